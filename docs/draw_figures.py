@@ -9,6 +9,9 @@ import re
 from xml.sax.saxutils import escape
 
 from ul2_tasks import T5GEMMA2, chunk_length
+from ul2_tasks.images.draws import draws_of
+from ul2_tasks.images.elements import letters
+from ul2_tasks.images.schemas import SCHEMAS
 
 HERE = pathlib.Path(__file__).parent
 BLUE, SKY, ORANGE, RED, GREEN = "#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#009e73"  # of Okabe and Ito
@@ -225,6 +228,35 @@ def kinds() -> str:
     return page(628, 248, "What a record of text, chat and image-text data becomes", body)
 
 
+def images() -> str:
+    """Records of three schemas, their layouts, and a row of all of them."""
+    turns = [{"from": "human", "value": "<image> What is it?"}, {"from": "gpt", "value": "A cat."}]
+    records = {
+        "t2i_pretrain": ("image, captions", {"image": b"..", "captions": "a cat"}),
+        "unified_edit": ("images, instructions", {"image_list": [b"0", b"1"], "instruction_list": ["make it red"]}),
+        "vlm_sft": ("conversation, image", {"image": b"..", "conversations": turns}),
+    }
+    colours = {"T": ORANGE, "V": BLUE, "C": GREEN, "N": RED}
+    body = [text(16, 28, "record", "dim"), text(306, 28, "layout", "dim"), text(16, 226, "packed row", "dim")]
+    in_row = 108.0
+    for y, (schema, (fields, record)) in zip(range(38, 300, 56), records.items()):
+        body += [box(16, y, 184, [fields], "plain", 40), arrow(f"M200 {y + 20} H302")]
+        body.append(text(251, y + 12, schema, "middle dim code"))
+        for x, letter in zip(range(306, 600, 46), letters(SCHEMAS[schema](record, draws_of(0, 0, "r"))).split()):
+            width = 30 if letter == "T" else 62
+            for left, top, height, wide in ((x, y, 40, 40), (in_row, 204, 36, width)):
+                body.append(
+                    f'<rect style="fill: {colours[letter]}" x="{left:.0f}" y="{top}" width="{wide}" height="{height}" rx="4"/>'
+                )
+                body.append(text(left + wide / 2, top + height / 2 + 5, letter, "middle on"))
+            in_row += width + 3
+        in_row += 12
+    names = {"T": "text", "V": "image for the ViT", "C": "clean latents", "N": "noised latents, to be generated"}
+    body += legend(16, 272, {f"{letter}  {name}": colours[letter] for letter, name in names.items()})
+    title = "Records of captions, edits and conversations become layouts, which are packed into a row"
+    return page(760, 292, title, body)
+
+
 def cost() -> str:
     """CPU hours for a million million tokens, from the tables of the page."""
     write, read = (table("explanation/cost.md", "tokens")[-1], table("explanation/cost.md", "tokens", 1)[-1])
@@ -281,7 +313,7 @@ def throughput() -> str:
     return page(left + longest + 90, round(y) + 16, "Tokens per second from warm, cold and remote files", body)
 
 
-DRAWN = (pipeline, denoising, lengths, which_path, random_access, kinds, cost, reliability, performance, throughput)
+DRAWN = (pipeline, denoising, lengths, which_path, random_access, kinds, images, cost, reliability, performance, throughput)
 FIGURES = {f"{draw.__name__}.svg": draw for draw in DRAWN}
 
 

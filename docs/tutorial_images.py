@@ -1,13 +1,13 @@
 # %% [markdown]
-# # From images to rows that a model learns from, in seven steps
+# # From image records to packed rows and a trained model, in seven steps
 #
 # This tutorial is the file `docs/tutorial_images.py`: a notebook for Jupyter (with jupytext), VS Code and PyCharm, and a
-# script. This runs it from top to bottom, in a minute on two CPU cores:
+# script. Run it from top to bottom, in a minute on two CPU cores:
 #
 #     pip install '.[images,report,torch]'
-#     python docs/tutorial_images.py   # in the folder tutorial_images/; or give another one
+#     python docs/tutorial_images.py   # in the folder tutorial_images/; or pass another one
 #
-# Everything it makes is in that folder. It can be run again.
+# Everything it makes is in that folder. You can run it again.
 
 # %%
 # ruff: noqa: E402
@@ -64,8 +64,8 @@ print(*sorted(path.name for path in pathlib.Path("set").iterdir()))
 # %% [markdown]
 # ## 2. Layouts
 #
-# A record becomes a layout: texts (T), images to be understood by a ViT (V), images as clean latents, to go by (C), and
-# images as noised latents, to be generated (N). An edit is C V T N: the image twice, the instruction, the image that
+# A record becomes a layout: texts (T), images to be understood by a ViT (V), images as clean latents, a condition (C), and
+# images as noised latents, to be generated (N). An edit is C V T N: the image twice, the instruction, and the image that
 # it becomes.
 
 # %%
@@ -76,13 +76,13 @@ ul2("show", "--schema", "unified_edit", "--corpus", "set/unified_edit.parquet", 
 # %% [markdown]
 # ## 3. A schema of your own
 #
-# A schema is a function of a record and its draws. This one has the model describe an image, or draw it, in half of the
-# epochs each. A draw belongs to its record: it is the same in any worker and any order.
+# A schema is a function of a record and its random choices (`draws`). This one trains the model to describe an image, or to
+# generate it, in half of the epochs each. A choice belongs to its record: it is the same in any worker and any order.
 
 # %%
 print("\n## 3. A schema of your own")
 
-pathlib.Path("my_schemas.py").write_text('''"""What the model is to learn of captioned images."""
+pathlib.Path("my_schemas.py").write_text('''"""What the model is trained on, of captioned images."""
 
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.schemas import t2i_pretrain
@@ -103,8 +103,8 @@ ul2("show", *captions, "--count", "2")
 # %% [markdown]
 # ## 4. Look for problems, and measure
 #
-# `ul2 doctor` says what would end a run. `ul2 stats` makes the first rows of training and runs checks on them. `ul2 report`
-# writes a page with thumbnails, masks and the fill of rows, to open in a browser.
+# `ul2 doctor` lists what would end a run. `ul2 stats` packs the first rows of training and checks them. `ul2 report` writes a
+# page with thumbnails, attention masks and how full rows are. Open it in a browser.
 
 # %%
 print("\n## 4. Look for problems, and measure")
@@ -117,8 +117,8 @@ print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
 # %% [markdown]
 # ## 5. Rows
 #
-# A row has three budgets: places, ViT patches, patches of latents. Samples are counted from the headers of their images,
-# packed without losing one, and only then decoded. Here images are small, so that a laptop can train.
+# A row has three budgets: tokens, ViT patches and VAE patches. Samples are counted from the headers of their images, packed
+# without losing one, and only then decoded. Here images are small, so that a laptop can train.
 
 # %%
 print("\n## 5. Rows")
@@ -145,7 +145,7 @@ sources = [
 
 
 def encode(text):
-    """The ids of a text, here of its bytes. A real run takes `open_vocabulary("tokenizer.json")`."""
+    """The ids of a text, here of its bytes. A real run uses `open_vocabulary("tokenizer.json")`."""
     return [5 + byte for byte in text.encode()]
 
 
@@ -164,9 +164,9 @@ print("samples:", len(row["samples"]), "- the first:", row["samples"][0])
 # %% [markdown]
 # ## 6. Train
 #
-# A model for such a row is small enough to read. Texts and marks are embedded, patches are projected, `dense_mask` says who
-# sees whom. The loss is cross-entropy on the texts that are learned, and, on noised patches, the distance to what the noise
-# hides. (A real model generates latents of a VAE, and takes `sees` as the mask of FlexAttention.)
+# A model for such a row is small enough to read. Texts and special tokens are embedded, patches are projected, and
+# `dense_mask` is the attention mask. The loss is cross-entropy on the texts that count, and, on noised patches, the distance
+# to what the noise hides. (A real model generates latents of a VAE, and uses `sees` as the mask of FlexAttention.)
 
 # %%
 print("\n## 6. Train")
@@ -208,7 +208,7 @@ class Model(torch.nn.Module):
 torch.manual_seed(0)
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-print(" step   text  image   (means of the last quarter, over the rows that have texts or images to learn)")
+print(" step   text  image   (means of the last quarter, over the rows with texts or images in the loss)")
 losses = []
 for step, row in zip(range(1, STEPS + 1), rows()):
     text, image = model.loss(row)
@@ -223,8 +223,8 @@ for step, row in zip(range(1, STEPS + 1), rows()):
 # %% [markdown]
 # ## 7. Resume
 #
-# The state of the dataset is a place: which pool, which row, and the settings in words. Another dataset of the same
-# settings goes on there, in another process as well. One of other settings is refused.
+# The state of the dataset is a position: the pool, the row, and the settings. Another dataset with the same settings resumes
+# there, also in another process. With other settings it raises an error.
 
 # %%
 print("\n## 7. Resume")
@@ -248,8 +248,8 @@ same &= all(
 print(f"a state of {len(str(state))} characters; the resumed rows are", "equal" if same else "DIFFERENT")
 
 # %% [markdown]
-# That is all. Next: your records in `set/`, the sizes and budgets of [your model](guides/image_text.md), or UL2 on texts with
-# images for [T5Gemma 2](guides/image_text_t5gemma2.md).
+# That is all. Next: your records in `set/`, the sizes and budgets of [your model](guides/images/records.md), or UL2 on
+# image–text data for [T5Gemma 2](guides/images/t5gemma2.md).
 
 # %%
 print(f"\nall of it is in {FOLDER}")

@@ -24,7 +24,8 @@ from test_advice import ADVICE
 import ul2_tasks
 from ul2_command import main
 from ul2_command.kinds import KINDS
-from ul2_tasks import T5GEMMA2, chunk_length, register_chat
+from ul2_tasks import T5GEMMA2, UL2, UL2R, chunk_length, register_chat
+from ul2_tasks.chat.supervision import TRAIN_ON, TRUNCATION, TURNS
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.sources.memory import embedded_conversations, embedded_documents
@@ -102,11 +103,16 @@ assert chunk_length(prefix, {"inputs": 512, "targets": 512}).length == 512 and p
     "docs/guides/chat.md": """
 assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
 """,
-    "docs/guides/image_text.md": """
-assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum()
-assert len(row) == 17 and row._fields == tuple(tensors)[:17] and found.sample.shape == tensors["packed_position_ids"].shape
+    "docs/guides/images/overview.md": """
+assert row["packed_vae_patches"].shape[1] == 768 and [len(source.records) for source in sources] == [32, 32]
 """,
-    "docs/guides/image_text_t5gemma2.md": """
+    "docs/guides/images/records.md": """
+assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum() and len(row) == 17
+""",
+    "docs/guides/images/rows.md": """
+assert found.sample.shape == tensors["packed_position_ids"].shape and sum(batch["sample_lens"]) == 16384
+""",
+    "docs/guides/images/t5gemma2.md": """
 assert {263} < set(example["inputs"].tolist()) and len(example["images"]) == (example["inputs"] == 263).sum() / 4
 assert batch["pixel_values"].shape == (4, 3, 8, 8) and loss.isfinite()
 assert asked["targets"].tolist() == [368, 262, 265, 265, 265, 265, 263, 1]
@@ -117,7 +123,7 @@ assert list(first) == ["input_ids", "attention_mask", "decoder_input_ids", "deco
 assert all(len(values) == 8 for values in first.values())
 assert len(batch["labels"]) == 32 and loss.isfinite()
 """,
-    "docs/guides/chat_pytorch.md": """
+    "docs/guides/chat_transformers.md": """
 assert len(row["labels"]) == 1024 and (row["labels"] != -100).any()
 logged = trainer.state.log_history[0]
 assert {"loss", "reasoning_loss", "reasoning_tokens", "answer_weight"} <= logged.keys()
@@ -131,10 +137,10 @@ assert len(train) == 16 and sample["span_id"].any()
 ends = sum((train[number]["tokens"][:-1] == manifest["eod"]).sum() for number in range(len(train)))
 assert ends > 0 and ends == sum((train[number]["position_ids"][1:] == 0).sum() for number in range(len(train)))
 losses = torch.ones(len(train), 128, requires_grad=True)
-spans = torch.stack([train[number]["span_id"] for number in range(len(train))])
-loss, told = loss_function(spans, losses)
+groups = torch.stack([train[number]["span_id"] for number in range(len(train))])
+loss, reported = loss_function(groups, losses)
 loss.backward()
-assert loss.isfinite() and told["reasoning"][1] == (spans == 1).sum() and ((losses.grad > 0) == (spans > 0)).all()
+assert loss.isfinite() and reported["reasoning"][1] == (groups == 1).sum() and ((losses.grad > 0) == (groups > 0)).all()
 """,
 }
 
@@ -150,6 +156,7 @@ def generated_pages() -> types.ModuleType:
 WRITTEN = {name: (REPOSITORY / name).read_text() for name in ROOT} | {
     str(path.relative_to(REPOSITORY)): path.read_text() for path in sorted((REPOSITORY / "docs").rglob("*.md"))
 }
+NOW = {page: text for page, text in WRITTEN.items() if page != "CHANGELOG.md"}  # which has former names, too
 GENERATED = {f"docs/{path}": text for path, text in generated_pages().pages().items()}
 
 
@@ -274,8 +281,7 @@ def test_each_name_of_the_package_that_is_written_out_is_there():
     """Bindings of gin name arguments, and are tested where gin reads them."""
     documented = set(re.findall(r"^::: (\S+)", WRITTEN["docs/reference/python.md"], re.MULTILINE))
     assert documented >= {f"ul2_tasks.{name}" for name in ul2_tasks.__all__}
-    now = [text for page, text in WRITTEN.items() if page != "CHANGELOG.md"]  # which has former names, too
-    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in now)
+    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in NOW.values())
     for name in sorted(set(re.findall(r"\bul2_tasks(?:\.\w+)+", text))):
         module, _, attribute = name.rpartition(".")
         if module == "ul2_tasks" and attribute in dir(ul2_tasks):
@@ -428,7 +434,13 @@ def test_the_numbers_of_the_pages():
         budget: max(chunk_length(d, {"inputs": budget, "targets": budget}).spans for d in T5GEMMA2) for budget in (512, 2048, 16384)
     }
     assert spans == {512: 39, 2048: 157, 16384: 1260}
-    assert "of 512 tokens needs 39 of them, of 2,048 157, of 16,384 1,260" in words_of("docs/guides/tokenizer.md")
+    for page in ("docs/guides/tokenizer.md", "docs/help/troubleshooting.md"):
+        assert "| 512 | 2,048 | 16,384 | |---|---|---|---| | sentinels | 39 | 157 | 1,260 |" in words_of(page)
+    for preset in (UL2, UL2R):
+        most = [max(chunk_length(d, {"inputs": n, "targets": n}).spans for d in preset) for n in (512, 2048, 16384)]
+        assert most == [127, 511, 4095]
+    assert "| `UL2`, `UL2R` | 127 | 511 | 4,095 |" in words_of("docs/guides/lengths.md")
+    assert "`UL2` and `UL2R` need 127, 511 and 4,095." in words_of("docs/help/troubleshooting.md")
     fill = {d.name: chunk_length(d, {"inputs": 512, "targets": 512}).targets / 512 for d in T5GEMMA2}
     assert (round(fill["r1"], 2), round(fill["x1"], 2)) == (0.22, 0.18)
     assert "R1 fills 22 % of its targets and X1 18 %" in words_of("docs/guides/lengths.md")
@@ -437,6 +449,15 @@ def test_the_numbers_of_the_pages():
         f"L = {r1.length}: n = {r1.noise}, k = {r1.spans}, inputs of 1 + {r1.length - r1.noise} + {r1.spans} + 1 = {r1.inputs} and"
         f" targets of {r1.noise} + {r1.spans} + 1 = {r1.targets} tokens"
     ) in words_of("docs/explanation/objective.md")
+
+
+def test_the_values_of_options_on_chat_pages_are_those_of_the_code():
+    (table,) = re.findall(r"^\| option \| values, default first .*\n(?:\|.*\n)+", WRITTEN["docs/guides/chat.md"], re.MULTILINE)
+    for option, choices in {"train_on": TRAIN_ON, "turns": TURNS, "truncation": TRUNCATION}.items():
+        (row,) = re.findall(rf"^\| `{option}` \| (.*?) \|", table, re.MULTILINE)
+        assert tuple(re.findall(r'`"(\w+)"`', row)) == choices
+        used = {value for text in NOW.values() for value in re.findall(rf"""\b{option}=["'](\w+)["']""", text)}
+        assert used <= {*choices}
 
 
 def test_the_numbers_of_readme_are_those_of_the_pages():

@@ -419,7 +419,7 @@ ul2_tasks.register.name = 'bytes'
 def test_a_vocabulary_without_the_modes_fails_before_the_first_step(tmp_path):
     (tmp_path / "bytes.gin").write_text(VOCABULARY)
     log = refused(tmp_path / "refused", files=("gin/ul2_tiny.gin", str(tmp_path / "bytes.gin")))
-    assert re.search(r"ValueError: mode '\[.\]' is not a piece of .*; give modes=", log)
+    assert re.search(r"ValueError: mode '\[.\]' must be a piece of .*\. Pass modes=", log)
 
 
 def test_a_vocabulary_that_is_not_the_models_fails_before_the_first_step(tmp_path):

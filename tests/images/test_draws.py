@@ -79,5 +79,5 @@ def test_a_clip_is_dropped_whole():
 
 @pytest.mark.parametrize("chance", [-0.1, 1.1, float("nan"), "0.5", True])
 def test_a_chance_that_is_none_is_refused(chance):
-    with pytest.raises(ValueError, match=r"the chance that vit is dropped is .*, expected a number from 0 to 1"):
+    with pytest.raises(ValueError, match=r"vit must be a probability from 0 to 1"):
         Dropout(vit=chance)

@@ -137,7 +137,7 @@ def test_the_set_as_sources():
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match=r"no records of the kind 'video', expected one of \['t2i_pretrain', 'unified_edit', "):
+    with pytest.raises(ValueError, match=r"kind must be one of \['t2i_pretrain', 'unified_edit', "):
         example_records("video")
 
 

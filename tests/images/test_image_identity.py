@@ -30,7 +30,7 @@ def test_codes_as_an_array_are_those_of_a_list(codes):
 def test_what_is_no_code_is_refused(codes):
     """As int32 1.5 would be 1, and 2**32 would be 0."""
     (record,) = open_image_text(records(codes)).get_dataset("train", shuffle=False).as_numpy_iterator()
-    assert b"expected its codes, integers from 0 in one row" in record[PROBLEM]
+    assert b"the codes of an image must be a list of integers from 0" in record[PROBLEM]
 
 
 def test_arrays_that_differ_in_one_code_are_other_records():

@@ -74,5 +74,5 @@ def test_samples_of_the_whole_budget_and_of_half_of_it():
 
 
 def test_what_takes_more_than_a_row_has_is_refused_with_its_numbers():
-    with pytest.raises(ValueError, match=r"^sample 1 takes \[4, 17\], and a row has \[9, 16\]$"):
+    with pytest.raises(ValueError, match=r"^sample 1 must fit into a row of \[9, 16\], got \[4, 17\].$"):
         pack([(9, 16), (4, 17)], (9, 16))

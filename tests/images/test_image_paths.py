@@ -40,7 +40,7 @@ def test_a_path_that_leads_out_of_its_folder_is_a_problem_of_its_record(tmp_path
         file.write_text("\n".join(lines))
     else:
         write_tar(file, [(f"{number}.json", line.encode()) for number, line in enumerate(lines)])
-    sentence = f"the path {paths[0]!r} leads out of the folder {str(folder)!r}, expected one within it; give folder="
+    sentence = f"a path must stay within the folder {str(folder)!r}, got {paths[0]!r}. Pass folder="
     of_file = Source(open_records(file), "t2i_pretrain", SIZES)
     maker = RowMaker(recipe(of_file, on_error="skip"))
     assert sum(len(row) for row in maker.packed(0)) == 2
@@ -70,10 +70,10 @@ def test_records_in_memory_have_paths_of_the_program_and_no_address(tmp_path):
     records = [{"texts": ["a"], "images": [str(path)]} for path in (tmp_path / "a.png", "http://127.0.0.1:9/a.png")]
     first, second = problems(open_image_text(records))
     assert first == ""
-    assert second.startswith("the image 'http://127.0.0.1:9/a.png' is an address, and no address is asked but those below the")
-    assert "leads out of the folder" in problems(open_image_text(records, folder="/usr"))[0]
+    assert second.startswith("an image on another file system must be below folder, got 'http://127.0.0.1:9/a.png'")
+    assert "must stay within the folder" in problems(open_image_text(records, folder="/usr"))[0]
     own = open_image_text([{}], lambda record, draws: [Text("a"), Image("memory://b/a.png", "vit")], folder="memory://b")
-    assert problems(own)[0].startswith("the image 'memory://b/a.png' cannot be read")
+    assert problems(own)[0].startswith("the image must be a file that can be read, got 'memory://b/a.png'")
 
 
 def test_a_cache_of_links_to_one_folder_is_read(tmp_path):
@@ -109,7 +109,7 @@ def test_an_address_is_below_the_folder_that_is_one(path, folder, wanted):
 
 @pytest.mark.parametrize("image", [PILImage.new("RGB", (9, 9)), np.zeros((9, 9, 3), np.uint8)], ids=["PIL", "array"])
 def test_a_decoded_image_says_how_to_have_its_file(image):
-    hint = r"is of type \w+, which is decoded\. Have its file read: dataset\.cast_column\(NAME, datasets\.Image\(decode=False\)\)"
+    hint = r"got a value of type \w+, which is decoded\. Read its file instead: dataset\.cast_column\(NAME, datasets\.Image\("
     for schema in ("t2i_pretrain", lambda record, draws: [Image(record["image"], "vit")]):
         with pytest.raises(RecordError, match=rf"^made, record 0: .*{hint}"):
             RowMaker(recipe(source([{"image": image, "captions": "a"}], schema))).packed(0)

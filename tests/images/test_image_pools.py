@@ -77,7 +77,7 @@ def test_rows_of_a_pool_are_put_in_an_order_of_its_own():
 
 
 def test_several_sources_have_no_epochs_in_common():
-    with pytest.raises(ValueError, match="2 sources have no epochs in common"):
+    with pytest.raises(ValueError, match="num_epochs must be None for 2 sources"):
         Pools(((1,), (1,)), (1.0, 1.0), 4, 1, 0)
 
 

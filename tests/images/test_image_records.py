@@ -123,12 +123,12 @@ def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
     write_tar(tmp_path / "b.tar", [("0.json", b"{"), ("1.json", b"[]"), ("2.txt", b"\xff"), ("3.txt", b"right")])
     found = all_of(open_records([tmp_path / "a.jsonl", tmp_path / "b.tar"]))
     said = [str(record).partition(":")[0] for _, record in found]
-    not_json = "the line is not JSON"
-    assert said[:6] == ["{'x'", not_json, "the line is a list, expected an object", not_json, not_json, "{'x'"]
+    not_json = "the line must be JSON"
+    assert said[:6] == ["{'x'", not_json, "the line must be an object, got a list.", not_json, not_json, "{'x'"]
     assert said[6:] == [
-        "its .json is not JSON",
-        "its .json is a list, expected an object",
-        "its .txt is no text in UTF-8",
+        "its .json must be JSON",
+        "its .json must be an object, got a list.",
+        "its .txt must be UTF-8",
         "{'captions'",
     ]
     assert all(isinstance(record, ValueError | dict) for _, record in found)
@@ -154,7 +154,7 @@ def test_a_file_that_has_become_shorter_is_told(tmp_path):
     path.write_text("{}\n" * 5)
     records = open_records(path)
     path.write_text("{}\n" * 4)
-    with pytest.raises(ValueError, match="fewer records than when it was opened"):
+    with pytest.raises(ValueError, match="must have the records that it had when it was opened, got fewer"):
         all_of(records)
 
 
@@ -189,11 +189,11 @@ def test_what_has_no_records_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("")
     for files, sentence in (
         ("none-*.jsonl", "no file matches"),
-        ("empty.jsonl", "there is no record: none of the 1 files has one"),
-        ("a.parquet", "a.parquet' is not what its name says: "),
-        ("a.tar", "a.tar' is not what its name says: "),
-        ("a.jsonl.gz", "there is no record: none of the 1 files has one"),
-        ("a.csv", "does not tell its format, expected one of .parquet .jsonl .ndjson .tar, also compressed"),
+        ("empty.jsonl", "files must have at least one record, got none in 1 files"),
+        ("a.parquet", "a.parquet' must be of the format in its name, got another: "),
+        ("a.tar", "a.tar' must be of the format in its name, got another: "),
+        ("a.jsonl.gz", "files must have at least one record, got none in 1 files"),
+        ("a.csv", "files must end in one of .parquet .jsonl .ndjson .tar, also compressed"),
     ):
         with pytest.raises(ValueError, match=sentence):
             open_records(tmp_path / files)
@@ -201,9 +201,11 @@ def test_what_has_no_records_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"there is no file in the folder '.*/sub', nor below it"):
         open_records(tmp_path / "sub")
     (tmp_path / "sub" / "a.txt").write_text("a text")
-    with pytest.raises(ValueError, match=r"the folder '.*/sub' has no file of records; expected files, a folder or a glob of"):
+    with pytest.raises(
+        ValueError, match=r"files must be files, a folder or a glob of .*, got '.*/sub', a folder without such files"
+    ):
         open_records(tmp_path / "sub")
-    with pytest.raises(ValueError, match="there is no record"):
+    with pytest.raises(ValueError, match="records must have at least one record, got none"):
         listed_records([])
 
 

@@ -148,8 +148,8 @@ def test_what_is_too_long_is_told_with_its_numbers_or_counted_or_made_smaller():
     records = [*made(4), {"image": png(64, 64), "captions": "x" * 40}]
     sources = source(records, dropout=NEVER)
     sentence = (
-        r"^made, record 4: the sample takes 108 places, 0 ViT patches and 64 of latents,"
-        r" and a row has 100 places, 1 ViT patches and 90 of latents$"
+        r"^made, record 4: a sample must fit into 100 places, 1 ViT patches and 90 of latents,"
+        r" got 108 places, 0 ViT patches and 64 of latents$"
     )
     with pytest.raises(RecordError, match=sentence):
         packed_rows(RowMaker(recipe(sources, budgets=(100, 1, 90))))
@@ -172,7 +172,7 @@ def test_images_shrink_only_as_far_and_only_of_the_kind_that_is_too_large():
     assert less.counts.vit == 36 < 40 < whole.counts.vit
     assert less.timesteps == whole.timesteps
     words = source([{"image": png(60, 60), "captions": "x" * 500}])
-    with pytest.raises(RecordError, match=r"the sample takes 56\d places"):
+    with pytest.raises(RecordError, match=r"a sample must fit into .*, got 56\d places"):
         packed_rows(RowMaker(recipe(words, shrink=True)))
 
 
@@ -201,12 +201,12 @@ class TestProblems:
     @pytest.mark.parametrize(
         ("number", "cause", "sentence"),
         [
-            (10, "schema", "captions is None, which has no caption that is not empty"),
-            (11, "sample", r"the image begins with b'no image', expected one of JPEG, PNG, WEBP, GIF, BMP"),
-            (12, "sample", "the image 'nowhere.png' cannot be read: No such file or directory"),
+            (10, "schema", "captions must have a caption that is not empty, got None."),
+            (11, "sample", r"the image must be one of JPEG, PNG, WEBP, GIF, BMP, got a file that begins with b'no image'"),
+            (12, "sample", "the image must be a file that can be read, got 'nowhere.png': No such file or directory"),
             (13, "image", "the image is damaged: "),
-            (14, "too long", "the sample takes "),
-            (15, "sample", "a text has the id 2, which is a mark"),
+            (14, "too long", "a sample must fit into "),
+            (15, "sample", "a text must not have the ids of special_tokens, got 2"),
         ],
     )
     def test_one_is_told_with_the_name_of_the_record(self, number, cause, sentence):
@@ -224,7 +224,7 @@ class TestProblems:
             f"made, record {number}, epoch 0" for number in (*range(10), *range(16, 26))
         )
         assert maker.problems.counts == {"schema": 1, "sample": 3, "image": 1, "too long": 1}
-        assert "skipped (schema): made, record 10: captions is None" in caplog.text
+        assert "skipped (schema): made, record 10: captions must have a caption that is not empty, got None" in caplog.text
 
     @pytest.mark.parametrize("bad", [{"captions": "no image"}, {"captions": "cut", "image": png(30, 30, 9)[:-300]}])
     def test_a_hundred_in_a_row_end_the_run(self, bad):
@@ -244,7 +244,7 @@ class TestProblems:
         maker = RowMaker(recipe(source(made(200)), broken, epochs=None, on_error="skip", pool=40))
         sentence = (
             r"^100 records in a row of source 2: broken, 200 records, schema t2i_pretrain were skipped, by cause \{'schema': 100\};"
-            r" the last: broken, record \d+: captions is None"
+            r" the last: broken, record \d+: captions must have a caption that is not empty, got None"
         )
         with pytest.raises(ValueError, match=sentence):
             collections.deque(map(maker.packed, range(9)))
@@ -360,11 +360,11 @@ def test_settings_say_what_differs():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"budgets": (0, 1, 1)}, "tokens is 0, expected an integer of at least 1"),
-        ({"pool": 0}, "pool is 0"),
-        ({"epochs": -1}, "epochs is -1"),
+        ({"budgets": (0, 1, 1)}, "tokens must be an integer of at least 1, got 0"),
+        ({"pool": 0}, r"pool must be an integer of at least \d, got 0"),
+        ({"epochs": -1}, r"epochs must be an integer of at least \d, got -1"),
         ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
-        ({"required_modalities": ("clean",)}, r"required_modalities has \['clean'\]"),
+        ({"required_modalities": ("clean",)}, r"required_modalities must be of 'vit' and 'vae', got \['clean'\]"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, sentence):
@@ -373,11 +373,11 @@ def test_settings_that_cannot_be_are_refused(settings, sentence):
 
 
 def test_sources_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="the schema is 't2i', expected one of"):
+    with pytest.raises(ValueError, match=r"schema must be one of .*, got 't2i'"):
         source(made(), "t2i")
-    with pytest.raises(ValueError, match="vae_patches_per_side is 8, and images have up to 16 patches"):
+    with pytest.raises(ValueError, match=r"vae_patches_per_side must be at least 16 for images of \d+ pixels, got 8"):
         recipe(source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(128, 16, 8, 9999))))
-    with pytest.raises(ValueError, match="the patch sizes of the sources differ"):
+    with pytest.raises(ValueError, match="sizes must have the same patch sizes in all sources"):
         recipe(source(made()), source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(64, 16, 16, 9999))), epochs=None)
 
 

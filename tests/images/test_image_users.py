@@ -57,12 +57,12 @@ def lines(folder, *records):
 def test_a_path_that_leads_to_no_file_is_a_problem_of_its_record(tmp_path, path):
     (tmp_path / "a.png").write_bytes(image())
     (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
-    assert " cannot be read: " in sentence(lines(tmp_path, {**RECORD, "image": path}))
+    assert " must be a file that can be read, got " in sentence(lines(tmp_path, {**RECORD, "image": path}))
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.png")
-    assert sentence(lines(tmp_path, {"image": "a.png", "captions": "a"})).endswith("is a device or a pipe, expected a file")
+    assert sentence(lines(tmp_path, {"image": "a.png", "captions": "a"})).endswith(", a device or a pipe.")
 
 
 def test_a_path_may_be_a_path_object(tmp_path):
@@ -98,7 +98,7 @@ def test_a_footer_that_is_damaged_is_told(tmp_path):
     footer = int.from_bytes(content[-8:-4], "little")
     content[-8 - footer : -8] = b"\xff" * footer
     (tmp_path / "a.parquet").write_bytes(content)
-    with pytest.raises(ValueError, match="is not what its name says"):
+    with pytest.raises(ValueError, match="must be of the format in its name, got another"):
         open_records(tmp_path)
 
 
@@ -119,7 +119,7 @@ def test_names_in_a_tar_may_be_any_bytes_and_no_file_is_of_more_bytes_than_it_ha
     (tmp_path / "a.tar").write_bytes(content)
     (first, record), (_, sparse) = Reader(open_records(tmp_path)).read(0, 0, 2)
     assert (first.encode().decode(), record) == (f"{tmp_path}/a.tar, sample 0 (\\udce9)", {"captions": "cat"})
-    assert "is sparse" in str(sparse)
+    assert "must not be sparse" in str(sparse)
 
 
 def test_a_tar_that_leads_back_is_not_followed(tmp_path):
@@ -133,17 +133,20 @@ def test_a_tar_that_leads_back_is_not_followed(tmp_path):
     header[148:156] = b"%06o\0 " % sum(header)
     content[512:1024] = header
     (tmp_path / "a.tar").write_bytes(content)
-    with pytest.raises(ValueError, match="is not what its name says"):
+    with pytest.raises(ValueError, match="must be of the format in its name, got another"):
         open_records(tmp_path)
 
 
 def test_no_file_is_told():
-    with pytest.raises(ValueError, match="there is no file"):
+    with pytest.raises(ValueError, match="files must be paths, globs or folders, got none"):
         open_records([])
 
 
 def test_a_record_that_is_no_dictionary_is_a_problem():
-    assert sentence(listed_records([RECORD, None])) == "records, record 1: the record is of type NoneType, expected a dictionary"
+    assert (
+        sentence(listed_records([RECORD, None]))
+        == "records, record 1: a record must be a dictionary, got a value of type NoneType."
+    )
 
 
 def of_steps(record, draws):
@@ -164,8 +167,8 @@ def without(record, draws):
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        (lambda record, draws: Text("a"), "the schema gives a value of type Text, expected a list of Text and Image"),
-        (lambda record, draws: None, "the schema gives a value of type NoneType, expected a list of Text and Image"),
+        (lambda record, draws: Text("a"), "schema must return a list of Text and Image, got a value of type Text."),
+        (lambda record, draws: None, "schema must return a list of Text and Image, got a value of type NoneType."),
         (without, "KeyError: 'nothing'"),
     ],
 )
@@ -178,15 +181,15 @@ def test_what_a_plan_stumbles_over_is_a_problem_of_its_record(schema, told):
     "encode", [lambda text: [[7]], lambda text: [1.5], lambda text: None, lambda text: {"input_ids": [7]}, lambda text: [2**70]]
 )
 def test_a_tokenizer_that_gives_no_list_of_ids_is_told(encode):
-    assert "expected a list of ids" in sentence(encode=encode)
+    assert "vocabulary must return a list of ids, got" in sentence(encode=encode)
 
 
 def test_arguments_that_are_none_of_their_kind_are_refused_at_once():
-    with pytest.raises(ValueError, match="the records are of type list, expected what open_records or listed_records gives"):
+    with pytest.raises(ValueError, match="records must be what open_records or listed_records returns, got a value of type list"):
         Source([RECORD], "t2i_pretrain")
-    with pytest.raises(ValueError, match="a source is of type Records, expected a Source"):
+    with pytest.raises(ValueError, match="sources must be of Source, got a value of type Records"):
         Recipe((listed_records([RECORD]),), FORM, bytes_of, Counts(9, 9, 9))
-    with pytest.raises(ValueError, match=r"seed is 1\.5, expected an integer"):
+    with pytest.raises(ValueError, match=r"seed must be an integer, got 1\.5"):
         recipe(seed=1.5)
     with pytest.raises(ValueError, match="must leave room for required_modalities="):
         recipe(budgets=Counts(9000, 0, 9000), required_modalities=("vit",))

@@ -32,5 +32,5 @@ def test_patches_become_the_image_again():
 
 
 def test_an_image_that_is_no_whole_number_of_patches_is_refused():
-    with pytest.raises(ValueError, match="the image has 30 x 28 pixels, expected multiples of 14"):
+    with pytest.raises(ValueError, match="width and height must be multiples of 14, got 30 x 28"):
         patches(np.zeros((28, 30, 3), np.uint8), 14)

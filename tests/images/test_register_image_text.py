@@ -126,9 +126,13 @@ class OneRecord(seqio.DataSource):
 @pytest.mark.parametrize(
     ("record", "error", "problem"),
     [
-        ({"text": "a"}, ValueError, r"\['text'\], expected texts and images; \['images', 'texts'\] missing"),
-        ({"texts": ["a", "b"], "images": [""]}, tf.errors.OpError, "a record: texts has 2 places and images 1"),
-        ({"texts": [b"\xff"], "images": [""]}, tf.errors.OpError, "a record: the text at place 0 is not UTF-8"),
+        (
+            {"text": "a"},
+            ValueError,
+            r"source must have the features texts and images, got \['text'\], without \['images', 'texts'\]",
+        ),
+        ({"texts": ["a", "b"], "images": [""]}, tf.errors.OpError, "a record: texts and images must be of one length, got 2 and 1"),
+        ({"texts": [b"\xff"], "images": [""]}, tf.errors.OpError, r"a record: texts\[0\] must be UTF-8"),
     ],
     ids=["features", "fewer", "latin"],
 )
@@ -143,7 +147,7 @@ def test_images_are_never_trimmed():
     registered("trim", RECORD, denoisers=S)
     task = seqio.TaskRegistry.get("trim_s")
     for provider in (task, seqio.MixtureRegistry.get("trim_mix")):
-        with pytest.raises(ValueError, match=r"sequence_length has \['images'\]"):
+        with pytest.raises(ValueError, match=r"sequence_length must have inputs and targets alone, got \['images'\]"):
             provider.get_dataset({"inputs": 256, "targets": 256, "images": 1}, seed=0)
     with pytest.raises(ValueError, match=r"sequence_length must be .*, got None"):
         task.get_dataset(None)
@@ -152,7 +156,7 @@ def test_images_are_never_trimmed():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"image_tokens": ImageTokens()}, "reach 256001, and the vocabulary has 369 ids; give image"),
+        ({"image_tokens": ImageTokens()}, "image_tokens must have ids below 369, the size of the vocabulary, got 256001"),
         ({"sentinels": [*SENTINELS, 263]}, "263: 'a sentinel'"),
         ({"modes": MODES | {"[S]": [260, 262]}}, "262: \"the mode '\\[S\\]'\""),
         ({"image_tokens": ImageTokens(1, 263, 264)}, "1: 'EOS'"),
@@ -168,12 +172,12 @@ def test_the_ids_of_images_are_theirs_alone(settings, message, request):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"split": "last"}, "split is 'last', expected one of"),
-        ({"on_unusable": "drop"}, "on_unusable is 'drop'"),
-        ({"on_error": "drop"}, "on_error is 'drop'"),
-        ({"denoisers": CausalDenoiser()}, r"denoisers \['lm'\] keep nothing"),
-        ({"split": "before_last_image"}, "which asks for images, but placeholders say nothing"),
-        ({"image_tokens": (1, 2, 3)}, "expected an ImageTokens or an ImageCodes"),
+        ({"split": "last"}, "split must be one of .*, got 'last'"),
+        ({"on_unusable": "drop"}, "on_unusable must be 'raise' or 'skip', got 'drop'"),
+        ({"on_error": "drop"}, "on_error must be 'raise' or 'skip', got 'drop'"),
+        ({"denoisers": CausalDenoiser()}, r"denoisers must not be a CausalDenoiser, got \['lm'\]"),
+        ({"split": "before_last_image"}, "image_tokens must be ImageCodes for split='before_last_image'"),
+        ({"image_tokens": (1, 2, 3)}, "image_tokens must be ImageTokens or ImageCodes"),
     ],
 )
 def test_other_arguments_are_refused(settings, message):
@@ -235,7 +239,7 @@ def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(c
     assert len(found) == 6
     corpus = seqio.TaskRegistry.get("cached_images_corpus")
     other = dataclasses.replace(RUN, image_seq_length=5)
-    with pytest.raises(ValueError, match=r"the cache .* is of .*, and 'cached_images_corpus' of"):
+    with pytest.raises(ValueError, match=r"the cache .* must be of .*, as 'cached_images_corpus' is, got"):
         ImageTextCorpusTask(
             "cached_images_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
         ).records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
@@ -261,7 +265,7 @@ def test_interleaved_data_are_mixed_with_texts_alone():
     assert set(seen) == {0, 1}
     assert abs(sum(seen) - 100 / 4) < 20
     clash = ul2_tasks.register("clash_texts", text, VOCABULARY, S, sentinels=[300, RUN.image_id], modes=MODES)
-    with pytest.raises(ValueError, match=r"'clash_texts_s' has the ids \[263\] as sentinels or modes, and here they mark images"):
+    with pytest.raises(ValueError, match=r"sentinels and modes of 'clash_texts_s' must not be ids of image_tokens, got \[263\]"):
         seqio.MixtureRegistry.get(ul2_tasks.mix("clash_images", {"mixed_images_mix": 1, clash: 1})).get_dataset(
             {"inputs": 256, "targets": 256}, "train"
         )

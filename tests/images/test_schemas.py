@@ -60,14 +60,14 @@ def test_a_caption_may_be_a_text_and_keeps_its_characters(captions, text):
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [
-        ({"image": b"cat", "captions": {}}, "captions is {}, which has no caption that is not empty"),
-        ({"image": b"cat", "captions": "[null]"}, "captions is [None], which has no caption that is not empty"),
-        ({"image": b"cat"}, "captions is None, which has no caption that is not empty"),
-        ({"image": b"cat", "captions": [7]}, "a caption is 7, expected a text"),
-        ({"image": b"", "captions": "a cat"}, "image is b'', expected the bytes of an image, or its path"),
+        ({"image": b"cat", "captions": {}}, "captions must have a caption that is not empty, got {}."),
+        ({"image": b"cat", "captions": "[null]"}, "captions must have a caption that is not empty, got [None]."),
+        ({"image": b"cat"}, "captions must have a caption that is not empty, got None."),
+        ({"image": b"cat", "captions": [7]}, "a caption must be a string, got 7."),
+        ({"image": b"", "captions": "a cat"}, "image must be the bytes of an image, or its path, got b''."),
         (
             {"image": {"bytes": None, "path": None}, "captions": "a cat"},
-            "image is None, expected the bytes of an image, or its path",
+            "image must be the bytes of an image, or its path, got None.",
         ),
     ],
 )
@@ -76,7 +76,7 @@ def test_an_image_without_a_caption_is_refused_and_one_without_bytes(record, sen
 
 
 def test_captions_that_are_no_json_are_refused():
-    assert problem(t2i_pretrain, {"image": b"cat", "captions": '["a cat", "a c'}).startswith("captions is not JSON, ")
+    assert problem(t2i_pretrain, {"image": b"cat", "captions": '["a cat", "a c'}).startswith("captions must be JSON ")
 
 
 FOUR = {
@@ -128,14 +128,14 @@ def test_stretches_can_be_longer():
 @pytest.mark.parametrize(
     ("images", "instructions", "sentence"),
     [
-        ([b"0"], [], "image_list has 1 images, expected at least 2"),
-        ([b"0", b"1", b"2", b"3"], [["a"], ["b"]], "instruction_list has 2 steps, expected 3: image_list has 4 images"),
-        ([b"0", b"1"], [["a"], ["b"]], "instruction_list has 2 steps, expected 1: image_list has 2 images"),
-        ([b"0", b"1", b"2"], [["a"], []], "instruction_list[1] is [], which has no instruction that is not empty"),
-        ([b"0", b"1"], [["", " "]], "instruction_list[0] is ['', ' '], which has no instruction that is not empty"),
-        ([b"0", b"1"], [[3]], "instruction_list[0] is 3, expected a text"),
-        ([b"0", b"1"], "make it red", "instruction_list is 'make it red', expected a list"),
-        ([b"0", None], ["a"], "image_list[1] is None, expected the bytes of an image, or its path"),
+        ([b"0"], [], "image_list must have at least 2 images, got 1."),
+        ([b"0", b"1", b"2", b"3"], [["a"], ["b"]], "instruction_list must have 3 steps for 4 images, got 2."),
+        ([b"0", b"1"], [["a"], ["b"]], "instruction_list must have 1 steps for 2 images, got 2."),
+        ([b"0", b"1", b"2"], [["a"], []], "instruction_list[1] must have an instruction that is not empty, got []."),
+        ([b"0", b"1"], [["", " "]], "instruction_list[0] must have an instruction that is not empty, got ['', ' ']."),
+        ([b"0", b"1"], [[3]], "instruction_list[0] must be a string, got 3."),
+        ([b"0", b"1"], "make it red", "instruction_list must be a list, got 'make it red'."),
+        ([b"0", None], ["a"], "image_list[1] must be the bytes of an image, or its path, got None."),
     ],
 )
 def test_edits_that_do_not_fit_together_are_refused(images, instructions, sentence):
@@ -183,25 +183,28 @@ def test_a_video_is_the_frames_that_its_reader_gives_and_each_has_draws_of_its_o
     [
         (
             talk("<image> one", "a", "<image> two", "b", image="0.png"),
-            "the conversation has the mark <image> 2 times, and the record has 1 such files",
+            "the conversation must have <image> once for each of its 1 files, got 2 times.",
         ),
-        (talk("<image>", "a", image=["0", "1"]), "the conversation has the mark <image> 1 times, and the record has 2 such files"),
-        (talk("<video>", "a", image="0.png"), "the conversation has the mark <image> 0 times, and the record has 1 such files"),
-        (talk("<video>", "a"), "the conversation has the mark <video> 1 times, and the record has 0 such files"),
-        (talk("<video>", "a", video="0.mp4"), "the record has a video, and nothing is given that reads the frames of one"),
-        (talk("hi", ""), "conversations[1] of gpt is empty, expected a text"),
-        (talk("hi"), "the conversation has 1 turns and no answer, so that there would be nothing to learn"),
-        ({}, "conversations is None, expected a list"),
+        (talk("<image>", "a", image=["0", "1"]), "the conversation must have <image> once for each of its 2 files, got 1 times."),
+        (talk("<video>", "a", image="0.png"), "the conversation must have <image> once for each of its 1 files, got 0 times."),
+        (talk("<video>", "a"), "the conversation must have <video> once for each of its 0 files, got 1 times."),
+        (
+            talk("<video>", "a", video="0.mp4"),
+            "frames must be given for a record with a video, got None. Pass frames=FrameSampler().",
+        ),
+        (talk("hi", ""), "the value of conversations[1] must not be empty, got ''."),
+        (talk("hi"), "the conversation must have an answer to train on, got 1 turns and none."),
+        ({}, "conversations must be a list, got None."),
         (
             talk("hi", "see <image>", image="0.png"),
-            "conversations[1] is an answer with the mark <image>; an image that is seen stands in what others say",
+            "conversations[1], an answer, must not have <image>. Put it into a turn of another speaker.",
         ),
         (
             {"conversations": [{"from": "tool", "value": "hi"}]},
-            "conversations[0] is {'from': 'tool', 'value': 'hi'}, expected an object whose 'from' is one of ['human', 'user',"
-            " 'gpt', 'assistant', 'system']",
+            "conversations[0] must be an object whose 'from' is one of ['human', 'user', 'gpt', 'assistant', 'system'], got"
+            " {'from': 'tool', 'value': 'hi'}.",
         ),
-        (talk(None, "a"), "the value of conversations[0] is None, expected a text"),
+        (talk(None, "a"), "the value of conversations[0] must be a string, got None."),
     ],
 )
 def test_a_conversation_that_does_not_fit_is_refused_with_its_numbers(record, sentence):
@@ -216,10 +219,13 @@ def test_the_kinds_have_bagels_names():
 @pytest.mark.parametrize(
     ("elements", "sentence"),
     [
-        ([], "the layout has no element"),
-        (["a cat"], "the layout has an element of type str, expected Text or Image"),
-        ([Image(b"", "vit", group=1), Text(""), Image(b"", "vit", group=1)], "the images of group 1 are not adjacent"),
-        ([Image(b"", "vit", group=1), Image(b"", "clean", group=1)], "the images of group 1 differ in seen_as or droppable"),
+        ([], "a layout must have at least one element, got none"),
+        (["a cat"], "an element of a layout must be a Text or an Image, got a value of type str"),
+        ([Image(b"", "vit", group=1), Text(""), Image(b"", "vit", group=1)], "the images of group 1 must be adjacent"),
+        (
+            [Image(b"", "vit", group=1), Image(b"", "clean", group=1)],
+            "the images of group 1 must have one seen_as and one droppable",
+        ),
     ],
 )
 def test_a_layout_that_makes_no_sense_is_refused(elements, sentence):
@@ -230,12 +236,12 @@ def test_a_layout_that_makes_no_sense_is_refused(elements, sentence):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Text(7), "the text of an element is of type int, expected str"),
-        (lambda: Text("half \ud800"), "the text of an element is not Unicode, surrogates not allowed"),
-        (lambda: Text("", after="picture"), "after is 'picture', expected one of"),
-        (lambda: Image(b"", "vae"), "an image is seen as 'vae', expected one of"),
-        (lambda: Image(b"", "noised", droppable=True), "a noised image is droppable, and is what is learned"),
-        (lambda: Image(b"", "vit", advance=-1), "advance is -1, expected an integer of at least 0"),
+        (lambda: Text(7), "text must be a string, got a value of type int"),
+        (lambda: Text("half \ud800"), "text must be Unicode, got .*: surrogates not allowed"),
+        (lambda: Text("", after="picture"), "after must be one of .*, got 'picture'"),
+        (lambda: Image(b"", "vae"), "seen_as must be one of .*, got 'vae'"),
+        (lambda: Image(b"", "noised", droppable=True), "droppable must be False for a noised image, got True"),
+        (lambda: Image(b"", "vit", advance=-1), "advance must be an integer of at least 0, or None, got -1"),
     ],
 )
 def test_an_element_that_makes_no_sense_is_refused(make, sentence):

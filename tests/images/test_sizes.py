@@ -51,11 +51,11 @@ def test_the_ratio_of_the_sides_is_kept_up_to_a_patch(width, height, rule, image
 
 
 def test_what_cannot_be_a_size_is_refused():
-    with pytest.raises(ValueError, match="longest_edge is 1000, expected a multiple of patch_size, 14"):
+    with pytest.raises(ValueError, match="longest_edge must be a multiple of patch_size, 14, got 1000"):
         Size(longest_edge=1000, shortest_edge=14, patch_size=14, max_pixels=10**6)
-    with pytest.raises(ValueError, match="shortest_edge is 28, expected at most longest_edge, 14"):
+    with pytest.raises(ValueError, match="shortest_edge must be at most longest_edge, 14, got 28"):
         Size(longest_edge=14, shortest_edge=28, patch_size=14, max_pixels=10**6)
-    with pytest.raises(ValueError, match="pixels is 0, expected an integer of at least 1"):
+    with pytest.raises(ValueError, match="max_pixels must be an integer of at least 1, got 0"):
         Size(longest_edge=14, shortest_edge=14, patch_size=14, max_pixels=0)
-    with pytest.raises(ValueError, match="the image has 0 x 5 pixels, expected at least 1 x 1"):
+    with pytest.raises(ValueError, match="the image must have at least 1 x 1 pixels, got 0 x 5"):
         VAE.fit(0, 5)

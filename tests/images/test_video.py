@@ -208,17 +208,17 @@ def test_what_stands_behind_a_whole_video_does_not_matter(container):
     settings |= {"gif": {"codec": "gif", "format": "gif", "pixels": "rgb8"}}
     data = video(75, **settings.get(container, {"format": container}))
     assert len(FrameSampler(75, 75)(data + bytes(188 * 4), draws_of(0, 0, "r"))) == 75
-    with pytest.raises(ValueError, match=r"the video is cut off|is damaged, or not one of"):
+    with pytest.raises(ValueError, match=r"it is cut off|it is damaged|got a file that is damaged or another"):
         FrameSampler()(data[: len(data) * 3 // 4 + 1], draws_of(0, 0, "r"))
 
 
 def test_a_video_without_a_byte_is_refused(tmp_path):
     (tmp_path / "empty.mp4").touch()
-    assert sentence(str(tmp_path / "empty.mp4")).endswith(": it is empty")
+    assert sentence(str(tmp_path / "empty.mp4")).endswith("got an empty file.")
 
 
 def test_a_header_that_tells_of_more_frames_says_so():
-    assert sentence(video(75)[:-100]) == "the video has 0 frames, and its header tells of 75: it is cut off"
+    assert sentence(video(75)[:-100]) == "the video must have 75 frames, as its header says, got 0: it is cut off."
 
 
 def test_frames_that_are_damaged_are_refused():
@@ -241,10 +241,13 @@ def test_bytes_that_are_changed_give_frames_or_a_sentence(kind):
 
 
 def test_what_is_no_video_is_refused(tmp_path):
-    assert sentence(b"").startswith("the video is damaged, or not one of mov, mp4, ")
-    assert sentence(b"not a video at all").startswith("the video is damaged, or not one of mov, mp4, ")
-    assert sentence(7) == "the video is of type int, expected bytes or a path"
-    assert sentence("no/such/file.mp4") == "the video 'no/such/file.mp4' cannot be read: No such file or directory"
+    assert sentence(b"").startswith("the video must be one of mov, mp4, ")
+    assert sentence(b"not a video at all").startswith("the video must be one of mov, mp4, ")
+    assert sentence(7) == "the video must be bytes or a path, got a value of type int."
+    assert (
+        sentence("no/such/file.mp4")
+        == "the video must be a file that can be read, got 'no/such/file.mp4': No such file or directory."
+    )
 
 
 def test_a_list_of_other_files_is_no_video(tmp_path):
@@ -252,7 +255,7 @@ def test_a_list_of_other_files_is_no_video(tmp_path):
     (tmp_path / "list.txt").write_text("ffconcat version 1.0\nfile video.mp4\n")
     with av.open(str(tmp_path / "list.txt")) as container:
         assert container.format.name == "concat"
-    assert sentence(str(tmp_path / "list.txt")).startswith("the video is damaged, or not one of ")
+    assert sentence(str(tmp_path / "list.txt")).startswith("the video must be one of ")
 
 
 def test_a_sound_without_images_is_refused():
@@ -263,10 +266,10 @@ def test_a_sound_without_images_is_refused():
         samples.rate = 8000
         container.mux(stream.encode(samples))
         container.mux(stream.encode())
-    assert sentence(file.getvalue()) == "the video has no images, or none that can be decoded"
+    assert sentence(file.getvalue()) == "the file must have a video stream that can be decoded, got none."
 
 
 @pytest.mark.parametrize(("fewest", "most"), [(0, 3), (4, 3), (1.5, 3), (1, True)])
 def test_numbers_of_frames_that_cannot_be_are_refused(fewest, most):
-    with pytest.raises(ValueError, match="expected two integers in order, from 1"):
+    with pytest.raises(ValueError, match="min_frames and max_frames must be integers in order, from 1"):
         FrameSampler(fewest, most)

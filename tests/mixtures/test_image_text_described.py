@@ -50,9 +50,9 @@ def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
     ("changed", "sentence"),
     [
         ({"on_unusable": "drop"}, "on_unusable must be 'raise' or 'skip', got 'drop'"),
-        ({"split": "words"}, "split is 'words', expected one of"),
-        ({"image_tokens": 5}, "image_tokens is 5, expected an ImageTokens or an ImageCodes"),
-        ({"split": "before_last_image"}, "placeholders say nothing; give an ImageCodes"),
+        ({"split": "words"}, "split must be one of .*, got 'words'"),
+        ({"image_tokens": 5}, "image_tokens must be ImageTokens or ImageCodes, got 5"),
+        ({"split": "before_last_image"}, "image_tokens must be ImageCodes for split='before_last_image'"),
         ({"name": "a b"}, r"name must be letters, digits and _ \. : #, as SeqIO has them, such as 'mine', got 'a b'"),
     ],
 )
@@ -66,7 +66,7 @@ def test_what_is_wrong_is_said_at_once(changed, sentence):
 
 
 def test_ids_beyond_the_vocabulary_are_refused_before_anything_is_cached(tmp_path):
-    with pytest.raises(ValueError, match="the ids of images reach 256001, and the vocabulary has 369 ids; give image_tokens="):
+    with pytest.raises(ValueError, match="image_tokens must have ids below 369, the size of the vocabulary, got 256001"):
         described(image_tokens=ul2_tasks.ImageTokens()).cache(tmp_path)
 
 

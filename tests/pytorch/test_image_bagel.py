@@ -49,9 +49,9 @@ def test_without_padding_and_with_dummies():
 
 
 def test_what_its_model_fails_with_is_refused():
-    with pytest.raises(ValueError, match=r"the row lacks images of a kind; give ImageTextDataset required_modalities="):
+    with pytest.raises(ValueError, match=r"row must have ViT patches and VAE patches, got none"):
         bagel_batch(row_of(made(3), "t2i_pretrain"))
-    with pytest.raises(ValueError, match=r"the row has \d+ places, expected at most 20"):
+    with pytest.raises(ValueError, match=r"row must have at most 20 tokens, got \d+"):
         bagel_batch(row_of(edits(1), "unified_edit"), 20)
 
 

@@ -189,7 +189,9 @@ def test_a_state_of_other_settings_is_refused_with_both(other, sentence):
     state = dataset().state_dict()
     data = dataset(**other)
     data.load_state_dict(state)
-    with pytest.raises(ValueError, match=f"the state is of another dataset: {sentence}(; .*)?; take the same settings"):
+    with pytest.raises(
+        ValueError, match=f"the state must be of the same dataset, got another: {sentence}(; .*)?. Use the same settings"
+    ):
         iter(data)
     with pytest.raises(ValueError, match=r"state must have version 1, got 7\. Start from the beginning"):
         data.load_state_dict({**state, "version": 7})
@@ -204,7 +206,9 @@ def test_an_epoch_of_bad_records_ends_with_an_error():
 def test_an_epoch_of_which_all_is_dropped_ends_with_an_error():
     for epochs in (1, None):
         words = source(made(30), lambda record, draws: [Text("a", droppable=True)], dropout=Dropout(text=1))
-        with pytest.raises(ValueError, match=r"^no row came of \d pools of records; skipped were, by cause, \{\}$"):
+        with pytest.raises(
+            ValueError, match=r"^sources must give at least one row, got none of \d pools; skipped, by cause: \{\}\.$"
+        ):
             list(dataset(words, num_epochs=epochs))
 
 
@@ -222,7 +226,9 @@ def test_no_text_becomes_a_mark_and_ids_are_the_tokenizers_own(tmp_path):
     assert [bos, eos, start, end] == marks
     assert not {*text} & {*marks}
     assert tokenizer.decode(text, skip_special_tokens=False) == "so! <think> and <end>"
-    with pytest.raises(ValueError, match=r"^made, record 0: a text has the id \d+, which is a mark; take a vocabulary"):
+    with pytest.raises(
+        ValueError, match=r"^made, record 0: a text must not have the ids of special_tokens, got \d+\. Pass a vocabulary"
+    ):
         list(ImageTextDataset(written, SpecialTokenConfig(*marks, 8, 8), lambda text: tokenizer.encode(text).ids, **settings))
 
 
@@ -248,19 +254,19 @@ def test_files_are_read_by_all_workers(tmp_path):
     [
         ({"rank": 1}, r"rank and world_size must be 0 <= rank <.*out, got rank 1 and world_size 1"),
         ({"rank": None}, r"rank and world_size must be 0 <= rank <.*out, got rank None and world_size 1"),
-        ({"num_epochs": 0}, "epochs is 0"),
+        ({"num_epochs": 0}, r"epochs must be an integer of at least \d, got 0"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         dataset(**settings)
-    with pytest.raises(ValueError, match=r"budgets is \{'tokens': 1\}, expected tokens vit vae, each with a number"):
+    with pytest.raises(ValueError, match=r"budgets must have a number for each of tokens, vit, vae, got \{'tokens': 1\}"):
         ImageTextDataset(source(made()), FORM, ids, {"tokens": 1})
     with pytest.raises(
-        ValueError, match=r"vocabulary is 'my\.model', expected what ul2_tasks\.open_vocabulary gives, or a function"
+        ValueError, match=r"vocabulary must be what ul2_tasks\.open_vocabulary returns, or a function .*, got 'my\.model'"
     ):
         ImageTextDataset(source(made()), FORM, "my.model", {"tokens": 100, "vit": 100, "vae": 100})
-    with pytest.raises(ValueError, match="2 sources have no epochs in common"):
+    with pytest.raises(ValueError, match="num_epochs must be None for 2 sources"):
         dataset(source(made()), source(made()))
 
 
@@ -350,7 +356,7 @@ def test_a_state_is_of_the_files_and_of_the_plan_that_it_was_taken_of(tmp_path):
     for schema, what in ((one_word, "files was '360 bytes"), (two_words, "code in Python")):
         other = dataset(source_of(schema))
         other.load_state_dict(state)
-        with pytest.raises(ValueError, match=f"the state is of another dataset: .*{what}"):
+        with pytest.raises(ValueError, match=f"the state must be of the same dataset, got another: .*{what}"):
             iter(other)
         old = {name: value for name, value in state["settings"].items() if name not in other._recipe.identity}
         other.load_state_dict({**state, "settings": old})
@@ -362,10 +368,10 @@ def test_ids_that_the_tokenizer_does_not_have_are_refused():
     special_tokens = SpecialTokenConfig(1, 2, 3, vocabulary.vocab_size, 8, 8)
     with pytest.raises(
         ValueError,
-        match=rf"^eoi_id of special_tokens is {special_tokens.eoi_id}, and the vocabulary has {special_tokens.eoi_id} ids",
+        match=rf"^eoi_id of special_tokens must be below {(ids := special_tokens.eoi_id)}, the size of the vocabulary, got {ids}",
     ):
         ImageTextDataset(source(made()), special_tokens, vocabulary, BUDGETS)
-    with pytest.raises(ValueError, match=r"^made, record \d+: a text has the id -1, expected ids from 0$"):
+    with pytest.raises(ValueError, match=r"^made, record \d+: vocabulary must return ids from 0, got -1\.$"):
         list(dataset(source(made()), vocabulary=lambda text: [-1], on_error="raise"))
 
 
@@ -374,15 +380,15 @@ def test_what_workers_skip_is_in_the_file_and_the_dataset_says_that_it_does_not_
     assert list(loader(data, 2))
     [line] = (tmp_path / "skipped.jsonl").read_text().splitlines()
     assert json.loads(line)["record"] == "made, record 20"
-    sentence = "the rows are read by workers of a DataLoader, which alone know where they are; "
-    with pytest.raises(ValueError, match=f"^{sentence}take a StatefulDataLoader of torchdata"):
+    sentence = "state and counts must be those of the workers of the DataLoader, which read the rows, got this dataset. "
+    with pytest.raises(ValueError, match=f"^{sentence}Use the StatefulDataLoader of torchdata"):
         data.state_dict()
     for ask in (lambda: data.skipped, lambda: data.skipped_by_source):
-        with pytest.raises(ValueError, match=f"^{sentence}give skipped_file="):
+        with pytest.raises(ValueError, match=f"^{sentence}Pass skipped_file="):
             ask()
     assert list(data)
     assert data.skipped_by_source == {"source 1: made, 51 records, schema t2i_pretrain": {"sample": 1}}
-    with pytest.raises(ValueError, match="and nothing is skipped; give on_error='skip', too"):
+    with pytest.raises(ValueError, match="on_error must be 'skip' with skipped_file"):
         dataset(skipped_file=tmp_path / "skipped.jsonl", on_error="raise")
 
 

@@ -91,11 +91,17 @@ def test_the_identity_tells_what_is_read(files):
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
-        ({"texts": ["a"]}, "expected texts and images, two lists of one length"),
-        ({"texts": ["a"], "images": []}, "expected texts and images, two lists of one length"),
-        ({"texts": [None], "images": ["missing.png"]}, "'missing.png' cannot be read: No such file"),
-        ({"texts": [None], "images": [{"bytes": None, "path": "missing.png"}]}, "'missing.png' cannot be read"),
-        ({"texts": [None], "images": [3.5]}, "an image is of type float, expected its bytes, the path of its file, or its codes"),
+        ({"texts": ["a"]}, "a record must have texts and images, two lists of one length"),
+        ({"texts": ["a"], "images": []}, "a record must have texts and images, two lists of one length"),
+        (
+            {"texts": [None], "images": ["missing.png"]},
+            "the image must be a file that can be read, got 'missing.png': No such file",
+        ),
+        (
+            {"texts": [None], "images": [{"bytes": None, "path": "missing.png"}]},
+            "the image must be a file that can be read, got 'missing.png'",
+        ),
+        ({"texts": [None], "images": [3.5]}, "an image must be bytes, the path of a file, or codes, got a value of type float"),
     ],
     ids=["no images", "fewer", "no file", "no file of its own", "number"],
 )
@@ -109,11 +115,11 @@ def test_a_record_that_is_none_is_a_problem(record, problem):
 def test_images_that_are_generated_are_a_problem():
     source = open_image_text([{"image": image(), "captions": "a"}], lambda record, draws: [Image(record["image"], "noised")])
     (found,) = source.get_dataset("train").as_numpy_iterator()
-    assert b"no image is made here" in found["problem"]
+    assert b"no image is generated here" in found["problem"]
 
 
 def test_other_kinds_are_refused():
-    with pytest.raises(ValueError, match="kind is 'stories', expected one of"):
+    with pytest.raises(ValueError, match=r"kind must be one of .*, got 'stories'"):
         open_image_text([], "stories")
 
 

@@ -34,10 +34,10 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
 
     An element is a batch: the model inputs of `HuggingFaceFeatureConverter`, [B, length] int32 each, and `pixel_values`
     [images, 3, 896, 896] float32, the images of all rows in their order. Where a batch has no image `pixel_values` is empty.
-    `UL2IterableDataset` then leaves it out, as the model wants it. SeqIO does not: give the model what is not empty.
+    `UL2IterableDataset` then leaves it out, as the model expects. SeqIO does not: pass the model only what is not empty.
 
-    Rows are padded, never packed: the model takes no mask of several examples in a row. Nothing is cut: an example that is longer
-    than `task_feature_lengths`, or whose images are not those of its placeholders, is an error. `task_feature_lengths` has
+    Examples are padded, never packed: the model has no mask for several examples in a row. Nothing is trimmed: an example that is
+    longer than `task_feature_lengths`, or whose images do not match its placeholders, is an error. `task_feature_lengths` has
     inputs and targets alone. Examples of tasks without images need `images`, with none; `mix` gives them that.
 
     **Ids** are the tokenizer's own, see `HuggingFaceFeatureConverter`.
@@ -63,17 +63,17 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
     ):
         """
         Args:
-            batch_size: examples in a batch; not to be given to SeqIO.
+            batch_size: examples in a batch; do not pass it to SeqIO, too.
             padding, pad_to_multiple_of, decoder_start_token_id, pad_token_id, vocabulary: see `HuggingFaceFeatureConverter`.
             image_tokens: as in `register_image_text`, with the tokenizer's own ids.
-            image_size: of the images that the model takes, in pixels.
+            image_size: width and height of the model's images, in pixels.
 
         Raises:
-            ValueError: an argument has another value than these.
+            ValueError: an argument is invalid.
         """
         for name, value in (("batch_size", batch_size), ("image_size", image_size)):
             if not is_integer(value, at_least=1):
-                raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
         self._row_format = RowFormat(
             padding=padding,
             pad_to_multiple_of=pad_to_multiple_of,
@@ -101,10 +101,12 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
             A dataset of batches.
 
         Raises:
-            ValueError: other lengths are given; the dataset lacks a feature; or the vocabulary is not the tasks'.
+            ValueError: there are other lengths; the dataset has no such feature; or the vocabulary is not that of the tasks.
         """
         if task_feature_lengths.keys() != EXAMPLE.keys():
-            raise ValueError(f"task_feature_lengths is {dict(task_feature_lengths)}, expected lengths of inputs and targets alone")
+            raise ValueError(
+                f"task_feature_lengths must have lengths of inputs and targets alone, got {dict(task_feature_lengths)}."
+            )
         return super().__call__(ds, {**task_feature_lengths, IMAGES: 0})  # SeqIO wants one for each feature
 
     @property

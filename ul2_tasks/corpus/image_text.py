@@ -51,8 +51,8 @@ class ImageTextCorpus(Corpus):
         vocabulary, shift = self.vocabulary, id_shift(self.vocabulary)
         if max(self.image_tokens.ids) >= vocabulary.vocab_size - shift:
             raise ValueError(
-                f"the ids of images reach {max(self.image_tokens.ids)}, and the vocabulary has {vocabulary.vocab_size - shift} ids;"
-                " give image_tokens=ImageTokens(..) with ids of this vocabulary that no text needs"
+                f"image_tokens must have ids below {vocabulary.vocab_size - shift}, the size of the vocabulary, got"
+                f" {max(self.image_tokens.ids)}. Pass ids that no text needs, or a larger vocabulary."
             )
         return shifted(self.image_tokens, shift)
 
@@ -169,7 +169,7 @@ def _flat(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def _plan(texts: Sequence[bytes], images: Sequence[bytes]) -> list[Element]:
     if len(texts) != len(images):
-        raise ValueError(f"texts has {len(texts)} places and images {len(images)}, expected as many")
+        raise ValueError(f"texts and images must be of one length, got {len(texts)} and {len(images)}.")
     layout: list[Element] = []
     for number, (text, image) in enumerate(zip(texts, images)):
         layout += [Text(_decoded(text, number))] if text else []
@@ -181,7 +181,7 @@ def _decoded(text: bytes, number: int) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"the text at place {number} is not UTF-8; it begins with {text[:40]!r}") from error
+        raise ValueError(f"texts[{number}] must be UTF-8, got {text[:40]!r}.") from error
 
 
 def _settings(

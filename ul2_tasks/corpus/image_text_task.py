@@ -119,12 +119,12 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
 
     def _check_cache(self, examples: tf.data.Dataset) -> None:
         if MADE_OF not in examples.element_spec:
-            raise ValueError(f"the cache {self.cache_dir} was not made by this package; write it anew")
+            raise ValueError(f"the cache {self.cache_dir} must be written by this package, got another one. Write it again.")
         for example in examples.take(1):
             if (found := example[MADE_OF].numpy().decode()) != self.made_of:
                 raise ValueError(
-                    f"the cache {self.cache_dir} is of {found}, and {self.name!r} of {self.made_of}: its source, its vocabulary,"
-                    " its special ids or its image token sequence are others; write it anew, or name another folder"
+                    f"the cache {self.cache_dir} must be of {self.made_of}, as {self.name!r} is, got {found}: its source,"
+                    " vocabulary, special tokens or image tokens differ. Write it again, or name another folder."
                 )
 
 
@@ -134,8 +134,8 @@ def _stored(stores: Sequence[Store], numbers: np.ndarray) -> tuple[np.ndarray, .
     (held,) = stores[3].read_each(numbers)
     if pieces.sum() != len(tokens) or sizes.sum() != len(held):
         raise ValueError(
-            f"document {numbers[0]} of {stores[0].prefixes[0]} .. has {len(tokens)} tokens in pieces of {pieces.sum()}, and"
-            f" {len(held)} bytes of images of {sizes.sum()}: these files do not belong together; write the cache anew"
+            f"document {numbers[0]} of {stores[0].prefixes[0]} .. must have {pieces.sum()} tokens and {sizes.sum()} bytes of"
+            f" images, got {len(tokens)} and {len(held)}: these files do not belong together. Write the cache again."
         )
     images = np.split(held, np.cumsum(sizes))[:-1]
     return tokens, pieces, np.array([image.tobytes() for image in images], object)

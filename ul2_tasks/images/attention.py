@@ -41,7 +41,7 @@ def places(sample_lens: np.ndarray, split_lens: np.ndarray, attn_modes: np.ndarr
     """
     sample_lens, split_lens, attn_modes = (np.asarray(array, np.int64) for array in (sample_lens, split_lens, attn_modes))
     if sample_lens.sum() != split_lens.sum():
-        raise ValueError(f"the samples have {sample_lens.sum()} places, and the splits {split_lens.sum()}")
+        raise ValueError(f"split_lens must have the sum of sample_lens, {sample_lens.sum()}, got {split_lens.sum()}.")
     numbers = np.arange(len(split_lens))
     return Places(
         np.repeat(np.arange(len(sample_lens)), sample_lens),

@@ -28,7 +28,7 @@ class Dropout:
         for name in ("text", "vit", "clean"):
             chance = getattr(self, name)
             if not is_finite(chance) or not 0 <= chance <= 1:
-                raise ValueError(f"the chance that {name} is dropped is {chance!r}, expected a number from 0 to 1")
+                raise ValueError(f"{name} must be a probability from 0 to 1, got {chance!r}.")
 
     def kept(self, layout: Layout, draws: Draws) -> tuple[bool, ...]:
         """Which elements remain. A clip is dropped whole.

@@ -37,11 +37,11 @@ class Text:
 
     def __post_init__(self):
         if not isinstance(self.text, str):
-            raise ValueError(f"the text of an element is of type {type(self.text).__name__}, expected str")
+            raise ValueError(f"text must be a string, got a value of type {type(self.text).__name__}.")
         try:
             self.text.encode()
         except UnicodeEncodeError as error:  # JSON can have half a character
-            raise ValueError(f"the text of an element is not Unicode, {error.reason}") from error
+            raise ValueError(f"text must be Unicode, got {self.text[:40]!r}: {error.reason}.") from error
         _check_after(self.after)
 
     @property
@@ -73,11 +73,11 @@ class Image:
 
     def __post_init__(self):
         if self.seen_as not in get_args(SeenAs):
-            raise ValueError(f"an image is seen as {self.seen_as!r}, expected one of {list(get_args(SeenAs))}")
+            raise ValueError(f"seen_as must be one of {list(get_args(SeenAs))}, got {self.seen_as!r}.")
         if self.seen_as == "noised" and self.droppable:
-            raise ValueError("a noised image is droppable, and is what is learned; drop what it is made from")
+            raise ValueError("droppable must be False for a noised image, got True. Drop the elements that it is made from.")
         if self.advance is not None and not is_integer(self.advance, at_least=0):
-            raise ValueError(f"advance is {self.advance!r}, expected an integer of at least 0, or None")
+            raise ValueError(f"advance must be an integer of at least 0, or None, got {self.advance!r}.")
         _check_after(self.after)
 
     @property
@@ -102,17 +102,17 @@ def checked(elements: Sequence[Element]) -> Layout:
     'T N'
     """
     if not elements:
-        raise ValueError("the layout has no element, expected texts and images")
+        raise ValueError("a layout must have at least one element, got none.")
     for element in elements:
         if not isinstance(element, Text | Image):
-            raise ValueError(f"the layout has an element of type {type(element).__name__}, expected Text or Image")
+            raise ValueError(f"an element of a layout must be a Text or an Image, got a value of type {type(element).__name__}.")
     ended = set()
     for group, numbers in clips(elements):
         first, *others = (elements[number] for number in numbers)
         if group in ended:
-            raise ValueError(f"the images of group {group} are not adjacent")
+            raise ValueError(f"the images of group {group} must be adjacent, got other elements between them.")
         if any((other.kind, other.droppable) != (first.kind, first.droppable) for other in others):
-            raise ValueError(f"the images of group {group} differ in seen_as or droppable, expected one for all")
+            raise ValueError(f"the images of group {group} must have one seen_as and one droppable, got several.")
         ended |= {group} - {None}
     return tuple(elements)
 
@@ -125,7 +125,7 @@ def elements_of(schema: Callable[[Any, Any], Iterable[Element]], record: object,
     """
     found = schema(record, draws)
     if not isinstance(found, Iterable):
-        raise ValueError(f"the schema gives a value of type {type(found).__name__}, expected a list of Text and Image")
+        raise ValueError(f"schema must return a list of Text and Image, got a value of type {type(found).__name__}.")
     return tuple(found)
 
 
@@ -151,4 +151,4 @@ def letters(elements: Sequence[Element]) -> str:
 
 def _check_after(after: object) -> None:
     if after is not None and after not in get_args(After):
-        raise ValueError(f"after is {after!r}, expected one of {list(get_args(After))}, or None")
+        raise ValueError(f"after must be one of {list(get_args(After))}, or None, got {after!r}.")

@@ -90,18 +90,18 @@ def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str,
     'a red 5 and a purple 4'
     """
     if kind not in _MAKERS:
-        raise ValueError(f"the embedded set has no records of the kind {kind!r}, expected one of {list(_MAKERS)}")
+        raise ValueError(f"kind must be one of {list(_MAKERS)}, got {kind!r}.")
     return [_MAKERS[kind](draws_of(seed, 0, f"embedded set, {kind}, record {number}")) for number in range(count)]
 
 
 def example_sources(count: int = 32, seed: int = 0) -> list[Source]:
-    """The embedded set as sources, one of each kind.
+    """The built-in set as sources, one of each kind.
 
     Args:
         count, seed: see `example_records`.
 
     Raises:
-        ImportError: Pillow is not there.
+        ImportError: Pillow is not installed.
     """
     return [
         Source(listed_records(example_records(kind, count, seed), f"embedded set, {kind}"), kind if kind in SCHEMAS else story)
@@ -110,7 +110,7 @@ def example_sources(count: int = 32, seed: int = 0) -> list[Source]:
 
 
 def write_example_set(folder: str | os.PathLike, count: int = 32, seed: int = 0) -> list[pathlib.Path]:
-    """Writes the embedded set as files: Parquet for t2i_pretrain and unified_edit, else JSON Lines and a folder of images.
+    """Writes the built-in set as files: Parquet for t2i_pretrain and unified_edit, else JSON Lines and a folder of images.
 
     Args:
         folder: to write to.
@@ -120,7 +120,7 @@ def write_example_set(folder: str | os.PathLike, count: int = 32, seed: int = 0)
         the files of records, one of each kind, by its name.
 
     Raises:
-        ImportError: Pillow is not there.
+        ImportError: Pillow is not installed.
     """
     folder = pathlib.Path(folder)
     (folder / "images").mkdir(parents=True, exist_ok=True)

@@ -40,6 +40,6 @@ def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, roo
         less = dataclasses.replace(sizes, **{kind: smaller(getattr(sizes, kind)) for kind in kinds})
         if not shrink or less == sizes:
             words = "{} places, {} ViT patches and {} of latents"
-            raise ValueError(f"the sample takes {words.format(*sample.counts)}, and a row has {words.format(*room)}")
+            raise ValueError(f"a sample must fit into {words.format(*room)}, got {words.format(*sample.counts)}")
         found, sizes = measure(less), less
     return found

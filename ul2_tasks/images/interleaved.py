@@ -27,7 +27,9 @@ from ul2_tasks.scalars import is_integer
 
 @dataclasses.dataclass(frozen=True)
 class ImageTokens:
-    """What stands for an image in the inputs. The defaults are T5Gemma 2's. Ids are the tokenizer's own.
+    """The image token sequence: begin of image, placeholders, end of image. The defaults are T5Gemma 2's.
+
+    Ids are the tokenizer's own.
 
     Attributes:
         boi_id, image_id, eoi_id: the ids before, for and after the features of an image.
@@ -47,19 +49,19 @@ class ImageTokens:
     def __post_init__(self):
         for name in ("boi_id", "image_id", "eoi_id", "image_seq_length"):
             if not is_integer(getattr(self, name), at_least=1):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+                raise ValueError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}.")
         if len(set(self.ids)) < 3:
-            raise ValueError(f"boi_id, image_id and eoi_id are {self.ids}, expected three different ids")
+            raise ValueError(f"boi_id, image_id and eoi_id must be three different ids, got {self.ids}.")
         if not isinstance(self.around, str):
-            raise ValueError(f"around is {self.around!r}, expected a text")
+            raise ValueError(f"around must be a string, got {self.around!r}.")
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The ids that no text may have, and no denoiser."""
+        """The ids that no text and no denoiser may have."""
         return self.boi_id, self.image_id, self.eoi_id
 
     def ids_of(self, image: object) -> list[int]:
-        """The ids of an image, without what stands around it."""
+        """The ids of an image, without the text around it."""
         return [self.boi_id, *[self.image_id] * self.image_seq_length, self.eoi_id]
 
 
@@ -68,7 +70,7 @@ T5GEMMA2_IMAGE = ImageTokens()
 
 @dataclasses.dataclass(frozen=True)
 class ImageCodes:
-    """What stands for an image that is codes, such as a VQ-VAE gives: an id for each. Ids are the tokenizer's own.
+    """The image token sequence of an image that is codes, such as those of a VQ-VAE. Ids are the tokenizer's own.
 
     Attributes:
         boi_id, eoi_id: the ids before and after the codes.
@@ -89,31 +91,31 @@ class ImageCodes:
     def __post_init__(self):
         for name in ("boi_id", "eoi_id", "first_code_id", "num_codes"):
             if not is_integer(getattr(self, name), at_least=1):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+                raise ValueError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}.")
         if len(set(self.ids)) < len(self.ids):
-            raise ValueError(f"boi_id is {self.boi_id} and eoi_id {self.eoi_id}, expected two ids that are not those of codes")
+            raise ValueError(f"boi_id and eoi_id must be two ids that are not those of codes, got {self.boi_id} and {self.eoi_id}.")
         if not isinstance(self.around, str):
-            raise ValueError(f"around is {self.around!r}, expected a text")
+            raise ValueError(f"around must be a string, got {self.around!r}.")
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The ids that no text may have, and no denoiser."""
+        """The ids that no text and no denoiser may have."""
         return self.boi_id, self.eoi_id, *range(self.first_code_id, self.first_code_id + self.num_codes)
 
     def ids_of(self, image: object) -> list[int]:
-        """The ids of an image, without what stands around it.
+        """The ids of an image, without the text around it.
 
         Args:
             image: its codes, in their order; or these as bytes, int32 little-endian.
 
         Raises:
-            ValueError: there is none, or one is out of range.
+            ValueError: there are no codes, or one is out of range.
         """
         codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
         if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
-            raise ValueError(f"an image is {image!r:.60}, expected its codes, integers, or these as int32 in bytes")
+            raise ValueError(f"an image must be a list of codes, integers, or these as int32 in bytes, got {image!r:.60}.")
         if codes.min() < 0 or codes.max() >= self.num_codes:
-            raise ValueError(f"an image has codes from {codes.min()} to {codes.max()}, expected 0 to {self.num_codes - 1}")
+            raise ValueError(f"the codes of an image must be 0 to {self.num_codes - 1}, got {codes.min()} to {codes.max()}.")
         return [self.boi_id, *(codes + self.first_code_id).tolist(), self.eoi_id]
 
 
@@ -168,7 +170,7 @@ def interleaved(
 
 
 def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
-    """The layout of a record of `texts` and `images`, two lists of one length: at a place stands a text, an image, or both.
+    """The layout of a record of `texts` and `images`, two lists of one length: each place has a text, an image, or both.
 
     Where both stand, the text comes first. An image is its bytes, its path, Hugging Face's object with either, or its codes, a
     list or an array. The draws are not used.
@@ -180,7 +182,7 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
     """
     texts, images = record.get("texts"), record.get("images")
     if not isinstance(texts, list | tuple) or not isinstance(images, list | tuple) or len(texts) != len(images):
-        raise ValueError(f"the record has the fields {sorted(record)}, expected texts and images, two lists of one length")
+        raise ValueError(f"a record must have texts and images, two lists of one length, got the fields {sorted(record)}.")
     layout: list[Element] = []
     for text, image in zip(texts, images):
         if isinstance(image, Mapping):
@@ -214,7 +216,7 @@ def _texts_and_images(layout: Sequence[Element]) -> tuple[list[str], list[object
         if isinstance(element, Text):
             texts[-1].append(element.text)
         elif element.seen_as != "vit":
-            raise ValueError(f"the layout has an image that is seen as {element.seen_as!r}, and this model makes no image")
+            raise ValueError(f"images must be seen as 'vit', got {element.seen_as!r}: this model generates no images.")
         else:
             images.append(element.image)
             texts.append([])
@@ -242,5 +244,7 @@ def _reserved(image_tokens: ImageTokens | ImageCodes) -> frozenset[int]:
 def _encoded(text: str, encode: Callable[[str], Sequence[int]], reserved: frozenset[int]) -> list[int]:
     ids = list(encode(text)) if text else []
     if marks := sorted(reserved.intersection(ids)):
-        raise ValueError(f"a text becomes the ids {marks}, which mark images; tokenize it so that no text becomes one of them")
+        raise ValueError(
+            f"a text must not have the ids of image_tokens, got {marks}. Pass a tokenizer that makes none of them of a text."
+        )
     return ids

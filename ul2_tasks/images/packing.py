@@ -32,7 +32,7 @@ def pack(counts: Sequence[Sequence[int]] | np.ndarray, budgets: Sequence[int]) -
     """
     taken, most = np.asarray(counts, np.int64).reshape(-1, len(budgets)), np.asarray(budgets, np.int64)
     if len(above := np.flatnonzero((taken > most).any(axis=1))):
-        raise ValueError(f"sample {above[0]} takes {taken[above[0]].tolist()}, and a row has {most.tolist()}")
+        raise ValueError(f"sample {above[0]} must fit into a row of {most.tolist()}, got {taken[above[0]].tolist()}.")
     parts = taken * _ONE // np.maximum(most, 1)
     left = np.flatnonzero(taken.any(axis=1))
     rows = []

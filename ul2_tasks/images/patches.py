@@ -21,7 +21,7 @@ def patches(pixels: np.ndarray, patch_size: int) -> np.ndarray:
     """
     height, width, channels = pixels.shape
     if height % patch_size or width % patch_size:
-        raise ValueError(f"the image has {width} x {height} pixels, expected multiples of {patch_size}")
+        raise ValueError(f"width and height must be multiples of {patch_size}, got {width} x {height} pixels.")
     blocks = pixels.reshape(height // patch_size, patch_size, width // patch_size, patch_size, channels)
     return blocks.transpose(0, 2, 1, 3, 4).reshape(-1, patch_size * patch_size * channels)
 

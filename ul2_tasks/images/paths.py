@@ -21,8 +21,8 @@ class Outside(os.PathLike):
 
     def __fspath__(self) -> str:
         raise ValueError(
-            f"the path {self.path!r} leads out of the folder {self.folder!r}, expected one within it; give folder=, the one"
-            " that holds the images and videos"
+            f"a path must stay within the folder {self.folder!r}, got {self.path!r}. Pass folder=, the folder of the images and"
+            " videos."
         )
 
 

@@ -5,7 +5,7 @@
     CMYK, grey, palette   become RGB
     16 bits               the upper 8 of them
 
-An image is refused, with a ValueError of one sentence, that has several frames, too many pixels or scans, or is cut off or damaged
+A ValueError of one sentence rejects an image that has several frames, too many pixels or scans, or is cut off or damaged
 so that its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES,
 Pillow reads images that are cut off, here too.
 """
@@ -59,15 +59,15 @@ class Frame:
 
 
 def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Width and height of an image as it is seen upright, from its header alone.
+    """Width and height of an upright image, from its header alone.
 
     Args:
         image: the bytes of an image, the path of its file, or a `Frame`.
-        max_pixels: an image with more is refused.
+        max_pixels: an image with more is an error.
 
     Raises:
-        ValueError: the image is none of these, or no image; it has several frames, or too many pixels.
-        ImportError: Pillow is not there.
+        ValueError: it is not an image, has several frames, or too many pixels.
+        ImportError: Pillow is not installed.
 
     >>> size_of(Frame(640, 360, lambda: np.zeros((360, 640, 3), np.uint8)))
     (640, 360)
@@ -93,7 +93,7 @@ def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] |
 
     Raises:
         ValueError: as `size_of`; or the image is cut off or damaged.
-        ImportError: Pillow is not there.
+        ImportError: Pillow is not installed.
 
     >>> pixels(Frame(2, 1, lambda: np.full((1, 2, 3), 7, np.uint8))).tolist()
     [[[7, 7, 7], [7, 7, 7]]]
@@ -116,18 +116,18 @@ def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] |
 
 
 def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubic", "bilinear"] = "bicubic") -> np.ndarray:
-    """The pixels in another size, each of them a mean of all that it stands for (Pillow's antialiased filters).
+    """Resizes pixels with Pillow's antialiased filters.
 
     Args:
         pixels: [height, width, 3] uint8.
         width, height: what they become.
-        filter: bicubic as BAGEL has it, or bilinear as T5Gemma 2.
+        filter: bicubic as in BAGEL, or bilinear as in T5Gemma 2.
 
     Returns:
         [height, width, 3] uint8, of memory that is not to be written to.
 
     Raises:
-        ImportError: Pillow is not there.
+        ImportError: Pillow is not installed.
 
     >>> resized(np.full((6, 6, 3), 7, np.uint8), width=2, height=1).tolist()
     [[[7, 7, 7], [7, 7, 7]]]
@@ -152,19 +152,19 @@ def file_of(image: object, what: str) -> Iterator[BinaryIO]:
         with _file_at(os.fspath(image), what) as file:
             yield file
     else:
-        raise ValueError(f"the {what} is {kind_of(image)}, expected bytes or a path")
+        raise ValueError(f"the {what} must be bytes or a path, got {kind_of(image)}.")
 
 
 def kind_of(value: object) -> str:
     """Of which type a value is that is no encoded image; and what to do where it is a decoded one.
 
     >>> kind_of(7)
-    'of type int'
+    'a value of type int'
     """
-    kind = f"of type {type(value).__name__}"
+    kind = f"a value of type {type(value).__name__}"
     if type(value).__module__.split(".")[0] in ("PIL", "torchcodec") or getattr(value, "ndim", 0) > 1:
         kind += (
-            ", which is decoded. Have its file read: dataset.cast_column(NAME, datasets.Image(decode=False)), or"
+            ", which is decoded. Read its file instead: dataset.cast_column(NAME, datasets.Image(decode=False)), or"
             " datasets.Video(decode=False)"
         )
     return kind
@@ -174,12 +174,14 @@ def _file_at(path: str, what: str) -> BinaryIO:
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise ValueError(f"the {what} {path!r} is a device or a pipe, expected a file")  # which could be waited for without end
+            raise ValueError(
+                f"the {what} must be a file, got {path!r}, a device or a pipe."
+            )  # which could be waited for without end
         return open(path, "rb")
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        raise ValueError(f"the {what} {path!r} cannot be read: {error.strerror}") from error
+        raise ValueError(f"the {what} must be a file that can be read, got {path!r}: {error.strerror}.") from error
 
 
 @contextlib.contextmanager
@@ -193,12 +195,14 @@ def _opened(image: object, max_pixels: int) -> Iterator[ImageFile]:
                 still = opened.format == "MPO" or not getattr(opened, "is_animated", False)  # MPO: a JPEG with others behind it
         except pil.UnidentifiedImageError as error:
             file.seek(0)
-            raise ValueError(f"the image begins with {file.read(12)!r}, expected one of {', '.join(FORMATS)}") from error
+            raise ValueError(
+                f"the image must be one of {', '.join(FORMATS)}, got a file that begins with {file.read(12)!r}."
+            ) from error
         width, height = opened.size
         if width * height > max_pixels:
-            raise ValueError(f"the image has {width} x {height} pixels, expected at most {max_pixels} in all")
+            raise ValueError(f"the image must have at most {max_pixels} pixels, got {width} x {height}.")
         if not still:
-            raise ValueError(f"the image is a {opened.format} of several frames, expected one")
+            raise ValueError(f"the image must have one frame, got a {opened.format} of several.")
         yield opened
 
 
@@ -211,7 +215,7 @@ def _check_scans(opened: ImageFile) -> None:
     content = file.read()
     # What is no scan can have these bytes, too: a thumbnail, or a film behind the image.
     if content.count(_SCAN) > MOST_SCANS and (scans := _scans(content)) > MOST_SCANS:
-        raise ValueError(f"the image is a JPEG of {scans} scans, expected at most {MOST_SCANS}")
+        raise ValueError(f"the image must have at most {MOST_SCANS} scans, got a JPEG of {scans}.")
 
 
 def _scans(jpeg: bytes) -> int:

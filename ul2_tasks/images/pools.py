@@ -56,7 +56,9 @@ class Pools:
 
     def __post_init__(self):
         if self.epochs is not None and len(self.pieces) > 1:
-            raise ValueError(f"{len(self.pieces)} sources have no epochs in common; give none, and end by the number of steps")
+            raise ValueError(
+                f"num_epochs must be None for {len(self.pieces)} sources, got {self.epochs}. Leave it out, and end by steps."
+            )
 
     @functools.cached_property
     def count(self) -> int | None:

@@ -25,14 +25,14 @@ from ul2_tasks.scalars import as_python, check_on_error, is_integer
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Records of one kind.
+    """Records with a schema, sizes, dropout and a weight.
 
     Attributes:
-        records: see `records.open_records`.
-        schema: a name of `schemas.SCHEMAS`, or a function of a record and its draws that gives the elements.
-        sizes: how large images are; by default BAGEL's, with those of conversations for `vlm_sft`.
+        records: of `open_records` or `listed_records`.
+        schema: a name of `schemas.SCHEMAS`, or a function of a record and its `draws` that returns a layout.
+        sizes: how images are resized; by default as in BAGEL, with its sizes of conversations for `vlm_sft`.
         dropout: how often droppable elements are dropped.
-        weight: its share of the samples, to the weights of the other sources.
+        weight: its part of the samples, relative to the weights of the other sources.
     """
 
     records: Records
@@ -44,10 +44,10 @@ class Source:
     def __post_init__(self):
         if not isinstance(self.records, Records):
             kind = type(self.records).__name__
-            raise ValueError(f"the records are of type {kind}, expected what open_records or listed_records gives")
+            raise ValueError(f"records must be what open_records or listed_records returns, got a value of type {kind}.")
         if not callable(self.schema) and self.schema not in SCHEMAS:
             raise ValueError(
-                f"the schema is {self.schema!r}, expected one of {list(SCHEMAS)}, or a function of a record and its draws"
+                f"schema must be one of {list(SCHEMAS)}, or a function of a record and its draws, got {self.schema!r}."
             )
         if self.sizes is None:
             schema = getattr(self._schema, "func", self._schema)  # of one with other frames
@@ -70,11 +70,11 @@ class Recipe:
         sources: at least one.
         special_tokens: see `SpecialTokenConfig`.
         encode: the ids of a text.
-        budgets: places of a row, ViT patches, and patches of latents.
+        budgets: tokens, ViT patches and VAE patches of a row.
         seed: of the order and all draws.
         pool: how many records are packed together. More fill rows better, and need more memory.
         epochs: see `pools.Pools`.
-        on_error: whether a record that is wrong, or too long, ends the run, or is skipped and counted.
+        on_error: whether a record with an error, or one that is too long, ends the run, or is skipped and counted.
         shrink: whether the images of a sample that is too long are made smaller until it fits.
         required_modalities: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`,
             whose counts are taken off the budgets.
@@ -96,14 +96,14 @@ class Recipe:
         for name, value in numbers:
             least = 0 if name in ("vit", "vae") else 1
             if not is_integer(value, at_least=least):
-                raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
         if not is_integer(self.seed, at_least=-math.inf):
-            raise ValueError(f"seed is {self.seed!r}, expected an integer")
+            raise ValueError(f"seed must be an integer, got {self.seed!r}.")
         check_on_error(self.on_error)
         if unknown := set(self.required_modalities) - {"vit", "vae"}:
-            raise ValueError(f"required_modalities has {sorted(unknown)}, expected 'vit', 'vae', or both")
+            raise ValueError(f"required_modalities must be of 'vit' and 'vae', got {sorted(unknown)}.")
         if not self.sources:
-            raise ValueError("there is no source")
+            raise ValueError("sources must have at least one source, got none.")
         if min(self.room) < 0:
             raise ValueError(
                 f"budgets must leave room for required_modalities={tuple(self.required_modalities)}, got {tuple(self.budgets)}."
@@ -111,11 +111,11 @@ class Recipe:
             )
         for source in self.sources:
             if not isinstance(source, Source):
-                raise ValueError(f"a source is of type {type(source).__name__}, expected a Source")
+                raise ValueError(f"sources must be of Source, got a value of type {type(source).__name__}.")
             self.special_tokens.check(source.sizes)
             first = self.sources[0].sizes
             if (source.sizes.vit.patch_size, source.sizes.vae.patch_size) != (first.vit.patch_size, first.vae.patch_size):
-                raise ValueError("the patch sizes of the sources differ, expected the same patches in all of a row")
+                raise ValueError("sizes must have the same patch sizes in all sources, got several. Pass one for all of a row.")
 
     @property
     def room(self) -> Counts:

@@ -154,8 +154,8 @@ def _object(content: bytes, what: str) -> dict[str, Any] | ValueError:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        return ValueError(f"{what} is not JSON: {error}")
-    return value if isinstance(value, dict) else ValueError(f"{what} is a {type(value).__name__}, expected an object")
+        return ValueError(f"{what} must be JSON: {error}.")
+    return value if isinstance(value, dict) else ValueError(f"{what} must be an object, got a {type(value).__name__}.")
 
 
 def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterator[tarfile.TarInfo]]]:
@@ -179,7 +179,7 @@ def _key_and_suffix(member: tarfile.TarInfo) -> tuple[str, str]:
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     if member.issparse():
-        raise ValueError(f"{member.name!r} is sparse, and may be of any size")
+        raise ValueError(f"{member.name!r} must not be sparse, got a file that may be of any size.")
     file = tar.extractfile(member)
     return file.read() if file else b""
 
@@ -200,7 +200,7 @@ def _sample(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> dict[st
             try:
                 record["captions"] = content.decode()
             except UnicodeDecodeError as error:
-                return ValueError(f"its .txt is no text in UTF-8: {error}")
+                return ValueError(f"its .txt must be UTF-8: {error}.")
         else:
             record["image" if suffix in _IMAGES else "video" if suffix in _VIDEOS else suffix] = content
     return record

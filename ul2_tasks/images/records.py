@@ -42,7 +42,7 @@ class Records:
 
 
 def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder: str | None = None) -> Records:
-    """The records of files: Parquet, JSON Lines, or tar as WebDataset has it, also compressed.
+    """Opens files of records: Parquet, JSON Lines or WebDataset tar, also compressed.
 
     It reads the footer of each Parquet file, all of each JSON Lines file, and the header of each file in a tar, to know how many
     records there are.
@@ -54,15 +54,17 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
             of the record's file.
 
     Raises:
-        ValueError: there is no file or no record; a file is of none of these formats, or is not what its name says.
+        ValueError: there are no files or no records; a file is not of these formats, or not of the format in its name.
     """
     paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
     if not paths:
-        raise ValueError("there is no file, expected paths, globs or folders")
+        raise ValueError("files must be paths, globs or folders, got none.")
     facts = parallel_map(facts_of, paths)  # before they are read: what is changed meanwhile is another file then
     pieces = list(itertools.chain(*parallel_map(_pieces, paths)))
     if not pieces:
-        raise ValueError(f"there is no record: none of the {len(paths)} files has one, the first is {paths[0]!r}")
+        raise ValueError(
+            f"files must have at least one record, got none in {len(paths)} files, of which the first is {paths[0]!r}."
+        )
     digest = hashlib.blake2b(repr([tuple(piece) for piece in pieces]).encode(), digest_size=8).hexdigest()
     what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest}"
     beginnings = {real_path(local_path(os.path.dirname(path) if folder is None else folder)) for path in paths}
@@ -71,21 +73,21 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
 
 
 def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") -> Records:
-    """Records that are in memory, or in anything else that has a length and gives record i for `[i]`.
+    """Records in memory, or in any object with a length that returns record i for `[i]`.
 
     Args:
         records: at least one.
         name: of all of them; record i is "NAME, record i".
 
     Raises:
-        ValueError: there is none.
+        ValueError: there are no records.
 
     >>> records = listed_records([{"captions": "a cat"}, {"captions": "a dog"}], "pets")
     >>> list(records.read(records.pieces[0], 1))
     [('pets, record 1', {'captions': 'a dog'})]
     """
     if not len(records):
-        raise ValueError("there is no record")
+        raise ValueError("records must have at least one record, got none.")
     starts = range(0, len(records), 64)
     pieces = [Piece(name, start, start, min(64, len(records) - start)) for start in starts]
     what = f"{name}, {len(records)} records"
@@ -118,7 +120,7 @@ class Reader:
             self._piece, self._at, self._rest = piece, start, self._records.read(found, start)
         named = list(itertools.islice(self._rest, start - self._at, stop - self._at))
         if len(named) < stop - start:
-            raise ValueError(f"{found.path} has fewer records than when it was opened")
+            raise ValueError(f"{found.path} must have the records that it had when it was opened, got fewer.")
         self._at = stop
         return named
 
@@ -130,7 +132,7 @@ def _listed(pattern: str | os.PathLike) -> list[str]:
         return found
     of_records = [path for path in found if _format(path) in FORMATS]
     if not of_records:
-        raise ValueError(f"the folder {pattern!r} has no file of records; expected files, a folder or a glob of {_NAMES}")
+        raise ValueError(f"files must be files, a folder or a glob of {_NAMES}, got {pattern!r}, a folder without such files.")
     return of_records
 
 
@@ -142,14 +144,14 @@ def _format(path: str) -> str:
 
 def _pieces(path: str) -> list[Piece]:
     if _format(path) not in FORMATS:
-        raise ValueError(f"the name of {path!r} does not tell its format, expected one of {_NAMES}")
+        raise ValueError(f"files must end in one of {_NAMES}, got {path!r}.")
     pieces_of, _ = FORMATS[_format(path)]
     try:
         return pieces_of(path)
     except (*CORRUPT, tarfile.TarError, OSError) as error:
         if is_unreachable(error):
             raise
-        raise ValueError(f"{path!r} is not what its name says: {error}") from error
+        raise ValueError(f"{path!r} must be of the format in its name, got another: {error}") from error
 
 
 def _read_file(piece: Piece, start: int, folder: str | None) -> Iterator[Named]:
@@ -187,5 +189,5 @@ def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -
         except Exception as error:
             yield f"{piece.path}, record {number}", ValueError(f"the record cannot be read: {sentence_of(error)}")
             continue
-        wrong = ValueError(f"the record is of type {type(record).__name__}, expected a dictionary")
+        wrong = ValueError(f"a record must be a dictionary, got a value of type {type(record).__name__}.")
         yield f"{piece.path}, record {number}", dict(record) if isinstance(record, Mapping) else wrong

@@ -127,9 +127,9 @@ class RowMaker:
     def _encode(self, text: str) -> Any:
         ids = np.asarray(self._recipe.encode(text))
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise ValueError(f"a text became an array of {ids.dtype} with the shape {ids.shape}, expected a list of ids")
+            raise ValueError(f"vocabulary must return a list of ids, got an array of {ids.dtype} with the shape {ids.shape}.")
         if ids.size and ids.min() < 0:
-            raise ValueError(f"a text has the id {ids.min()}, expected ids from 0")
+            raise ValueError(f"vocabulary must return ids from 0, got {ids.min()}.")
         self._recipe.special_tokens.check_ids(ids)
         return ids.astype(np.int64, copy=False)
 

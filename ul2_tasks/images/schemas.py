@@ -108,9 +108,9 @@ def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Layou
     waiting = {IMAGE_MARK: _files(record, "image"), VIDEO_MARK: _files(record, "video")}
     for mark, files in waiting.items():
         if (marks := sum(text.count(mark) for _, text in turns)) != len(files):
-            raise ValueError(f"the conversation has the mark {mark} {marks} times, and the record has {len(files)} such files")
+            raise ValueError(f"the conversation must have {mark} once for each of its {len(files)} files, got {marks} times.")
     if waiting[VIDEO_MARK] and frames is None:
-        raise ValueError("the record has a video, and nothing is given that reads the frames of one")
+        raise ValueError("frames must be given for a record with a video, got None. Pass frames=FrameSampler().")
     images = iter(waiting[IMAGE_MARK])
     videos = enumerate(waiting[VIDEO_MARK])
     elements: list[Text | Image] = []
@@ -140,13 +140,13 @@ def _image(value: object, what: str) -> object:
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str | bytes) or not value:
         shown = _short(value) if value is None or isinstance(value, _PLAIN) else kind_of(value)
-        raise ValueError(f"{what} is {shown}, expected the bytes of an image, or its path")
+        raise ValueError(f"{what} must be the bytes of an image, or its path, got {shown}.")
     return value
 
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{what} is {_short(value)}, expected a text")
+        raise ValueError(f"{what} must be a string, got {_short(value)}.")
     return value.strip()
 
 
@@ -155,7 +155,7 @@ def _captions(value: object) -> list[str]:
     found = list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else [value]
     captions = [_text(caption, "a caption") for caption in found if caption is not None]
     if not any(captions):
-        raise ValueError(f"captions is {_short(value)}, which has no caption that is not empty")
+        raise ValueError(f"captions must have a caption that is not empty, got {_short(value)}.")
     return [caption for caption in captions if caption]
 
 
@@ -166,25 +166,23 @@ def _read(captions: str) -> object:
     try:
         return json.loads(captions)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"captions is not JSON, {error}; it begins with {_short(captions)}") from error
+        raise ValueError(f"captions must be JSON where it begins with a bracket, got {_short(captions)}: {error}.") from error
 
 
 def _edits(record: Record) -> tuple[list[object], list[list[str]]]:
     """The images, and for each step the texts of which one is drawn."""
     images, instructions = (_list(record.get(name), name) for name in ("image_list", "instruction_list"))
     if len(images) < 2:
-        raise ValueError(f"image_list has {len(images)} images, expected at least 2")
+        raise ValueError(f"image_list must have at least 2 images, got {len(images)}.")
     if len(instructions) != len(images) - 1:
-        raise ValueError(
-            f"instruction_list has {len(instructions)} steps, expected {len(images) - 1}: image_list has {len(images)} images"
-        )
+        raise ValueError(f"instruction_list must have {len(images) - 1} steps for {len(images)} images, got {len(instructions)}.")
     choices = []
     for step, value in enumerate(instructions):
         what = f"instruction_list[{step}]"
         found = [_text(text, what) for text in ([value] if isinstance(value, str) else _list(value, what)) if text is not None]
         choices.append([text for text in found if text])
         if not choices[-1]:
-            raise ValueError(f"{what} is {_short(value)}, which has no instruction that is not empty")
+            raise ValueError(f"{what} must have an instruction that is not empty, got {_short(value)}.")
     return [_image(image, f"image_list[{number}]") for number, image in enumerate(images)], choices
 
 
@@ -204,15 +202,15 @@ def _turns(value: object) -> list[tuple[str, str]]:
     for number, turn in enumerate(_list(value, "conversations")):
         what = f"conversations[{number}]"
         if not isinstance(turn, Mapping) or str(turn.get("from")) not in _SPEAKERS:
-            raise ValueError(f"{what} is {_short(turn)}, expected an object whose 'from' is one of {list(_SPEAKERS)}")
+            raise ValueError(f"{what} must be an object whose 'from' is one of {list(_SPEAKERS)}, got {_short(turn)}.")
         speaker, text = _SPEAKERS[turn["from"]], _text(turn.get("value"), f"the value of {what}")
         if not text:
-            raise ValueError(f"{what} of {turn['from']} is empty, expected a text")
+            raise ValueError(f"the value of {what} must not be empty, got {turn['value']!r}.")
         if speaker == "answer" and (mark := next((mark for mark in (IMAGE_MARK, VIDEO_MARK) if mark in text), None)):
-            raise ValueError(f"{what} is an answer with the mark {mark}; an image that is seen stands in what others say")
+            raise ValueError(f"{what}, an answer, must not have {mark}. Put it into a turn of another speaker.")
         turns.append((speaker, text))
     if not any(speaker == "answer" for speaker, _ in turns):
-        raise ValueError(f"the conversation has {len(turns)} turns and no answer, so that there would be nothing to learn")
+        raise ValueError(f"the conversation must have an answer to train on, got {len(turns)} turns and none.")
     return turns
 
 
@@ -235,7 +233,7 @@ def _files(record: Record, name: str) -> list[object]:
 
 def _list(value: object, what: str) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{what} is {_short(value)}, expected a list")
+        raise ValueError(f"{what} must be a list, got {_short(value)}.")
     return list(value)
 
 

@@ -50,11 +50,11 @@ class Size:
     def __post_init__(self):
         for name in ("longest_edge", "shortest_edge", "patch_size", "max_pixels"):
             if not is_integer(getattr(self, name), at_least=1):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected an integer of at least 1")
+                raise ValueError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}.")
         if self.longest_edge % self.patch_size:
-            raise ValueError(f"longest_edge is {self.longest_edge}, expected a multiple of patch_size, {self.patch_size}")
+            raise ValueError(f"longest_edge must be a multiple of patch_size, {self.patch_size}, got {self.longest_edge}.")
         if self.shortest_edge > self.longest_edge:
-            raise ValueError(f"shortest_edge is {self.shortest_edge}, expected at most longest_edge, {self.longest_edge}")
+            raise ValueError(f"shortest_edge must be at most longest_edge, {self.longest_edge}, got {self.shortest_edge}.")
 
     @property
     def patches_per_side(self) -> int:
@@ -73,7 +73,7 @@ class Size:
         which counts where they share `max_pixels`.
         """
         if width < 1 or height < 1:
-            raise ValueError(f"the image has {width} x {height} pixels, expected at least 1 x 1")
+            raise ValueError(f"the image must have at least 1 x 1 pixels, got {width} x {height}.")
         scale = max(min(self.longest_edge / max(width, height), 1), self.shortest_edge / min(width, height))
         sides = self._scaled((width, height), scale)
         ratio = self.max_pixels / (images if self.shared else 1) / (sides[0] * sides[1])

@@ -33,26 +33,26 @@ class SpecialTokenConfig:
         for field in dataclasses.fields(self)[:-1]:
             least = 1 if field.name.endswith("per_side") else 0
             if not is_integer(getattr(self, field.name), at_least=least):
-                raise ValueError(f"{field.name} is {getattr(self, field.name)!r}, expected an integer of at least {least}")
+                raise ValueError(f"{field.name} must be an integer of at least {least}, got {getattr(self, field.name)!r}.")
 
     def check(self, sizes: Sizes) -> None:
         """Refuses sizes whose images would have positions beyond the table.
 
-        >>> SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=32).check(Sizes())  # doctest: +ELLIPSIS
+        >>> SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=32).check(Sizes())
         Traceback (most recent call last):
         ..
-        ValueError: vae_patches_per_side is 32, and images have up to 64 patches on a side (longest edge 1024, patch size 16); ..
+        ValueError: vae_patches_per_side must be at least 64 for images of 1024 pixels, got 32. Raise it, or pass smaller sizes.
         """
         for name, size, side in (("vit", sizes.vit, self.vit_patches_per_side), ("vae", sizes.vae, self.vae_patches_per_side)):
             if size.patches_per_side > side and not self.interpolate_pos:
                 raise ValueError(
-                    f"{name}_patches_per_side is {side}, and images have up to {size.patches_per_side} patches on a side (longest"
-                    f" edge {size.longest_edge}, patch size {size.patch_size}); expected at least {size.patches_per_side}"
+                    f"{name}_patches_per_side must be at least {size.patches_per_side} for images of {size.longest_edge} pixels,"
+                    f" got {side}. Raise it, or pass smaller sizes."
                 )
 
     def check_ids(self, ids: np.ndarray) -> None:
         """Refuses ids of texts, [ids] integers, with a mark among them."""
         if (marks := np.isin(ids, (self.bos_id, self.eos_id, self.boi_id, self.eoi_id))).any():
             raise ValueError(
-                f"a text has the id {ids[marks][0]}, which is a mark; take a vocabulary that adds no mark, and makes none of a text"
+                f"a text must not have the ids of special_tokens, got {ids[marks][0]}. Pass a vocabulary that adds none of them."
             )

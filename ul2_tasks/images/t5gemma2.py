@@ -39,7 +39,6 @@ def check_placeholders(input_ids: np.ndarray, images: int, image_tokens: ImageTo
     found = int((input_ids == image_tokens.image_id).sum())
     if found != images * image_tokens.image_seq_length:
         raise ValueError(
-            f"a batch has {found} placeholders (id {image_tokens.image_id}) and {images} images of"
-            f" {image_tokens.image_seq_length} each, expected as many: was something trimmed, or is image_tokens another one in"
-            " register_image_text?"
+            f"a batch of {images} images must have {images * image_tokens.image_seq_length} placeholders (id"
+            f" {image_tokens.image_id}), got {found}. Pass the image_tokens of register_image_text, and do not trim examples."
         )

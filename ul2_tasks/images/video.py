@@ -26,10 +26,10 @@ _OF_STREAMS = ("mpegts", "mpeg")  # which say of nothing how long it is
 
 @dataclasses.dataclass(frozen=True)
 class FrameSampler:
-    """Draws frames of videos: a `schemas.Frames`.
+    """Chooses frames of videos: the `frames` of `schemas.vlm_sft`.
 
-    The number of frames is drawn. The video is cut into so many equal parts, and one frame of each part is drawn. So every frame
-    can be drawn, also the last. A video with fewer frames gives each of them once.
+    The number of frames is chosen. The video is cut into that many equal parts, and one frame of each is chosen, so that every
+    frame can be, also the last. A video with fewer frames gives each of them once.
 
     Attributes:
         min_frames, max_frames: how many frames of a video. The defaults are BAGEL's.
@@ -44,7 +44,7 @@ class FrameSampler:
     def __post_init__(self):
         if not is_integer(self.min_frames, at_least=1) or not is_integer(self.max_frames, at_least=self.min_frames):
             raise ValueError(
-                f"the frames of a video are {self.min_frames!r} to {self.max_frames!r}, expected two integers in order, from 1"
+                f"min_frames and max_frames must be integers in order, from 1, got {self.min_frames!r} and {self.max_frames!r}."
             )
 
     def __call__(self, video: object, draws: Draws) -> list[Frame]:
@@ -55,8 +55,8 @@ class FrameSampler:
             draws: of the video; "frames" and "frame/NUMBER" are used.
 
         Raises:
-            ValueError: it is no video, has no frame, fewer than its header tells, or too many pixels.
-            ImportError: PyAV is not there.
+            ValueError: it is not a video, has no frame, fewer than its header says, or too many pixels.
+            ImportError: PyAV is not installed.
         """
         contents = _contents(video)
         numbers = self.numbers(len(contents.times), draws)
@@ -65,7 +65,7 @@ class FrameSampler:
         return [Frame(width, height, functools.partial(clip.read, place)) for place in range(len(numbers))]
 
     def numbers(self, count: int, draws: Draws) -> list[int]:
-        """Which frames of so many are drawn, see above.
+        """Which frames of that many are chosen, see above.
 
         >>> from ul2_tasks.images.draws import draws_of
         >>> FrameSampler().numbers(100, draws_of(0, 0, "r")), FrameSampler().numbers(5, draws_of(0, 0, "r"))
@@ -116,14 +116,14 @@ def _contents(video: object) -> _Contents:
         if first is not None and is_stream:
             _check_last(stream.codec_context, [*last[0], *last[1]])
     if len(times) < told and (found := _packets(video)) < told:
-        raise ValueError(f"the video has {found} frames, and its header tells of {told}: it is cut off")
+        raise ValueError(f"the video must have {told} frames, as its header says, got {found}: it is cut off.")
     if not told or form == "gif":  # of which what was read at first is told
         with file_of(video, "video") as file:
             check_end(file, form)
     if first is None or not times:
-        raise ValueError("the video has no frame that can be decoded")
+        raise ValueError("the video must have a frame that can be decoded, got none.")
     if None in times:
-        raise ValueError("the video has frames of which it does not tell the time")
+        raise ValueError("the frames of the video must have times, got some without.")
     height, width = _upright(first).shape[:2]
     return _Contents((width, height), sorted(times), sorted(keys))
 
@@ -137,7 +137,7 @@ def _check_last(codec: Any, packets: Sequence[Any]) -> None:
     frames = [frame for packet in packets for frame in packet.decode()]
     seen = [packet for packet in packets if packet.size]
     if seen[-1].is_corrupt or not any(frame.pts == seen[-1].pts and not frame.is_corrupt for frame in frames):
-        raise ValueError("the video is cut off: its last frame is not whole")
+        raise ValueError("the last frame of the video must be whole, got a part: it is cut off.")
 
 
 def _packets(video: object) -> int:
@@ -159,9 +159,9 @@ def _frames(video: object, contents: _Contents, numbers: Sequence[int]) -> list[
         if len(found) == len(times):
             break
     else:
-        raise ValueError(f"{len(times)} frames of the video are drawn, and {len(found)} can be decoded: it is damaged")
+        raise ValueError(f"the video must have {len(times)} frames that can be decoded, got {len(found)}: it is damaged.")
     if any(frame.shape[1::-1] != contents.size for frame in found):
-        raise ValueError("the frames of the video differ in size")
+        raise ValueError("the frames of the video must have one size, got several.")
     return found
 
 
@@ -191,20 +191,22 @@ def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any
     av = _av()
     with file_of(video, "video") as file:
         if not file.read(1):
-            raise ValueError(f"the video is damaged, or not one of {', '.join(FORMATS)}: it is empty")
+            raise ValueError(f"the video must be one of {', '.join(FORMATS)}, got an empty file.")
         file.seek(0)
         try:
             # Texts beside the images, such as a title in Latin-1, do not matter.
             with av.open(file, metadata_errors="replace", options={"format_whitelist": ",".join(FORMATS), **options}) as container:
                 stream = next(iter(container.streams.video), None)
                 if stream is None or stream.codec_context is None:
-                    raise ValueError("the video has no images, or none that can be decoded")
+                    raise ValueError("the file must have a video stream that can be decoded, got none.")
                 if stream.width * stream.height > MAX_PIXELS:
-                    raise ValueError(f"the video has {stream.width} x {stream.height} pixels, expected at most {MAX_PIXELS} in all")
+                    raise ValueError(f"the video must have at most {MAX_PIXELS} pixels, got {stream.width} x {stream.height}.")
                 stream.codec_context.thread_count = 1
                 yield container, stream
         except av.FFmpegError as error:
-            raise ValueError(f"the video is damaged, or not one of {', '.join(FORMATS)}: {error.strerror}") from error
+            raise ValueError(
+                f"the video must be one of {', '.join(FORMATS)}, got a file that is damaged or another: {error.strerror}."
+            ) from error
 
 
 def _av() -> Any:

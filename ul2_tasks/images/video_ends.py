@@ -36,7 +36,8 @@ def check_end(file: BinaryIO, container: str) -> None:
         for part in _CONTAINERS[name](file, size):
             if part.end > size:
                 raise ValueError(
-                    f"the video is cut off: its {part.name} at byte {part.start} goes on to byte {part.end}, and it has {size}"
+                    f"the video must have {part.end} bytes, the end of its {part.name} at byte {part.start}, got {size}: it is cut"
+                    " off."
                 )
 
 

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class ImageText(Description):
-    """Interleaved image-text data and the denoisers that read them, which need not be registered anywhere. Opens no file yet.
+    """Interleaved image-text data and their denoisers, not registered with SeqIO. Opens no file yet.
 
         images = ul2_tasks.ImageText("seen", "records/*.parquet", "t5gemma2/tokenizer.json")
         images.cache("CACHE")
 
-    The arguments are those of `register_image_text`, which takes them to SeqIO's registries. A cache of the same arguments and the
-    same name is that of `NAME_corpus` there. Examples are made there alone: they are a stream of tf.data. Neither SeqIO nor
-    TensorFlow is imported, unless the source or the vocabulary is one of theirs.
+    The arguments are those of `register_image_text`, which adds them to SeqIO's registries. A cache of the same arguments and name
+    is that of `NAME_corpus` there. Only registered tasks give examples, as a stream of tf.data. Neither SeqIO nor TensorFlow is
+    imported, unless the source or the vocabulary is one of theirs.
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
         source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes: see `register_image_text`.
 
     Raises:
-        ValueError: an argument is none of its kind.
+        ValueError: an argument is invalid.
 
     >>> import ul2_tasks
     >>> records = [{"texts": ["A cat:", None], "images": [None, b".."]}]
@@ -97,16 +97,18 @@ class ImageText(Description):
 
     def _check(self) -> None:
         if self.split not in IMAGE_SPLITS:
-            raise ValueError(f"split is {self.split!r}, expected one of {list(IMAGE_SPLITS)}")
+            raise ValueError(f"split must be one of {list(IMAGE_SPLITS)}, got {self.split!r}.")
         check_on_error(self.on_error)
         check_on_error(self.on_unusable, "on_unusable")
         if not isinstance(self.image_tokens, ImageTokens | ImageCodes):
-            raise ValueError(f"image_tokens is {self.image_tokens!r}, expected an ImageTokens or an ImageCodes")
+            raise ValueError(f"image_tokens must be ImageTokens or ImageCodes, got {self.image_tokens!r}.")
         if self.split == BEFORE_LAST_IMAGE and not isinstance(self.image_tokens, ImageCodes):
-            raise ValueError(f"split is {self.split!r}, which asks for images, but placeholders say nothing; give an ImageCodes")
+            raise ValueError(
+                f"image_tokens must be ImageCodes for split={self.split!r}, got {self.image_tokens!r}. Pass the codes of images."
+            )
         if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
             raise ValueError(
-                f"denoisers {causal} keep nothing that images could stand among; take a SequentialDenoiser, and split='last_image'"
+                f"denoisers must not be a CausalDenoiser, got {causal}. Pass a SequentialDenoiser, and split='last_image'."
             )
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> DescribedImageText:

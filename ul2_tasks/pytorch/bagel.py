@@ -26,28 +26,30 @@ _NO_WEIGHT = 1e-6  # more than nothing, as it is divided by, and too little to c
 
 
 def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> dict[str, Any]:
-    """A row of `ImageTextDataset` by the names and in the types of what BAGEL's packer yields with `use_flex=True`.
+    """Converts a row of `ImageTextDataset` to the names and types that BAGEL's packer yields with `use_flex=True`.
 
     Its pixels become floats from -1 to 1, four times as large: do it where the model is, and not in a worker.
 
-    BAGEL's trainer divides each loss by the number of its places in all processes, also where that is 0. So a row of which nothing
-    is learned by one of the losses has one place for it whose loss is 0, and whose gradient is.
+    BAGEL's trainer divides each loss by the number of its tokens in all processes, also if that is 0. So a row in which nothing
+    counts in one of the losses has one token for it whose loss and gradient are 0.
 
     Args:
         row: it has images of both kinds, see `required_modalities`; without them BAGEL's model fails.
-        max_num_tokens: that of its packer: splits and samples get a last one that makes up so many. None for none.
+        max_num_tokens: that of its packer: splits and samples are padded to it by a last one. None for no padding.
 
     Returns:
         what its model's `forward` takes, with `padded_images` in place of their latents.
 
     Raises:
-        ValueError: the row has more places, or lacks images of a kind.
+        ValueError: the row has more tokens, or no images of a kind.
     """
     length = len(row["packed_position_ids"])
     if max_num_tokens is not None and length > max_num_tokens:
-        raise ValueError(f"the row has {length} places, expected at most {max_num_tokens}")
+        raise ValueError(f"row must have at most {max_num_tokens} tokens, got {length}.")
     if not len(row["packed_vit_patches"]) or not len(row["packed_vae_patches"]):
-        raise ValueError("the row lacks images of a kind; give ImageTextDataset required_modalities=('vit', 'vae')")
+        raise ValueError(
+            "row must have ViT patches and VAE patches, got none. Use ImageTextDataset(.., required_modalities=('vit', 'vae'))."
+        )
     padding = [] if max_num_tokens is None else [max_num_tokens - length]
     return {
         **{name: row[name] for name in _AS_THEY_ARE},

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     import seqio
 
 STATE_VERSION = 1
+_TYPED = {"form": "special_tokens", "always": "required_modalities", "epochs": "num_epochs"}  # arguments by their names in states
 
 
 class ImageTextDataset(torch.utils.data.IterableDataset):
-    """Rows of texts and images, packed to budgets without a loss, as models take them that read and make images.
+    """Packed rows of texts and images, for models that read and generate images. No sample is lost in packing.
 
         edits = Source(open_records("edits/*.parquet"), "unified_edit", weight=1)
         talks = Source(open_records("talks.jsonl", folder="photos"), "vlm_sft", weight=2)
@@ -46,33 +47,33 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         for row in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
             ..
 
-    A row is a dict of `layout.Row`'s arrays, which are all there in every row, and of
+    A row is a dictionary of the arrays of `row_arrays.Row`, all of them in every row, and of
 
         packed_vit_patches  [ViT patches, 3 * patch_size * patch_size] uint8, see `patches.patches`
         packed_vae_patches  [VAE patches, 3 * patch_size * patch_size] uint8, the same of the pixels that latents are made of
-        ce_tokens           int, how many ids are learned
+        ce_tokens           int, how many ids count in the loss
         ce_weight           float, the sum of `ce_loss_weights`
         mse_tokens          int, how many patches are generated
         samples             list of str, the record and the epoch of each sample of `sample_lens`; "dummy" of one that is
                             added for `required_modalities`
 
-    The totals are for losses: divide by their sums over all processes.
+    Divide losses by the totals, summed over all processes.
 
-    **Order.** `pools` has it. Weights count samples. Without an end, each source begins anew when it ends, in another order and
-    with other draws. A pool's rows are a function of its number, and shards share out pools: any number of processes and workers
-    has the same rows, in another order. Nothing is left unread, however few files there are.
+    **Order.** See `pools`. Weights count samples. Without `num_epochs`, each source repeats when it ends, in another order and
+    with other random choices. A pool's rows depend on its number alone, and pools are sharded: any number of processes and workers
+    gives the same rows, in another order. Every file is read, however few there are.
 
-    **Memory** of a worker is a pool's images as they are in the files, the page of Parquet that is read, and a row's pixels.
+    **Memory** of a worker: the encoded images of a pool, the page of Parquet that is read, and the pixels of a row.
 
-    **Resume.** A state is a place: the pool and the row, with the settings in words, and the counts of what was skipped. It is that
-    of the last iterator, right after each of its rows, also when the process was killed. It reads one pool anew, and decodes what
-    is still to come. The same settings and the same numbers of processes and workers are needed, else a ValueError shows both.
+    **Resume.** A state is a position: the pool and the row, with the settings, and the counts of skipped records. It is that of the
+    last iterator, right after each of its rows. Resuming reads one pool again, and decodes only what is still to come. It needs the
+    same settings and the same numbers of processes and workers, otherwise a ValueError shows both.
     `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
-    dataset that it was made of does not know where they are.
+    dataset does not know where they are.
 
-    **Problems.** A record that is wrong or too long, and one at which a schema, an encoder or a decoder raises any error, is a
-    `RecordError` with its file and place. With on_error="skip" it is logged, counted by source and cause, see `skipped` and
-    `skipped_by_source`, and written to `skipped_file`; 100 in a row of one source end the run.
+    **Errors.** A record with an error or one that is too long, and any error of a schema, an encoder or a decoder, raises a
+    `RecordError` with its file and index. With on_error="skip" it is logged, counted by source and cause, see `skipped` and
+    `skipped_by_source`, and written to `skipped_file`; 100 of one source in succession end the run.
     """
 
     def __init__(
@@ -97,14 +98,15 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Args:
             sources: what is read, one or several.
             special_tokens: the model's special tokens and position embeddings, in the tokenizer's own ids.
-            vocabulary: of `open_vocabulary`, with which no text becomes a mark; or any function of a text that gives its ids.
-            budgets: {"tokens": int, "vit": int, "vae": int}: places of a row, patches of the ViT, and patches of latents.
-            num_epochs: after how many it ends, of one source; None for no end. Each pass over the dataset gives the same rows.
+            vocabulary: of `open_vocabulary`, with which no text becomes a special token; or any function of a
+                text that returns its ids.
+            budgets: {"tokens": int, "vit": int, "vae": int}: tokens, ViT patches and VAE patches of a row.
+            num_epochs: after how many passes over one source it ends; None to repeat. Each iterator gives the same rows.
             seed, pool, on_error, shrink, required_modalities: see `recipe.Recipe`.
-            skipped_file: where every record that is skipped is appended, a line of JSON: {"source", "cause", "record", "problem"}.
-                All workers write it. Give processes of other machines files of their own.
+            skipped_file: a file to which each skipped record is appended, a line of JSON: {"source", "cause", "record", "problem"}.
+                All workers write it. Pass another file on each machine.
             rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
-                shares the rows out itself, otherwise those of `torch.distributed` if it is initialised, otherwise the environment
+                shards the rows itself, otherwise those of `torch.distributed` if it is initialised, otherwise the environment
                 variables RANK and WORLD_SIZE, otherwise 0 and 1.
 
         Raises:
@@ -112,11 +114,11 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 embeddings are too few for the images of a source.
         """
         if set(budgets) != set(Counts._fields):
-            raise ValueError(f"budgets is {dict(budgets)!r}, expected {' '.join(Counts._fields)}, each with a number")
+            raise ValueError(f"budgets must have a number for each of {', '.join(Counts._fields)}, got {dict(budgets)!r}.")
         if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
             raise ValueError(
-                f"vocabulary is {vocabulary!r:.100}, expected what ul2_tasks.open_vocabulary gives, or a function that gives the"
-                " ids of a text"
+                f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
+                f" {vocabulary!r:.100}."
             )
         if not callable(vocabulary):
             _check_marks(special_tokens, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
@@ -134,7 +136,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         )
         self._recipe.pools()
         if skipped_file is not None and on_error == "raise":
-            raise ValueError(f"skipped_file is {os.fspath(skipped_file)!r}, and nothing is skipped; give on_error='skip', too")
+            raise ValueError("on_error must be 'skip' with skipped_file, got 'raise'. Pass both, or neither.")
         self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
         self._process, self._started_in = given_process(rank, world_size), None
         self._shard: tuple[int, int] | None = None  # of the last iterator
@@ -149,8 +151,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
         Raises:
-            ValueError: the state that was loaded is of other settings; `rank` and accelerate share out the data twice. During the
-                iteration: a record is wrong, or too many are; there is no row.
+            ValueError: the state that was loaded is of other settings; `rank` and accelerate shard the data twice. During the
+                iteration: a record has an error, or too many have; there are no rows.
             OSError: a file cannot be reached.
         """
         self._is_read_by_workers.fill_(torch.utils.data.get_worker_info() is not None)
@@ -168,16 +170,16 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: the rows are read by workers, of which this dataset does not know where they are.
         """
-        self._check_not_read_by_workers("take a StatefulDataLoader of torchdata, which keeps their states; or num_workers=0")
+        self._check_not_read_by_workers("Use the StatefulDataLoader of torchdata, or num_workers=0.")
         if self._loaded is not None:
             return dict(self._loaded)
         return {"version": STATE_VERSION, "settings": self._settings() | self._recipe.identity, "place": dict(self._here)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iterator will go on where the state was taken.
+        """Makes the next iterator resume where the state was saved.
 
         Raises:
-            ValueError: it is no state, or one of another version of this package.
+            ValueError: it is not a state, or one of another version of this package.
         """
         check_version(state, STATE_VERSION)
         _check_form(state)
@@ -198,7 +200,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         return {name: dict(counts) for name, counts in self._problems().by_source.items()}
 
     def _problems(self) -> Problems:
-        self._check_not_read_by_workers("give skipped_file=PATH, where all of them write what they skip")
+        self._check_not_read_by_workers("Pass skipped_file=PATH, where all of them write what they skip.")
         found = Problems(self._recipe.names_of_sources)
         if "problems" in self._here:
             found.load(self._here["problems"])
@@ -206,7 +208,9 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     def _check_not_read_by_workers(self, advice: str) -> None:
         if self._is_read_by_workers and not self._here and torch.utils.data.get_worker_info() is None:
-            raise ValueError(f"the rows are read by workers of a DataLoader, which alone know where they are; {advice}")
+            raise ValueError(
+                f"state and counts must be those of the workers of the DataLoader, which read the rows, got this dataset. {advice}"
+            )
 
     def _own_shard(self) -> tuple[int, int]:
         rank, world_size = reading_process(self._process, self._started_in)
@@ -221,8 +225,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         saved, identity = state["settings"], self._recipe.identity
         own = self._settings() | {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
         if other := [name for name in own if saved.get(name) != own[name]]:
-            shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own[name]!r}" for name in other)
-            raise ValueError(f"the state is of another dataset: {shown}; take the same settings, or start anew")
+            shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own[name]!r}" for name in other)
+            raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
         return dict(state["place"])
 
     def _rows(self, here: dict[str, Any], shard: int, shards: int) -> Iterator[dict[str, Any]]:
@@ -275,13 +279,15 @@ def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
     for name in ("bos_id", "eos_id", "boi_id", "eoi_id"):
         if getattr(special_tokens, name) >= ids:
             raise ValueError(
-                f"{name} of special_tokens is {getattr(special_tokens, name)}, and the vocabulary has {ids} ids, from 0. Add"
-                " the token to the tokenizer, and open that; or give the id of a token that no text needs"
+                f"{name} of special_tokens must be below {ids}, the size of the vocabulary, got {getattr(special_tokens, name)}."
+                " Add the token to the tokenizer, or pass the id of a token that no text needs."
             )
 
 
 def _no_row(pools: int, maker: RowMaker) -> ValueError:
-    return ValueError(f"no row came of {pools} pools of records; skipped were, by cause, {dict(maker.problems.counts)}")
+    return ValueError(
+        f"sources must give at least one row, got none of {pools} pools; skipped, by cause: {dict(maker.problems.counts)}."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,7 +311,7 @@ class _Ids:
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary anew."""
+        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
         return _Ids, (self.vocabulary, self.special_tokens)

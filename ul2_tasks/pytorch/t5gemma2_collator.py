@@ -28,8 +28,8 @@ class T5Gemma2Collator:
         for batch in torch.utils.data.DataLoader(dataset, batch_size=8, collate_fn=T5Gemma2Collator()):
             loss = model(**batch).loss
 
-    An example is what `UL2IterableDataset` gives of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens]
-    in the tokenizer's own ids, and `images`, the bytes of each image in the order of their runs; without that there are none.
+    An example is one of `UL2IterableDataset` of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens] in
+    the tokenizer's own ids, and `images`, the bytes of each image in order; without it there are none.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class T5Gemma2Collator:
         Args:
             pad_to_multiple_of: the length of rows is a multiple of it; None is 1.
             decoder_start_token_id, pad_token_id: the model's.
-            image_tokens: what stands for an image in `input_ids`.
-            image_size: of the images that the model takes, in pixels.
+            image_tokens: as in `register_image_text`.
+            image_size: width and height of the model's images, in pixels.
 
         Raises:
-            ValueError: an argument is no number of its kind.
+            ValueError: an argument is invalid.
         """
         if not is_integer(image_size, at_least=1):
-            raise ValueError(f"image_size is {image_size!r}, expected an integer of at least 1")
+            raise ValueError(f"image_size must be an integer of at least 1, got {image_size!r}.")
         self._row_format = RowFormat(
             padding="longest",
             pad_to_multiple_of=pad_to_multiple_of,
@@ -75,7 +75,7 @@ class T5Gemma2Collator:
             ValueError: there is no example; the placeholders are not those of the images; an image cannot be read.
         """
         if not examples:
-            raise ValueError("there are no examples, expected at least one")
+            raise ValueError("examples must have at least one example, got none.")
         rows, sizes = {}, {}
         for key, name in SINGLE_EXAMPLE.items():
             rows[key], sizes[key] = _side_by_side([np.asarray(example[name]) for example in examples])

@@ -37,6 +37,4 @@ def records_of(source: seqio.DataSource, split: str, shard: int, num_shards: int
 def check_features(records: tf.data.Dataset) -> None:
     """Raises a ValueError where records are none of texts and images."""
     if missing := sorted({TEXTS, IMAGES} - records.element_spec.keys()):
-        raise ValueError(
-            f"the source has the features {sorted(records.element_spec)}, expected texts and images; {missing} missing"
-        )
+        raise ValueError(f"source must have the features texts and images, got {sorted(records.element_spec)}, without {missing}.")

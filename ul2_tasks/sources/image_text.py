@@ -64,7 +64,7 @@ class ImageTextSource(RecordSource):
         """See `open_image_text`."""
         super().__init__(splits=splits, text_key=_RECORD, id_key=None)
         if not callable(kind) and kind not in KINDS:
-            raise ValueError(f"kind is {kind!r}, expected one of {list(KINDS)}, or a function of a record and its draws")
+            raise ValueError(f"kind must be one of {list(KINDS)}, or a function of a record and its draws, got {kind!r}.")
         self._held, self._kind, self._folder = dict(splits), kind, folder
         self._opened: dict[str, Records] = {}
 
@@ -147,10 +147,10 @@ def open_image_text(
     kind: str | Callable[[Mapping[str, Any], Draws], Sequence[Element]] = "interleaved",
     folder: str | None = None,
 ) -> ImageTextSource:
-    """Opens records of interleaved image-text data, for `register_image_text`. No file is opened before a dataset is asked for.
+    """Opens interleaved image-text records for `register_image_text`. No file is opened before a dataset is made.
 
     Args:
-        source: "embedded", records of the kind that this package draws; files of records, by path, glob, folder or list: Parquet,
+        source: "embedded", built-in records of the kind; files of records, by path, glob, folder or list: Parquet,
             JSON Lines, or tar as WebDataset has it; or records, a list of dictionaries; or a dictionary of these, by the name of
             the split. Otherwise all is `train`.
         kind: what the records are: "interleaved", with `texts` and `images`, two lists of one length, with a text, an image, or a
@@ -158,10 +158,10 @@ def open_image_text(
             an example of its own; "vlm_sft", see `images.schemas`; or a function of a record and its draws that returns a
             layout, see `images.elements`. Its draws are the same in every epoch, and whatever the seed is.
         folder: where paths of images begin, and stay, also by links; by default the folder of the record's file, and for records
-            in memory anywhere on this machine. Images at addresses are read only below a folder that is one.
+            in memory anywhere on this machine. Images on other file systems are read only below a folder that is an address.
 
     Raises:
-        ValueError: the kind is none of these.
+        ValueError: the kind is not one of these.
 
     >>> source = open_image_text([{"texts": ["A cat:", None], "images": [None, b".."]}])
     >>> next(source.get_dataset("train").as_numpy_iterator())["images"].tolist()
@@ -198,7 +198,7 @@ def _as_example(layout: Sequence[Element], where: str, folder: str) -> bytes:
     texts = [element.text.encode() if isinstance(element, Text) else b"" for element in layout]
     images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in layout]
     if drawn := [element.seen_as for element in layout if not isinstance(element, Text) and element.seen_as != "vit"]:
-        raise ValueError(f"the layout has images that are seen as {drawn}, and no image is made here; expected 'vit'")
+        raise ValueError(f"images must be seen as 'vit', got {drawn}: no image is generated here.")
     return serialized(texts, images, where.encode())
 
 
@@ -208,21 +208,21 @@ def _bytes_of(image: object, folder: str) -> bytes:
     if isinstance(image, list | tuple | np.ndarray):
         codes = np.asarray(image)
         if codes.ndim == 3:
-            raise ValueError(f"an image is {kind_of(codes)}, expected its bytes, the path of its file, or its codes")
+            raise ValueError(f"an image must be bytes, the path of a file, or codes, got {kind_of(codes)}.")
         if codes.ndim != 1 or (codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > _MOST_CODE)):
-            raise ValueError(f"an image is {image!r:.60}, expected its codes, integers from 0 in one row")
+            raise ValueError(f"the codes of an image must be a list of integers from 0, got {image!r:.60}.")
         return codes.astype("<i4").tobytes()
     if isinstance(image, os.PathLike) or (isinstance(image, str) and not is_address(image)):
         with file_of(image, "image") as file:
             return file.read()
     if not isinstance(image, str):
-        raise ValueError(f"an image is {kind_of(image)}, expected its bytes, the path of its file, or its codes")
+        raise ValueError(f"an image must be bytes, the path of a file, or codes, got {kind_of(image)}.")
     if not is_below(image, folder):
         raise ValueError(
-            f"the image {image!r} is an address, and no address is asked but those below the folder; give folder=, the address"
-            " that the images are below, or load them down"
+            f"an image on another file system must be below folder, got {image!r}. Pass folder=, the address that the images are"
+            " below, or download them."
         )
     try:
         return read(image)
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise ValueError(f"the image {image!r} cannot be read: {error.strerror or error}") from error
+        raise ValueError(f"the image must be a file that can be read, got {image!r}: {error.strerror or error}.") from error

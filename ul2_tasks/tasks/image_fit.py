@@ -124,7 +124,7 @@ class Fit:
         if self.on_unusable == "raise":
             raise ValueError(
                 f"{self.name}: a record makes no example: {problem.cause}{problem.numbers}. {self._beginning(tokens, pieces)}"
-                " Mend it, or register the corpus with on_unusable='skip', which leaves out such records and counts them"
+                " Fix it, or pass on_unusable='skip' to leave such records out and count them."
             )
         total, is_logged = count(_unusable, f"{self.name}: {problem.cause}")
         if is_logged:

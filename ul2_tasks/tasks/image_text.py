@@ -1,4 +1,4 @@
-"""`register_image_text`: UL2 on interleaved image-text data. Images go to the encoder whole, texts are corrupted."""
+"""`register_image_text`: UL2 on interleaved image-text data. Images go to the encoder whole, texts are masked."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class ImageTextTask(seqio.Task):
     """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
 
     A record is an example, unless its images are codes: then records are joined and cut into chunks, see `joins_records`.
-    SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted. Its
-    iterators are refused at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
+    SeqIO trims nothing of them. A record that makes no example within the lengths is an error, or left out and counted. Its
+    iterators raise an error at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
     """
 
     checks_rates = True
@@ -113,7 +113,9 @@ class ImageTextTask(seqio.Task):
         taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
         taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
         if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
-            raise ValueError(f"some ids of images are something else: {both}; give sentinels and modes, or the image, other ids")
+            raise ValueError(
+                f"image_tokens must have ids of their own, got {both}. Pass other ids for them, or for sentinels and modes."
+            )
         return special
 
     def get_dataset(
@@ -141,7 +143,7 @@ class ImageTextTask(seqio.Task):
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
             raise ValueError(
-                f"sequence_length has {unknown}, expected inputs and targets alone: an example has all of its images, or is none"
+                f"sequence_length must have inputs and targets alone, got {unknown}: images are never trimmed. Leave it out."
             )
         fit, who = self.fit(sequence_length), reader_of(seed, num_epochs, shard_info)
         seed, num_epochs, *_ = who
@@ -197,36 +199,36 @@ def register_image_text(
 ) -> str:
     """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
 
-    The inputs have each image whole, as a sequence of placeholders between its marks, and the images themselves go along as
-    `images`, encoded. Texts are corrupted piece by piece: each between two images is a chunk of its own, with the noise tokens
-    and spans that its denoiser has for its length, and the sentinels are numbered on through the example. No record is cut, and
-    none is joined with another, unless images are codes. Called again with the same arguments it changes nothing.
+    The inputs have each image whole, as placeholders between begin and end of image, and the encoded images are in `images`. Each
+    text between two images is a chunk of its own, with the masked tokens and spans that its denoiser has for its length, and the
+    sentinels are numbered through the example. Records are neither cut nor joined, unless images are codes. A second call with the
+    same arguments changes nothing.
 
     Args:
         name: the beginning of all names.
         source: files or lists of records, see `open_image_text`, which has more arguments. Or a `seqio.DataSource` of {"texts":
-            [places] strings, "images": [places] strings}: at each place a text, the bytes of an image, or both, the text first;
-            what is not there is empty. It may have "where", the record's place in words.
-        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is refused; a denoiser without sentinels makes
-            examples of records with one piece of text alone, unless they are split at the last image.
-        split: where a SequentialDenoiser splits: "pieces", each piece of text at its rate; "last_image", after the last image,
-            whatever its rate, as T5Gemma 2 was trained: all before is kept, all after is the target; "before_last_image", so that
-            it asks for an image, which then has to be codes.
+            [elements] strings, "images": [elements] strings}: at each index a text, the bytes of an image, or both, the text first;
+            what is missing is empty. It may have "where", the name of the record.
+        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is not supported; a denoiser without sentinels
+            needs records with one text, unless they are split at the last image.
+        split: where a SequentialDenoiser splits: "pieces", each text at its rate; "last_image", after the last image, whatever its
+            rate, as T5Gemma 2 was trained: all before is unmasked, all after is the target; "before_last_image", so that the target
+            is an image, which must then be codes.
         image_tokens: what stands for an image, by default as T5Gemma 2 has it: 260 tokens. Its ids, the tokenizer's own, are never
             those of a text. With `ImageCodes` the codes of each image, which records have in place of its bytes, are tokens like
             others: there are no `images`, and examples can be packed and read by any encoder-decoder model, but only the split
             "before_last_image" makes targets of them. Records with codes are joined, and cut into chunks that fill the lengths,
             anywhere but within an image; those that are split at an image, or whose denoiser has no sentinels, are not.
-        on_error: what becomes of a record with a problem, such as an image that is cut off: "raise", or "skip", which leaves it
-            out and counts it in the log. All images are decoded once to know it.
-        on_unusable: what becomes of a record that makes no example, because it is too long, or has no text where one is needed, or
+        on_error: what to do with a record that has an error, such as an image that is cut off: "raise", or "skip", which leaves it
+            out and counts it in the log. All images are decoded once to find out.
+        on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed, or
             has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
 
     Returns:
         "NAME_mix".
 
     Raises:
-        ValueError: an argument is none of its kind; the name is taken, by another provider or by other arguments, which are named.
+        ValueError: an argument is invalid; the name is taken, by another provider or by other arguments, which are named.
     """
     return add_image_text(
         ImageText(
@@ -282,7 +284,7 @@ class _WithoutImages(seqio.Task):
         taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
         shift = id_shift(self.output_features["targets"].vocabulary)
         if both := sorted(self.marks & {id - shift for id in taken}):
-            raise ValueError(f"{self.name!r} has the ids {both} as sentinels or modes, and here they mark images; give it others")
+            raise ValueError(f"sentinels and modes of {self.name!r} must not be ids of image_tokens, got {both}. Pass others.")
         examples = self.task.get_dataset(*arguments, **settings)
         return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
 

@@ -136,10 +136,10 @@ def test_the_doctor_finds_what_is_wrong(folder, tmp_path):
     found = json.loads(done.stdout)["findings"]
     problems = [finding["what"] for finding in found if finding["kind"] == "problem"]
     assert done.exit_code == 1
-    assert "vae_patches_per_side is 32, and images have up to 64 patches on a side" in problems[0]
-    assert re.search(r"wrong, of 3 records: 1 \(schema\), the first: .*bad.parquet, .*which has no caption", problems[1])
+    assert r"vae_patches_per_side must be at least 64 for images of 1024 pixels, got 32" in problems[0]
+    assert re.search(r"wrong, of 3 records: 1 \(schema\), the first: .*bad.parquet, .*must have a caption", problems[1])
     assert "wrong, of 3 records: 1 (sample), the first: " in problems[2]
-    assert "the image begins with b'GIF', expected one of" in problems[2]
+    assert "the image must be one of JPEG, PNG, WEBP, GIF, BMP, got a file that begins with b'GIF'" in problems[2]
 
 
 def test_the_doctor_has_nothing_to_say_of_the_embedded_set_but_of_budgets(recipe):
@@ -202,14 +202,14 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, schema, sent
             ["stats", "images", "--lengths", "512,512"],
             "must be tokens, ViT patches and VAE patches, such as 36864,16384,28672, got '512,512'.",
         ),
-        (["stats", "images", "--lengths", "0,1,1"], "tokens is 0, expected an integer of at least 1"),
+        (["stats", "images", "--lengths", "0,1,1"], "tokens must be an integer of at least 1, got 0"),
         (
             ["stats", "images", "--position_embeddings", "70"],
             "must be patches per side for ViT and VAE, such as 70,64, got '70'.",
         ),
         (
             ["stats", "images", "--position_embeddings", "8,8"],
-            "vit_patches_per_side is 8, and images have up to 37 patches on a side",
+            r"vit_patches_per_side must be at least 37 for images of 518 pixels, got 8",
         ),
         (["show", "--schema", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain is right"),
         (["show", "--schema", "t2i_pretrain", "--corpus", "SET/none.jsonl"], "no file matches"),
@@ -243,20 +243,20 @@ def test_what_is_wrong_is_counted_by_cause_and_the_rest_is_shown():
     recipe = bad_recipe()
     (looked,) = look_at(recipe, 4)
     no_caption, no_file = (
-        "schema: captions is '..', which has no caption that is not empty",
-        "sample: the image '..' cannot be read",
+        "schema: captions must have a caption that is not empty, got '..'.",
+        "sample: the image must be a file that can be read, got '..'",
     )
     assert (len(looked.samples), list(looked.problems.counts.values())) == (2, [1, 1])
     assert [kind.startswith(known) for kind, known in zip(looked.problems.counts, (no_caption, no_file))] == [True, True]
     assert list(looked.problems.first.values()) == [
-        "mine, record 0: captions is '', which has no caption that is not empty",
-        "mine, record 1: the image 'no/such/file.png' cannot be read: No such file or directory",
+        "mine, record 0: captions must have a caption that is not empty, got ''.",
+        "mine, record 1: the image must be a file that can be read, got 'no/such/file.png': No such file or directory.",
     ]
     console = Console(file=io.StringIO(), width=200)
     show_images(recipe, 4, console)
     print_images(measure_images(recipe), console)
     assert (
-        "1 (schema), the first: mine, record 0: captions is '', which has no caption that is not empty, of 4 records"
+        "wrong, of 4 records: 1 (schema), the first: mine, record 0: captions must have a caption that is not empty, got ''."
         in console.file.getvalue()
     )
     assert "wrong     1 (sample), the first: mine, record 1" in console.file.getvalue()

@@ -201,7 +201,7 @@ def test_characters_that_move_the_cursor_are_symbols():
     assert visible(same) == same
 
 
-def test_the_image_of_a_sentence_is_what_the_denoisers_make_now():
+def test_the_figure_of_a_sentence_is_what_the_denoisers_make_now():
     """In a process with the package's own sizes of buffers; `python docs/draw_hero.py` draws it again."""
     docs = pathlib.Path(__file__).parents[3] / "docs"
     program = f"import runpy; print(runpy.run_path({str(docs / 'draw_hero.py')!r})['draw'](), end='')"

@@ -139,7 +139,7 @@ class ImageTasksStatistics(Checked):
 def look_at_corpus(corpus: ImageTextCorpusTask, split: str, records: int = RECORDS) -> Looked:
     """Reads the first records of a corpus."""
     if split not in corpus.splits:
-        raise ValueError(f"there is no split {split!r} in {corpus.name!r}, only {sorted(corpus.splits)}")
+        raise ValueError(f"split of {corpus.name!r} must be one of {sorted(corpus.splits)}, got {split!r}.")
     read = list(itertools.islice(corpus.read(split), records + 1))
     right: list[tuple[str, Interleaved]] = []
     problems = Tally()

@@ -37,7 +37,7 @@ def show_images(recipe: Recipe, count: int = 2, console: Console | None = None) 
             console.print(_table(found.source, sample))
             console.print()
         for line in shown_problems(found.problems.counts, found.problems.first):
-            console.print(Text(f"{line}, of {found.records:,} records", "bold yellow"))
+            console.print(Text(f"wrong, of {found.records:,} records: {line}", "bold yellow"))
 
 
 def draw_plain(recipe: Recipe, count: int) -> Iterator[dict[str, Any]]:
