@@ -212,19 +212,19 @@ def kinds() -> str:
         "images, T5Gemma 2": [("inputs: masked text, image", "plain", 210), ("targets", "result", 100)],
         "images, BAGEL: an edit": [
             ("image as ViT patches", "plain", 170),
-            ("instruction", "plain", 100),
+            ("text", "plain", 60),
             ("latents", "result", 80),
         ],
     }
     body = []
     for y, (record, parts) in zip(range(16, 300, 52), rows.items()):
-        body += [box(16, y, 190, [record], height=38), arrow(f"M206 {y + 19} H238")]
-        x = 244
+        body += [box(16, y, 206, [record], height=38), arrow(f"M222 {y + 19} H254")]
+        x = 260
         for name, kind, width in parts:
             body.append(f'<rect class="{kind}" x="{x}" y="{y + 3}" width="{width}" height="32" rx="4"/>')
             body.append(text(x + width / 2, y + 24, name, "middle"))
             x += width + 6
-    body.append(text(244, 232, "green: counts in the loss", "dim"))
+    body.append(text(260, 232, "green: counts in the loss", "dim"))
     return page(628, 248, "What a record of text, chat and image-text data becomes", body)
 
 

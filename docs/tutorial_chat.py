@@ -1,13 +1,14 @@
 # %% [markdown]
 # # From conversations to a model that answers, in eight steps
 #
-# This tutorial is the file `docs/tutorial_chat.py`: a notebook for Jupyter (with jupytext), VS Code and PyCharm, and a
-# script. This runs it from top to bottom, in a minute on two CPU cores:
+# Train a small model on conversations: check, register, measure and cache them, and give reasoning and answers a loss of their
+# own. You need a minute on two CPU cores, and no data: it writes its conversations. This tutorial is the script
+# `docs/tutorial_chat.py`, and a notebook:
 #
 #     pip install '.[torch]'
-#     python docs/tutorial_chat.py       # in the folder tutorial_chat/; or give another one
+#     python docs/tutorial_chat.py       # in the folder tutorial_chat/; or name another one
 #
-# Everything it makes is in that folder. It can be run again.
+# Everything it makes is in that folder, and you can run it again.
 
 # %%
 # ruff: noqa: E402
@@ -47,15 +48,15 @@ def ul2(*arguments, statuses=(0,)):
 
 
 # %% [markdown]
-# ## 1. Conversations
+# ## 1. Write conversations
 #
 # A conversation is a list of messages. This cell writes 400 of them: a user asks for a sum, the assistant reasons in the
 # channel `analysis`, and answers in the channel `final`. Put your own into `talks/` instead, as JSON Lines or Parquet.
 #
-# The last line has its reasoning in a field of its own, as some data sets do. Its text would be lost without a word.
+# The last line has its reasoning in a separate field, as some datasets do. Without a check this text would be lost silently.
 
 # %%
-print("\n## 1. Conversations")
+print("\n## 1. Write conversations")
 
 TALKS = pathlib.Path("talks")
 TALKS.mkdir(exist_ok=True)
@@ -80,7 +81,7 @@ print(lines[0])
 # %% [markdown]
 # ## 2. Look for problems
 #
-# `ul2 doctor` renders conversations as training will. It names the file and the line of what it would refuse.
+# `ul2 doctor` renders conversations as training does. It names the file and the line of each record that would be an error.
 
 # %%
 print("\n## 2. Look for problems")
@@ -89,7 +90,7 @@ chat = ["--corpus", "talks/*.jsonl", "--renderer", "harmony:default", "--id_key"
 ul2("doctor", "talks", *chat, statuses=(0, 1))
 
 # %% [markdown]
-# We make its reasoning a message of its own, as the others have it.
+# Write the reasoning as a separate message, as in the other conversations.
 
 # %%
 strange = [strange[0], {"role": "assistant", "channel": "analysis", "content": "Easy."}]
@@ -100,16 +101,15 @@ ul2("doctor", "talks", *chat)
 # %% [markdown]
 # ## 3. Register
 #
-# `register_chat` gives names to the corpus, `sums_corpus`, and to two tasks: `sums_chat`, for a decoder, and
-# `sums_prompt_completion`,
-# for an encoder and a decoder. A module does it, because commands and training runs import it. `harmony:default` is
-# Harmony's form with the vocabulary that comes with this package; `harmony` is the same with OpenAI's o200k_harmony, from a
-# local file.
+# `register_chat` registers the corpus, `sums_corpus`, and two tasks: `sums_chat` for decoder-only models, and
+# `sums_prompt_completion` for encoder-decoder models. Put the call into a module, which commands and training runs import.
+# `harmony:default` is the Harmony format with the built-in vocabulary. `harmony` is the same with OpenAI's o200k_harmony, from
+# a local file.
 
 # %%
 print("\n## 3. Register")
 
-pathlib.Path("my_talks.py").write_text('''"""What the model is to learn from."""
+pathlib.Path("my_talks.py").write_text('''"""The conversations to train on."""
 
 from ul2_tasks import register_chat
 
@@ -122,22 +122,22 @@ from my_talks import CHAT
 print(f"registered {CHAT}")
 
 # %% [markdown]
-# ## 4. Look at what is learned
+# ## 4. See which tokens are trained on
 #
-# Each token knows whether it is learned, and whether it is reasoning (span 1) or answer (span 2). `ul2 show` colours them;
-# in a file or a notebook without colours the table says the same.
+# Each token has a loss mask, and a loss group: 1 for reasoning, and 2 for the answer. `ul2 show` colours them. In a file or a
+# notebook without colours, the table has the same information.
 
 # %%
-print("\n## 4. Look at what is learned")
+print("\n## 4. See which tokens are trained on")
 
 import seqio
 
 task = seqio.get_mixture_or_task(CHAT)
 example = next(task.get_dataset({"tokens": 128}, "train", shuffle=False).as_numpy_iterator())
 vocabulary = task.output_features["tokens"].vocabulary
-print("token            learned  span")
-for token, mask, span in zip(example["tokens"], example["loss_mask"], example["span_id"]):
-    print(f"{vocabulary.decode([token.item()])!r:<16} {mask:>7} {span:>5}")
+print("token            trained on  loss group")
+for token, mask, group in zip(example["tokens"], example["loss_mask"], example["span_id"]):
+    print(f"{vocabulary.decode([token.item()])!r:<16} {mask:>10} {group:>11}")
 
 # %%
 ul2("show", "sums", "--module", "my_talks", "--count", "1")
@@ -145,8 +145,9 @@ ul2("show", "sums", "--module", "my_talks", "--count", "1")
 # %% [markdown]
 # ## 5. Measure
 #
-# `ul2 stats` counts tokens by role, channel and span, and runs checks: nothing of the user is learned, each learned run
-# ends in a token that stops, the final span says what the message says. A failed check is exit status 1.
+# `ul2 stats` counts tokens by role, channel and loss group, and runs checks: no token of the user is trained on, each run of
+# tokens trained on ends with the token that ends a message, and the answer decodes to its text. If a check fails, the exit
+# status is 1.
 
 # %%
 print("\n## 5. Measure")
@@ -156,8 +157,8 @@ ul2("stats", "sums", "--module", "my_talks")
 # %% [markdown]
 # ## 6. Cache
 #
-# The cache keeps the rendered conversations, and of each message its kind. So what is learned can change without another
-# cache.
+# The cache keeps the rendered conversations, and the kind of each message. So you can change which tokens are trained on
+# without a new cache.
 
 # %%
 print("\n## 6. Cache")
@@ -168,9 +169,9 @@ ul2("verify", "cache/sums_corpus")
 # %% [markdown]
 # ## 7. Train
 #
-# Rows are packed: several conversations share a row, none is cut, and none sees another one. The loss is the mean over the
-# reasoning plus the mean over the answers. So a long reasoning does not outweigh a short answer. This is a tiny decoder of
-# Transformers.
+# Rows are packed: several conversations share a row, none is truncated, and none attends to another. The loss is the mean over
+# the reasoning plus the mean over the answers, so a long reasoning does not outweigh a short answer. The model is a tiny
+# decoder of Transformers.
 
 # %%
 print("\n## 7. Train")
@@ -192,14 +193,13 @@ def rows(split):
 
 
 row = next(iter(rows("train")))
-print(
-    {key: tuple(value.shape) for key, value in row.items()}, f"{(row['labels'] >= 0).float().mean():.0%} of the labels are learned"
-)
+fraction = (row["labels"] >= 0).float().mean()
+print({key: tuple(value.shape) for key, value in row.items()}, f"{fraction:.0%} of the tokens are trained on")
 
 sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 transformers.set_seed(0)
 model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=ul2_tasks.embedding_rows(vocabulary), **sizes))
-shutil.rmtree("run", ignore_errors=True)  # what an earlier run of this tutorial left
+shutil.rmtree("run", ignore_errors=True)  # of an earlier run of this tutorial
 arguments = transformers.TrainingArguments(
     "run",
     max_steps=STEPS,
@@ -221,20 +221,21 @@ for log in trainer.state.log_history:
         print(f"{log['step']:>5} {log['reasoning_loss']:>10.2f} {log['answer_loss']:>7.2f}")
 
 # %% [markdown]
-# ## 8. For Megatron-LM
+# ## 8. Export for Megatron-LM
 #
-# The same conversations as files for Megatron-LM: for each shard the tokens, the mask and the spans, with the same borders.
+# Write the same conversations for Megatron-LM: for each shard the tokens, the loss masks and the loss groups, with the same
+# bounds.
 
 # %%
-print("\n## 8. For Megatron-LM")
+print("\n## 8. Export for Megatron-LM")
 
 shutil.rmtree("megatron", ignore_errors=True)
 ul2("export", "sums", "--module", "my_talks", "--format", "megatron", "--cache", "cache", "--output", "megatron")
 ul2("verify", "megatron")
 
 # %% [markdown]
-# That is all. Next: your conversations in `talks/`, [which of them are learned](guides/chat.md#what-is-learned), and a
-# model that was pre-trained: with [Transformers](guides/chat_pytorch.md), [t5x](guides/chat_training.md) or
+# Next, put your conversations into `talks/`, choose [the tokens to train on](guides/chat.md#choose-the-tokens-to-train-on), and
+# fine-tune a pre-trained model with [Transformers](guides/chat_transformers.md), [t5x](guides/chat_t5x.md) or
 # [Megatron-LM](guides/chat_megatron.md).
 
 # %%

@@ -105,7 +105,7 @@ def release(patch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden anew")
+    parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden and promised.txt again")
 
 
 def pytest_configure():

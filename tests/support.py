@@ -108,7 +108,7 @@ def flip(path: pathlib.Path) -> None:
 
 # What can become of a file, and how the sentence begins that tells it, with its name for {}.
 SPOILT_FILES = {
-    "altered": (flip, "{} is altered: SHA-256 "),
+    "altered": (flip, "{} is altered: its SHA-256 is "),
     "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-10]), "{} is truncated: "),
     "longer": (lambda path: path.write_bytes(path.read_bytes() * 2), "{} is too long: "),
     "missing": (lambda path: path.unlink(), "{} is missing"),
@@ -213,4 +213,4 @@ def at_once(function, count=8):
 
 def refused(found):
     """The sentences of those jobs that were refused because another one has their folder."""
-    return [str(one) for one in found if isinstance(one, ValueError) and "writes into" in str(one) and "wait for it" in str(one)]
+    return [str(one) for one in found if isinstance(one, ValueError) and "is writing to" in str(one) and "Wait for it" in str(one)]

@@ -126,11 +126,11 @@ def findings(*arguments) -> list[dict]:
         (
             '{"text": "good"}\n',
             ["--lengths", "4096,4096"],
-            r"needs \d+ sentinels for a chunk of \d+ tokens, the vocabulary has 256",
+            r"needs \d+ sentinels for a chunk of \d+ tokens, but the vocabulary has 256",
             "",
         ),
-        ('{"text": "good"}\n', ["--sentinels", "<unused{}>"], "has no piece '<unused0>'; give ids, or another name", ""),
-        ('{"text": "good"}\n', ["--split", "test"], "there is no split 'test'", ""),
+        ('{"text": "good"}\n', ["--sentinels", "<unused{}>"], "which has no '<unused0>'", ""),
+        ('{"text": "good"}\n', ["--split", "test"], "split must be one of ['train'", ""),
     ],
 )
 def test_the_doctor_names_each_problem_with_what_mends_it(tmp_path, content, options, found, remedy):
@@ -328,9 +328,7 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": 2}\nthree\n{"text": "four"}\n')
     done = ul2("cache", "bad_records", "--corpus", tmp_path / "a.jsonl", "--output", tmp_path / "out")
     assert done.exit_code == 2
-    assert (
-        f"{tmp_path}/a.jsonl, line 2: 'text' is of type int, expected a text. Mend the corpus, or register it with" in done.stderr
-    )
+    assert f"{tmp_path}/a.jsonl, line 2: 'text' must be a text, got a value of type int. Fix the corpus, or pass" in done.stderr
     assert "Traceback" not in done.stderr
     done = ul2("cache", "bad_skipped", "--corpus", tmp_path / "a.jsonl", "--on_error", "skip", "--output", tmp_path / "out")
     assert done.exit_code == 0
@@ -343,11 +341,11 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
     [
         (["show", "nothing"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
         (["doctor", "nothing"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
-        (["show", "x", "--corpus", "/nowhere/*.txt"], "no file matches '/nowhere/*.txt'; expected a file, a folder or a glob"),
-        (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "the vocabulary is '/nowhere/my.voc', expected 'default', 'bytes', a"),
-        (["show", "x3", "--corpus", "a.txt", "--documents", "page"], "documents is 'page', expected one of"),
+        (["show", "x", "--corpus", "/nowhere/*.txt"], "no file matches '/nowhere/*.txt'. Pass a file, a folder or a glob"),
+        (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "vocabulary must be 'default', 'bytes', a"),
+        (["show", "x3", "--corpus", "a.txt", "--documents", "page"], "documents must be one of"),
         (["vocab", "train", "--corpus", "/nowhere/a.txt", "--output", "a.model"], "no file matches '/nowhere/a.txt'"),
-        (["vocab", "train", "--output", "a.txt"], "the output is 'a.txt', expected a file that ends in .model"),
+        (["vocab", "train", "--output", "a.txt"], "output must be a file that ends in .model, got 'a.txt'"),
         (["show", "--lengths", "512"], "--lengths must be the tokens of inputs and targets, such as 512,512, got '512'."),
         (["cache", "nothing", "--output", "out"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
         (["verify", "/nowhere"], "there is no folder '/nowhere'; expected "),
@@ -355,7 +353,10 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
         (["stats", "--examples", "0"], "0 is not in the range x>=1"),
         (["lengths", "--chunk_tokens", "r1="], "such as 256, or one for each denoiser, such as r1=286,r2=289, got 'r1='."),
-        (["show", "--step", "3"], "there is no batch size, and so no step; give --batch_size, or --run, the folder of a run"),
+        (
+            ["show", "--step", "3"],
+            "a step needs a batch size, and there is none. Pass --batch_size, or --run",
+        ),
         (["show", "--host", "3/64"], "--host must be given with --step, got no --step. Pass both, or neither."),
         (["show", "--run", "folder"], "--run must be given with --step, got no --step. Pass both, or neither."),
         (["show", "--step", "3", "--batch_size", "8", "--text", "a"], "--text and --file must be left out with --step, got both"),
@@ -365,8 +366,8 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         ),
         (["show", "--step", "3", "--run", "folder"], "there is no ul2_run.json in folder. Only a run with random access"),
         (["find"], "--document or --text must be given, got neither. Pass one of them."),
-        (["find", "--document", "x"], "the document is 'x', expected ul2_corpus:NUMBER"),
-        (["show", "ul2_r1"], "'ul2_r1' is a task, expected a mixture; those that hold it are ["),
+        (["find", "--document", "x"], "document must be ul2_corpus:NUMBER, got 'x'"),
+        (["show", "ul2_r1"], "'ul2_r1' is a task, and a mixture is needed. Name one of those that hold it, ["),
         (
             ["show", "x4", "--module", "json", "--corpus", "a", "--preset", "UL2"],
             "--corpus, --preset must be left out with --module, got both. Pass the settings to register(..) in the module.",

@@ -160,11 +160,11 @@ def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"chunk_tokens": {"r9": 5}}, "chunk_tokens has ['r9'], but the denoisers are"),
-        ({"merge_examples": "yes"}, "merge_examples is 'yes', expected True or False"),
-        ({"name": 5}, "name is 5, expected letters, digits and _ . : #, as SeqIO has them"),
-        ({"on_error": "stop"}, "on_error is 'stop', expected 'raise' or 'skip'"),
-        ({"vocabulary": 5}, "vocabulary is 5, expected a path"),
+        ({"chunk_tokens": {"r9": 5}}, "chunk_tokens must name denoisers of"),
+        ({"merge_examples": "yes"}, "merge_examples must be True or False, got 'yes'"),
+        ({"name": 5}, "name must be letters, digits and _ . : #, as SeqIO has them"),
+        ({"on_error": "stop"}, "on_error must be 'raise' or 'skip', got 'stop'"),
+        ({"vocabulary": 5}, "vocabulary must be a path, or a seqio.Vocabulary"),
     ],
 )
 def test_a_mixture_says_what_is_wrong(arguments, sentence):
@@ -174,17 +174,15 @@ def test_a_mixture_says_what_is_wrong(arguments, sentence):
 
 def test_examples_say_what_does_not_go_with_a_description():
     kept_apart = ul2_tasks.Mixture(merge_examples=False)
-    with pytest.raises(ValueError, match="the chunks of 'ul2_r1' have no fixed places, as documents are kept apart"):
+    with pytest.raises(ValueError, match=r"the chunks of 'ul2_r1' must have fixed .*, because documents are kept apart"):
         ul2_tasks.examples(kept_apart, core.LENGTHS)
-    with pytest.raises(
-        ValueError, match=r"cache_dirs is \['CACHE'\], and goes with a description alone, such as a ul2_tasks.Mixture"
-    ):
+    with pytest.raises(ValueError, match=r"cache_dirs must be left out for what is registered, got \['CACHE'\]"):
         ul2_tasks.examples("ul2_mix", core.LENGTHS, cache_dirs=["CACHE"])
-    with pytest.raises(ValueError, match=r"cache_dirs is 'CACHE', expected a list of folders, such as \['CACHE'\]"):
+    with pytest.raises(ValueError, match=r"cache_dirs must be a list of folders, such as \['CACHE'\], got 'CACHE'"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs="CACHE")
-    with pytest.raises(ValueError, match=r"cache_dirs: 'ul2_corpus' is in none of \['/nowhere'\]; write it with Mixture.cache"):
+    with pytest.raises(ValueError, match=r"cache_dirs must have a folder with the cache of 'ul2_corpus', got \['/nowhere'\]"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, cache_dirs=["/nowhere"])
-    with pytest.raises(ValueError, match="there is no split 'test'"):
+    with pytest.raises(ValueError, match=r"split must be one of .*, got 'test'"):
         ul2_tasks.examples(ul2_tasks.Mixture(), core.LENGTHS, split="test")
 
 
@@ -208,7 +206,7 @@ def test_a_source_that_cannot_tell_what_it_reads_has_examples_and_no_cache_and_n
     mixture = ul2_tasks.Mixture("untold", Reads(lambda: few_documents(), validation=0))
     assert len(ul2_tasks.examples(mixture, core.LENGTHS)) > 5
     for call in (lambda: mixture.cache(tmp_path), mixture.fingerprint):
-        with pytest.raises(ValueError, match="'untold_corpus' can have no cache and no export, which could be another's"):
+        with pytest.raises(ValueError, match="'untold_corpus' cannot be cached or exported"):
             call()
 
 

@@ -78,7 +78,7 @@ def test_a_change_that_loses_the_numbers_is_told_once(caplog, monkeypatch):
     assert row_source(known(examples.map(lambda each: each), Facts(1))) is None, "a stream that is one on purpose"
     assert not caplog.records
     assert row_source(examples.map(lambda each: each)) is None
-    assert "examples that have numbers were changed" in caplog.text
+    assert "examples with random access were changed" in caplog.text
     assert nearest_facts(examples.map(lambda each: each)) == [facts_of(examples)]
 
 

@@ -187,17 +187,17 @@ def test_a_fingerprint_is_that_of_the_same_ids_however_they_are_given(folder, ow
 
 
 TAKEN = {
-    "d": "is the ordinary token 'd', which text contains",
-    "</think>": "is the token '</think>', which is in the chat template",
-    "<tool_call>": "is the token '<tool_call>', which is in the chat template",
-    "<|im_start|>": "is the token '<|im_start|>', which is in the chat template",
-    "<think>": "is the token '<think>', which is for thinking",
-    "<|fim_prefix|>": "is the token '<|fim_prefix|>', which is for filling in code",
-    "<|vision_start|>": "is the token '<|vision_start|>', which is for images",
-    "<loc0000>": "is the token '<loc0000>', which is for images, audio, video or places",
-    "[MASK]": "is the token '[MASK]', which is for padding, for what is unknown, or for another objective",
-    "<mine>": "is the token '<mine>', which is pad_token in tokenizer_config.json",
-    "<|endoftext|>": "is EOS in",
+    "d": "the ordinary token 'd'",
+    "</think>": "the token '</think>', which is in the chat template",
+    "<tool_call>": "the token '<tool_call>', which is in the chat template",
+    "<|im_start|>": "the token '<|im_start|>', which is in the chat template",
+    "<think>": "the token '<think>', which is for thinking",
+    "<|fim_prefix|>": "the token '<|fim_prefix|>', which is for filling in code",
+    "<|vision_start|>": "the token '<|vision_start|>', which is for images",
+    "<loc0000>": "the token '<loc0000>', which is for images, audio, video or places",
+    "[MASK]": "the token '[MASK]', which is for padding, for what is unknown, or for another objective",
+    "<mine>": "the token '<mine>', which is pad_token in tokenizer_config.json",
+    "<|endoftext|>": "which is EOS in",
 }
 
 
@@ -212,7 +212,7 @@ def test_what_something_else_needs_is_no_sentinel_and_no_mode(token, by, folder,
         by, {"modes": {"[Q]": own[token]}}
     )
     what = r"mode '\[Q\]'" if "mode" in by else "sentinels"
-    with pytest.raises(ValueError, match=f"{what}: id {own[token]} {re.escape(TAKEN[token])}"):
+    with pytest.raises(ValueError, match=f"{what} must be ids .*, got {own[token]}, {re.escape(TAKEN[token])}"):
         special_tokens(vocabulary, "[Q]" if "mode" in by else None, **given)
 
 
@@ -226,9 +226,9 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
     assert special.reserved == {0, *special.mode, *special.sentinels}
     text = text_vocabulary(vocabulary, special.reserved - {0})
     assert not special.reserved & set(text.encode("a <my_0> [R]<unused7> b"))
-    with pytest.raises(ValueError, match=r"sentinels: '<unused99>' is no token of HuggingFaceVocabulary.*; give one that it has"):
+    with pytest.raises(ValueError, match=r"sentinels must be tokens of .*, got '<unused99>'\. Choose one"):
         special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])
-    with pytest.raises(ValueError, match=r"sentinels: got the token '<a>', but the ids of .* have no names; give its id"):
+    with pytest.raises(ValueError, match=r"sentinels must be ids in .*, whose tokens have no names, got the token '<a>'"):
         special_tokens(seqio.ByteVocabulary(extra_ids=3), None, ["<a>"])
 
 

@@ -116,7 +116,7 @@ assert list(first) == ["input_ids", "attention_mask", "decoder_input_ids", "deco
 assert all(len(values) == 8 for values in first.values())
 assert len(batch["labels"]) == 32 and loss.isfinite()
 """,
-    "docs/guides/chat_pytorch.md": """
+    "docs/guides/chat_transformers.md": """
 assert len(row["labels"]) == 1024 and (row["labels"] != -100).any()
 logged = trainer.state.log_history[0]
 assert {"loss", "reasoning_loss", "reasoning_tokens", "answer_weight"} <= logged.keys()
@@ -130,10 +130,10 @@ assert len(train) == 16 and sample["span_id"].any()
 ends = sum((train[number]["tokens"][:-1] == manifest["eod"]).sum() for number in range(len(train)))
 assert ends > 0 and ends == sum((train[number]["position_ids"][1:] == 0).sum() for number in range(len(train)))
 losses = torch.ones(len(train), 128, requires_grad=True)
-spans = torch.stack([train[number]["span_id"] for number in range(len(train))])
-loss, told = loss_function(spans, losses)
+groups = torch.stack([train[number]["span_id"] for number in range(len(train))])
+loss, reported = loss_function(groups, losses)
 loss.backward()
-assert loss.isfinite() and told["reasoning"][1] == (spans == 1).sum() and ((losses.grad > 0) == (spans > 0)).all()
+assert loss.isfinite() and reported["reasoning"][1] == (groups == 1).sum() and ((losses.grad > 0) == (groups > 0)).all()
 """,
 }
 
@@ -321,6 +321,14 @@ def test_the_messages_that_troubleshooting_quotes_are_the_package_s():
     for line in lines:
         for fragment in re.sub(r"^\w+Error: ", "", line).split(".."):
             assert fragment.strip() in texts, line
+
+
+def test_the_pointers_of_messages_are_headings_of_troubleshooting():
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", WRITTEN["docs/help/troubleshooting.md"]), re.MULTILINE)
+    texts = "\n".join(text for path in REPOSITORY.glob("ul2_*/**/*.py") for text in texts_of(path))
+    anchors = re.findall(r"docs/help/troubleshooting\.md(?:#([\w-]*))?", texts)
+    assert len({*anchors}) > 20
+    assert {*anchors} <= {*map(slug, headings)}
 
 
 def test_the_table_of_commands_says_no_where_a_kind_of_data_cannot():

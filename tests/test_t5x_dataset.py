@@ -68,8 +68,9 @@ def test_one_process_writes_the_record_and_nothing_else(tmp_path):
 def test_a_run_of_other_data_is_refused_with_both_values_and_the_record_stays(tmp_path, other, told):
     begin(tmp_path)
     message = (
-        f"the run in {tmp_path} was begun with other data ({tmp_path}/{RUN_RECORD} is there, this start is here): {told}; go on"
-        " with what is there, or begin another run, in another MODEL_DIR. Only the number of hosts may be another"
+        f"the run in {tmp_path} was begun with other data ({tmp_path}/{RUN_RECORD} is there, this start is here): {told}. Resume"
+        " with what is there, of which only the number of hosts may change, or start another run in another MODEL_DIR. See"
+        " docs/help/troubleshooting.md#a-t5x-run-is-rejected."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         resume(tmp_path, {**RUN, **other}, is_writer=True)
@@ -88,13 +89,13 @@ def test_a_run_that_ended_before_its_first_checkpoint_begins_anew(tmp_path):
 
 
 def test_a_run_of_another_function_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"has a checkpoint of step 10, but no ul2_run.json: .* begin another run from this check"):
+    with pytest.raises(ValueError, match=r"has a checkpoint of step 10, but no ul2_run.json, .* start another run from this check"):
         resume(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["gs://bucket/run/base", "checkpoint_", "run/checkpoint_10.orbax-checkpoint-tmp"])
 def test_an_initial_checkpoint_without_a_step_is_refused(name):
-    with pytest.raises(ValueError, match="has no step in its name, expected one such as checkpoint_1000000"):
+    with pytest.raises(ValueError, match="must have a step in its name, such as checkpoint_1000000"):
         step_of(name)
 
 
@@ -109,9 +110,9 @@ def saving(save_dataset=False) -> types.SimpleNamespace:
 @pytest.mark.parametrize(
     ("config", "checkpoints", "message"),
     [
-        (configured(seed=None), saving(), "the seed of the training data is None; give an integer"),
-        (configured(batch_size=6), saving(), "batch_size is 6, expected a multiple of 4"),
-        (configured(), saving(save_dataset=True), r"save_dataset is True: .* set it to False"),
+        (configured(seed=None), saving(), "the seed of the training data must be an integer, got None"),
+        (configured(batch_size=6), saving(), "batch_size must be a multiple of 4, .*, got 6"),
+        (configured(), saving(save_dataset=True), r"save_dataset must be False .*, got True\. Set it to False"),
     ],
 )
 def test_what_can_not_be_placed_by_a_step_is_refused(tmp_path, config, checkpoints, message):
@@ -123,7 +124,7 @@ def test_what_can_not_be_placed_by_a_step_is_refused(tmp_path, config, checkpoin
 
 def test_it_always_continues():
     arguments = {"continue_from_last_checkpoint": False, "model_dir": "run", "checkpoint_cfg": saving()}
-    with pytest.raises(ValueError, match="continue_from_last_checkpoint is False, but this function always does"):
+    with pytest.raises(ValueError, match=r"continue_from_last_checkpoint must be True, .*, got False"):
         get_dataset_at_step(configured(), 0, 1, EncDecFeatureConverter, **arguments)
 
 
@@ -167,9 +168,9 @@ def test_a_second_stage_does_not_read_the_first_ones_examples_again(tmp_path, fi
         assert resume(tmp_path / "two", {**RUN, **second}, step=60) == 50
         return
     message = (
-        f"the seed of the training data is 0, with which 'ul2_mix' has read ['{again}'] in an earlier stage"
-        f" ({tmp_path}/one/{RUN_RECORD}): this run would read the same tokens again, from the beginning, in the same order and with"
-        " the same noise. Give it another seed, such as --gin.train/utils.DatasetConfig.seed=1"
+        f"the seed of the training data must differ from that of the earlier stage {tmp_path}/one/{RUN_RECORD}, in which 'ul2_mix'"
+        f" has read ['{again}'], got 0, which would read the same tokens again with the same masks. Pass another seed, such as"
+        " --gin.train/utils.DatasetConfig.seed=1."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         stage(tmp_path / "two", checkpoint, **second)
@@ -205,7 +206,9 @@ def test_a_run_by_steps_is_not_resumed_without_elastic_gin(tmp_path, has_record,
         (tmp_path / CHECKPOINT / "train_ds-000-of-001.index").touch()
     checkpoints = [f"{tmp_path}/{CHECKPOINT}"] if has_checkpoint else []
     if has_record and has_checkpoint and not has_iterator:
-        with pytest.raises(ValueError, match=r"was begun with gin/elastic.gin: .* Give --gin_file=gin/elastic.gin again"):
+        with pytest.raises(
+            ValueError, match=r"the run in.* was begun with gin/elastic\.gin: it has ul2_run\.json, and .*has no iterator"
+        ):
             check_has_iterators(str(tmp_path), checkpoints)
     else:
         check_has_iterators(str(tmp_path), checkpoints)

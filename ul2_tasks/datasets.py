@@ -96,8 +96,8 @@ def warn_if_changed(dataset: tf.data.Dataset) -> None:
     if not facts_of(dataset).numbered and any(facts.numbered for facts in nearest_facts(dataset)):
         logging.log_first_n(
             logging.WARNING,
-            "examples that have numbers were changed (by map, filter, take .., or by a mixture of SeqIO's own), so that they are a"
-            " stream now: rows are packed as they come, and a resume reads again or saves buffers. Change the batches, after the"
-            " feature converter, or mix with ul2_tasks.mix, to keep the numbers",
+            "examples with random access were changed (by map, filter, take .., or by a mixture of SeqIO itself), so they are a"
+            " stream now: examples are packed as they come, and to resume reads them again or saves buffers. To keep random access,"
+            " change the batches, after the feature converter, or mix with ul2_tasks.mix.",
             1,
         )

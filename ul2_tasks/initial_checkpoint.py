@@ -50,8 +50,9 @@ class FromCheckpoint(utils.TrainStateInitializer):
         for name in others:
             if not (self._add_rows and _ROWS.search(name) and wanted[name].size > found[name].size):
                 raise ValueError(
-                    f"{name} is {found[name].shape} in the checkpoint {self._path}, and {wanted[name].shape} in the model; take the"
-                    " checkpoint's size and vocabulary, with EMBEDDING_ROWS as it has them"
+                    f"{name} must have the shape {wanted[name].shape} of the model, got {found[name].shape} in the checkpoint"
+                    f" {self._path}. Set the checkpoint's size, vocabulary and EMBEDDING_ROWS. See"
+                    " docs/help/troubleshooting.md#a-checkpoint-has-another-shape-than-the-model."
                 )
         return self._grown(state) if others else state
 

@@ -38,6 +38,8 @@ SAVED_NAMES: dict[str, str] = {  # name today, of a field with its class, -> nam
     "Size.max_pixels": "pixels",
     "FrameSampler.min_frames": "fewest",
     "FrameSampler.max_frames": "most",
+    "T5Gemma2FeatureConverter._image_tokens": "_picture",
+    "T5Gemma2FeatureConverter._image_size": "_side",
     "ul2_tasks.images.schemas": "ul2_tasks.images.plans",
     "PromptCompletionFeatureConverter": "ReplyFeatureConverter",
 }

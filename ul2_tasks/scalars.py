@@ -33,10 +33,10 @@ def as_python(value: T) -> T:
 def check_on_error(on_error: object, name: str = "on_error") -> None:
     """Raises a ValueError where an argument does not say what becomes of bad records."""
     if on_error not in ("raise", "skip"):
-        raise ValueError(f"{name} is {on_error!r}, expected 'raise' or 'skip'")
+        raise ValueError(f"{name} must be 'raise' or 'skip', got {on_error!r}.")
 
 
 def check_split(split: str, splits: Iterable[str], of: object) -> None:
     """Raises a ValueError where there is no such split."""
     if split not in splits:
-        raise ValueError(f"there is no split {split!r} in {of!r}, only {sorted(splits)}")
+        raise ValueError(f"split must be one of {sorted(splits)} in {of!r}, got {split!r}.")

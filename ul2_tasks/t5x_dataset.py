@@ -54,17 +54,17 @@ def get_dataset_at_step(
     checkpoint_cfg: Any,
     initial_checkpoint: str | None = None,
 ) -> tf.data.Dataset:
-    """For t5x's `train.get_dataset_fn`: `t5x.utils.get_dataset`, but from the place that the last checkpoint's step says.
+    """Returns t5x's training data from the position of the last checkpoint's step, on any number of hosts.
 
-    `gin/elastic.gin` binds it. The first start of a run writes `ul2_run.json` into the run's folder, and each later start is
-    compared with it. The number of hosts is not in it.
+    Use it as t5x's `train.get_dataset_fn` in place of `t5x.utils.get_dataset`; `gin/elastic.gin` binds it. The first start of a run
+    writes `ul2_run.json` into the run's folder, and each later start is compared with it. The number of hosts is not in it.
 
     Args:
-        cfg: the `t5x.utils.DatasetConfig` of the training data, of a mixture that has addresses, with a seed.
+        cfg: the `t5x.utils.DatasetConfig` of the training data, with a seed, of a mixture that has random access.
         shard_id, num_shards: which of the hosts that read other data this is, and how many there are.
         feature_converter_cls: the model's; `ul2_tasks.EncDecFeatureConverter`.
-        num_epochs: of the data; by default they have no end.
-        continue_from_last_checkpoint: must be True. It is here because t5x knows it.
+        num_epochs: passes over the data; None for no end.
+        continue_from_last_checkpoint: must be True; t5x passes it.
         model_dir: the run's folder.
         checkpoint_cfg: the run's `t5x.utils.CheckpointConfig`, which says where t5x restores from.
         initial_checkpoint: the path of the checkpoint of another run that this run begins with, where it is not t5x but
@@ -74,12 +74,14 @@ def get_dataset_at_step(
         Batches of `cfg.batch_size / num_shards` rows of the model's features.
 
     Raises:
-        ValueError: there is no seed; the batch can't be shared out; t5x would save iterators, too; the mixture has no addresses;
-            the run's folder has a checkpoint, but was begun with other data than these, or by another function; the initial
+        ValueError: there is no seed; the batch cannot be split among the hosts; t5x would save iterators, too; the mixture has no
+            random access; the run's folder has a checkpoint, but was begun with other data, or by another function; the initial
             checkpoint's name has no step; or this run would read again what the run of that checkpoint has read.
     """
     if not continue_from_last_checkpoint:
-        raise ValueError("continue_from_last_checkpoint is False, but this function always does; use t5x's utils.get_dataset")
+        raise ValueError(
+            "continue_from_last_checkpoint must be True, because this function always does, got False. Use t5x's utils.get_dataset."
+        )
     _check(cfg, num_shards, checkpoint_cfg)
     from jax import process_index
     from t5x import utils
@@ -119,7 +121,9 @@ def get_dataset_of_stream(
     *,
     model_dir: str,
 ) -> tf.data.Dataset:
-    """For t5x's `train.get_dataset_fn`: `t5x.utils.get_dataset`, for a run that saves its iterators. `gin/ul2.gin` binds it.
+    """Returns t5x's training data for a run that saves its iterators.
+
+    Use it as t5x's `train.get_dataset_fn` in place of `t5x.utils.get_dataset`; `gin/ul2.gin` binds it.
 
     Args:
         cfg, shard_id, num_shards, feature_converter_cls, num_epochs, continue_from_last_checkpoint: see `t5x.utils.get_dataset`.
@@ -148,21 +152,24 @@ def check_has_iterators(model_dir: str, checkpoints: Sequence[str]) -> None:
         return
     if not any(name.startswith("train_ds") for name in names_in(checkpoints[-1])):
         raise ValueError(
-            f"the run in {model_dir} was begun with gin/elastic.gin: its {RUN_RECORD} is there, and {checkpoints[-1]} has no"
-            " iterator, as the step says the place in the data. Give --gin_file=gin/elastic.gin again, after the other files, or"
-            " begin another run from this checkpoint, in another MODEL_DIR (gin/ul2_continue.gin)"
+            f"the run in {model_dir} was begun with gin/elastic.gin: it has {RUN_RECORD}, and {checkpoints[-1]} has no iterator."
+            " Pass --gin_file=gin/elastic.gin again, after the other files, or start another run from this checkpoint, in"
+            " another MODEL_DIR (gin/ul2_continue.gin)."
         )
 
 
 def _check(cfg: Any, num_shards: int, checkpoint_cfg: Any) -> None:
     if not is_integer(cfg.seed, at_least=-(1 << 63)):
-        raise ValueError(f"the seed of the training data is {cfg.seed!r}; give an integer: the data are a function of it")
+        raise ValueError(
+            f"the seed of the training data must be an integer, got {cfg.seed!r}. Set it, because it decides which data each step"
+            " has."
+        )
     if cfg.batch_size % num_shards:
-        raise ValueError(f"batch_size is {cfg.batch_size}, expected a multiple of {num_shards}, the number of data shards")
+        raise ValueError(f"batch_size must be a multiple of {num_shards}, the number of data shards, got {cfg.batch_size}.")
     if checkpoint_cfg.save and checkpoint_cfg.save.save_dataset:
         raise ValueError(
-            "utils.SaveCheckpointConfig.save_dataset is True: t5x would move iterators that are in their place already; set it to"
-            " False, the place in the data is the checkpoint's step"
+            "utils.SaveCheckpointConfig.save_dataset must be False with elastic.gin, got True. Set it to False, because the data"
+            " position comes from the checkpoint's step."
         )
 
 
@@ -171,8 +178,9 @@ def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
     fingerprint = fingerprint_of(dataset)
     if fingerprint is None:
         raise ValueError(
-            f"the data of {cfg.mixture_or_task_name!r} are a stream, as {_reason(cfg)}; no step says a place in it. Train on it"
-            " with t5x's own utils.get_dataset, and utils.SaveCheckpointConfig.save_dataset = True, as without gin/elastic.gin"
+            f"the data of {cfg.mixture_or_task_name!r} must have random access for elastic.gin, but are a stream, because"
+            f" {_reason(cfg)}. Train on them with t5x's own utils.get_dataset and utils.SaveCheckpointConfig.save_dataset = True,"
+            " as without gin/elastic.gin."
         )
     return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": cfg.batch_size}))
 
@@ -211,8 +219,8 @@ def step_of(checkpoint: str) -> int:
     found = re.search(r"[_-](\d+)/*$", checkpoint)
     if not found:
         raise ValueError(
-            f"the checkpoint {checkpoint} has no step in its name, expected one such as checkpoint_1000000; the data of the run"
-            " begin at this step"
+            "the checkpoint must have a step in its name, such as checkpoint_1000000, at which the data of the run begin, got"
+            f" {checkpoint}."
         )
     return int(found[1])
 
@@ -233,17 +241,18 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
         return start.step
     if not exists(path):
         raise ValueError(
-            f"{model_dir} has a checkpoint of step {start.step}, but no {RUN_RECORD}: the run was begun with another"
-            " get_dataset_fn, whose place in the data no step says; go on with that one, without gin/elastic.gin, or begin another"
-            " run from this checkpoint, in another MODEL_DIR (gin/ul2_continue.gin)"
+            f"{model_dir} has a checkpoint of step {start.step}, but no {RUN_RECORD}, because another get_dataset_fn began the"
+            " run. Resume it without gin/elastic.gin, or start another run from this checkpoint, in another MODEL_DIR"
+            " (gin/ul2_continue.gin)."
         )
     record = load(path)
     skipped = {*_NOT_COMPARED, *(key for key in ADDED if key not in record)}
     before, now = ({key: value for key, value in it.items() if key not in skipped} for it in (record, run))
     if different := list(differences(before, now)):
         raise ValueError(
-            f"the run in {model_dir} was begun with other data ({path} is there, this start is here): {'; '.join(different)}; go"
-            " on with what is there, or begin another run, in another MODEL_DIR. Only the number of hosts may be another"
+            f"the run in {model_dir} was begun with other data ({path} is there, this start is here): {'; '.join(different)}."
+            " Resume with what is there, of which only the number of hosts may change, or start another run in another"
+            " MODEL_DIR. See docs/help/troubleshooting.md#a-t5x-run-is-rejected."
         )
     return record["first_step"]
 
@@ -268,10 +277,9 @@ def check_reads_anew(run: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]
         before = _places(stage) if stage["seed"] == run["seed"] else {}
         if again := [now[at][0] for at in now.keys() & before.keys() if _is_same(now[at][1:], before[at][1:])]:
             raise ValueError(
-                f"the seed of the training data is {run['seed']}, with which {stage['mixture']!r} has read {again} in an earlier"
-                f" stage ({stage['run']}): this run would read the same tokens again, from the beginning, in the same order and"
-                " with the same noise. Give it another seed, such as --gin.train/utils.DatasetConfig.seed="
-                f"{run['seed'] + 1}"
+                f"the seed of the training data must differ from that of the earlier stage {stage['run']}, in which"
+                f" {stage['mixture']!r} has read {again}, got {run['seed']}, which would read the same tokens again with the same"
+                f" masks. Pass another seed, such as --gin.train/utils.DatasetConfig.seed={run['seed'] + 1}."
             )
 
 

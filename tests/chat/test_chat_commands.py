@@ -119,8 +119,8 @@ def test_loss_groups_and_turns_are_options(corpus):
         (["--renderer", "harmony:default", "--preset", "UL2"], "--preset must be left out with --renderer, got both. Pass one"),
         (["--renderer", "harmony:default", "--loss_groups", "final"], "loss_groups must be one of ['harmony'"),
         (["--renderer", "harmony:default", "--loss_groups", "user=1"], "loss_groups must have kinds among"),
-        (["--renderer", "harmony:nowhere.txt"], "the vocabulary is 'nowhere.txt', expected"),
-        (["--renderer", "chatml"], "the renderer is 'chatml', expected 'harmony'"),
+        (["--renderer", "harmony:nowhere.txt"], "vocabulary must be 'default'"),
+        (["--renderer", "chatml"], "or a renderer, got 'chatml'. Pass one of these."),
     ],
 )
 def test_wrong_options_are_one_sentence(arguments, sentence, tmp_path):

@@ -245,9 +245,9 @@ def test_no_text_becomes_a_marker(renderer, texts):
 
 def test_conversations_are_rendered_together_as_each_is_alone(renderer):
     wrong = [{"role": "critic", "content": "x"}]
-    *rendered, refused = renderer.render_all([TURNS, PAIR, wrong])
+    *rendered, error = renderer.render_all([TURNS, PAIR, wrong])
     assert [*map(plain, rendered)] == [plain(renderer.render(TURNS)), plain(renderer.render(PAIR))]
-    assert re.search("message 1 of 1 has the role 'critic'", str(refused))
+    assert re.search("message 1 of 1: role must be one of .*, got 'critic'", str(error))
 
 
 def test_long_conversations_are_encoded_in_parts_or_refused(renderer, tmp_path, monkeypatch):
@@ -258,7 +258,7 @@ def test_long_conversations_are_encoded_in_parts_or_refused(renderer, tmp_path, 
     for module in (batches, attribution):
         monkeypatch.setattr(module, "LONG", 10_000)
     assert plain(renderer.render(messages)) == expected
-    with pytest.raises(ValueError, match=r"has 18,897 characters, too many to say whose its tokens are"):
+    with pytest.raises(ValueError, match=r"at most 10,000 characters, because .*, got 18,897"):
         without_markers.render(messages)
 
 
@@ -295,7 +295,7 @@ def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
     if LISTS.match(path.stem):
         messages = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
     if not REASONS.match(path.stem):
-        with pytest.raises(ValueError, match="writes its reasoning not at all, not even where it is the last one"):
+        with pytest.raises(ValueError, match="must write its reasoning once, got it 0 times, even for a last message"):
             renderer.render(messages)
         messages = [{key: message[key] for key in ("role", "content")} for message in messages]
     segments = renderer.render(messages)
@@ -317,54 +317,66 @@ def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
             assert all(tagged[segment.header :]) if segment.role == "assistant" else not any(tagged)
 
 
-REFUSED = {
-    "has the fields ['name', 'tool_calls']": (CHATML, [{**PAIR[0], "tool_calls": [{}], "name": "x"}]),
-    "message 2 of 2 has the role 'bot'": (CHATML, [PAIR[0], {"role": "bot", "content": "a"}]),
-    "has parts that are no text": (CHATML, [{"role": "user", "content": [{"type": "image", "url": "x"}]}]),
-    "has reasoning, though its role is 'user'": (CHATML, [{**PAIR[0], "thinking": "a"}]),
-    "has reasoning_content and thinking that differ": (CHATML, [{**PAIR[1], "thinking": "a", "reasoning_content": "b"}]),
-    "has the weight 2": (CHATML, [{**PAIR[1], "weight": 2}]),
-    "its reasoning is 5, expected a text": (CHATML, [{**PAIR[1], "thinking": 5}]),
-    "content is not Unicode": (CHATML, [{"role": "user", "content": "\ud800"}]),
-    "message 2 of 2: the chat template alters it, because it begins or ends with white space; strip": (
+WRONG = {
+    ", got ['name', 'tool_calls'], which would be lost": (CHATML, [{**PAIR[0], "tool_calls": [{}], "name": "x"}]),
+    "message 2 of 2: role must be one of ['system', 'developer', 'user', 'assistant', 'tool'], got 'bot'": (
+        CHATML,
+        [PAIR[0], {"role": "bot", "content": "a"}],
+    ),
+    "parts of the content must be text for a chat template": (
+        CHATML,
+        [{"role": "user", "content": [{"type": "image", "url": "x"}]}],
+    ),
+    "role must be 'assistant' for a message with reasoning, got 'user'": (CHATML, [{**PAIR[0], "thinking": "a"}]),
+    "reasoning_content and thinking must be equal": (CHATML, [{**PAIR[1], "thinking": "a", "reasoning_content": "b"}]),
+    "weight must be 0 or 1, got 2": (CHATML, [{**PAIR[1], "weight": 2}]),
+    "reasoning must be a string, got 5": (CHATML, [{**PAIR[1], "thinking": 5}]),
+    "content must be valid Unicode": (CHATML, [{"role": "user", "content": "\ud800"}]),
+    "message 2 of 2: content and reasoning must not begin or end with white space": (
         CHATML.replace("m.content", "m.content | trim"),
         [PAIR[0], {"role": "assistant", "content": "Hello\n"}],
     ),
-    "message 1 of 2: the chat template alters it, it writes 'HI": (
+    "message 1 of 2: the chat template must write 'Hi": (
         CONTENTS.replace("m.content", "m.content | upper"),
         PAIR,
     ),
-    "the chat template alters the messages, but none of them alone": (
+    "the chat template must write all messages unchanged": (
         "{% if messages[0].content == messages[1].content %}same{% endif %}" + CONTENTS,
         [PAIR[0], {**PAIR[0], "role": "assistant"}],
     ),
-    "message 1 of 2: the chat template writes its content more than once": (CONTENTS + CONTENTS, PAIR),
-    "message 1 of 2: the chat template writes its content not at all; give its content as a list of texts": (
+    "message 1 of 2: the chat template must write its content once, got it 2 times": (CONTENTS + CONTENTS, PAIR),
+    "message 1 of 2: the chat template must write its content once, got it 0 times. Write the content as a list": (
         "{% for m in messages %}{{ m.content[0].text }}{% endfor %}",
         PAIR,
     ),
-    "message 1 of 1: the chat template writes its content not at all; give its content as a text": (
+    "message 1 of 1: the chat template must write its content once, got it 0 times. Write the content as a string": (
         CONTENTS,
         [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
     ),
-    "message 2 of 2: the chat template writes its reasoning not at all, not even where it is the last one": (
+    "message 2 of 2: the chat template must write its reasoning once, got it 0 times, even for a last message": (
         CONTENTS,
         [PAIR[0], TURNS[4]],
     ),
-    "message 2 of 2: the chat template writes its reasoning more than once": (
+    "message 2 of 2: the chat template must write its reasoning once, got it 2 times": (
         CONTENTS.replace("}}{%", "}}{{ m.thinking }}{{ m.reasoning_content }}{%"),
         [PAIR[0], TURNS[4]],
     ),
-    "the chat template fails: no system": ("{{ raise_exception('no system') }}", PAIR),
-    "the chat template fails: 'dict object' has no attribute": ("{{ messages[0].none.none }}", PAIR),
-    "it writes today's date": ("{{ strftime_now('%d') }}" + CONTENTS, PAIR),
-    "two contents share a token": (CONTENTS, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "nd"}]),
+    "the chat template must render the messages, got an error: no system": ("{{ raise_exception('no system') }}", PAIR),
+    "the chat template must render the messages, got an error: 'dict object' has no attribute": (
+        "{{ messages[0].none.none }}",
+        PAIR,
+    ),
+    "date must be set for a template that writes today's date": ("{{ strftime_now('%d') }}" + CONTENTS, PAIR),
+    "must write text between two contents, got none": (
+        CONTENTS,
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "nd"}],
+    ),
 }
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_what_cannot_be_attributed_is_refused(message, tmp_path):
-    template, messages = REFUSED[message]
+@pytest.mark.parametrize("message", WRONG)
+def test_what_cannot_be_attributed_is_an_error(message, tmp_path):
+    template, messages = WRONG[message]
     renderer = TemplateRenderer(write(tmp_path, template))
     with pytest.raises(ValueError, match=re.escape(message)):
         renderer.render(messages)
@@ -383,7 +395,7 @@ def test_a_date_is_pinned(tmp_path):
 def test_the_advice_on_a_template_that_writes_the_date_can_be_followed(tmp_path):
     """Also from a command, whose --renderer is the same text."""
     folder = write(tmp_path, "{{ strftime_now('%d %b %Y') }}" + CHATML)
-    with pytest.raises(ValueError, match="give the renderer the date that it is to write, as template:FOLDER,date=") as told:
+    with pytest.raises(ValueError, match="Pass template:FOLDER,date=") as told:
         open_renderer(f"template:{folder}").render(PAIR)
     advised = str(told.value).rpartition(" ")[2].replace("FOLDER", str(folder))
     assert open_renderer(advised).identity == TemplateRenderer(folder, date="2026-01-31").identity
@@ -422,16 +434,16 @@ def test_where_a_template_is_found(tmp_path):
 def test_a_folder_without_a_template_is_refused(tmp_path):
     nameless = [{"template": "no"}, {"name": ["default"], "template": "no"}, {"name": "default"}, "default"]
     for template in (None, [{"name": "rag", "template": "no"}], nameless):
-        with pytest.raises(ValueError, match=r"has no chat template: put one there, as chat_template.jinja"):
+        with pytest.raises(ValueError, match=r"must have a chat template, got none\. Add chat_template.jinja"):
             TemplateRenderer(write(tmp_path, template))
 
 
 def test_wrong_arguments_are_refused(tmp_path, chatml):
-    with pytest.raises(ValueError, match="eod is '</s>', which is no token of"):
+    with pytest.raises(ValueError, match=r"eod must be a token of .*, got '</s>'"):
         TemplateRenderer(chatml, eod="</s>")
     with pytest.raises(ValueError, match=r"date must be a day, got 'today'\. Write it as 2026-01-31\."):
         open_renderer(f"template:{chatml},date=today")
-    with pytest.raises(ValueError, match="the chat template cannot be read: "):
+    with pytest.raises(ValueError, match="the chat template must be valid Jinja, got an error: "):
         TemplateRenderer(write(tmp_path, "{% for %}"))
 
 
@@ -445,7 +457,7 @@ def test_without_jinja_it_says_how_to_install_it(chatml, monkeypatch):
 def test_a_template_changes_nothing_outside(renderer, tmp_path):
     """It runs in a sandbox."""
     for attempt in ("messages.append(1)", "messages[0].update(role='x')", "''.__class__.__mro__"):
-        with pytest.raises(ValueError, match="the chat template fails: "):
+        with pytest.raises(ValueError, match="the chat template must render the messages, got an error: "):
             TemplateRenderer(write(tmp_path, f"{{{{ {attempt} }}}}" + CONTENTS)).render(PAIR)
 
 

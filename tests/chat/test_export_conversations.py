@@ -107,7 +107,7 @@ def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, nam
     monkeypatch.setattr(conversations, "_write_files", stops)
     with pytest.raises(KeyboardInterrupt):
         write_conversations(name, str(tmp_path / "again"), console=QUIET)
-    assert "unfinished export, 2 of 8 shards" in next(iter(_sentences(tmp_path / "again")))
+    assert "unfinished export, with 2 of 8 shards" in next(iter(_sentences(tmp_path / "again")))
     write_conversations(name, str(tmp_path / "again"), console=QUIET)
     assert next(calls) == 3 + 6, "two shards were not written again"
     assert {path: content for path, content in contents(tmp_path / "again").items() if not path.endswith(".json")} == files
@@ -202,7 +202,7 @@ def test_what_cannot_be_exported_is_an_error(name, tmp_path):
         write_conversations(nothing, str(tmp_path / "x"), console=QUIET)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"has files that are no export's, such as 'mine.txt'"):
+    with pytest.raises(ValueError, match=r"files that do not belong to an export, such as 'mine.txt'"):
         write_conversations(bare, str(tmp_path / "other"), console=QUIET)
 
 
@@ -231,7 +231,7 @@ def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
 
 def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
     path = write_jsonl(tmp_path / "bad.jsonl", [GOLDEN, [{"role": "critic", "content": "x"}]])
-    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1 has the role 'critic'"):
+    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'"):
         write_conversations(ul2_tasks.register_chat("ec_bad", path), str(tmp_path / "bad"), console=QUIET)
     manifest = write_conversations(ul2_tasks.register_chat("ec_skip", path, on_error="skip"), str(tmp_path / "skip"), console=QUIET)
     assert read_manifest(str(tmp_path / "skip")) == json.loads(json.dumps(manifest))

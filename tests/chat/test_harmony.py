@@ -1,4 +1,4 @@
-"""Conversations in Harmony's form, against openai-harmony itself."""
+"""Conversations in the Harmony format, against openai-harmony itself."""
 
 import datetime
 import importlib.util
@@ -136,51 +136,51 @@ def test_no_text_becomes_a_marker_in_another_vocabulary(spec):
 
 
 def test_a_vocabulary_without_markers_is_refused():
-    with pytest.raises(ValueError, match=r"lacks \['<\|start\|>', .*the markers of Harmony's form; open it with them"):
+    with pytest.raises(ValueError, match=r"must have Harmony's special tokens, got .* without \['<\|start\|>', .* Pass"):
         HarmonyRenderer(open_vocabulary("default"))
 
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"tool_calls": [{"id": 1}]}, r"has the fields \['tool_calls'\], which would be left out; it may have"),
-        ({"thinking": "Hm."}, r"has the fields \['thinking'\]"),
-        ({"role": "critic"}, "has the role 'critic', expected one of"),
-        ({"channel": "thoughts"}, "has the channel 'thoughts', expected one of"),
-        ({"channel": ["analysis"]}, r"channel is \['analysis'\], expected a text"),
-        ({"recipient": {"to": "f"}}, "recipient is {'to': 'f'}, expected a text"),
+        ({"tool_calls": [{"id": 1}]}, r"fields must be among \[.*\], got \['tool_calls'\], which would be lost"),
+        ({"thinking": "Hm."}, r"fields must be among .*, got \['thinking'\]"),
+        ({"role": "critic"}, "role must be one of .*, got 'critic'"),
+        ({"channel": "thoughts"}, "channel must be one of .*, got 'thoughts'"),
+        ({"channel": ["analysis"]}, r"channel must be a string, got \['analysis'\]"),
+        ({"recipient": {"to": "f"}}, "recipient must be a string, got {'to': 'f'}"),
         ({"role": "system", "content": [{"type": "system_content", "reasoning_effort": "high"}]}, ".*reasoning_effort"),
-        ({"role": ["assistant"]}, r"has the role \['assistant'\], expected one of"),
-        ({"content": None}, "has the content None, expected a text, or a list of parts"),
-        ({"content": "\ud800"}, "content is not Unicode, surrogates not allowed"),
-        ({"content": [{"type": "image", "url": "x"}]}, "has a part of the type 'image'; only texts can be rendered"),
+        ({"role": ["assistant"]}, r"role must be one of .*, got \['assistant'\]"),
+        ({"content": None}, "content must be a string or a list of parts, got None"),
+        ({"content": "\ud800"}, "content must be valid Unicode, got a string with surrogates not allowed"),
+        ({"content": [{"type": "image", "url": "x"}]}, "parts of the content must be text, .*, got the type 'image'"),
         (
             {"content": [{"type": "text", "text": "a", "citations": 1}]},
-            r"has a part of its content with the fields \['citations'\], which would be left out",
+            r"a part of the content must have the fields 'type' and 'text', got \['citations'\], which would be lost",
         ),
-        ({"role": "tool"}, "is a tool's, and has no name"),
-        ({"recipient": "f<|channel|>final"}, r"has the recipient 'f<\|channel\|>final', which spells a marker"),
-        ({"name": "<|end|>"}, r"has the name '<\|end\|>', which spells a marker"),
-        ({"content_type": "<|constrain|>json<|message|>"}, "has the content_type .*, which spells a marker"),
-        ({"weight": 0.5}, "has the weight 0.5, expected 0 or 1"),
+        ({"role": "tool"}, "name must be that of the tool for the role 'tool', got none"),
+        ({"recipient": "f<|channel|>final"}, r"recipient must not spell a special token, got 'f<\|channel\|>final'"),
+        ({"name": "<|end|>"}, r"name must not spell a special token, got '<\|end\|>'"),
+        ({"content_type": "<|constrain|>json<|message|>"}, "content_type must not spell a special token, got "),
+        ({"weight": 0.5}, "weight must be 0 or 1, got 0.5"),
     ],
 )
-def test_what_would_be_left_out_or_misread_is_refused(renderer, wrong, sentence):
-    with pytest.raises(ValueError, match=f"message 2 of 2 {sentence}"):
+def test_what_would_be_lost_or_misread_is_an_error(renderer, wrong, sentence):
+    with pytest.raises(ValueError, match=f"message 2 of 2: {sentence}"):
         renderer.render([GOLDEN[0], {"role": "assistant", "content": "4.", **wrong}])
 
 
 def test_the_file_is_the_right_one_or_refused(tmp_path, file, monkeypatch):
     for name in ("O200K_HARMONY_VOCAB_PATH", "TIKTOKEN_ENCODINGS_BASE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ValueError, match=r"is not there: name it, or set O200K_HARMONY_VOCAB_PATH to it .* nothing is downloaded"):
+    with pytest.raises(ValueError, match=r"must be on this machine, because nothing is downloaded\. .* O200K_HARMONY_VOCAB_PATH"):
         find_file()
     monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-    with pytest.raises(ValueError, match=r"the environment variable TIKTOKEN_ENCODINGS_BASE says .*, where .* cannot be read"):
+    with pytest.raises(ValueError, match=r"TIKTOKEN_ENCODINGS_BASE must name a place where .* can be read"):
         find_file()
     cut = tmp_path / file.name
     cut.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(ValueError, match=f"{cut} has the SHA-256 .*, expected 446a.*: it is another file, or not whole"):
+    with pytest.raises(ValueError, match=f"{cut} must be .* with the SHA-256 446a.*, got "):
         find_file()
     monkeypatch.setenv("O200K_HARMONY_VOCAB_PATH", str(file.parent))
     assert find_file() == str(file)
@@ -248,10 +248,10 @@ TYPED = {
 
 @pytest.mark.parametrize("field", TYPED)
 def test_a_typed_part_with_an_unknown_field_is_refused(renderer, oracle, field):
-    """The library itself would leave it out."""
+    """The library itself would lose it."""
     fields, role = TYPED[field]
     part = {"type": f"{role}_content", **fields}
-    with pytest.raises(ValueError, match=rf"message 1 of 1 .* has the field '{re.escape(field)}', which would be left out; it may"):
+    with pytest.raises(ValueError, match=rf"message 1 of 1: .*, got '{re.escape(field)}', which would be lost"):
         renderer.render([{"role": role, "content": [part]}])
 
 

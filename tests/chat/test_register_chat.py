@@ -206,7 +206,7 @@ def test_what_cannot_be_mixed_of_conversations_is_said(two, jsonl, tmp_path):
             path
         )
     ul2_tasks.register_chat("rc_valid", {"train": str(tmp_path / "x.jsonl"), "validation": str(tmp_path / "y.jsonl")})
-    with pytest.raises(ValueError, match="has no split 'validation', because not all of its tasks have"):
+    with pytest.raises(ValueError, match="split must be one that all tasks of 'rc_v_mix' have, got 'validation'"):
         seqio.get_mixture_or_task(ul2_tasks.mix("rc_v", {"rc_one_chat": 1, "rc_valid_chat": 1})).get_dataset(None, "validation")
 
 
@@ -214,13 +214,13 @@ def test_a_bad_conversation_is_named_by_file_and_row_or_skipped_and_counted(fold
     bad = [GOLDEN, [{"role": "critic", "content": "x"}], [], GOLDEN]
     path = write_jsonl(folder / "bad.jsonl", bad)
     name = ul2_tasks.register_chat("rc_bad", path)
-    with pytest.raises(ValueError, match=r"bad\.jsonl, line 2: message 1 of 1 has the role 'critic', expected one of .*on_error"):
+    with pytest.raises(ValueError, match=r"bad\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'.*on_error"):
         examples(name)
     skipping = ul2_tasks.register_chat("rc_skip", path, on_error="skip")
     assert len(examples(skipping)) == 2
     manifest = build("rc_skip_corpus", str(folder / "skip"), console=quiet())
     assert (manifest["totals"]["documents"], manifest["totals"]["skipped"]) == (2, 2)
-    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1 has the role"):
+    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1: role must be"):
         build("rc_bad_corpus", str(folder / "raise"), console=quiet())
 
 
@@ -266,9 +266,9 @@ def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, 
         ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), train_on="generated")
     with pytest.raises(ValueError, match=r"format must be one of \['chat', 'prompt_completion'\], got 'reply'"):
         ul2_tasks.register_chat("rc_x", format="reply")
-    with pytest.raises(ValueError, match="the renderer is 'chatml', expected 'harmony'"):
+    with pytest.raises(ValueError, match=r"renderer must be 'harmony', .*, got 'chatml'"):
         ul2_tasks.register_chat("rc_x", renderer="chatml")
-    with pytest.raises(ValueError, match="on_error is 'ignore'"):
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
         ul2_tasks.register_chat("rc_x", on_error="ignore")
 
 
@@ -290,12 +290,12 @@ def test_the_embedded_conversations_have_all_kinds():
 
 def test_hosts_and_epochs_that_are_not_there_are_refused(jsonl):
     task = seqio.get_mixture_or_task(jsonl)
-    with pytest.raises(ValueError, match="expected an index from 0 to 1"):
+    with pytest.raises(ValueError, match="shard_info must have an index from 0 to 1"):
         task.get_dataset(None, "train", shard_info=seqio.ShardInfo(5, 2))
     for epochs in (0, 1.5):
-        with pytest.raises(ValueError, match=f"num_epochs is {epochs}, expected an integer of at least 1, or None"):
+        with pytest.raises(ValueError, match=f"num_epochs must be an integer of at least 1, or None for no end, got {epochs}"):
             task.get_dataset(None, "train", num_epochs=epochs)
-    with pytest.raises(ValueError, match=r"seed is 0\.5, expected an integer"):
+    with pytest.raises(ValueError, match=r"seed must be .*, got 0\.5"):
         task.get_dataset(None, "train", seed=0.5)
     assert len(examples(jsonl, num_epochs=np.int64(2), shard_info=seqio.ShardInfo(np.int64(1), np.int64(3)))) == 100
 
@@ -306,7 +306,7 @@ def test_no_argument_is_ignored_whatever_the_source_is():
     name = ul2_tasks.register_chat("rc_drawn", memory, validation=0.2)
     train, validation = examples(name, "train"), examples(name, "validation")
     assert (len(train) + len(validation), 15 <= len(validation) <= 45) == (150, True)
-    with pytest.raises(ValueError, match="has a split 'validation' of its own"):
+    with pytest.raises(ValueError, match="validation must be left out for a source with a split 'validation'"):
         ul2_tasks.register_chat("rc_twice", validation=0.2)
     with pytest.raises(ValueError, match=r"messages_key must be 'text' for .*, got 'turns'. Leave it out"):
         ul2_tasks.register_chat("rc_key", memory, messages_key="turns")
@@ -343,11 +343,11 @@ def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
         (
             ["a", "b"],
             [{"synth_id": "a"}, {"synth_id": "c"}],
-            r"(line 2|row 1): 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
+            r"(line 2|row 1): must have one id, but 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
         ),
-        (["a", ""], None, r"(line 2|row 1): 'synth_id' is empty"),
+        (["a", ""], None, r"(line 2|row 1): 'synth_id' must be an id, got an empty one"),
         (None, [{"synth_id": "a"}, {"model": "x"}], r"(line 2|row 1): has no id: neither a field 'synth_id', nor one in its 'meta"),
-        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line 2|row 1): 'synth_id' in 'metadata_json' is null"),
+        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line 2|row 1): 'synth_id' in 'metadata_json' must be an id, got null"),
         (None, [{"synth_id": "a"}, "synth_id"], r"(line 2|row 1): has no id"),
     ],
 )
@@ -362,11 +362,11 @@ def test_an_id_that_is_not_there_or_not_one_is_refused_with_its_place(tmp_path, 
 
 def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", CONVERSATIONS[:2])
-    with pytest.raises(ValueError, match=r"has no field 'turns', it has \['id', 'messages'\]; give messages_key, one of these"):
+    with pytest.raises(ValueError, match=r"has no field 'turns', only \['id', 'messages'\]\. Pass messages_key, one of these"):
         examples(ul2_tasks.register_chat("rc_turns", path, messages_key="turns"))
-    with pytest.raises(ValueError, match=r"has no field 'uid', it has \['id', 'messages'\]; give id_key, one of these"):
+    with pytest.raises(ValueError, match=r"has no field 'uid', only \['id', 'messages'\]\. Pass id_key, one of these"):
         examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))
-    with pytest.raises(ValueError, match=r"'a.txt' are text files, expected conversations: files of JSON Lines"):
+    with pytest.raises(ValueError, match=r"files must be conversations in JSON Lines, .*, got the text files 'a.txt'"):
         ul2_tasks.register_chat("rc_txt", "a.txt")
     with pytest.raises(ValueError, match=r"mode must be a token of .*, got '\[Q\]'. Pass a token that it has"):
         ul2_tasks.register_chat("rc_mode", path, mode="[Q]")

@@ -113,7 +113,7 @@ def test_ids_are_the_tokenizers_own(shifted, given_by):
 
 def test_a_shift_that_the_vocabulary_does_not_have_is_refused(shifted):
     dataset = with_id_shift(chat_dataset(CHATS), shifted)
-    with pytest.raises(ValueError, match=r"1 higher than their tokenizer's, but those of vocabulary, .* are not shifted"):
+    with pytest.raises(ValueError, match=r"vocabulary must have the tasks' ids, which are.*object at.*, whose ids are not"):
         HuggingFaceChatConverter(vocabulary=seqio.ByteVocabulary())(dataset, {"tokens": 8})
 
 

@@ -155,7 +155,7 @@ def test_packed_features_of_one_row_are_seqios():
     ],
 )
 def test_an_example_that_is_too_long_is_an_error_not_trimmed(pack, pair, feature, length):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{feature} are longer than the {length} tokens"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{feature} must have at most {length} tokens"):
         converted([([2, 1], [2, 1]), pair], pack=pack)
 
 
@@ -174,7 +174,7 @@ def test_other_features_are_left_behind_or_handed_on_as_seqio_does():
 
 
 def test_custom_packing_ops_are_refused():
-    with pytest.raises(ValueError, match=r"use_custom_packing_ops is True.* set it to False"):
+    with pytest.raises(ValueError, match=r"use_custom_packing_ops must be False, got True,.*builds separately\. Leave it out"):
         EncDecFeatureConverter(use_custom_packing_ops=True)
 
 

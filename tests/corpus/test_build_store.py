@@ -154,10 +154,11 @@ def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path):
         return build(corpus, str(tmp_path / "cache"), console=QUIET)
 
     with pytest.raises(
-        ValueError, match=rf"a job on {socket.gethostname()}, process {os.getpid()}, writes into .*/parts, and was seen"
+        ValueError,
+        match=rf"host {socket.gethostname()}, process {os.getpid()}, active \d+ s ago\) is writing to .*/parts",
     ):
         build_beside()
-    with pytest.raises(ValueError, match="a job on another-machine, process 1, writes into"):
+    with pytest.raises(ValueError, match=r"another job \(host another-machine, process 1, active \d+ s ago\) is writing to"):
         build_beside(host="another-machine", process=1)
     assert build_beside(process=2**22 + 1)["totals"]["documents"] == len(TEXTS) - 1, "that process is gone"
     assert not folder.exists()
@@ -171,7 +172,7 @@ def test_a_second_job_is_refused_while_the_first_one_runs(tmp_path):
     said = []
 
     def build_meanwhile():
-        with pytest.raises(ValueError, match="wait for it, or end it") as error:
+        with pytest.raises(ValueError, match=r"another job \(host .*, active \d+ s ago\) is writing to") as error:
             build(corpus, str(tmp_path / "cache"), console=QUIET)
         said.append(str(error.value))
 
@@ -220,7 +221,7 @@ def test_a_corrupt_file_of_tfrecords_is_named(tmp_path, place):
         content[0 if place == "beginning" else len(content) // 2] ^= 1
         pathlib.Path(path).write_bytes(content)
     corpus = register_corpus(f"store_corrupt_{place}", open_source(path))
-    with pytest.raises(RuntimeError, match=r"a\.tfrecord: is corrupt, all from here on is lost: [^{]"):
+    with pytest.raises(RuntimeError, match=r"a\.tfrecord: is corrupt, so all from here on is lost: [^{]"):
         build(corpus, str(tmp_path / "cache"), console=QUIET)
 
 
@@ -238,14 +239,17 @@ def _shard(manifest):
     ("change", "wrong"),
     [
         (lambda manifest: manifest.pop("splits"), "it has no field 'splits'"),
-        (lambda manifest: manifest.update(max_documents="7"), "max_documents is '7', expected int | None"),
-        (lambda manifest: manifest["splits"].update({"../x": {"shards": []}}), "expected fields that are a name without a folder"),
+        (lambda manifest: manifest.update(max_documents="7"), "max_documents must be int | None, got '7'"),
+        (
+            lambda manifest: manifest["splits"].update({"../x": {"shards": []}}),
+            "splits must be fields that are a name without a folder",
+        ),
         (lambda manifest: _shard(manifest).update(files=[{}]), "files.0.file'"),
-        (lambda manifest: _shard(manifest)["files"][0].update(file="../../a.bin"), "expected a name without a folder"),
-        (lambda manifest: _shard(manifest).update(shard="../../other"), "expected a name without a folder"),
+        (lambda manifest: _shard(manifest)["files"][0].update(file="../../a.bin"), "must be a name without a folder"),
+        (lambda manifest: _shard(manifest).update(shard="../../other"), "must be a name without a folder"),
         (lambda manifest: _shard(manifest).update(shard="other"), "the files of the shard 'other', of 303 documents and"),
         (lambda manifest: _shard(manifest).update(documents=-1), "of -1 documents and"),
-        (lambda manifest: manifest.update(schema_version=[3]), r"has schema_version [3], expected one of"),
+        (lambda manifest: manifest.update(schema_version=[3]), "must have a schema_version of (1, 2, 3), got [3]"),
     ],
 )
 def test_a_manifest_that_was_altered_is_refused_and_no_path_in_it_leaves_the_folder(tmp_path, change, wrong):
@@ -275,7 +279,7 @@ def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, 
     records = tmp_path / "cache" / corpus / "parts"
     records.mkdir(parents=True)
     (records / name).write_text(content)
-    with pytest.raises(ValueError, match=f"{name} is (no JSON|not as it was written)|was begun with other settings: "):
+    with pytest.raises(ValueError, match=f"{name} (must be JSON|is not as it was written)|was begun with other settings: "):
         build(corpus, str(tmp_path / "cache"), console=QUIET)
 
 
@@ -311,7 +315,7 @@ def test_verify_names_a_flipped_bit_and_the_other_files_stay_whole(tmp_path):
     content[-9] ^= 1
     path.write_bytes(content)
     verified = CliRunner().invoke(main, ["verify", str(tmp_path / "cache")])
-    assert (verified.exit_code, f"{path.name} is altered: SHA-256" in verified.stdout) == (1, True)
+    assert (verified.exit_code, f"{path.name} is altered: its SHA-256" in verified.stdout) == (1, True)
 
 
 def test_of_jobs_that_begin_at_once_one_alone_writes_and_nothing_is_lost(tmp_path):

@@ -251,7 +251,7 @@ def test_a_cache_of_an_earlier_version_is_read(stock, cache_dirs, tmp_path, vers
     assert sorted(documents()) == expected
     assert list(cache.verify(str(folder))) == []
     (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 4}))
-    with pytest.raises(ValueError, match=r"has schema_version 4, expected one of \(1, 2, 3\); write the cache again"):
+    with pytest.raises(ValueError, match=r" must have a schema_version of \(1, 2, 3\), got 4"):
         documents()
 
 
@@ -281,7 +281,7 @@ def test_a_spoilt_file_is_named(built, cache_dirs, tmp_path, spoil, name):
     assert found.startswith(sentence.format(path.name))
     cache_dirs(tmp_path)
     if spoil != "altered":  # only reading it all tells this one, which `verify` does
-        with pytest.raises(ValueError, match=r"is not as its manifest\.json has it: .*; write it again"):
+        with pytest.raises(ValueError, match=r"must be as its manifest\.json describes it, but is not:"):
             documents()
 
 
@@ -289,7 +289,7 @@ def test_a_stock_cache_with_files_of_an_interrupted_job_is_refused(stock, cache_
     shutil.copytree(stock / "cache_small_corpus", tmp_path / "cache_small_corpus", ignore=shutil.ignore_patterns("manifest.json"))
     (tmp_path / "cache_small_corpus" / "train.tfrecord-00000-of-00032").write_bytes(b"")
     cache_dirs(tmp_path)
-    with pytest.raises(ValueError, match=r"should have 16 files of split 'train': train.tfrecord-00000-of-00032 is none of it"):
+    with pytest.raises(ValueError, match=r"the cache.*must have 16 files of split 'train':.*does not belong to it"):
         documents()
 
 
@@ -365,7 +365,7 @@ def test_a_corpus_of_one_document_is_cached_and_too_few_for_two_hosts(cache_dirs
     assert manifest["totals"]["documents"] == 1
     cache_dirs(tmp_path)
     assert documents(corpus) == [tuple(BYTES.encode("a single document"))]
-    with pytest.raises(ValueError, match="has 1 documents in split 'train', too few for 2 hosts"):
+    with pytest.raises(ValueError, match=r"the cache.*must have a document of split 'train' for each of 2 hosts, got 1"):
         documents(corpus, shard_info=seqio.ShardInfo(0, 2))
 
 
@@ -378,7 +378,7 @@ def test_an_empty_split_is_cached_and_refused_when_it_is_read(cache_dirs, tmp_pa
     for use_cached, message in ((True, "has no document in split 'validation'"), (False, "has no document in split 'validation'")):
         with pytest.raises(ValueError, match=message):
             seqio.get_mixture_or_task("no_validation_mix").get_dataset(LENGTHS, "validation", use_cached=use_cached)
-    with pytest.raises(ValueError, match=r"has no split 'test', only \['train', 'validation'\]"):
+    with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in the cache.*, got 'test'"):
         documents(corpus, split="test")
 
 
@@ -390,9 +390,9 @@ def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(tmp_path):
     assert [split["documents"] for split in manifest["splits"].values()] == [21, 21]
     assert manifest["max_documents"] == 21
     assert build("smoke_corpus", str(tmp_path), max_documents=21, console=QUIET) == manifest
-    with pytest.raises(ValueError, match="is complete, with max_documents 21, not None; delete it, or name another folder"):
+    with pytest.raises(ValueError, match=r"max_documents must be 21, as in the complete cache.*, got None"):
         build("smoke_corpus", str(tmp_path), console=QUIET)
-    with pytest.raises(ValueError, match=r"there is no corpus 'nothing', only \[.*'smoke_corpus'"):
+    with pytest.raises(ValueError, match=r"corpus must be one of \[.*'cache_small_corpus'.*\], got 'nothing'"):
         build("nothing", str(tmp_path), console=QUIET)
 
 
@@ -413,9 +413,7 @@ def test_documents_and_what_is_empty_or_skipped_are_counted_apart(cache_dirs, tm
 
 def test_a_corpus_without_a_token_is_no_cache(tmp_path):
     corpus = register_texts("cache_tokenless", ["", "", ""])
-    wanted = (
-        r"'cache_tokenless_corpus' has no token, so there is nothing to cache: of its 3 records 0 were skipped, and 3 are empty"
-    )
+    wanted = r"'cache_tokenless_corpus' must have a token to.*0 were skipped, and 3 are empty"
     for _ in range(2):
         with pytest.raises(ValueError, match=wanted):
             build(corpus, str(tmp_path), console=QUIET)
@@ -464,7 +462,7 @@ def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_b
     with pytest.raises(KeyboardInterrupt):
         build("cache_interrupted_corpus", str(folder.parent), prepare=prepared_until_the_third_part, console=QUIET)
     assert not list(folder.rglob("*.tmp"))
-    sentence = f"{folder} is an unfinished cache, 2 of 8 shards are there: run the line that began it again, which goes on"
+    sentence = f"{folder} is an unfinished cache, with 2 of 8 shards. Re-run the command that began it"
     for where in (folder, folder.parent):
         found = CliRunner().invoke(main, ["verify", str(where)])
         assert found.exit_code == 1
@@ -474,7 +472,7 @@ def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_b
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
         registry._REGISTRY.clear()
     register("cache_interrupted", source, BYTES, modes=MODES, on_error="skip")
-    wanted = r"was begun with other settings: settings\.on_error is 'raise' there, and 'skip' here; delete it, or name another"
+    wanted = r"was begun with other settings: settings\.on_error is 'raise' there, and 'skip' here"
     with pytest.raises(ValueError, match=wanted):
         build("cache_interrupted_corpus", str(folder.parent), console=QUIET)
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
@@ -503,7 +501,7 @@ def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_togeth
     assert f"{tmp_path}/cache_right_corpus: train-00003-of-00004.bin is missing\n" in spoilt.stdout
     (tmp_path / "cache_left_corpus" / "COMPLETED").unlink()
     unfinished = CliRunner().invoke(main, ["verify", str(tmp_path / "cache_left_corpus")])
-    assert (unfinished.exit_code, "has no COMPLETED: no cache is in it, or one that a job" in unfinished.stdout) == (1, True)
+    assert (unfinished.exit_code, "must be a complete cache, but has no COMPLETED. If a job" in unfinished.stdout) == (1, True)
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
@@ -514,7 +512,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     for empty in (tmp_path, tmp_path / "nowhere"):
         done = CliRunner().invoke(main, ["verify", str(empty)])
         assert done.exit_code == 2
-        assert re.search("has neither a cache nor an export in it|there is no folder", done.stderr)
+        assert re.search("there is neither a cache nor an export|which does not exist", done.stderr)
 
 
 def program(folder, register_call, name="own_corpora") -> str:
@@ -561,7 +559,7 @@ def test_the_command_says_what_it_wrote_and_how_to_use_it(in_one_process, tmp_pa
     assert (verified.exit_code, verified.stdout.split(":")[1][:15]) == (0, " 400 documents,")
     flip(folder / "train-00000-of-00008.bin")
     spoilt = CliRunner().invoke(main, ["verify", str(folder)])
-    assert (spoilt.exit_code, spoilt.stdout[:45]) == (1, "train-00000-of-00008.bin is altered: SHA-256 ")
+    assert (spoilt.exit_code, spoilt.stdout[:52]) == (1, "train-00000-of-00008.bin is altered: its SHA-256 is ")
 
 
 def same_files(one, other):
@@ -582,6 +580,16 @@ def test_the_script_finds_a_module_in_the_current_folder(of_files, in_one_proces
     missing = run(*command(tmp_path, "no_such_module"), folder=tmp_path)
     assert missing.returncode == 2
     assert missing.stderr.endswith("Error: No module named 'no_such_module'\n")
+
+
+def test_a_worker_that_is_killed_ends_the_job_with_what_to_do(of_files, tmp_path):
+    """Beam alone would wait for it for ever."""
+    dies = "'sdk_worker_main' in ' '.join(__import__('sys').orig_argv) and __import__('os').kill(__import__('os').getpid(), 9)"
+    arguments = command(tmp_path, program(tmp_path, f"({dies}, {of_files})[1]"), "--workers", 2)
+    done = new_process.run(*arguments, env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}, cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.search(r"Error: a worker process died \(exit status -?\d+\), .* Re-run the command with fewer --workers", done.stderr)
+    assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
 
 
 def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(of_files, in_one_process, tmp_path):
@@ -631,7 +639,7 @@ def test_a_document_that_is_not_utf8_fails_or_is_skipped_and_counted(clean_regis
     failed = in_this_process(tmp_path, "own_corpora_of_bytes", f"register('own', {source})")
     assert failed.exit_code == 2
     assert "a document is not UTF-8; it begins with: " in failed.stderr
-    assert "Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them" in failed.stderr
+    assert "Fix the corpus, or pass on_error='skip', which leaves out such records and counts them" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
     shutil.rmtree(tmp_path / "cache")

@@ -38,11 +38,11 @@ def count(task, num_epochs, shard_info=None) -> int:
 
 FULL_WINDOWS = CausalDenoiser(mode=None, keep_partial=False)
 WITHOUT_EXAMPLE = {
-    "blank_joined": ({"documents": BLANK}, "3 documents, 0 tokens, 0 records skipped. It takes a document of at least 1 tokens"),
+    "blank_joined": ({"documents": BLANK}, "3 documents, 0 tokens, 0 records skipped. A document must have at least 1 tokens"),
     "blank_apart": ({"documents": BLANK, "merge_examples": False}, "3 documents, 0 tokens, 0 records skipped"),
     "too_short_apart": (
         {"documents": SHORT, "merge_examples": False, "denoiser": FULL_WINDOWS},
-        "2 documents, 5 tokens, 0 records skipped. It takes a document of at least 63 tokens",  # 64 with the EOS
+        "2 documents, 5 tokens, 0 records skipped. A document must have at least 63 tokens",  # 64 with the EOS
     ),
 }
 

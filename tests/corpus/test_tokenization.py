@@ -33,7 +33,7 @@ def test_it_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
     assert texts(tf.data.Dataset.from_tensor_slices(["a", "b"])) == [b"a", b"b"]
     records = tf.data.Dataset.from_tensor_slices({"body": ["a"], "url": ["u"]})
     assert texts(records, text_key="body") == [b"a"]
-    with pytest.raises(ValueError, match=r"no feature 'text', it has \['body', 'url'\]; give text_key"):
+    with pytest.raises(ValueError, match=r"text_key must be a feature of the source, one of \['body', 'url'\], got 'text'"):
         texts(records)
 
 
@@ -47,7 +47,7 @@ def test_every_text_is_utf8_and_passes_as_it_is(several):
 @pytest.mark.parametrize("document", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80", b"cut \xe2\x82"])
 def test_what_is_not_utf8_fails_or_is_kept_without_text(document):
     dataset = tf.data.Dataset.from_tensor_slices([b"before", document, b"after"])
-    message = "ValueError: a document is not UTF-8; it begins with: .* Mend the corpus, or register it with on_error='skip'"
+    message = r"ValueError: a document is not UTF-8; it begins with: .*\. Fix the corpus, or pass on_error="
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         texts(dataset)
     assert texts(dataset, on_error="skip") == [b"before", b"", b"after"]
@@ -59,7 +59,7 @@ def test_what_is_not_utf8_fails_or_is_kept_without_text(document):
 def test_records_with_a_problem_fail_or_are_skipped_counted_and_told(caplog):
     problems = ["", "a.jsonl, line 2: is not JSON", *["broken"] * 9, ""]
     dataset = tf.data.Dataset.from_tensor_slices({"text": ["a", *[""] * 10, "b"], "problem": problems})
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ValueError: a.jsonl, line 2: is not JSON. Mend the corpus, or"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jsonl, line 2: is not JSON"):
         texts(dataset)
     with caplog.at_level("WARNING"):
         assert texts(dataset, on_error="skip", source=MemoryDataSource(no_documents, validation=0)) == [b"a", *[b""] * 10, b"b"]

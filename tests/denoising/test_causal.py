@@ -124,13 +124,21 @@ def test_the_window_is_the_targets_budget():
 @pytest.mark.parametrize(
     ("denoiser", "lengths", "message"),
     [
-        (CausalDenoiser(stride=6), {"inputs": 4, "targets": 5}, "has a stride of 6, but its windows have 5 tokens.*5 at most"),
-        (CausalDenoiser(), {"inputs": 1, "targets": 5}, "cannot fit sequence_length inputs 1, targets 5"),
-        (CausalDenoiser(), {"inputs": 4}, "has no 'targets'"),
+        (
+            CausalDenoiser(stride=6),
+            {"inputs": 4, "targets": 5},
+            r"denoiser 'lm': stride must be at most 5, the.*got 6, which would skip tokens",
+        ),
+        (
+            CausalDenoiser(),
+            {"inputs": 1, "targets": 5},
+            r"sequence_length must hold what denoiser 'lm'.*of 2, got inputs 1, targets 5",
+        ),
+        (CausalDenoiser(), {"inputs": 4}, r"denoiser 'lm': sequence_length must be.*got \{'inputs': 4\} without 'targets'"),
         (
             CausalDenoiser(bos=True),
             {"inputs": 4, "targets": 5},
-            "begins each document with BOS, but that of .* is None; set bos=False",
+            r"denoiser 'lm': bos must be False with.*object at.*, whose BOS is None",
         ),
     ],
 )
@@ -143,7 +151,7 @@ def test_what_does_not_fit_is_said(denoiser, lengths, message):
     ("field", "value"), [("stride", 0), ("stride", 2.5), ("stride", True), ("keep_partial", 1), ("bos", "yes"), ("weight", 0)]
 )
 def test_bad_fields_are_refused(field, value):
-    with pytest.raises(ValueError, match=f"CausalDenoiser 'lm': {field} is {value!r}, expected"):
+    with pytest.raises(ValueError, match=f"CausalDenoiser 'lm': {field} must be .*, got {value!r}"):
         CausalDenoiser(**{field: value})
 
 
@@ -226,7 +234,7 @@ def test_it_is_measured_reported_and_advised_as_all_others(tmp_path, quick_advic
 
 
 def test_a_vocabulary_without_the_mode_says_so():
-    with pytest.raises(ValueError, match=r"mode '\[C\]' is not a piece of .*; give modes="):
+    with pytest.raises(ValueError, match=r"mode '\[C\]' must be a piece of.*, got a text of 3 tokens: \(1882, 907, 1148\)"):
         denoise(STREAM, {"inputs": 4, "targets": 5}, CausalDenoiser(), ul2_tasks.default_vocabulary())
 
 

@@ -107,14 +107,14 @@ def test_features_without_eos_leave_room_for_one_token_more(eos):
 @pytest.mark.parametrize(
     ("sequence_length", "message"),
     [
-        (None, "sequence_length is None, expected .*inputs.*targets"),
-        ({"inputs": 512}, "has no 'targets'"),
-        ({"targets": 512}, "has no 'inputs'"),
-        ({"inputs": 512, "targets": None}, r"sequence_length\['targets'\] is None, expected a positive integer"),
-        ({"inputs": 0, "targets": 512}, r"sequence_length\['inputs'\] is 0, expected a positive integer"),
-        ({"inputs": 512.0, "targets": 512}, r"sequence_length\['inputs'\] is 512.0"),
-        ({"inputs": 3, "targets": 512}, "cannot fit .*inputs 3, .*makes inputs of 4 .*targets of 3; raise the lengths"),
-        ({"inputs": 512, "targets": 2}, "cannot fit .*targets 2"),
+        (None, "sequence_length must be .*inputs.*targets.*, got None"),
+        ({"inputs": 512}, "got .* without 'targets'"),
+        ({"targets": 512}, "got .* without 'inputs'"),
+        ({"inputs": 512, "targets": None}, r"sequence_length\['targets'\] must be a positive integer, got None"),
+        ({"inputs": 0, "targets": 512}, r"sequence_length\['inputs'\] must be a positive integer, got 0"),
+        ({"inputs": 512.0, "targets": 512}, r"sequence_length\['inputs'\] must be .*, got 512.0"),
+        ({"inputs": 3, "targets": 512}, r"makes .* inputs of 4 .*targets of 3, got inputs 3, .*\. Raise the lengths"),
+        ({"inputs": 512, "targets": 2}, "got .*targets 2"),
     ],
 )
 def test_bad_budgets_are_named(sequence_length, message):
@@ -128,7 +128,7 @@ def test_the_smallest_budgets_that_fit():
 
 @pytest.mark.parametrize("chunk_tokens", [1, 0, -5, 2.5, True, "512"])
 def test_a_bad_cap_is_refused(chunk_tokens):
-    with pytest.raises(ValueError, match=f"chunk_tokens is {chunk_tokens!r}, expected an integer of at least 2"):
+    with pytest.raises(ValueError, match=f"chunk_tokens must be an integer of at least 2, .*, got {chunk_tokens!r}"):
         chunk_length(T5GEMMA2[0], {"inputs": 512, "targets": 512}, chunk_tokens=chunk_tokens)
 
 
@@ -141,10 +141,12 @@ def test_integers_of_numpy_are_integers():
 
 def test_too_few_sentinels_say_the_number_and_the_choices():
     budgets = {"inputs": 8192, "targets": 8192}
-    with pytest.raises(ValueError, match=r"denoiser 'r1' needs 455 sentinels .* the vocabulary has 100: ") as error:
+    with pytest.raises(
+        ValueError, match=r"denoiser 'r1' needs 455 sentinels for a chunk.*tokens, but the vocabulary has 100"
+    ) as error:
         chunk_length(T5GEMMA2[0], budgets, num_sentinels=100)
     message = str(error.value)
-    assert "open the vocabulary with sentinels=455 (ul2_tasks.open_vocabulary)" in message
+    assert "Open the vocabulary with sentinels=455 (ul2_tasks.open_vocabulary)" in message
     assert "mean_span_length" in message
     # The cap that the message offers works, and one token more does not.
     cap = int(message.split("chunk_tokens=")[1].split()[0])

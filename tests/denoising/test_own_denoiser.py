@@ -43,7 +43,7 @@ class GapsDenoiser(Denoiser):
 
 
 def test_its_name_mode_and_weight_are_checked():
-    with pytest.raises(ValueError, match=r"GapsDenoiser 'Gaps': name is 'Gaps', expected lower-case letters"):
+    with pytest.raises(ValueError, match=r"GapsDenoiser 'Gaps': name must be lower-case.*digits and underscores, got 'Gaps'"):
         GapsDenoiser(name="Gaps")
 
 
@@ -62,9 +62,7 @@ class ThawedDenoiser(Denoiser):
 @pytest.mark.parametrize("denoiser", [ListedDenoiser(listed=[1]), ThawedDenoiser()], ids=["a list", "not frozen"])
 def test_one_without_a_hash_is_refused_when_it_is_registered(denoiser):
     for denoisers in (denoiser, [denoiser]):
-        with pytest.raises(
-            ValueError, match=r"has no hash \(unhashable type: .*expected a frozen dataclass; freeze it, and give it a"
-        ):
+        with pytest.raises(ValueError, match="denoisers must be hashable, got"):
             register("gaps_unhashable", MemoryDataSource(lambda: DOCUMENTS, validation=0), BYTES, denoisers, modes=MODES)
 
 

@@ -363,7 +363,7 @@ def test_settings_say_what_differs():
         ({"budgets": (0, 1, 1)}, "tokens must be an integer of at least 1, got 0"),
         ({"pool": 0}, r"pool must be an integer of at least \d, got 0"),
         ({"epochs": -1}, r"epochs must be an integer of at least \d, got -1"),
-        ({"on_error": "ignore"}, "on_error is 'ignore', expected 'raise' or 'skip'"),
+        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
         ({"required_modalities": ("clean",)}, r"required_modalities must be of 'vit' and 'vae', got \['clean'\]"),
     ],
 )

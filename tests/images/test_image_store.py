@@ -85,7 +85,9 @@ def test_verify_names_what_is_wrong_beside_the_tokens(folder):
     (cached / "manifest.json").write_text(json.dumps(manifest))
     name = f"{shard['shard']}.images"
     total = shard["images"]
-    assert list(cache.verify(str(cached))) == [f"{name} has 3 documents and {total - 1} images, the manifest says 3 and {total}"]
+    assert list(cache.verify(str(cached))) == [
+        f"{name} has 3 documents and {total - 1} images, but the manifest says 3 and {total}"
+    ]
     content = bytearray((cached / f"{name}.bin").read_bytes())
     content[7] ^= 1
     (cached / f"{name}.bin").write_bytes(content)

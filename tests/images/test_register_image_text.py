@@ -149,7 +149,7 @@ def test_images_are_never_trimmed():
     for provider in (task, seqio.MixtureRegistry.get("trim_mix")):
         with pytest.raises(ValueError, match=r"sequence_length must have inputs and targets alone, got \['images'\]"):
             provider.get_dataset({"inputs": 256, "targets": 256, "images": 1}, seed=0)
-    with pytest.raises(ValueError, match="sequence_length is None"):
+    with pytest.raises(ValueError, match=r"sequence_length must be .*, got None"):
         task.get_dataset(None)
 
 

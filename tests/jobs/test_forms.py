@@ -20,25 +20,25 @@ def test_examples_of_the_docstrings():
 
 
 def test_what_has_the_form_passes():
-    check_form(GOOD, FORM, "m.json", "write it again")
+    check_form(GOOD, FORM, "m.json", "Write it again.")
 
 
 @pytest.mark.parametrize(
     ("value", "wrong"),
     [
-        ([], "it is [], expected an object"),
+        ([], "it must be an object, got []"),
         ({}, "it has no field 'most'"),
-        (GOOD | {"most": "7"}, "most is '7', expected int | None"),
-        (GOOD | {"most": True}, "most is True, expected int | None"),
-        (GOOD | {"splits": {"train": {}}}, "splits.train is {}, expected a list"),
-        (GOOD | {"splits": {"../train": []}}, "splits is {'../train': '..'}, expected fields that are a name without a folder"),
-        (with_file(bytes=1.0), "splits.train.0.bytes is 1.0, expected int"),
-        (with_file(file=7), "splits.train.0.file is 7, expected a name without a folder"),
-        *((with_file(file=name), "expected a name without a folder") for name in ("", ".", "..", "a/b", "/a", "a\\b", "a\x00")),
+        (GOOD | {"most": "7"}, "most must be int | None, got '7'"),
+        (GOOD | {"most": True}, "most must be int | None, got True"),
+        (GOOD | {"splits": {"train": {}}}, "splits.train must be a list, got {}"),
+        (GOOD | {"splits": {"../train": []}}, "splits must be fields that are a name without a folder, got {'../train': '..'}"),
+        (with_file(bytes=1.0), "splits.train.0.bytes must be int, got 1.0"),
+        (with_file(file=7), "splits.train.0.file must be a name without a folder, got 7"),
+        *((with_file(file=name), "must be a name without a folder") for name in ("", ".", "..", "a/b", "/a", "a\\b", "a\x00")),
     ],
 )
 def test_what_has_another_form_is_told_with_its_place(value, wrong):
     with pytest.raises(ValueError, match=r"^m\.json is not as it was written: ") as raised:
-        check_form(value, FORM, "m.json", "write it again")
+        check_form(value, FORM, "m.json", "Write it again.")
     assert wrong in str(raised.value)
-    assert str(raised.value).endswith("; write it again")
+    assert str(raised.value).endswith(". Write it again.")

@@ -100,7 +100,7 @@ class Pipeline:
     corpus: Callable[[], Iterable[Any]] = lambda: range(WORDS)
     refusal: type[Exception] = tf.errors.InvalidArgumentError
     refused: str = "saved by another pipeline"
-    no_seed: str = "a pipeline that was built without a seed cannot be resumed; give seed="
+    no_seed: str = "a pipeline that was built without a seed cannot be resumed. Pass seed="
     hosts: tuple[int, ...] = (2, 3, 5)
     state_bytes: int | None = None
     numbered: bool = False
@@ -606,7 +606,7 @@ TEXTS = [
         others={},
         texts=texts(shift=0),
         refusal=ValueError,
-        no_seed="seed is None, expected an integer: the examples are a function of it",
+        no_seed="seed must be an integer, because it decides the examples, got None",
         lacks=dict.fromkeys(("another seed", "another lengths", "another rates", "another corpus"), A_SEQUENCE)
         | {"hosts": "A sequence is read by number: a sampler shares the numbers out."},
     ),
@@ -619,7 +619,7 @@ OF_PYTORCH = [
         others=OF_TORCH,
         texts=texts(shift=0, inputs="input_ids", targets="labels"),
         refusal=ValueError,
-        no_seed="seed is None: without a seed",
+        no_seed="seed must be an integer, got None",
         hosts=(2,),
         lacks=as_above("another lengths", "another rates", "another corpus", "epochs", "once"),
     ),
@@ -630,7 +630,7 @@ OF_PYTORCH = [
         others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_s': 4", "'laws_s': 7")},
         texts=texts(shift=0, inputs="input_ids", targets="labels"),
         refusal=ValueError,
-        no_seed="seed is None: without a seed",
+        no_seed="seed must be an integer, got None",
         hosts=(3,),
         numbered=True,
         state_bytes=10_000,

@@ -184,5 +184,5 @@ def test_t5s_sentinels_are_named_without_the_word_boundary():
 
 def test_there_are_two_features():
     vocabulary = open_vocabulary("bytes")
-    with pytest.raises(ValueError, match="feature is 'target', expected 'inputs' or 'targets'"):
+    with pytest.raises(ValueError, match="feature must be 'inputs' or 'targets', got 'target'"):
         stretches(vocabulary, [1], special_tokens(vocabulary, None), "target")

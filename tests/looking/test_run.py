@@ -33,9 +33,9 @@ def test_hosts_share_a_step_and_steps_share_all_examples(hosts, on_each, step, f
 @pytest.mark.parametrize(
     ("settings", "step", "host", "message"),
     [
-        ({}, 0, (0, 1), "there is no batch size, and so no step; give --batch_size, or --run"),
-        ({"batch_size": 8, "first_step": 100}, 99, (0, 1), "step is 99, expected 100, with which the run began, or a later one"),
-        ({"batch_size": 8}, 0, (0, 3), "there are 3 hosts, expected a number that divides the batch of 8"),
+        ({}, 0, (0, 1), "a step needs a batch size, and there is none. Pass --batch_size, or --run"),
+        ({"batch_size": 8, "first_step": 100}, 99, (0, 1), "step must be at least 100, with which the run began, got 99"),
+        ({"batch_size": 8}, 0, (0, 3), "the number of hosts must divide the batch of 8, got 3"),
     ],
 )
 def test_a_step_that_is_none_is_refused(settings, step, host, message):
@@ -101,37 +101,37 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
     for key, changed, told in [
         ("corpora", corpora, "corpora.checked_corpus is 'store of"),
         ("vocabulary", "another", "vocabulary is 'another' there, and 'Sentence"),
-        ("rates", {**record["rates"], "checked_s": 7.0}, "rates.checked_s is 7.0 there, and 4.0 here; register what it reads"),
+        ("rates", {**record["rates"], "checked_s": 7.0}, r"rates.checked_s is 7.0 there, and 4.0 here. Register what it reads"),
         ("tasks", {}, "tasks.checked_r1 is None there, and {'denoiser': {'name': 'r1'"),
     ]:
-        with pytest.raises(ValueError, match="the run in folder reads something else than what is registered here: ") as error:
+        with pytest.raises(ValueError, match="the run in folder reads other data than what is registered here: ") as error:
             run.check({**record, key: changed}, "folder")
         assert told in str(error.value)
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no ul2_run.json in .*. Only a run with random access"):
+    with pytest.raises(ValueError, match=r"there is no ul2_run\.json in .*\. Name the folder of a run with random access"):
         read_record(str(tmp_path))
     (tmp_path / RUN_RECORD).write_text("{")
-    with pytest.raises(ValueError, match=r"ul2_run.json is no JSON: Expecting"):
+    with pytest.raises(ValueError, match=r"ul2_run.json must be JSON, but is not: Expecting"):
         read_record(str(tmp_path))
     (tmp_path / RUN_RECORD).write_text('{"mixture": "ul2_mix", "split": "train", "sequence_length": {}, "seed": 0}')
-    with pytest.raises(ValueError, match=r"lacks \['shuffle', 'pack', 'batch_size', 'first_step'\], expected what a run writes"):
+    with pytest.raises(ValueError, match=r"but lacks \['shuffle', 'pack', 'batch_size', 'first_step'\]"):
         read_record(str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("changed", "wrong"),
     [
-        ([1], r"it is \[1\], expected an object"),
-        ({"seed": "0"}, "seed is '0', expected int"),
+        ([1], r"it must be an object, got \[1\]"),
+        ({"seed": "0"}, "seed must be int, got '0'"),
         ({"sequence_length": {"inputs": 64}}, "it has no field 'sequence_length.targets'"),
-        ({"batch_size": 8.0}, r"batch_size is 8.0, expected int \| None"),
-        ({"pack": 1}, "pack is 1, expected bool"),
+        ({"batch_size": 8.0}, r"batch_size must be int \| None, got 8.0"),
+        ({"pack": 1}, "pack must be bool, got 1"),
     ],
 )
 def test_a_record_that_was_altered_is_refused(tmp_path, changed, wrong):
     record = dataclasses.asdict(Run("ul2_mix", LENGTHS))
     (tmp_path / RUN_RECORD).write_text(json.dumps(record | changed if isinstance(changed, dict) else changed))
-    with pytest.raises(ValueError, match=rf"ul2_run.json is not as it was written: {wrong}; expected what a run writes"):
+    with pytest.raises(ValueError, match=rf"ul2_run.json is not as it was written: {wrong}\. Name the folder of a run"):
         read_record(str(tmp_path))

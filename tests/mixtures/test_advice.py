@@ -128,7 +128,7 @@ def test_the_advised_lengths_have_as_many_tokens_and_the_highest_bound(denoisers
 
 @pytest.mark.parametrize("question", [expected_fill, best_chunk_tokens, best_lengths])
 def test_budgets_that_no_chunk_fits_are_named(question):
-    with pytest.raises(ValueError, match=r"denoiser 'r1'.* has no 'targets'"):
+    with pytest.raises(ValueError, match=r"denoiser 'r1': sequence_length must be.*\{'inputs': 512\} without 'targets'"):
         question(T5GEMMA2, {"inputs": 512})
-    with pytest.raises(ValueError, match=r"denoiser 'r1' cannot fit .*targets 2"):
+    with pytest.raises(ValueError, match=r"sequence_length must hold what denoiser 'r1'.*of 3, got inputs 512, targets 2"):
         question(T5GEMMA2, {"inputs": 512, "targets": 2})

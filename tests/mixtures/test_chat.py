@@ -85,12 +85,16 @@ def test_what_is_left_out_is_counted_and_a_place_is_known(talks):
             "'mc_wrong_chat' must have an example in split 'train'",
         ),
         ({"truncation": "drop"}, {"sequence_length": {"inputs": 0}}, "sequence_length['inputs'] must be an integer of at least 1"),
-        ({"truncation": "drop"}, {"pack": True}, "pack is True, and rows of conversations are not fixed"),
-        ({"truncation": "drop"}, {"split": "test"}, "there is no split 'test' in 'mc_wrong_corpus'"),
+        (
+            {"truncation": "drop"},
+            {"pack": True},
+            "pack must be False for conversations",
+        ),
+        ({"truncation": "drop"}, {"split": "test"}, "split must be one of ['train'] in 'mc_wrong_corpus', got 'test'"),
         (
             {"truncation": "drop"},
             {"cache_dirs": ["/nowhere"]},
-            "is in none of ['/nowhere']; write it with Chat.cache or `ul2 cache`",
+            "got ['/nowhere']. Write it with Chat.cache or `ul2 cache`",
         ),
     ],
 )

@@ -66,7 +66,7 @@ def test_what_has_no_examples_by_index_is_told(wrong):
 
 
 def test_an_error_of_weights_is_short():
-    with pytest.raises(ValueError, match="mixtures are ") as told:
+    with pytest.raises(ValueError, match=r"mixtures must map distinct names to positive.*SpanDenoiser\(name='r2', m") as told:
         Mix("both", {mixture(): lambda step: 1})
     assert len(str(told.value)) < 500
 
@@ -101,5 +101,5 @@ def test_a_state_of_a_later_epoch_is_refused_by_an_earlier_one():
     state = later.state_dict()
     earlier = ul2_tasks.UL2IterableDataset(found, num_epochs=1)
     earlier.load_state_dict(state)
-    with pytest.raises(ValueError, match="the state was saved by another pipeline: it is at number"):
+    with pytest.raises(ValueError, match=r"the state was saved by another pipeline: it is.*epochs here begin at 0 and end at 2"):
         next(iter(earlier))

@@ -49,11 +49,11 @@ def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"on_unusable": "drop"}, "on_unusable is 'drop', expected 'raise' or 'skip'"),
+        ({"on_unusable": "drop"}, "on_unusable must be 'raise' or 'skip', got 'drop'"),
         ({"split": "words"}, "split must be one of .*, got 'words'"),
         ({"image_tokens": 5}, "image_tokens must be ImageTokens or ImageCodes, got 5"),
         ({"split": "before_last_image"}, "image_tokens must be ImageCodes for split='before_last_image'"),
-        ({"name": "a b"}, "name is 'a b', expected letters"),
+        ({"name": "a b"}, r"name must be letters, digits and _ \. : #, as SeqIO has them, such as 'mine', got 'a b'"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(changed, sentence):

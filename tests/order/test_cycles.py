@@ -50,7 +50,7 @@ def test_a_share_below_one_slot_gets_one_and_tells_how_much_that_is():
 
 @pytest.mark.parametrize("weights", [[], [0], [1, -1], [float("nan")], [1, float("inf")], [True], [1] * (MAX_SLOTS + 1)])
 def test_weights_that_cannot_be_are_refused(weights):
-    with pytest.raises(ValueError, match="expected 1 to 4096 finite numbers above 0"):
+    with pytest.raises(ValueError, match="weights must be 1 to 4096 finite numbers above 0, got"):
         nearest_cycle(weights)
 
 

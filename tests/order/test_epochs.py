@@ -94,10 +94,10 @@ def test_a_corpus_of_one_or_two_tokens_is_one_example_seen_under_all_denoisers(t
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((T5GEMMA2, FULL, 0, 0), "the corpus has 0 tokens, expected at least 1"),
-        ((T5GEMMA2, FULL[1:], 9, 0), "expected 5 integers of at least 1"),
-        ((T5GEMMA2, (0, *FULL[1:]), 9, 0), "expected 5 integers of at least 1"),
-        ((Cycle((4096,)), (1 << 20,), 9, 0), r"a cycle has 4294967296 tokens, expected less than 2\*\*31"),
+        ((T5GEMMA2, FULL, 0, 0), r"the corpus must have at least 1 token, got 0\. Without any there is no example"),
+        ((T5GEMMA2, FULL[1:], 9, 0), "lengths must be 5 integers of at least 1, got"),
+        ((T5GEMMA2, (0, *FULL[1:]), 9, 0), "lengths must be 5 integers of at least 1, got"),
+        ((Cycle((4096,)), (1 << 20,), 9, 0), r"weights must give a mixing block of less than 2\*\*31 tokens, got 4294967296"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, message):
@@ -107,7 +107,7 @@ def test_what_cannot_be_is_refused(arguments, message):
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 3), (0, 28)])
 def test_a_range_that_cannot_be_is_refused(start, stop):
-    with pytest.raises(ValueError, match=f"the tokens are {start} to {stop}, expected a range within 0 to 27"):
+    with pytest.raises(ValueError, match=f"must be a non-empty range of tokens within 0 to 27, got {start} to {stop}"):
         Order(T5GEMMA2, FULL, 27, 0).slots_with(0, start, stop)
 
 

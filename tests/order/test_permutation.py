@@ -25,7 +25,7 @@ def test_it_is_undone_for_every_size_up_to_a_million_millions(size, key, data):
 
 @pytest.mark.parametrize("size", [0, -1, (1 << 62) + 1])
 def test_a_size_that_cannot_be_is_refused(size):
-    with pytest.raises(ValueError, match=rf"the size is {size}, expected 1 to 2\*\*62"):
+    with pytest.raises(ValueError, match=rf"size must be 1 to 2\*\*62, got {size}"):
         permute(np.array([0]), size, key=1)
 
 

@@ -82,5 +82,7 @@ def test_unshuffled_rows_follow_the_corpus():
 
 
 def test_sizes_of_other_denoisers_are_refused():
-    with pytest.raises(ValueError, match="expected those of 5 denoisers"):
+    with pytest.raises(
+        ValueError, match=r"sizes must be those of 5 denoisers, got \(\(255, 255\), \(364, 67\), \(255, 254\), \(73, 214\)\)"
+    ):
         PackedOrder(ORDER, SIZES[1:], (512, 512))

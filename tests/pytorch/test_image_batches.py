@@ -89,19 +89,19 @@ def test_placeholders_without_their_images_are_refused(seen):
     dataset = seqio.get_mixture_or_task(seen).get_dataset(LENGTHS, seed=0, num_epochs=1)
     trimmed = dataset.map(lambda example: {**example, "images": example["images"][:0]})
     converter = T5Gemma2FeatureConverter(4, image_tokens=RUN, image_size=SIDE)
-    with pytest.raises(Exception, match=r"12 placeholders .* and 0 images of 4 each"):
+    with pytest.raises(Exception, match=r"a batch of 0 images must have 0 placeholders .*, got 12"):
         next(iter(converter(trimmed, LENGTHS)))
 
 
 @pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])
 def test_converters_that_know_no_images_refuse_them(seen, converter):
-    with pytest.raises(ValueError, match="have images, which this converter does not hand on; take T5Gemma2FeatureConverter"):
+    with pytest.raises(ValueError, match=r"must have no images with this converter\. Use T5Gemma2FeatureConverter"):
         seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1)
 
 
 def test_arguments_are_checked(seen):
     for settings in ({"batch_size": 0}, {"batch_size": 1, "image_size": 0}, {"batch_size": 1, "padding": "none"}):
-        with pytest.raises(ValueError, match="must be|expected"):
+        with pytest.raises(ValueError, match="must be"):
             T5Gemma2FeatureConverter(**settings)
     with pytest.raises(ValueError, match="image_size must be an integer of at least 1, got 0"):
         T5Gemma2Collator(image_size=0)

@@ -196,7 +196,9 @@ def test_a_stream_and_numbers_do_not_load_each_others_states(cache):
 @pytest.mark.parametrize("batch_size", [0, 4])
 def test_a_batch_size_is_that_of_the_loader_alone(batch_size):
     converter = HuggingFaceFeatureConverter("longest", batch_size=4) if batch_size else None
-    with pytest.raises(ValueError, match=rf"batch_size is {batch_size}, and the feature converter's (None|4); expected one"):
+    with pytest.raises(
+        ValueError, match=rf"batch_size must be given once, and be at least 1, got {batch_size} here and (None|4) in the"
+    ):
         dataset(batch_size=batch_size, feature_converter=converter)
 
 

@@ -211,7 +211,7 @@ def test_what_has_no_numbers_stays_a_stream(tmp_path):
     wider = rows_of("numbered_other_mix", pack=False).map(lambda row: row)
     for dataset in (drawn, uncached, wider):
         assert fingerprint_of(dataset) is None
-        with pytest.raises(ValueError, match="the elements of this dataset have no numbers: it is a stream, or was changed"):
+        with pytest.raises(ValueError, match="dataset must have random access, but is a stream, or was changed after get_dataset"):
             continued(dataset, 5)
     assert len(flat(drawn.take(5))) == 5
 
@@ -245,7 +245,7 @@ def test_a_task_that_is_not_ours_is_mixed_in_and_stays_a_stream(tmp_path):
 
 @pytest.mark.parametrize("name", ["numbered_mix", "numbered_r1"])
 def test_fewer_examples_than_hosts_are_refused(name):
-    with pytest.raises(ValueError, match=rf"'{name}' has \d+ examples in split 'validation', too few for 900 hosts"):
+    with pytest.raises(ValueError, match=rf"'{name}' must have an example of split 'validation' for each of 900 hosts, got \d+"):
         examples_of(name, split="validation", shard_info=seqio.ShardInfo(5, 900))
 
 
@@ -291,12 +291,12 @@ def test_numbers_of_numpy_are_numbers():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_epochs": -1}, "num_epochs is -1, expected an integer of at least 1, or None"),
-        ({"num_epochs": 1.5}, "num_epochs is 1.5, expected an integer of at least 1, or None"),
-        ({"shard_info": seqio.ShardInfo(2, 2)}, "expected an index from 0 to 1"),
-        ({"shard_info": seqio.ShardInfo(-1, 2)}, "expected an index from 0 to 1"),
-        ({"seed": 3.7}, "seed is 3.7, expected an integer, or None"),
-        ({"seed": 1 << 63}, "seed is 9223372036854775808, expected an integer of 64 bits"),
+        ({"num_epochs": -1}, "num_epochs must be an integer of at least 1, or None for no end, got -1"),
+        ({"num_epochs": 1.5}, r"num_epochs must be an integer of at least 1, or None for no end, got 1\.5"),
+        ({"shard_info": seqio.ShardInfo(2, 2)}, "shard_info must have an index from 0 to 1, got"),
+        ({"shard_info": seqio.ShardInfo(-1, 2)}, "shard_info must have an index from 0 to 1, got"),
+        ({"seed": 3.7}, r"seed must be an integer, or None for another order each time, got 3\.7"),
+        ({"seed": 1 << 63}, r"seed must be an integer of 64 bits, from -2\*\*63 to 2\*\*63 - 1, got"),
     ],
 )
 @pytest.mark.parametrize("use_cached", [True, False])
@@ -308,7 +308,7 @@ def test_a_host_an_epoch_or_a_seed_that_is_none_is_refused(arguments, message, u
 def test_a_place_or_a_batch_size_that_is_none_is_refused():
     rows = rows_of("numbered_other_mix", pack=False)
     for first in (-3, 1.5):
-        with pytest.raises(ValueError, match=rf"first is {first}, expected an integer, 0 or more"):
+        with pytest.raises(ValueError, match=rf"first must be an integer of at least 0, got {first}"):
             continued(rows, first)
     for batch_size, error in ((0, tf.errors.InvalidArgumentError), (2.5, (TypeError, ValueError))):
         with pytest.raises(error):

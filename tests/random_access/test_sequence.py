@@ -157,7 +157,7 @@ def test_corpora_are_mixed_by_their_weights_and_each_is_read_once_an_epoch_of_it
     assert {location.epoch for location in map(examples.epoch(1).locate, range(len(examples)))} <= {0, 1}
     document = found[0].documents[0][0]
     assert 0 in examples.find(document, found[0].corpus)
-    with pytest.raises(ValueError, match=r"corpus is None, expected one of \['addressed_other_corpus', 'addressed_corpus'\]"):
+    with pytest.raises(ValueError, match=r"corpus must be one of \['addressed_other_corpus', 'addressed_corpus'\], got None"):
         examples.find(0)
 
 
@@ -193,7 +193,7 @@ def test_a_task_that_is_not_ours_is_named(mixture):
     features = {key: seqio.Feature(BYTES) for key in LENGTHS}
     seqio.TaskRegistry.add("addressed_foreign", source, output_features=features, preprocessors=[])
     beside = mix("addressed_beside", {mixture: 1, "addressed_foreign": 1})
-    with pytest.raises(ValueError, match=r"has tasks that are no denoising tasks, \['addressed_foreign'\]; read it as a stream"):
+    with pytest.raises(ValueError, match=r"mixture must have denoising tasks alone, got.*with \['addressed_foreign'\]"):
         ul2_tasks.examples(beside, LENGTHS)
 
 
@@ -209,14 +209,16 @@ def test_what_has_no_fixed_places_stays_a_stream(name):
     arguments, denoiser, reason = STREAMS[name]
     source = MemoryDataSource(lambda: TEXTS, validation=0)
     mixture = register(f"addressed_{name}", source, BYTES, [denoiser], modes=MODES, **arguments)
-    with pytest.raises(ValueError, match=rf"have no fixed places, as ({reason}); read it as a stream, with get_dataset"):
+    with pytest.raises(
+        ValueError, match=rf"must have fixed positions, but have none, because ({reason})\. Read it as a stream, with get_dataset"
+    ):
         ul2_tasks.examples(mixture, LENGTHS)
 
 
 def test_what_is_wrong_is_said(mixture, found, monkeypatch):
-    with pytest.raises(IndexError, match=rf"there is no example {len(found)}, only 0 to {len(found) - 1}; \.epoch\(1\) has those"):
+    with pytest.raises(IndexError, match=rf"index must be 0 to {len(found) - 1}, got {len(found)}\. Use \.epoch\(1\)"):
         found[len(found)]
-    with pytest.raises(IndexError, match="there is no document 1000, only 0 to"):
+    with pytest.raises(IndexError, match="document must be from 0 to 103, got 1000"):
         found.find(1000)
     for place in (1.5, "1"):
         with pytest.raises(TypeError):
@@ -224,12 +226,12 @@ def test_what_is_wrong_is_said(mixture, found, monkeypatch):
         with pytest.raises(TypeError):
             found.find(place)
     for epoch in (-1, 0.5):
-        with pytest.raises(ValueError, match=f"epoch is {epoch}, expected an integer, 0 or more"):
+        with pytest.raises(ValueError, match=f"epoch must be an integer of at least 0, got {epoch}"):
             found.epoch(epoch)
-    with pytest.raises(ValueError, match="there is no split 'test'"):
+    with pytest.raises(ValueError, match=r"split must be one of .*, got 'test'"):
         ul2_tasks.examples(mixture, LENGTHS, split="test")
     monkeypatch.setattr(tokens_in_memory, "MOST_TOKENS_IN_MEMORY", 100)
-    with pytest.raises(ValueError, match="has more than 100 tokens in split 'train', too many to tokenize into memory"):
+    with pytest.raises(ValueError, match="must have at most 100 tokens in split 'train' to be tokenized into memory"):
         ul2_tasks.examples(mixture, LENGTHS)
 
 
@@ -244,7 +246,7 @@ def test_integers_may_be_numpys(mixture, found, integer):
 
 @pytest.mark.parametrize("seed", [None, 0.5, "0", True])
 def test_a_seed_that_is_no_integer_is_refused(mixture, seed):
-    with pytest.raises(ValueError, match=f"seed is {seed!r}, expected an integer: the examples are a function of it"):
+    with pytest.raises(ValueError, match=f"seed must be an integer, because it decides the examples, got {seed!r}"):
         ul2_tasks.examples(mixture, LENGTHS, seed=seed)
 
 
@@ -261,7 +263,7 @@ def test_a_corpus_of_a_single_token_or_less_than_a_cycle(text):
 
 def test_a_corpus_without_a_token_is_refused():
     name = register("addressed_nothing", MemoryDataSource(lambda: ["", ""], validation=0), BYTES, modes=MODES)
-    with pytest.raises(ValueError, match="'addressed_nothing_corpus' has no token in this split; look at it with `ul2 doctor`"):
+    with pytest.raises(ValueError, match=r"'addressed_nothing_corpus' has no token in this split\. Look at it with `ul2 doctor`"):
         ul2_tasks.examples(name, LENGTHS)
 
 
@@ -296,7 +298,7 @@ def test_ids_that_no_text_has_are_refused_where_they_are_read(tmp_path, wrong, d
     documents[777][20] = wrong
     name = register(f"addressed_wrong_{abs(wrong)}", pair_of(tmp_path, documents, dtype), BYTES, modes=MODES)
     examples = ul2_tasks.examples(name, LENGTHS)
-    with pytest.raises(ValueError, match=rf"has the ids \[{wrong}\] in its text, which are padding, sentinels, modes, or no ids"):
+    with pytest.raises(ValueError, match=rf"must have ids of text alone, got \[{wrong}\], which are padding, sentinels, modes, or"):
         examples[:]
 
 
@@ -376,7 +378,7 @@ def test_golden():
 def test_a_mixture_of_seqios_own_has_no_numbers(mixture):
     """Its `get_dataset` draws from the datasets of its tasks, and so gives other examples than a sequence would."""
     seqio.MixtureRegistry.add("addressed_by_seqio", [(task.name, 1) for task in seqio.get_mixture_or_task(mixture).tasks])
-    with pytest.raises(ValueError, match=r"'addressed_by_seqio' is a mixture of SeqIO's own, .* mix the same with ul2_tasks\.mix"):
+    with pytest.raises(ValueError, match=r"mixture must be one of ul2_tasks, got.*it reads and so has no random access"):
         ul2_tasks.examples("addressed_by_seqio", LENGTHS)
 
 
@@ -385,4 +387,4 @@ def test_a_share_that_is_far_from_what_was_asked_for_is_told(mixture, caplog):
     assert len(ul2_tasks.examples("addressed_rare_mix", LENGTHS))
     assert "off by up to" not in caplog.text
     corpora.cycle_of({"often": 1, "rare": 1e-6})
-    assert "mixed as {'often': 4095, 'rare': 1}; a share is off by up to 24314 % of what was asked for" in caplog.text
+    assert "mixed as {'often': 4095, 'rare': 1}, so a fraction differs by up to 24314 % from its rate" in caplog.text

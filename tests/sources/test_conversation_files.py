@@ -20,8 +20,8 @@ def test_ids_are_checked_where_no_split_needs_them(tmp_path):
     found = [(record.id, record.problem) for record in source.records("train", 0)]
     assert [id for id, _ in found] == [b""] * 4
     assert found[0][1] == found[3][1] == ""
-    assert found[1][1].endswith("ids.parquet, row group 0, row 1: 'synth_id' is null, expected an id")
-    assert found[2][1].endswith("row 2: 'synth_id' is 'c', and 'synth_id' in 'metadata_json' is 'z', expected one id")
+    assert found[1][1].endswith("ids.parquet, row group 0, row 1: 'synth_id' must be an id, got null")
+    assert found[2][1].endswith("row 2: must have one id, but 'synth_id' is 'c', and 'synth_id' in 'metadata_json' is 'z'")
     pq.write_table(pa.table({"messages_json": messages}), tmp_path / "none.parquet")
     source = open_conversations(str(tmp_path / "none.parquet"), "messages_json")
     assert not any(record.problem for record in source.records("train", 0))

@@ -82,7 +82,9 @@ def test_hosts_share_out_the_documents(tmp_path, hosts):
     name = registered(f"megatron_{hosts}_hosts", write(tmp_path))
     shares = [documents(name, shuffle=True, seed=1, shard_info=seqio.ShardInfo(host, hosts)) for host in range(hosts)]
     assert sorted(text for share in shares for text in share) == sorted(TEXTS)
-    with pytest.raises(ValueError, match="has 40 documents in split 'train', too few for 41 hosts"):
+    with pytest.raises(
+        ValueError, match=r"_hosts_corpus' must have a document of split 'train' for each of 41 hosts, got 40\. Use fewer hosts"
+    ):
         documents(name, shard_info=seqio.ShardInfo(0, 41))
 
 
@@ -110,23 +112,21 @@ def test_an_eod_may_be_an_integer_of_numpys(tmp_path, eod):
 
 
 def test_a_wrong_eod_and_one_that_is_missing_later_are_said(tmp_path):
-    with pytest.raises(ValueError, match=r"eod is 99, but a document of MegatronSource\(.*, eod=99\) ends with 1; give the id"):
+    with pytest.raises(ValueError, match=r"eod must be the id that ends each document of.*eod=99\), such as 1, got 99"):
         documents(registered("megatron_wrong_eod", open_source(write(tmp_path), eod=99)))
     many = [str(number) for number in range(1000)]
     with PairWriter(f"{tmp_path}/b.bin", f"{tmp_path}/b.idx", np.dtype(np.uint16)) as written:
         for number, text in enumerate(many):
             ids = [*BYTES.encode(text), *([] if number == 503 else [1])]
             written.add(np.array(ids), np.array([len(ids)]))
-    with pytest.raises(Exception, match=r"document 503 of .*/b does not end with 1, as others do"):
+    with pytest.raises(Exception, match=r"others do, but ends with another id"):
         documents(registered("megatron_late_eod", f"megatron:{tmp_path}/b"))
 
 
 def test_another_vocabulary_is_told_by_an_id_that_it_lacks(tmp_path):
     with PairWriter(f"{tmp_path}/a.bin", f"{tmp_path}/a.idx", np.dtype(np.int32)) as written:
         written.add(np.array([5, 400]), np.array([2]))
-    with pytest.raises(
-        ValueError, match=r"has the id 400, but the vocabulary has the tokenizer's own ids 0 to \d+: it was made with another"
-    ):
+    with pytest.raises(ValueError, match=r"MegatronSource\(\{'train':.*must have the tokenizer's ids 0 to 361, got 400"):
         documents(registered("megatron_vocabulary", f"megatron:{tmp_path}/a"))
 
 
@@ -141,12 +141,36 @@ def test_a_special_id_in_the_text_is_refused(tmp_path):
 
 WRONG = {
     "no such file": (lambda folder: f"megatron:{folder}/nothing_*", {}, r"no file matches"),
-    "mixed with text": (lambda folder: {"train": f"megatron:{folder}/part_0", "validation": "a.jsonl"}, {}, "before some of it"),
-    "validation": (lambda folder: f"megatron:{folder}/part_0", {"validation": 0.1}, r"validation is 0\.1, but the source is"),
-    "text_key": (lambda folder: f"megatron:{folder}/part_0", {"text_key": "body"}, r"text_key is 'body', but the source is"),
-    "eod of text": (lambda folder: "embedded", {"eod": 1}, r"eod is 1, and goes with 'megatron:' alone"),
-    "eod below 0": (lambda folder: f"megatron:{folder}/part_0", {"eod": -1}, r"eod is -1, expected an id"),
-    "eod of a kind": (lambda folder: f"megatron:{folder}/part_0", {"eod": "last"}, r"eod is 'last', expected an id"),
+    "mixed with text": (
+        lambda folder: {"train": f"megatron:{folder}/part_0", "validation": "a.jsonl"},
+        {},
+        r"source must be either text or 'megatron:'.*\{'train':.*, 'validation': 'a\.jsonl'\}",
+    ),
+    "validation": (
+        lambda folder: f"megatron:{folder}/part_0",
+        {"validation": 0.1},
+        r"validation must be left out for 'megatron:'.*own splits, got 0\.1 with the source",
+    ),
+    "text_key": (
+        lambda folder: f"megatron:{folder}/part_0",
+        {"text_key": "body"},
+        r"text_key must be left out for 'megatron:'.*splits, got 'body' with the source",
+    ),
+    "eod of text": (
+        lambda folder: "embedded",
+        {"eod": 1},
+        "eod must be left out for sources without 'megatron:', got 1 with the source 'embedded'",
+    ),
+    "eod below 0": (
+        lambda folder: f"megatron:{folder}/part_0",
+        {"eod": -1},
+        "eod must be an id of the tokenizer, 'keep', or None for the vocabulary's EOS, got -1",
+    ),
+    "eod of a kind": (
+        lambda folder: f"megatron:{folder}/part_0",
+        {"eod": "last"},
+        r"eod must be an id of the tokenizer, 'keep', or.*for the vocabulary's EOS, got 'last'",
+    ),
 }
 
 
@@ -167,9 +191,9 @@ def test_it_is_mixed_described_and_has_nothing_to_cache(tmp_path):
     corpus = seqio.TaskRegistry.get(f"{name}_corpus")
     described = first_documents(corpus, "train")
     assert (described.is_all, len(described.lengths), described.come_back) == (True, 40, 40)
-    with pytest.raises(ValueError, match="is tokens already, which are read where they lie: there is nothing to cache"):
+    with pytest.raises(ValueError, match=r"corpus must be text, got.*already and is read in place"):
         build(corpus.name, str(tmp_path / "cache"))
-    with pytest.raises(ValueError, match="has tokens, no records; read one of its denoisers, or its mixture"):
+    with pytest.raises(ValueError, match=r"'megatron_side_corpus' has tokens, and no.*one of its denoisers, or its mixture"):
         corpus.get_dataset(LENGTHS, "train")
 
 
@@ -201,7 +225,7 @@ def test_doctor_says_what_is_wrong_with_it(tmp_path, monkeypatch):
     path.write_bytes(path.read_bytes()[:-2])
     done = CliRunner().invoke(main, ["doctor", "megatron_cut", "--corpus", f"megatron:{tmp_path}/part_*", "--vocabulary", "bytes"])
     assert done.exit_code == 1
-    assert "it is truncated, or they do not belong together" in " ".join(done.stdout.split())
+    assert "Write or copy both again" in " ".join(done.stdout.split())
 
 
 def test_of_a_mix_with_text_the_text_is_cached_and_the_tokens_are_left_out(tmp_path):
@@ -213,4 +237,4 @@ def test_of_a_mix_with_text_the_text_is_cached_and_the_tokens_are_left_out(tmp_p
     assert "left out, because they are tokenized already and read in place: megatron_beside_corpus\n" in done.stderr
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["megatron_beside_text_corpus"]
     alone = CliRunner().invoke(main, ["cache", name, "--output", str(tmp_path / "cache")])
-    assert (alone.exit_code, "there is nothing to cache" in alone.stderr) == (2, True)
+    assert (alone.exit_code, "which is tokenized already and is read in place" in alone.stderr) == (2, True)

@@ -171,10 +171,13 @@ def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_wi
 @pytest.mark.parametrize(
     ("mixtures", "message"),
     [
-        ({}, r"mixtures are \{\}, expected different ones, each with a number above 0 as its weight"),
-        ({"ul2_mix": 0}, "each with a number above 0 as its weight"),
-        ([("ul2_mix", 1), ("ul2_mix", 2)], "expected different ones"),
-        ({"nothing_mix": 1}, r"there is no mixture or task \['nothing_mix'\], only \[.*'ul2_mix'.*\]; register it first"),
+        ({}, r"mixtures must map distinct names to positive.*rate functions are not supported"),
+        ({"ul2_mix": 0}, r"mixtures must map distinct names to positive numbers, got \{'ul2_mix': 0\}"),
+        (
+            [("ul2_mix", 1), ("ul2_mix", 2)],
+            r"mixtures must map distinct names to positive.*got \[\('ul2_mix', 1\), \('ul2_mix', 2\)\]",
+        ),
+        ({"nothing_mix": 1}, r"the mixture or task \['nothing_mix'\] must be.*'ul2_s'.*\] are"),
     ],
 )
 def test_a_bad_mixture_is_named(mixtures, message):
@@ -217,9 +220,7 @@ def test_the_default_is_what_it_always_was():
 def test_text_files_are_not_registered_before_it_is_said_what_a_document_is(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("one line\nof prose\n\nand another\n")
-    with pytest.raises(
-        ValueError, match=r"text files: what is a document in them, .* 'paragraph' gives 2 documents .*; give open_source"
-    ):
+    with pytest.raises(ValueError, match=r" are text files: what is a document in them, a.*\(tokens of the default vocabulary\)"):
         register("own_unsaid", str(path), "bytes")
     assert "own_unsaid_mix" not in seqio.MixtureRegistry.names()
     told = {}
@@ -250,22 +251,28 @@ def test_a_wrong_field_is_one_problem_with_one_remedy_in_every_format(tmp_path):
         for on_error in ("raise", "skip"):
             mixture = register(f"own_field_{number}_{on_error}", str(tmp_path / name), "bytes", TWO[:1], on_error=on_error)
             with pytest.raises(
-                ValueError, match=rf"^\S+{name} has no field 'text', it has \['body'\]; give text_key, one of these$"
+                ValueError, match=rf"^\S+{name} has no field 'text', only \['body'\]\. Pass text_key, one of these\. See \S+$"
             ):
                 seqio.get_mixture_or_task(mixture).get_dataset(LENGTHS, "train", seed=0)
         done = CliRunner().invoke(main, ["show", f"own_field_{number}", "--corpus", str(tmp_path / name)])
         assert done.exit_code == 2
-        assert done.stderr.strip() == f"Error: {tmp_path}/{name} has no field 'text', it has ['body']; give text_key, one of these"
+        assert done.stderr.strip() == (
+            f"Error: {tmp_path}/{name} has no field 'text', only ['body']. Pass text_key, one of these. See"
+            " docs/help/troubleshooting.md#a-field-is-missing."
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--corpus", "{path}", "--id_key", "id"], "id_key is 'id', and goes with validation alone, which is not given"),
-        (["--corpus", "{path}", "--documents", "line"], "documents is 'line', and goes with text files"),
-        (["--documents", "line"], "documents is 'line', and goes with files; the source is 'embedded'; leave it out"),
-        (["--validation", "0.1"], "has a split 'validation' of its own"),
-        (["--corpus", "HuggingFaceFW/fineweb-edu"], "of a dataset of Hugging Face's hub give 'hf:HuggingFaceFW/fineweb-edu'"),
+        (["--corpus", "{path}", "--id_key", "id"], "id_key must be left out without validation, got 'id'"),
+        (["--corpus", "{path}", "--documents", "line"], "documents must be left out for files that are not text files, got 'line'"),
+        (
+            ["--documents", "line"],
+            "documents must be left out for sources that are not files, got 'line' with the source 'embedded'",
+        ),
+        (["--validation", "0.1"], "validation must be left out for a source with a split 'validation'"),
+        (["--corpus", "HuggingFaceFW/fineweb-edu"], "for a dataset of Hugging Face's hub, 'hf:HuggingFaceFW/fineweb-edu'"),
     ],
 )
 def test_a_command_refuses_options_that_mean_nothing(tmp_path, options, message, name):
@@ -284,8 +291,9 @@ def test_a_bad_record_is_told_to_a_user_by_its_own_line_and_with_nothing_around_
     done = CliRunner().invoke(main, ["stats", "own_bad_line", "--corpus", str(tmp_path / "a.jsonl"), "--examples", "300"])
     assert done.exit_code == 2
     assert done.stderr.strip() == (
-        f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Mend"
-        " the corpus, or register it with on_error='skip', which leaves out such records and counts them"
+        f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Fix"
+        " the corpus, or pass on_error='skip', which leaves out such records and counts them. See"
+        " docs/help/troubleshooting.md#a-bad-record-ends-the-run."
     )
 
 
@@ -293,12 +301,12 @@ def test_bad_records_end_the_reading_or_are_left_out(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "one"}\n{"text": 2}\nthree\n{"text": "four"}\n')
     register("raises", str(path), "bytes")
-    with pytest.raises(tf.errors.OpError, match=r"a\.jsonl, line 2: 'text' is of type int, expected a text\. Mend the corpus, or"):
+    with pytest.raises(tf.errors.OpError, match=r"be a text, got a value of type int"):
         list(seqio.TaskRegistry.get("raises_r1").get_dataset(LENGTHS, shuffle=False, seed=0))
     register("skips", str(path), "bytes", on_error="skip")
     task = seqio.TaskRegistry.get("skips_s")
     examples = task.get_dataset(LENGTHS, shuffle=False).as_numpy_iterator()
     vocabulary, _ = byte_vocabulary()
     assert vocabulary.decode(restore_all(examples, task.denoiser, task.special_tokens())) == "onefour"
-    with pytest.raises(ValueError, match="on_error is 'ignore', expected 'raise' or 'skip'"):
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
         register("ignores", str(path), on_error="ignore")

@@ -71,7 +71,7 @@ def test_any_source_can_be_split(tmp_path):
     memory = HashSplit(MemoryDataSource(lambda: DOCUMENTS[:1000], 0), 0.1)
     assert sorted(texts(lines, "validation")) == sorted(texts(memory, "validation"))
     assert sorted(texts(memory, "validation")) == sorted(MemoryDataSource(lambda: DOCUMENTS[:1000], 0.1).documents("validation"))
-    with pytest.raises(ValueError, match=r"has no feature 'id', it has \['text'\]; give text_key or id_key"):
+    with pytest.raises(ValueError, match=r"text_key and id_key must be features of.*validation=0\), \['text'\], got 'id'"):
         HashSplit(MemoryDataSource(lambda: DOCUMENTS[:1000], 0), 0.1, id_key="id").get_dataset()
 
 
@@ -92,9 +92,7 @@ def test_it_resumes(tmp_path):
 
 def test_a_validation_split_that_is_there_is_not_dropped(tmp_path):
     path = write(tmp_path / "a.jsonl", range(10))
-    message = (
-        r"validation=0.01 splits documents off `train`, but .* has a split 'validation' of its own \(it has .*\); leave out val"
-    )
+    message = r"validation must be left out for a source with a.*.*, which has \['train', 'validation'\]"
     memory = MemoryDataSource(lambda: DOCUMENTS, 0.1)
     twice = open_source(path, validation=0.1)
     for spec in ({"train": path, "validation": path}, "embedded", memory, twice):
@@ -136,16 +134,17 @@ def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_pa
     read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
     assert sorted(d["text"].decode() for d in read if not d["problem"]) == ["t0", "t3", "t6"]
     assert sorted(d["problem"].decode().partition(".jsonl, ")[2] for d in read if d["problem"]) == [
-        "line 2: 'id' is null, expected an id",
-        "line 3: 'id' is empty, expected an id",
-        "line 5: 'id' is of type bool, expected a text, bytes or an integer as the id",
-        "line 6: 'id' is of type float, expected a text, bytes or an integer as the id",
+        "line 2: 'id' must be an id, got null",
+        "line 3: 'id' must be an id, got an empty one",
+        "line 5: 'id' must be a text, bytes or an integer, got a value of type bool",
+        "line 6: 'id' must be a text, bytes or an integer, got a value of type float",
     ]
     pq.write_table(pa.table({"text": ["x"] * 3, "id": pa.array([b"1", None, b""], pa.binary())}), tmp_path / "a.parquet")
     source = open_source(tmp_path / "a.parquet", id_key="id", validation=0.5)
     read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
     assert sorted(d["problem"].decode() for d in read if d["problem"]) == [
-        f"{tmp_path}/a.parquet, row group 0, row {row}: 'id' is {what}, expected an id" for row, what in ((1, "null"), (2, "empty"))
+        f"{tmp_path}/a.parquet, row group 0, row {row}: 'id' must be an id, got {what}"
+        for row, what in ((1, "null"), (2, "an empty one"))
     ]
 
 
@@ -172,19 +171,19 @@ def test_ids_of_any_source_are_looked_at(tmp_path):
 
 
 def test_an_unknown_split_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"no split 'test' in HashSplit\(.*, 0.1, id_key='id'\), only \['train', 'validation'\]"):
+    with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in.*0\.1, id_key='id'\), got 'test'"):
         open_source(str(tmp_path), validation=0.1, id_key="id").get_dataset("test")
 
 
 @pytest.mark.parametrize(
     ("load", "validation", "message"),
     [
-        (["a", "b"], 0.1, r"load is \['a', 'b'\], expected a function that returns the documents, such as lambda: texts"),
-        (lambda: [], [], r"validation is \[\], expected a fraction in \[0, 1\)"),
-        (lambda: [], "0.1", r"validation is '0.1', expected a fraction in \[0, 1\)"),
-        (lambda: "one text", 0, r"MemoryDataSource\(.*<lambda>, validation=0\) loaded 'one text', expected a list of texts"),
-        (lambda: None, 0, "loaded None, expected a list of texts"),
-        (lambda: ["a", {"text": "b"}], 0, r"document 1 of MemoryDataSource\(.*\) is \{'text': 'b'\}, expected a text \(str\)"),
+        (["a", "b"], 0.1, r"load must be a function that returns the.*as lambda: texts, got \['a', 'b'\]"),
+        (lambda: [], [], r"validation must be a fraction in \[0, 1\), got \[\]"),
+        (lambda: [], "0.1", r"validation must be a fraction in \[0, 1\), got '0\.1'"),
+        (lambda: "one text", 0, r"load must return a list of texts, got 'one.*validation=0\)"),
+        (lambda: None, 0, r"load must return a list of texts, got None from.*validation=0\)"),
+        (lambda: ["a", {"text": "b"}], 0, r"document 1 of MemoryDataSource\(<lambda>,.*be a text \(str\), got \{'text': 'b'\}"),
     ],
 )
 def test_what_is_no_list_of_texts_is_refused(load, validation, message):

@@ -59,7 +59,7 @@ def test_far_ranges_wait_side_by_side(remote):
 
 
 def test_a_file_that_ends_before_is_an_error(remote):
-    with pytest.raises(OSError, match="ends 10 bytes too early: it was cut while it was read"):
+    with pytest.raises(OSError, match=r"counting://folder/a ends 10 bytes too early,.*it was read\. Write or copy it again"):
         read([(1 << 20) - 10], [(1 << 20) + 10])
 
 
@@ -150,10 +150,10 @@ def test_ranges_of_arrays_of_several_dtypes_are_joined_in_the_order_asked(arrays
 @pytest.mark.parametrize("wrong", [(-1, 3), (98, 101), (5, 4)])
 def test_ranges_outside_an_array_are_refused_before_its_memory_is_read(arrays, wrong):
     starts, stops = np.array([[0, 1], wrong]).T
-    with pytest.raises(IndexError, match=f"there are no values from {wrong[0]} to {wrong[1]}, only 0 to 100"):
+    with pytest.raises(IndexError, match=f"values must be from 0 to 100, got {wrong[0]} to {wrong[1]}"):
         read_joined(arrays, np.array([0, 3]), starts, stops)
     store = MemoryStore(np.arange(100, dtype=np.int32), np.array([100]))
-    with pytest.raises(IndexError, match=f"there are no values from {wrong[0]} to {wrong[1]}, only 0 to 100"):
+    with pytest.raises(IndexError, match=f"values must be from 0 to 100, got {wrong[0]} to {wrong[1]}"):
         store.read_chunks(starts, stops)
 
 
@@ -163,7 +163,7 @@ def test_a_wide_value_that_is_no_id_is_not_wrapped(tmp_path, kind, value):
     np.array([5, value, 7]).tofile(tmp_path / "wide")
     array = kind(str(tmp_path / "wide"), np.dtype(np.int64))
     assert read_joined([array], np.array([0]), np.array([2]), np.array([3])).tolist() == [7]
-    with pytest.raises(ValueError, match=f"there are tokens from {min(value, 5)} to {max(value, 7)}, expected ids"):
+    with pytest.raises(ValueError, match=rf"tokens must be ids from 0 to 2\*\*31 - 1, got {min(value, 5)} to {max(value, 7)}"):
         read_joined([array], np.array([0]), np.array([0]), np.array([3]))
 
 

@@ -95,10 +95,12 @@ def test_nothing_is_written_of_no_document(tmp_path):
 
 def test_an_id_beyond_the_dtype_is_refused_and_not_wrapped(tmp_path):
     for id in (65536, -1):
-        with pytest.raises(ValueError, match=rf"ids from {id} to {id} do not fit uint16"):
+        with pytest.raises(ValueError, match=rf"ids must fit uint16, got {id} to {id}"):
             write(tmp_path / "a", [[id]])
     pair = PairWriter(str(tmp_path / "b.bin"), str(tmp_path / "b.idx"), np.dtype(np.int32))
-    with pytest.raises(ValueError, match=r"a document has 2147483648 tokens, more than 2147483647"):
+    with pytest.raises(
+        ValueError, match=r"a document must have at most 2147483647 tokens,.*of an \.idx, got 2147483648\. Split it"
+    ):
         pair.add(np.zeros([0], np.int32), np.array([1 << 31]))
 
 
@@ -127,16 +129,22 @@ def code(value: int):
 
 
 WRONG = {
-    "a .bin cut": (spoil_bin, r"a\.bin has 11 bytes, but its index, .*a\.idx, is of one with 12: it is truncated, or they do not"),
-    "an .idx of another .bin": (index_of_another, r"a\.bin has 12 bytes, but its index, .* is of one with 4"),
-    "multi-modal": (modes, r"a\.idx has a mode for each sequence, so it is of multi-modal data; expected text alone"),
-    "floats": (code(7), r"a\.idx is of values of type float32 \(code 7\), expected tokens, which are integers"),
-    "an unknown dtype": (code(9), r"a\.idx is of values of type unknown \(code 9\)"),
-    "no index": (lambda prefix: prefix.with_suffix(".idx").write_bytes(b"x" * 100), r"a\.idx is no index of Megatron's"),
-    "an empty index": (lambda prefix: prefix.with_suffix(".idx").write_bytes(b""), r"a\.idx is no index of Megatron's"),
+    "a .bin cut": (spoil_bin, "must have 12 bytes, as its index.*says, got 11"),
+    "an .idx of another .bin": (index_of_another, "must have 4 bytes, as its index.*says, got 12"),
+    "multi-modal": (modes, " must be of text alone, got multi-modal data, which has a mode for each sequence"),
+    "floats": (code(7), r" must hold tokens, which are integers, got values of type float32 \(code 7\)"),
+    "an unknown dtype": (code(9), r" must hold tokens, which are integers, got values of type unknown \(code 9\)"),
+    "no index": (
+        lambda prefix: prefix.with_suffix(".idx").write_bytes(b"x" * 100),
+        r" must be a Megatron index PREFIX\.idx, which.*1, but begins with other bytes",
+    ),
+    "an empty index": (
+        lambda prefix: prefix.with_suffix(".idx").write_bytes(b""),
+        r" must be a Megatron index PREFIX\.idx, which.*1, but begins with other bytes",
+    ),
     "an .idx cut": (
         lambda prefix: prefix.with_suffix(".idx").write_bytes(prefix.with_suffix(".idx").read_bytes()[:-8]),
-        r"a\.idx is truncated: 94 bytes, by its header 102",
+        " is truncated: it has 94 bytes, and 102 by its header",
     ),
 }
 
@@ -161,7 +169,7 @@ def test_every_dtype_of_integers_is_read(tmp_path, code):
 def test_what_no_id_can_be_is_refused_and_not_wrapped(tmp_path):
     np.array([1 << 31], np.int64).tofile(tmp_path / "a.bin")
     (tmp_path / "a.idx").write_bytes(serialize(np.array([1]), np.dtype(np.int64)))
-    with pytest.raises(ValueError, match="there are tokens from 2147483648 to 2147483648, expected ids"):
+    with pytest.raises(ValueError, match=r"tokens must be ids from 0 to 2\*\*31 - 1, got 2147483648 to 2147483648"):
         Store.open([str(tmp_path / "a")]).read_documents(np.array([0]))
 
 
@@ -173,7 +181,7 @@ def test_an_index_of_other_tokens_than_there_are_is_refused_where_it_is_read(tmp
     content[at : at + (4 if at == 34 else 8)] = struct.pack("<i" if at == 34 else "<q", value)
     (tmp_path / "a.idx").write_bytes(bytes(content))
     store = Store.open([str(tmp_path / "a")])
-    with pytest.raises(ValueError, match=r"a\.idx is corrupt: document \d would be the tokens .* of 6; write or copy it again"):
+    with pytest.raises(ValueError, match=r"a\.idx is corrupt: document \d would be the tokens .* of 6"):
         store.read_documents(np.arange(3))
 
 
@@ -184,7 +192,7 @@ def test_an_index_of_other_sequences_than_there_are_is_refused_where_it_is_read(
     content = bytearray((tmp_path / "a.idx").read_bytes())
     content[-24:-16] = struct.pack("<q", value)
     (tmp_path / "a.idx").write_bytes(bytes(content))
-    store, corrupt = Store.open([str(tmp_path / "a")]), r"a\.idx is corrupt: {}; write or copy it again"
+    store, corrupt = Store.open([str(tmp_path / "a")]), r"a\.idx is corrupt: {}\. Write or copy it again"
     for read_it in (lambda: store.read_documents(np.arange(3)), lambda: [store.tokens_of(number) for number in range(3)]):
         with pytest.raises(ValueError, match=corrupt.format(r"document \d would be the sequences .* of 3")):
             read_it()
@@ -214,5 +222,5 @@ def test_files_that_are_written_anew_after_they_were_opened_are_not_mixed_with_t
     store = store.without_last(7) if has_ends else store
     write(tmp_path / "b", anew)
     store.read_tokens(0, 2)
-    with pytest.raises(ValueError, match=r"b has \d documents and \d tokens, but had 3 and 6 when its dataset was made"):
+    with pytest.raises(ValueError, match="must have 3 documents and 6 tokens, as when its dataset was made, got"):
         store.read_tokens(0, store.tokens)

@@ -118,10 +118,10 @@ def test_whatever_appends_the_eos_it_is_not_trimmed_off(end):
 
 
 def test_a_second_mode_is_refused():
-    with pytest.raises(ValueError, match=r"'ul2_x1' is a denoising task, which has the mode of its denoiser, '\[X\]'; give that"):
+    with pytest.raises(ValueError, match=r"task must not be a denoising task, got.*has the mode of its denoiser, '\[X\]'"):
         with_mode("ul2_x1", "[R]")
     name = with_mode(topics_task("opening"), "[S]")
-    with pytest.raises(ValueError, match=r"'topics_opening_s' has a mode before its inputs already; name the task without one"):
+    with pytest.raises(ValueError, match=r"task must have no mode before its inputs, got 'topics_opening_s'"):
         with_mode(name, "[S]")
 
 
@@ -168,9 +168,9 @@ def test_twice_the_same_is_once_and_another_under_the_same_name_is_refused():
 
 
 def test_what_is_not_there_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"kind is 'summary', expected one of \['title', 'opening', 'continuation'\]"):
+    with pytest.raises(ValueError, match=r"kind must be one of \['title', 'opening', 'continuation'\], got 'summary'"):
         topics_task("summary")
-    with pytest.raises(ValueError, match=r"there is no task 'nowhere'; import the module that registers it first"):
+    with pytest.raises(ValueError, match="task must be registered, got 'nowhere'"):
         with_mode("nowhere", "[R]")
 
 

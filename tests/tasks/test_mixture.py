@@ -257,10 +257,10 @@ def test_seqio_get_dataset_and_model_features(two_denoisers):
 @pytest.mark.parametrize(
     ("sequence_length", "message"),
     [
-        (None, "sequence_length is None"),
-        ({"inputs": 128}, "has no 'targets'"),
-        ({"targets": 128}, "has no 'inputs'"),
-        ({"inputs": 128, "targets": None}, r"sequence_length\['targets'\] is None"),
+        (None, "sequence_length must be .*, got None"),
+        ({"inputs": 128}, r"denoiser 'r1': sequence_length must be.*\{'inputs': 128\} without 'targets'"),
+        ({"targets": 128}, r"denoiser 'r1': sequence_length must be.*\{'targets': 128\} without 'inputs'"),
+        ({"inputs": 128, "targets": None}, r"denoiser 'r1': sequence_length\['targets'\] must be a positive integer, got None"),
     ],
 )
 def test_missing_lengths_are_named(long_mixture, sequence_length, message):

@@ -107,9 +107,12 @@ def test_a_model_is_fed_both(pack):
 
 def test_what_a_task_lacks_is_named():
     mixture = both()
-    with pytest.raises(ValueError, match=r"no split 'validation', because not all .*\{'supervised_task': \['train'\]\}"):
+    with pytest.raises(ValueError, match=r"split must be one that all tasks of.*lack: \{'supervised_task': \['train'\]\}"):
         mixture.get_dataset(LENGTHS, split="validation", seed=0)
-    with pytest.raises(ValueError, match=r"'supervised_task' would hand on the features \['inputs_pretokenized', .*leave them out"):
+    with pytest.raises(
+        ValueError,
+        match=r"got \['inputs_pretokenized', .* of 'supervised_task'\. Leave them out",
+    ):
         mixture.get_dataset(LENGTHS, split="train", seed=0, copy_pretokenized=True)
     cached = seqio.get_mixture_or_task(mix("supervised_cached", {ours(): 1, supervised("supervised_caching", caching=True): 1}))
     with pytest.raises(
@@ -128,14 +131,20 @@ def test_another_vocabulary_is_refused_and_both_are_shown():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (lambda: {}, r"mixtures are \{\}, expected different ones, each with a number above 0"),
-        (lambda: {ours(): 0}, "each with a number above 0"),
-        (lambda: {ours(): True}, "each with a number above 0"),
-        (lambda: {ours(): float("nan")}, "each with a number above 0"),
-        (lambda: {ours(): 1, supervised("supervised_task"): lambda task: 1}, "each with a number above 0 .* and no function"),
-        (lambda: [(ours(), 1), (ours(), 2)], "expected different ones"),
-        (lambda: {"supervised_nobody": 1}, r"there is no mixture or task \['supervised_nobody'\], only"),
-        (lambda: {supervised("supervised_task"): 1}, r"none of \['supervised_task'\] is a denoising task"),
+        (lambda: {}, r"mixtures must map distinct names to positive.*rate functions are not supported"),
+        (lambda: {ours(): 0}, r"mixtures must map distinct names to positive numbers, got \{'supervised_ul2_mix':"),
+        (lambda: {ours(): True}, r"mixtures must map distinct names to positive numbers, got \{'supervised_ul2_mix':"),
+        (lambda: {ours(): float("nan")}, r"mixtures must map distinct names to positive numbers, got \{'supervised_ul2_mix':"),
+        (
+            lambda: {ours(): 1, supervised("supervised_task"): lambda task: 1},
+            r"must map distinct names .*<lambda>\.<locals>\.<lambda> at",
+        ),
+        (lambda: [(ours(), 1), (ours(), 2)], r"mixtures must map distinct names to positive.*1\), \('supervised_ul2_mix', 2\)\]"),
+        (lambda: {"supervised_nobody": 1}, r"the mixture or task \['supervised_nobody'\] must.*'ul2_s'.*\] are"),
+        (
+            lambda: {supervised("supervised_task"): 1},
+            r"one of \['supervised_task'\] must be a denoising.*them with seqio\.MixtureRegistry\.add",
+        ),
         (
             lambda: {ours(): 1, supervised("supervised_lm", keys=("targets",)): 1},
             r"inputs and targets.*'supervised_lm': \['targets'\]",

@@ -285,10 +285,10 @@ def test_what_the_tokenizer_lacks_comes_after_its_last_id_and_gaps_stay(tmp_path
 
 def test_an_ordinary_token_is_no_sentinel(folders):
     vocabulary = HuggingFaceVocabulary(str(folders["byte_level"]))
-    with pytest.raises(ValueError, match="sentinels: id 100 is the ordinary token 'd', which text contains"):
+    with pytest.raises(ValueError, match=r"sentinels must be ids of tokens that text does.*got 100, the ordinary token 'd'"):
         special_tokens(vocabulary, None, sentinels=[100])
     for id in (33030, -1):
-        with pytest.raises(ValueError, match=f"sentinels: id {id} is not in the vocabulary, expected -1 < id < 33030"):
+        with pytest.raises(ValueError, match=f"sentinels must be ids of the vocabulary, -1 < id < 33030, got {id}"):
             special_tokens(vocabulary, None, sentinels=[id])
 
 
@@ -358,7 +358,7 @@ def test_in_a_graph_it_does_the_same(vocabulary):
     assert batch.to_list() == expected
     decoded = tf.function(vocabulary.decode_tf)(batch.to_tensor()).numpy()
     assert [text.decode() for text in decoded] == [vocabulary.decode(ids) for ids in expected]
-    with pytest.raises(ValueError, match=r"text has the shape \(1, 1\), expected a scalar or \[documents\]"):
+    with pytest.raises(ValueError, match=r"text must be a scalar or \[documents\], got the shape \(1, 1\)"):
         vocabulary.encode_tf(tf.constant([["a"]]))
 
 
@@ -458,49 +458,53 @@ def test_it_opens_no_file_before_it_is_used():
     assert repr(vocabulary) == str(vocabulary)
     assert "/no/such/folder" in repr(vocabulary)
     assert vocabulary == pickle.loads(pickle.dumps(vocabulary))
-    with pytest.raises(ValueError, match=r"there is no /no/such/folder, expected a Hugging Face tokenizer\.json, or a folder"):
+    with pytest.raises(ValueError, match=r"the tokenizer must be a Hugging Face.*which does not exist"):
         vocabulary.encode("text")
 
 
 def test_eos_must_be_found(tmp_path):
     folder = str(small(tmp_path / "none", {"a": 0}, special=["<end>", "<s>"], eos=None))
-    names = "no tokenizer_config.json or special_tokens_map.json there names an EOS; give eos, .*: '<end>', '<s>'"
-    message = f"{names}; as `eos_token` in a tokenizer_config.json"
+    names = "no tokenizer_config.json or special_tokens_map.json there names an EOS. Pass eos, .* .'<end>', '<s>'."
+    message = f"{names}, as `eos_token` in a tokenizer_config.json"
     with pytest.raises(ValueError, match=message):
         HuggingFaceVocabulary(folder).encode("a")
-    with pytest.raises(ValueError, match=r"'a' is to be EOS, but is none of its added tokens; give eos, .*: '<end>', '<s>'"):
+    with pytest.raises(ValueError, match=r"eos must be one of its added tokens, got 'a'. Pass eos, .* .'<end>', '<s>'"):
         HuggingFaceVocabulary(folder, eos="a").encode("a")
     assert HuggingFaceVocabulary(folder, eos="<end>").eos_id == 2
     bare = str(small(tmp_path / "bare", {"a": 0}, special=[], eos=None))
-    with pytest.raises(ValueError, match="that ends an example: it has none"):
+    with pytest.raises(ValueError, match=r"that ends an example .it has none"):
         HuggingFaceVocabulary(bare).encode("a")
 
 
 def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     folder = small(tmp_path / "fresh", {"a": 0})
-    with pytest.raises(ImportError, match=r"needs the package tokenizers, .*pip install 'ul2_tasks\[huggingface\]'"):
+    with pytest.raises(ImportError, match=r"a Hugging Face tokenizer needs the package.*install 'ul2_tasks\[huggingface\]'`"):
         HuggingFaceVocabulary(str(folder)).encode("a")
 
 
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("tokenizer.json", b"{", r"tokenizer\.json is no JSON: "),
-        ("tokenizer.json", b"\xff\xfe{", r"tokenizer\.json is no JSON: "),
-        ("tokenizer.json", b"[" * 100_000, r"tokenizer\.json is no JSON: "),
-        ("tokenizer.json", b'{"model": []}', r"tokenizer\.json is no tokenizer\.json of Hugging Face: it has no model"),
-        ("tokenizer.json", b'{"model": {}}', r"tokenizer\.json is no tokenizer\.json of Hugging Face: its model has no vocab"),
+        ("tokenizer.json", b"{", r"tokenizer\.json is not JSON: "),
+        ("tokenizer.json", b"\xff\xfe{", r"tokenizer\.json is not JSON: "),
+        ("tokenizer.json", b"[" * 100_000, r"tokenizer\.json is not JSON: "),
+        ("tokenizer.json", b'{"model": []}', r" must be a Hugging Face tokenizer\.json that.*saved, but is not: it has no model"),
+        ("tokenizer.json", b'{"model": {}}', r" must be a Hugging Face tokenizer\.json that.*but is not: its model has no vocab"),
         ("tokenizer.json", b'{"model": {"vocab": {}}}', r"its added_tokens are not a list of tokens, each with"),
-        ("tokenizer.json", b'{"model": {"vocab": {"a": -1}}, "added_tokens": []}', r"tokenizer\.json is no tokenizer\.json of"),
+        (
+            "tokenizer.json",
+            b'{"model": {"vocab": {"a": -1}}, "added_tokens": []}',
+            r" must be a Hugging Face tokenizer\.json that `tokenizers` saved, but is not: ",
+        ),
         (
             "tokenizer.json",
             b'{"model": {"type": "WordLevel", "vocab": {"a": 4294967295}, "unk_token": "a"}, "added_tokens": []}',
             "4294967295",
         ),
-        ("tokenizer_config.json", b"{", r"tokenizer_config\.json is no JSON: "),
-        ("tokenizer_config.json", b"[]", r"tokenizer_config\.json is a list, expected an object"),
-        ("tokenizer_config.json", b'{"eos_token": 7}', r"tokenizer_config\.json: eos_token is 7, expected a token"),
+        ("tokenizer_config.json", b"{", r" is not JSON: Expecting property name enclosed.*quotes: line 1 column 2 \(char 1\)"),
+        ("tokenizer_config.json", b"[]", " must be a JSON object, got a list"),
+        ("tokenizer_config.json", b'{"eos_token": 7}', " eos_token must be a token, got 7"),
     ],
 )
 def test_files_that_were_altered_are_named(tmp_path, file, content, message):

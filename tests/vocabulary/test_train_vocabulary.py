@@ -146,12 +146,12 @@ def test_the_output_is_looked_at_before_the_work(tmp_path):
     for name in ("own.model", "own.json"):
         (tmp_path / name).write_text("mine")
         with pytest.raises(
-            ValueError, match=rf"{name} is there already, and is not written over; name another output, or remove it"
+            ValueError, match=rf"output must be a new file, got one for which .*{name} exists\. Name another output, or remove"
         ):
             train_to_file(unread(), tmp_path / "own.model", **SMALL)
         assert (tmp_path / name).read_text() == "mine"
         (tmp_path / name).unlink()
-    with pytest.raises(ValueError, match=r"there is no folder '.*no/such' for the output; make it, or name another output"):
+    with pytest.raises(ValueError, match="output must be in a folder that exists, got"):
         train_to_file(unread(), tmp_path / "no/such/own.model", **SMALL)
     assert not list(tmp_path.iterdir())
 
@@ -165,7 +165,7 @@ def test_the_command_takes_a_normalization_and_says_no_first(tmp_path, monkeypat
     done = runner.invoke(main, [*command, "own.model", "--normalization", "nfkc"])
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "own.json").read_text())["normalization"] == "nfkc"
-    for output, message in (("own.model", "is there already"), ("no/such.model", "there is no folder 'no'")):
+    for output, message in (("own.model", "must be a new file"), ("no/such.model", "in a folder that exists, got 'no'")):
         done = runner.invoke(main, [*command, output])
         assert done.exit_code == 2
         assert message in done.output
@@ -253,18 +253,18 @@ def test_the_file_beside_the_model_says_what_made_it(tmp_path):
         (
             ["a few words"],
             {"size": 1000},
-            r"size is 1000, but the text \(1 documents, 11 characters\) has pieces for at most 5\d\d;",
+            r"size must be at most 5\d\d, the pieces that the.*11 characters\) has, got 1000",
         ),
         (
             DOCUMENTS,
             {"size": 500},
-            r"size is 500, but the special pieces, the bytes and the characters of .* are 52\d already; give a",
+            r"size must be at least 52\d, the special pieces,.*39,817 characters\), got 500",
         ),
-        ([], {}, "there is no text to train on: 0 documents"),
-        (["", ""], {}, "there is no text to train on: 2 documents, all of them empty"),
-        (["a"], {"model_type": "word"}, r"model_type is 'word', expected one of \('unigram', 'bpe'\)"),
-        (["a"], {"normalization": "NFKC"}, r"normalization is 'NFKC', expected one of \('identity', 'nfkc',"),
-        (["a"], {"modes": "[R]"}, r"modes is '\[R\]', expected names"),
+        ([], {}, "the corpus must have text to train on, got 0 documents, all of them empty"),
+        (["", ""], {}, "the corpus must have text to train on, got 2 documents, all of them empty"),
+        (["a"], {"model_type": "word"}, r"model_type must be one of \('unigram', 'bpe'\), got 'word'"),
+        (["a"], {"normalization": "NFKC"}, r"normalization must be one of \('identity',.*'nmt_nfkc_cf'\), got 'NFKC'"),
+        (["a"], {"modes": "[R]"}, r"modes must be names such as \('\[R\]', '\[S\]', '\[X\]'\), got '\[R\]'"),
     ],
 )
 def test_what_cannot_be_trained_is_told(documents, settings, message):
@@ -273,9 +273,9 @@ def test_what_cannot_be_trained_is_told(documents, settings, message):
 
 
 def test_the_largest_size_that_it_tells_is_one():
-    with pytest.raises(ValueError, match="has pieces for at most") as error:
+    with pytest.raises(ValueError, match=r"size must be at most \d+, the pieces that the.*598 characters\) has, got 9000") as error:
         train(DOCUMENTS[:3], size=9000)
-    largest = int(str(error.value).split("at most ")[1].split(";")[0])
+    largest = int(str(error.value).split("at most ")[1].split(",")[0])
     assert len(pieces(train(DOCUMENTS[:3], size=largest))) == largest
 
 
@@ -290,7 +290,7 @@ def test_a_source_that_fails_is_no_end_of_the_text(tmp_path):
 
 
 def test_the_output_is_a_model(tmp_path):
-    with pytest.raises(ValueError, match=r"the output is '.*own', expected a file that ends in \.model"):
+    with pytest.raises(ValueError, match=r"output must be a file that ends in \.model, got"):
         train_to_file(DOCUMENTS, tmp_path / "own")
 
 

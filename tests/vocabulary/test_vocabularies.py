@@ -128,16 +128,16 @@ def test_mistrals_control_pieces_serve_as_sentinels_and_modes(mistral):
 @pytest.mark.parametrize(
     ("sentinels", "message"),
     [
-        ([5000], r"sentinels: id 5000 is not in the vocabulary, expected 0 < id < 4096"),
-        ([-1], r"sentinels: id -1 is not in the vocabulary"),
-        ([10, 11, 10], r"sentinels: ids \[10\] are given more than once"),
-        ([0], "sentinels: id 0 is padding"),
-        ([1], "sentinels: id 1 is EOS"),
-        ([2], "sentinels: id 2 is unknown"),
-        ([4000], "sentinels: id 4000 is the ordinary token '.*', which text contains"),
-        ([300], "sentinels: id 300 is the ordinary token '<0x.*>', which text contains"),
-        ("<unused{}>", "sentinels is '<unused{}>', but .* has no piece '<unused0>'; give ids, or another name"),
-        ("<unused>", "sentinels is '<unused>', expected a list of ids or tokens, or the pieces' name with {} for the number"),
+        ([5000], "sentinels must be ids of the vocabulary, 0 < id < 4096, got 5000"),
+        ([-1], "sentinels must be ids of the vocabulary, 0 < id < 4096, got -1"),
+        ([10, 11, 10], r"sentinels must have each id once, got \[10\] more than once"),
+        ([0], "sentinels must be ids that nothing else needs, got 0, which is padding in"),
+        ([1], "sentinels must be ids that nothing else needs, got 1, which is EOS in"),
+        ([2], "sentinels must be ids that nothing else needs, got 2, which is unknown in"),
+        ([4000], "sentinels must be ids of tokens that text does not contain, got 4000, the ordinary token '.*'"),
+        ([300], "sentinels must be ids of tokens that text does not contain, got 300, the ordinary token"),
+        ("<unused{}>", r"sentinels must be pieces of.*, which has no '<unused0>', got '<unused\{\}>'"),
+        ("<unused>", r"sentinels must be a list of ids or tokens, or.*such as '<unused\{\}>', got '<unused>'"),
     ],
 )
 def test_a_bad_sentinel_is_named(sentinels, message):
@@ -148,12 +148,12 @@ def test_a_bad_sentinel_is_named(sentinels, message):
 @pytest.mark.parametrize(
     ("modes", "message"),
     [
-        ({"[R]": 5000}, r"mode '\[R\]': id 5000 is not in the vocabulary"),
-        ({"[R]": 0}, r"mode '\[R\]': id 0 is padding"),
-        ({"[R]": 4000}, r"mode '\[R\]': id 4000 is the ordinary token"),
-        ({"[R]": 3}, r"ids \[3\] are sentinels and also the mode '\[R\]'"),
-        ({"[R]": ""}, r"mode '\[R\]' is given as '', which makes no token"),
-        ({"[R]": []}, r"mode '\[R\]' is given as \(\), which makes no token"),
+        ({"[R]": 5000}, r"mode '\[R\]' must be ids of the vocabulary, 0 < id < 4096, got 5000"),
+        ({"[R]": 0}, r"mode '\[R\]' must be ids that nothing else needs, got 0, which is padding in"),
+        ({"[R]": 4000}, r"mode '\[R\]' must be ids of tokens that text does not contain, got 4000"),
+        ({"[R]": 3}, r"sentinels and modes must have different ids,.*and also for the mode '\[R\]'"),
+        ({"[R]": ""}, r"mode '\[R\]' must be an id, a token or a text, got '', which makes no token"),
+        ({"[R]": []}, r"mode '\[R\]' must be an id, a token or a text, got \(\), which makes no token"),
     ],
 )
 def test_a_bad_mode_is_named(modes, message):
@@ -164,7 +164,7 @@ def test_a_bad_mode_is_named(modes, message):
 
 
 def test_a_mode_that_the_vocabulary_lacks_is_refused_with_the_choices(mistral):
-    with pytest.raises(ValueError, match=r"mode '\[R\]' is not a piece of .* \(as text it is 3 tokens: .*\); give modes=") as error:
+    with pytest.raises(ValueError, match=r"mode '\[R\]' must be a piece of .*, got a text of 3 tokens: .*\. Pass modes=") as error:
         special_tokens(mistral, "[R]", sentinels=range(10, 700))
     for choice in ("modes={'[R]': id}", "modes={'[R]': '[R]'}", "mode=None"):
         assert choice in str(error.value)
@@ -193,7 +193,7 @@ def test_id_0_that_text_can_produce_is_refused(tmp_path, mistral):
     def swap(model):
         model.pieces[0].type, model.pieces[0].piece, model.pieces[0].score = Piece.NORMAL, "zzyzx", -3
 
-    with pytest.raises(ValueError, match=r"id 0 of .* is the token 'zzyzx', but SeqIO takes 0 for padding.* Open it by its path"):
+    with pytest.raises(ValueError, match=r"id 0 of.*must be padding, as in SeqIO, got the.*which would cut a packed example"):
         check_padding(edited(tmp_path / "swapped.model", swap))
 
 
@@ -208,7 +208,7 @@ def test_id_0_as_an_unknown_that_text_can_produce_is_refused(tmp_path):
         pad_id=-1,
         minloglevel=2,
     )
-    with pytest.raises(ValueError, match=r"id 0 of .* is the token '<unk>'"):
+    with pytest.raises(ValueError, match=r"id 0 of.*must be padding, as in SeqIO, got the.*which would cut a packed example"):
         check_padding(seqio.SentencePieceVocabulary(str(tmp_path / "unknown.model")))
 
 
@@ -348,7 +348,7 @@ def test_special_ids_are_those_of_all_denoisers():
     assert special_ids(default, modes) == {*range(3, 3 + 256), *modes.values()}
     assert special_ids(default, []) == set(range(3, 3 + 256))
     assert special_ids(default, ["[R]", "[S]"], modes={"[R]": "as text"}) == {*range(3, 3 + 256), modes["[S]"]}
-    with pytest.raises(ValueError, match=r"mode '\[Q\]' is not a piece"):
+    with pytest.raises(ValueError, match=r"mode '\[Q\]' must be a piece of.*, got a text of 3 tokens: \(1882, 343, 1148\)"):
         special_ids(default, ["[R]", "[Q]"])
 
 
@@ -376,11 +376,11 @@ def test_control_pieces_are_appended_but_for_those_that_are_there(gemmas):
 @pytest.mark.parametrize(
     ("sentinels", "modes", "message"),
     [
-        (-1, ["[R]"], "sentinels is -1, expected how many the vocabulary is to have, 0 or more"),
-        (2, "[R]", r"modes is '\[R\]', expected names such as"),
-        (2, ["[R]", ""], r"modes is \['\[R\]', ''\], expected names such as"),
-        (2, ["[R]", "[R]"], "expected names that differ from each other and from <extra_id_0>"),
-        (2, ["<extra_id_1>"], "expected names that differ from each other and from <extra_id_0>"),
+        (-1, ["[R]"], "sentinels must be how many the vocabulary is to have, 0 or more, got -1"),
+        (2, "[R]", r"modes must be names such as \('\[R\]', '\[S\]', '\[X\]'\), got '\[R\]'"),
+        (2, ["[R]", ""], r"modes must be names such as \('\[R\]', '\[S\]', '\[X\]'\), got \['\[R\]', ''\]"),
+        (2, ["[R]", "[R]"], r"modes must be names that differ from each other and from <extra_id_0> \.\., got"),
+        (2, ["<extra_id_1>"], r"modes must be names that differ from each other and from <extra_id_0> \.\., got"),
     ],
 )
 def test_bad_names_are_told(sentinels, modes, message):

@@ -1,14 +1,14 @@
-"""`Attribution`: the tokens of what a chat template writes, and to which segment and region each of them belongs.
+"""`Attribution`: the tokens of the text that a chat template writes, and the segment and region of each.
 
     pieces    <|im_start|>   user\\n     Hi      <|im_end|>
     tokens    1              872 198    13048   2
     regions   header         header     body    body
 
-Markers are single tokens, so all that lies between two of them is a stretch of its own. One of a single segment and region needs no
-look at its tokens. In others, template text comes first, "user\\n", and then a content; how many tokens the template text has is
-known by that text and two letters of the content, and remembered. So conversations are encoded many at a time, and without the
-places of tokens, which cost more than the encoding. Where a token lies over the border, or where text of another segment follows a
-content, the places of all tokens of the conversation are asked for.
+Special tokens are single tokens, so the text between two of them is a stretch. In one of a single segment and region all tokens
+belong to these. In others, template text comes first, "user\\n", and then a content; the number of tokens of the template text
+depends on that text and on two letters of the content, and is cached. So conversations are encoded in batches, and without the
+offsets of tokens, which cost more than the encoding. Where a token crosses the border, or text of another segment follows a
+content, the offsets of all tokens of the conversation are needed.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Attribution:
         self._borders = functools.lru_cache(_REMEMBERED)(self._find_borders)
 
     def encode(self, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        """The ids of conversations, [tokens] int32 each, of the texts of their pieces with private names for markers."""
+        """The ids of conversations, [tokens] int32 each, of the texts of their pieces with private names for special tokens."""
         return encode_all(self._encode, ["".join(each).encode() for each in texts])
 
     def labels(self, skeleton: Skeleton, texts: Sequence[str], ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The segment and the region of each token, [tokens] int64.
 
-        `ids` are what `encode` makes of `texts`. Raises a ValueError where a token has characters of two contents, or where places
-        are needed and the conversation is too long to ask for them.
+        `ids` are what `encode` makes of `texts`. Raises a ValueError where a token has characters of two contents, or where
+        offsets are needed and the conversation is too long for them.
         """
         numbers = self._by_stretches(skeleton, texts, ids)
         if numbers is None:
@@ -107,12 +107,12 @@ class Attribution:
         text = "".join(texts)
         if len(text) > LONG:
             raise ValueError(
-                f"the conversation has {len(text):,} characters, too many to say whose its tokens are, because the chat template"
-                " writes no marker between its texts; leave it out, or take a template with markers"
+                f"the conversation must have at most {LONG:,} characters, because the chat template writes no special token between"
+                f" its texts, got {len(text):,}. Leave it out, or use a template with special tokens"
             )
         encoded = self._marked.tokenizer.encode(text, add_special_tokens=False)
         numbers = _pieces_of(np.array(encoded.offsets, np.int64).reshape(-1, 2), [*map(len, texts)], pieces)
-        # A marker may take white space beside it, also of a content, which is why it does not go by its place.
+        # A special token may include white space beside it, also of a content, so its offset does not count.
         is_marker = self._is_marker[np.array(encoded.ids, np.int32)]
         numbers[is_marker] = [number for number, piece in enumerate(pieces) if piece.is_marker]
         return numbers
@@ -131,7 +131,7 @@ def _pieces_of(places: np.ndarray, lengths: Sequence[int], pieces: Sequence[Piec
         touched = range(first[token], last[token] + 1)
         inside = [number for number in touched if pieces[number].hole is not None and lengths[number]]
         if len({pieces[number].segment for number in inside}) > 1:
-            raise ValueError("two contents share a token, because the chat template writes nothing between them")
+            raise ValueError("the chat template must write text between two contents, got none, so that they share a token")
         if inside:
             numbers[token] = inside[0]
     return numbers

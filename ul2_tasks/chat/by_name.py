@@ -1,4 +1,4 @@
-"""`open_renderer`: what renders conversations, by a short specification."""
+"""`open_renderer`: a renderer of conversations, by a short specification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Renderer(Protocol):
-    """What a renderer has; see `HarmonyRenderer` for the attributes."""
+    """The interface of a renderer; see `HarmonyRenderer` for the attributes."""
 
     @property
     def vocabulary(self) -> seqio.Vocabulary: ...
@@ -40,20 +40,23 @@ class Renderer(Protocol):
 
 
 def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
-    """What renders conversations to tokens.
+    """Opens a renderer, which turns conversations into tokens.
 
     Args:
         spec: one of
-            "harmony": OpenAI's Harmony form with the tokens of o200k_harmony, from the file that the environment names;
-            "harmony:PATH": the same, where PATH is `o200k_base.tiktoken` or a folder that has it; otherwise Harmony's form with
-                any other vocabulary, by what `open_vocabulary` takes, such as "harmony:default". Its markers are added after the
-                vocabulary's last id, after its sentinels and modes.
-            "template:FOLDER": the chat template of a Hugging Face tokenizer, see `TemplateRenderer`; one that writes today's date
-                as "template:FOLDER,date=2026-01-31", with the date that it is to write.
-            any object with the attributes and the method of `Renderer`.
+            "harmony": OpenAI's Harmony format with the tokens of o200k_harmony, from the file that the environment names;
+            "harmony:PATH": the same, where PATH is `o200k_base.tiktoken` or a folder that has it; otherwise the Harmony format
+                with any vocabulary that `open_vocabulary` accepts, such as "harmony:default". Its special tokens come after the
+                vocabulary's last id, after its sentinels and modes;
+            "template:FOLDER": the chat template of a Hugging Face tokenizer, see `TemplateRenderer`; with the date of a template
+                that writes today's date, as "template:FOLDER,date=2026-01-31";
+            an object with the attributes and the method of `Renderer`.
+
+    Returns:
+        The renderer, with its `vocabulary`.
 
     Raises:
-        ValueError: it is none of these; there is no such vocabulary.
+        ValueError: `spec` is none of these, or there is no such vocabulary.
 
     >>> open_renderer("harmony:default").vocabulary.vocab_size
     4103
@@ -62,7 +65,10 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
         if missing := [
             name for name in ("vocabulary", "eod", "identity", "keeps_history", "final_stop", "render") if not hasattr(spec, name)
         ]:
-            raise ValueError(f"the renderer is {spec!r}, which has no {missing}; expected 'harmony', 'harmony:PATH', or a renderer")
+            raise ValueError(
+                "renderer must be 'harmony', 'harmony:PATH', 'template:FOLDER' or a renderer, got"
+                f" {spec!r:.100} without {missing}. Pass one of these."
+            )
         return spec
     kind, _, path = os.fspath(spec).partition(":")
     if kind == "template" and path:
@@ -70,7 +76,7 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
         return TemplateRenderer(folder, date=date or None)
     if kind != "harmony":
         raise ValueError(
-            f"the renderer is {spec!r}, expected 'harmony', 'harmony:PATH', 'template:FOLDER', or an object that renders"
+            f"renderer must be 'harmony', 'harmony:PATH', 'template:FOLDER' or a renderer, got {spec!r}. Pass one of these."
         )
     if not path or path.endswith(".tiktoken") or os.path.exists(os.path.join(path, FILE)):
         return HarmonyRenderer(O200kVocabulary(path or None))
@@ -78,7 +84,7 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
 
 
 def render_all(renderer: Renderer, conversations: Sequence[Sequence[Message]]) -> list[list[Segment] | ValueError]:
-    """The segments of each conversation, or why it cannot be rendered; all at once, where a renderer can."""
+    """The segments of each conversation, or the error that it raises; batched, where a renderer can."""
     if isinstance(renderer, TemplateRenderer):
         return renderer.render_all(conversations)
     rendered: list[list[Segment] | ValueError] = []

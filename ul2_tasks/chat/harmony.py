@@ -1,15 +1,15 @@
-"""`HarmonyRenderer`: conversations in OpenAI's Harmony form, with the tokens of o200k_harmony or of any other vocabulary.
+"""`HarmonyRenderer`: conversations in OpenAI's Harmony format, with the tokens of o200k_harmony or of any other vocabulary.
 
     <|start|>ROLE[:NAME][ to=RECIPIENT][<|channel|>CHANNEL][ CONTENT_TYPE]<|message|>CONTENT<|end|>
 
 * The role of a tool's message is the tool's name.
 * An assistant's message with a recipient ends with `<|call|>`. A last message of the assistant on the channel `final` ends with
   `<|return|>`.
-* Each part of a header, and each part of a content, is tokenized on its own, as text: no text becomes a marker.
-* Nothing is left out: reasoning of earlier turns stays (`auto_drop_analysis=False`).
+* Each part of a header, and each part of a content, is tokenized apart, as text: no text becomes a special token.
+* Reasoning of earlier turns is kept (`auto_drop_analysis=False`).
 
-The ids are those of `openai_harmony`'s `render_conversation_for_training` with that setting. That library itself renders a content
-of the types `system_content` and `developer_content` alone: its tokenizer takes seconds for 100,000 letters without a space.
+The ids are those of `openai_harmony`'s `render_conversation_for_training` with that setting. That library itself renders only
+contents of the types `system_content` and `developer_content`: its tokenizer takes seconds for 100,000 letters without a space.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _ROLES_OF_TYPES = dict(zip(_TYPED, ("system", "developer")))
 
 
 class HarmonyRenderer:
-    """Renders messages as the top of this file says.
+    """Renders messages in OpenAI's Harmony format; see the top of this file.
 
-    The vocabulary needs a piece for each of `MARKERS`, and an EOS, which ends a conversation.
+    The vocabulary needs a token for each of `MARKERS`, and an EOS, which ends a conversation.
 
     Attributes:
         eod: the tokenizer's own id that ends a conversation.
-        keeps_history: reasoning of earlier turns is rendered, so whoever reads a turn as at inference leaves it out.
-        final_stop: the own id that ends the last message, if it is the final one, where in a history `<|end|>` stands.
+        keeps_history: whether reasoning of earlier turns is rendered, so that a turn as at inference leaves it out.
+        final_stop: the tokenizer's own id that ends a last final message, which ends with `<|end|>` in a history.
 
     >>> from ul2_tasks import open_vocabulary
     >>> renderer = HarmonyRenderer(open_vocabulary("bytes", modes=MARKERS))
@@ -62,11 +62,14 @@ class HarmonyRenderer:
         ids = {name: piece_id(vocabulary, name) for name in MARKERS}
         if missing := [name for name, id in ids.items() if id is None]:
             raise ValueError(
-                f"{vocabulary!r} lacks {missing}, the markers of Harmony's form; open it with them, as"
-                " ul2_tasks.open_renderer('harmony:PATH') does"
+                f"vocabulary must have Harmony's special tokens, got {vocabulary!r} without {missing}. Pass"
+                " ul2_tasks.open_renderer('harmony:PATH'), which adds them."
             )
         if vocabulary.eos_id is None:
-            raise ValueError(f"{vocabulary!r} has no EOS to end a conversation with")
+            raise ValueError(
+                f"vocabulary must have an EOS, which ends a conversation, got {vocabulary!r}. See"
+                " docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
+            )
         self._shift = id_shift(vocabulary)
         self._own = {name: id - self._shift for name, id in ids.items() if id is not None}
         self._text = text_vocabulary(vocabulary, [id for id in ids.values() if id is not None])
@@ -77,7 +80,7 @@ class HarmonyRenderer:
         self._encode_content = vocabulary.own_encoder() if isinstance(vocabulary, O200kVocabulary) else self._encode
 
     def __reduce__(self) -> tuple:
-        """For another process, without what is kept here."""
+        """For another process, without caches."""
         return type(self), (self.vocabulary,)
 
     @property
@@ -88,7 +91,7 @@ class HarmonyRenderer:
     def render(self, messages: Sequence[Message]) -> list[Segment]:
         """The segments of a conversation, one for each message.
 
-        Raises a ValueError, which says what, where a role, channel, field or content is not known, or a header has a marker.
+        Raises a ValueError where a role, channel, field or content is not supported, or a header has a special token.
         """
         segments: list[Segment] = []
         has_functions = any(map(_has_functions, messages))
@@ -97,7 +100,7 @@ class HarmonyRenderer:
                 follows = bool(segments) and segments[-1].role == "assistant"
                 segments.append(self._segment(message, follows, is_last=number == len(messages) - 1, has_functions=has_functions))
             except ValueError as error:
-                raise ValueError(f"message {number + 1} of {len(messages)} {error}") from error
+                raise ValueError(f"message {number + 1} of {len(messages)}: {error}") from error
         return segments
 
     def _segment(self, message: Message, follows: bool, is_last: bool, has_functions: bool) -> Segment:
@@ -117,13 +120,13 @@ class HarmonyRenderer:
     def _render_header(
         self, role: str, channel: str | None, recipient: str | None, name: str | None, content_type: str | None
     ) -> tuple[np.ndarray, int]:
-        """The ids before the content, and how many of them the prompt of inference ends with: `<|start|>ROLE`."""
+        """The ids before the content, and how many of them are in the prompt of inference: `<|start|>ROLE`."""
         if channel not in CHANNELS:
-            raise ValueError(f"has the channel {channel!r}, expected one of {list(CHANNELS)}")
+            raise ValueError(f"channel must be one of {list(CHANNELS)}, got {channel!r}")
         for field, value in {"name": name, "recipient": recipient, "content_type": content_type}.items():
             _check_header(field, value)
         if role == "tool" and not name:
-            raise ValueError("is a tool's, and has no name")
+            raise ValueError("name must be that of the tool for the role 'tool', got none")
         ids = [self._own[START], *self._encode(name if role == "tool" and name else role)]
         start = len(ids)
         if name and role != "tool":
@@ -143,23 +146,23 @@ class HarmonyRenderer:
         return encode_batch(self._text, [text.encode()])[0] - np.int32(self._shift)
 
     def _typed(self, part: Message, role: str, has_functions: bool) -> np.ndarray:
-        """A content that `openai_harmony` itself renders: what the model is told of channels, effort and tools."""
+        """A content that `openai_harmony` itself renders: the channels, the effort and the tools of a model."""
         kind = part.get("type")
         if _ROLES_OF_TYPES.get(str(kind)) != role or not isinstance(self.vocabulary, O200kVocabulary):
             raise ValueError(
-                f"has a part of the type {kind!r}; only texts can be rendered, and with o200k_harmony, of a system message"
-                " 'system_content' and of a developer message 'developer_content'"
+                "parts of the content must be text, or with o200k_harmony 'system_content' in a system message and"
+                f" 'developer_content' in a developer message, got the type {kind!r}"
             )
         try:
             ids = _harmony(self.vocabulary.path)(json.dumps({"role": role, "content": [part]}), has_functions)
         except (RuntimeError, ValueError) as error:  # openai_harmony's own, and pydantic's
             reason = " ".join(str(error).split())
-            raise ValueError(f"has a part of the type {kind!r} that openai_harmony does not render: {reason}") from error
+            raise ValueError(f"{kind!r} must be what openai_harmony renders, got an error: {reason}") from error
         return np.array(ids[ids.index(self._own[MESSAGE]) + 1 : -1], np.int32)
 
 
 def _has_functions(message: Message) -> bool:
-    """Whether a developer's message defines functions, of which the system message then speaks, too."""
+    """Whether a developer message defines functions, which the system message then mentions, too."""
     parts = message.get("content")
     return isinstance(parts, list) and any(
         isinstance(part, Mapping) and part.get("type") == "developer_content" and part.get("tools") for part in parts
@@ -173,15 +176,15 @@ def _field(message: Message, field: str) -> str | None:
 
 
 def _check_header(field: str, text: str | None) -> None:
-    """Raises a ValueError where a field of a header spells a marker."""
+    """Raises a ValueError where a field of a header spells a special token."""
     text = text or ""
     if "<|" in (text.removeprefix(CONSTRAIN) if field == "content_type" else text):
-        raise ValueError(f"has the {field} {text!r}, which spells a marker")
+        raise ValueError(f"{field} must not spell a special token, got {text!r}")
 
 
 @functools.lru_cache(maxsize=1)
 def _harmony(path: str) -> Callable[[str, bool], list[int]]:
-    """A function that renders a message, as JSON, with `openai_harmony`, and is told whether the conversation has functions."""
+    """A function that renders a message, as JSON, with `openai_harmony`, given whether the conversation has functions."""
     try:
         import openai_harmony
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Conversations that can be read at any place: in a store, whose second pairs of files have their messages; or in memory."""
+"""Conversations with random access: in a cache, whose second pairs of files have their messages; or in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reader(Protocol):
         """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
 
     def locate(self, number: int) -> str:
-        """The place of a conversation, in words: as exactly as it is known."""
+        """The location of a conversation, as text, as far as it is known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class StoredConversations:
 class ConversationsInMemory:
     """Conversations in memory; those without a message are left out, as a cache has none of these either.
 
-    Each batch comes with the places of its conversations: as many objects, whose `str` is a place, or is empty.
+    Each batch comes with the locations of its conversations: as many objects, whose `str` is a location, or is empty.
     """
 
     def __init__(self, batches: Iterable[tuple[Conversations, Sequence[object]]]):

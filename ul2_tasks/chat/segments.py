@@ -1,17 +1,17 @@
 """`Segment`: a rendered message; and conversations as arrays: their tokens, and five numbers for each message.
 
-A store keeps these numbers beside the tokens, so what is learned, and from which turns, is decided when it is read:
+A cache keeps these numbers beside the tokens, so which tokens are trained on, and of which turns, is decided when it is read:
 
     message            user "2+2?"                 assistant, analysis "Easy."
     tokens             <start> user <message> ..   <start> assistant <channel> analysis <message> Easy . <end>
 
     length             7                           8       tokens of it
-    prompt             7                           2       of these given at inference: never sampled
-    header             3                           5       of these no content: markers, role, channel
+    prompt             7                           2       of these, tokens of the prompt at inference, never generated
+    header             3                           5       of these, tokens before the content: special tokens, role, channel
     kind               16                          26      role, channel, and whether it goes to a tool, in one number
-    weight             1                           1       0 where the message says that it is not learned
+    weight             1                           1       0 where the message is left out of the loss
 
-A conversation's messages are followed by one token that ends it (EOD), which belongs to none of them.
+After its messages a conversation has one token that ends it (EOD), which belongs to none of them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Segment(NamedTuple):
         role: one of `ROLES`.
         channel: one of `CHANNELS`.
         to_tool: whether it has a recipient.
-        weight: 1; or 0, where the message itself says that it is not to be learned.
-        ids: [tokens] int32, the tokenizer's own, of the markers, the content, and what ends it.
-        prompt: how many of `ids`, at their beginning, are given at inference, and so never sampled.
-        header: how many of `ids`, at their beginning, are markers; at least `prompt` where the role is the assistant's.
+        weight: 1; or 0, where the message is left out of the loss.
+        ids: [tokens] int32, the tokenizer's own, of the header, the content, and the token that ends it.
+        prompt: how many of the first `ids` are in the prompt at inference, and so never generated.
+        header: how many of the first `ids` are the header; at least `prompt` where the role is the assistant's.
     """
 
     role: str
@@ -75,7 +75,7 @@ def kind_of(role: str, channel: str | None = None, to_tool: bool = False) -> int
 
 
 def kind_name(kind: int) -> str:
-    """The name of a kind, as in `supervision.Supervision.spans`: ROLE, ROLE/CHANNEL, either with ">tool" where it goes to one."""
+    """The name of a kind, as in `supervision.Supervision.loss_groups`: ROLE or ROLE/CHANNEL, with ">tool" if it goes to one."""
     role, channel = ROLES[kind // 8], CHANNELS[kind % 8 // 2]
     return role + (f"/{channel}" if channel else "") + (">tool" if kind % 2 else "")
 

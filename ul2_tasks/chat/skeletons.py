@@ -1,21 +1,20 @@
-"""What a chat template writes around the contents of messages, and to which message each part of it belongs.
+"""The text that a chat template writes around the contents of messages, and the message that each part of it belongs to.
 
-A template is a program, so the way to know what it writes is to run it. It is run with stand-ins: characters of Unicode's
-private use, one for each content and each reasoning. What it writes then is, with `<|im_start|>` and `<|im_end|>` as one
-character each, and with A and B as the stand-ins:
+A template is a program, so it is run, with stand-ins: private-use characters of Unicode, one for each content and each reasoning.
+With `<|im_start|>` and `<|im_end|>` as one character each, and with A and B as the stand-ins, it writes:
 
     <|im_start|> u s e r \\n A <|im_end|> \\n <|im_start|> a s s i s t a n t \\n B <|im_end|> \\n
     [ user                                 ] [ assistant                                   ] [ ]
                                              [ prompt                     ] [ content, stop ]
 
-* A message of the assistant ends with what follows its content up to and with the first marker. Where tags `{% generation %}`
-  end between its content and the next one, it ends with the last of them.
-* Its prompt is what the template writes as a generation prompt after the earlier messages, as far as it is the same here.
+* A message of the assistant ends with the first special token after its content. Where tags `{% generation %}` end between its
+  content and the next one, it ends with the last of them.
+* Its prompt is the generation prompt that the template writes after the earlier messages, as far as it is the same here.
 * A message of any other role ends where the template writes the same whether another message follows or not.
-* What is left at the end belongs to no message; it is a segment of the role "system".
+* Text at the end that belongs to no message is a segment of the role "system".
 
-The contents are put in later, and the text is compared with what the template itself makes of them. So it does not matter how
-the template does it.
+The contents are put in later, and the text is compared with the text that the template itself writes. So any template that passes
+is attributed correctly.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Piece(NamedTuple):
     Attributes:
         text: what it writes; nothing where a content goes.
         hole: the number of the content that goes here; None elsewhere.
-        is_marker: whether `text` is the name of a marker.
+        is_marker: whether `text` is the name of a special token.
         segment: the number of its segment.
         region: `PROMPT`, `HEADER` or `BODY`, of that segment.
     """
@@ -73,10 +72,10 @@ class Piece(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What a template writes between two markers.
+    """What a template writes between two special tokens.
 
-    `marker` is the number of the piece that is the marker before it, None at the beginning; `runs` are the numbers of its pieces,
-    in runs of one segment and region.
+    `marker` is the number of the piece that is the special token before it, None at the beginning; `runs` are the numbers of its
+    pieces, in runs of one segment and region.
     """
 
     marker: int | None
@@ -86,10 +85,10 @@ class Stretch(NamedTuple):
 class Skeleton(NamedTuple):
     """What a template writes for conversations of one shape.
 
-    `pieces` are in their order, and `stretches` are the same pieces, as the markers among them divide them; one more than there are
-    markers. `owners` are the message and channel of each segment, None for what belongs to no message; `holes` the place of each
-    content; `left_out` the numbers of the messages whose reasoning it leaves out. `is_prefix_stable` says whether each generation
-    prompt after earlier messages is what the conversation goes on from.
+    `pieces` are in their order, and `stretches` are the same pieces, split at the special tokens among them. `owners` are the
+    message and channel of each segment, None for text that belongs to no message; `holes` are the places of contents; `left_out`
+    are the indices of the messages whose reasoning it leaves out. `is_prefix_stable` is whether the conversation continues the
+    generation prompt of each turn.
     """
 
     pieces: tuple[Piece, ...]
@@ -147,7 +146,7 @@ def filled(shapes: Sequence[MessageShape], texts: Iterable[str]) -> list[dict[st
 def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Sequence[str]) -> Skeleton:
     """Runs a template with stand-ins.
 
-    `render` is the template with `MARKS`, and `markers` are the names of all tokens that are markers. Raises a ValueError where the
+    `render` is the template with `MARKS`, and `markers` are the names of all special tokens. Raises a ValueError where the
     template fails, or does not write each content once.
     """
     holes = holes_of(shapes)
@@ -158,7 +157,7 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
 
     @functools.cache
     def earlier(number: int, prompt: bool) -> str:
-        """What the template writes for the messages before one; nothing if it refuses them."""
+        """What the template writes for the messages before one; nothing if it fails on them."""
         try:
             return _without_tags(condense(render(messages[:number], prompt)))[0]
         except ValueError:
@@ -178,7 +177,7 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
 
 
 def _condenser(markers: Sequence[str]) -> Callable[[str], str]:
-    """Makes one character of each marker. Where two could begin, it takes the longer one, as tokenizers do."""
+    """Makes one character of each special token. Where two could begin, it takes the longer one, as tokenizers do."""
     numbers = {name: number for number, name in enumerate(markers)}
     names = re.compile("|".join(map(re.escape, sorted(markers, key=len, reverse=True))) or "(?!)")
     return lambda text: names.sub(lambda found: chr(_MARKERS + numbers[found[0]]), text)
@@ -192,7 +191,7 @@ def _without_tags(text: str) -> tuple[str, list[int]]:
 
 
 def _left_out(whole: str, holes: Sequence[Hole], messages: Sequence[Mapping[str, Any]], render: Render) -> tuple[int, ...]:
-    """The messages whose reasoning is not written, though it would be if they were the last ones."""
+    """The messages whose reasoning is not written, but would be if they were the last ones."""
     left_out = []
     for hole, (number, channel) in enumerate(holes):
         times = whole.count(stand_in(hole))
@@ -201,10 +200,13 @@ def _left_out(whole: str, holes: Sequence[Hole], messages: Sequence[Mapping[str,
             left_out.append(number)
         elif times != 1:
             what = "reasoning" if is_reasoning else "content"
-            how = "more than once" if times else "not at all, not even where it is the last one" if is_reasoning else "not at all"
-            other = "a list of texts" if isinstance(messages[number]["content"], str) else "a text"
-            advice = f"; give its content as {other}, if the template takes that" if not times and not is_reasoning else ""
-            raise ValueError(f"message {number + 1} of {len(messages)}: the chat template writes its {what} {how}{advice}")
+            how = "times, even for a last message" if is_reasoning and not times else "times"
+            other = "a list of texts" if isinstance(messages[number]["content"], str) else "a string"
+            advice = f". Write the content as {other}, if the template accepts that" if not times and not is_reasoning else ""
+            raise ValueError(
+                f"message {number + 1} of {len(messages)}: the chat template must write its {what} once, got it {times}"
+                f" {how}{advice}"
+            )
     return tuple(left_out)
 
 

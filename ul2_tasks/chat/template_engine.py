@@ -1,6 +1,6 @@
-"""Runs the chat templates of Hugging Face tokenizers: Jinja in a sandbox, with what `transformers` adds to it.
+"""Runs the chat templates of Hugging Face tokenizers: Jinja in a sandbox, with the extensions of `transformers`.
 
-A template is a program of someone else's. In the sandbox it can neither change what it is given nor reach anything else.
+A template is a program that somebody else wrote. In the sandbox it cannot change its arguments or reach anything else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jinja2.sandbox
 
 
 class _Generation(jinja2.ext.Extension):
-    """The tag `{% generation %}`, by which a template says what the model writes. Assignments in it end with it."""
+    """The tag `{% generation %}`, which marks the text that the model generates. Assignments in it end with it."""
 
     tags = frozenset({"generation"})  # type: ignore[assignment]
 
@@ -42,8 +42,8 @@ def compile_template(
     """A function that renders messages with a template.
 
     The function takes the messages, and whether to write a generation prompt after them. It raises a ValueError where the template
-    fails. `variables` are what the template is told beside the messages, and `date` is the day that it takes for today. `marks` are
-    written before and after all that is in a tag `{% generation %}`.
+    fails. `variables` are those of the template beside the messages, and `date` is its today. `marks` are written before and after
+    the text of a tag `{% generation %}`.
 
     >>> text = "{% for m in messages %}{% generation %}{{ m.content }}{{ end }}{% endgeneration %}{% endfor %}"
     >>> compile_template(text, {"end": "</s>"}, date=None, marks=("(", ")"))([{"role": "user", "content": "Hi"}], False)
@@ -57,14 +57,14 @@ def compile_template(
     try:
         template = environment.from_string(text)
     except jinja2.TemplateError as error:
-        raise ValueError(f"the chat template cannot be read: {error}") from error
+        raise ValueError(f"the chat template must be valid Jinja, got an error: {error}") from error
 
     def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
         given = {"tools": None, "documents": None, **variables}
         try:
             return template.render(given, messages=messages, add_generation_prompt=add_generation_prompt)
         except Exception as error:  # whatever a program may raise
-            raise ValueError(f"the chat template fails: {error}") from error
+            raise ValueError(f"the chat template must render the messages, got an error: {error}") from error
 
     return render
 
@@ -81,7 +81,7 @@ def _raise(message: str) -> None:
 def _today(date: datetime.date | None) -> datetime.date:
     if date is None:
         raise ValueError(
-            "it writes today's date, so that tomorrow the same conversation would have other tokens; give the renderer the date"
-            " that it is to write, as template:FOLDER,date=2026-01-31"
+            "date must be set for a template that writes today's date, because tomorrow the same conversation would have other"
+            " tokens. Pass template:FOLDER,date=2026-01-31"
         )
     return date

@@ -1,15 +1,15 @@
-"""`TemplateRenderer`: conversations in the form of a Hugging Face tokenizer's chat template.
+"""`TemplateRenderer`: conversations in the format of a Hugging Face tokenizer's chat template.
 
-Each token is attributed to its message exactly, or the conversation is refused:
+Each token is attributed to its message exactly, or the conversation raises an error:
 
     messages                     user "Hi", assistant "Hello"
     skeleton, see skeletons.py   <|im_start|> user\\n A <|im_end|> \\n <|im_start|> assistant\\n B <|im_end|> \\n
     contents put in              "<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\nHello<|im_end|>\\n"
-    the template itself          the same, character for character; otherwise the conversation is refused
+    the template itself          the same, character for character; otherwise an error
     tokens                       the tokenizer's own, each with the characters that it stands for
 
-The text that is tokenized has private names in place of the markers that the template writes. So a content that spells a marker
-becomes ordinary tokens. Where no content does, the ids are those of `transformers`' `apply_chat_template`.
+The text that is tokenized has private names in place of the special tokens that the template writes. So a content that spells a
+special token becomes ordinary tokens. Where no content does, the ids are those of `transformers`' `apply_chat_template`.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ Value = TypeVar("Value")
 
 
 class TemplateRenderer:
-    """Renders messages as the top of this file says.
+    """Renders messages with a chat template; see the top of this file.
 
-    A message is `{"role": .., "content": ..}`, with `reasoning_content` or `thinking` if it has reasoning, and `weight` 0 if it is
-    not to be learned. Its content is a text, or a list of `{"type": "text", "text": ..}`, whichever the template takes.
+    A message is `{"role": .., "content": ..}`, with `reasoning_content` or `thinking` if it has reasoning, and `weight` 0 to leave
+    it out of the loss. Its content is a string, or a list of `{"type": "text", "text": ..}`, whichever the template accepts.
 
     The folder has a tokenizer.json and a chat template: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
-    `date` is the day that a template takes for today, "2026-01-31"; one that writes the date is refused without it. `eod` is the
-    token that ends a conversation, by default the tokenizer's EOS. `settings` are what the template is told beside the messages,
-    such as `{"enable_thinking": False}` or `{"tools": [..]}`.
+    `date` is today's date for the template, "2026-01-31"; a template that writes the date raises an error without it. `eod` is the
+    token that ends a conversation, by default the tokenizer's EOS. `settings` are further variables of the template, such as
+    `{"enable_thinking": False}` or `{"tools": [..]}`.
 
-    A template decides itself which reasoning of earlier turns it writes, so that it does not keep history, and the last message
-    ends as all others do.
+    The template itself decides which reasoning of earlier turns it writes, so `keeps_history` is False. The last message ends like
+    all others.
     """
 
     keeps_history = False
@@ -96,9 +96,9 @@ class TemplateRenderer:
         """The segments of a conversation, in the order in which the template writes them.
 
         A message of the assistant is a segment of the channel "final". One with reasoning is two, "analysis" before it, unless
-        the template leaves the reasoning out, see `left_out`. What the template writes after the last message is a segment of
-        the role "system". Raises a ValueError, which says which message, where a role, field or content is not known, or the
-        template leaves it out, alters it or fails.
+        the template leaves the reasoning out, see `left_out`. Text that the template writes after the last message is a segment of
+        the role "system". Raises a ValueError that names the message where a role, field or content is not supported, or the
+        template leaves it out, changes it or fails.
         """
         [segments] = self.render_all([messages])
         if isinstance(segments, ValueError):
@@ -106,9 +106,9 @@ class TemplateRenderer:
         return segments
 
     def render_all(self, conversations: Sequence[Sequence[Message]]) -> list[list[Segment] | ValueError]:
-        """The segments of each of some conversations, see `render`, or why it cannot be rendered.
+        """The segments of each conversation, see `render`, or the error that it raises.
 
-        They are encoded together, which costs less.
+        Encodes all of them in one batch, which is faster.
         """
         written = [_tried(self._write, messages) for messages in conversations]
         whole = [one for one in written if not isinstance(one, ValueError)]
@@ -137,37 +137,37 @@ class TemplateRenderer:
         return segments
 
     def left_out(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The numbers, from 0, of the messages whose reasoning the template leaves out, because it is of an earlier turn."""
+        """The indices of the messages whose reasoning the template leaves out, because it is of an earlier turn."""
         return self._skeleton(_read(messages)[0]).left_out
 
     def is_prefix_stable(self, messages: Sequence[Message]) -> bool:
-        """Whether the conversation goes on from the generation prompt wherever the assistant's turn is.
+        """Whether the conversation continues the generation prompt at each turn of the assistant.
 
-        Where it does not, as with a template that leaves an empty `<think>` out of earlier turns, a segment's `prompt` is what
-        the two have in common.
+        Where it does not, as with a template that leaves an empty `<think>` out of earlier turns, a segment's `prompt` is the
+        common beginning of the two.
         """
         return self._skeleton(_read(messages)[0]).is_prefix_stable
 
     def _own_id(self, eod: str | None) -> int:
         id = self.vocabulary.eos_id if eod is None else self.vocabulary.piece_id(eod)
         if id is None:
-            raise ValueError(f"eod is {eod!r}, which is no token of {self.vocabulary!r}")
+            raise ValueError(f"eod must be a token of {self.vocabulary!r}, got {eod!r}. Pass a token that it has.")
         return id - self.vocabulary.id_shift
 
     def _altered(self, skeleton: Skeleton, shapes: Sequence[MessageShape], texts: Sequence[str]) -> str:
-        """Which message the template alters: the first whose texts it writes otherwise, with stand-ins in all others."""
+        """The error of a template that changes a message: the first whose texts it changes, with stand-ins in all others."""
         for number in range(len(shapes)):
             mixed = [text if hole.message == number else stand_in(h) for h, (hole, text) in enumerate(zip(skeleton.holes, texts))]
             expected, written = "".join(_put(skeleton, mixed)), self._render(filled(shapes, mixed), False)
             if expected != written:
                 own = [text for hole, text in zip(skeleton.holes, texts) if hole.message == number]
                 how = _how(expected, written, own)
-                return f"message {number + 1} of {len(shapes)}: the chat template alters it, {how}"
-        return "the chat template alters the messages, but none of them alone"
+                return f"message {number + 1} of {len(shapes)}: {how}"
+        return "the chat template must write all messages unchanged, got a change in their combination"
 
 
 class _Written(NamedTuple):
-    """A conversation as its template writes it: the texts of the skeleton's pieces, with private names for markers."""
+    """A conversation as its template writes it: the texts of the skeleton's pieces, with private names for special tokens."""
 
     skeleton: Skeleton
     messages: Sequence[Message]
@@ -189,7 +189,7 @@ def _read(messages: Sequence[Message]) -> tuple[tuple[MessageShape, ...], list[s
         try:
             shape, own = _read_message(message)
         except ValueError as error:
-            raise ValueError(f"message {number + 1} of {len(messages)} {error}") from error
+            raise ValueError(f"message {number + 1} of {len(messages)}: {error}") from error
         shapes.append(shape)
         texts += own
     return tuple(shapes), texts
@@ -199,22 +199,22 @@ def _read_message(message: Message) -> tuple[MessageShape, list[str]]:
     check_fields(message, _FIELDS)
     weight_of(message)
     given = [message[key] for key in _REASONING if message.get(key) is not None]
-    reasoning = [text_of(text, "its reasoning") for text in given]
+    reasoning = [text_of(text, "reasoning") for text in given]
     if reasoning and message["role"] != "assistant":
-        raise ValueError(f"has reasoning, though its role is {message['role']!r}")
+        raise ValueError(f"role must be 'assistant' for a message with reasoning, got {message['role']!r}")
     if len({*reasoning}) > 1:
-        raise ValueError(f"has {' and '.join(_REASONING)} that differ; leave one out")
+        raise ValueError(f"{' and '.join(_REASONING)} must be equal, got different strings. Leave one out")
     parts = parts_of(message)
     contents = [part for part in parts if isinstance(part, str)]
     if len(contents) < len(parts):
-        raise ValueError("has parts that are no text, which cannot be rendered")
+        raise ValueError("parts of the content must be text for a chat template, got others")
     is_list = isinstance(message["content"], list)
     shape = MessageShape(message["role"], len(parts) if is_list else None, bool(reasoning[0]) if reasoning else None)
     return shape, [*filter(None, reasoning[:1]), *contents]
 
 
 def _put(skeleton: Skeleton, texts: Sequence[str], names: Mapping[str, str] | None = None) -> list[str]:
-    """The pieces of a skeleton with the texts in them, and with other names for the markers."""
+    """The pieces of a skeleton with the texts in them, and with other names for the special tokens."""
     return [
         texts[piece.hole] if piece.hole is not None else names[piece.text] if names and piece.is_marker else piece.text
         for piece in skeleton.pieces
@@ -222,12 +222,12 @@ def _put(skeleton: Skeleton, texts: Sequence[str], names: Mapping[str, str] | No
 
 
 def _how(expected: str, written: str, texts: Sequence[str]) -> str:
-    """How a template alters texts, and what to do."""
+    """The error of a template that changes texts."""
     if any(text != text.strip() for text in texts):
-        return "because it begins or ends with white space; strip its content and reasoning"
+        return "content and reasoning must not begin or end with white space for this chat template, got some. Strip them"
     place = common(expected, written)
     show = slice(max(place - 20, 0), place + 20)
-    return f"it writes {written[show]!r} and not {expected[show]!r}"
+    return f"the chat template must write {expected[show]!r} unchanged, got {written[show]!r}"
 
 
 def _compile(template: str, variables: Mapping[str, Any], date: str | None, marks: tuple[str, str]) -> Render:
@@ -235,7 +235,7 @@ def _compile(template: str, variables: Mapping[str, Any], date: str | None, mark
         from ul2_tasks.chat.template_engine import compile_template
     except ImportError as error:
         raise ImportError(
-            "a chat template needs the package jinja2, which is not there: pip install 'ul2_tasks[huggingface]'"
+            "a chat template needs the package jinja2, got no such package. Run pip install 'ul2_tasks[huggingface]'."
         ) from error
     try:
         day = None if date is None else datetime.date.fromisoformat(date)
@@ -249,7 +249,7 @@ def _content_of(file: str) -> str | None:
 
 
 def _configuration(folder: str) -> dict[str, Any]:
-    """What the files beside the tokenizer say."""
+    """The settings in the files beside the tokenizer."""
     found = (_content_of(f"{folder.rstrip('/')}/{name}") for name in reversed(COMPANIONS))
     return {key: value for text in found if text for key, value in json.loads(text).items() if value is not None}
 
@@ -270,5 +270,5 @@ def _template(folder: str, configuration: Mapping[str, Any]) -> str:
         named = [each for each in template if isinstance(each, Mapping) and each.get("name") == "default"]
         template = named[-1].get("template") if named else None
     if not isinstance(template, str):
-        raise ValueError(f"{folder} has no chat template: put one there, as {_FILE} or as chat_template in tokenizer_config.json")
+        raise ValueError(f"{folder} must have a chat template, got none. Add {_FILE}, or chat_template in tokenizer_config.json.")
     return template

@@ -29,15 +29,15 @@ TOKENS_PER_POOL = 1 << 21
 
 
 class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
-    """`seqio.EncDecFeatureConverter`, but faster, and with fuller rows when it packs.
+    """Converts examples for encoder-decoder models of t5x as `seqio.EncDecFeatureConverter` does, but faster and packed better.
 
-    With `pack=False` the features are the same as SeqIO's, bit for bit.
+    With `pack=False` the features are bit-identical to SeqIO's.
 
-    With `pack=True` the rows differ from SeqIO's, which puts each example into the row of the example before it or into a new
-    row. Here up to 1,024 examples are distributed over rows together, see `order.packing.assign_rows`. No example is split or lost,
-    and the inputs and targets of an example have the same segment id.
+    With `pack=True` the packed sequences differ from SeqIO's, which puts each example into the sequence of the example before it
+    or into a new one. Here up to 1,024 examples are distributed together, see `order.packing.assign_rows`. No example is split or
+    lost, and the inputs and targets of an example have the same segment id.
 
-    An example that is too long is an error that says the numbers; nothing is trimmed.
+    An example that is longer than `task_feature_lengths` raises an error; nothing is trimmed.
 
     Where examples have a `loss_mask` of their targets, as prompt-completion pairs do, `decoder_loss_weights` is 0 where it is 0.
 
@@ -57,7 +57,9 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
             use_custom_packing_ops: must be False. It is here because t5x passes it.
         """
         if use_custom_packing_ops:
-            raise ValueError("use_custom_packing_ops is True: they are SeqIO's, and need a build of their own; set it to False")
+            raise ValueError(
+                "use_custom_packing_ops must be False, got True, which needs ops that SeqIO builds separately. Leave it out."
+            )
         super().__init__(
             pack=pack,
             bos_id=bos_id,
@@ -72,8 +74,8 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
         if self._hands_on:
             if LOSS_MASK in spec:
                 raise ValueError(
-                    "the examples have a loss_mask, which SeqIO does not heed, and with passthrough_features SeqIO converts them;"
-                    " leave out passthrough_features"
+                    "passthrough_features must be left out for examples with a loss_mask, because SeqIO then converts them and"
+                    " ignores the mask. Leave it out."
                 )
             return super()._convert_features(ds, task_feature_lengths)
         task_feature_lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
@@ -107,7 +109,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 def with_features_alone(ds: tf.data.Dataset, features: Collection[str]) -> tf.data.Dataset:
     """The same examples, with these features only. Refuses examples with images, of which the placeholders would be left."""
     if IMAGES in ds.element_spec:
-        raise ValueError("the examples have images, which this converter does not hand on; take T5Gemma2FeatureConverter")
+        raise ValueError("the examples must have no images with this converter. Use T5Gemma2FeatureConverter.")
     if ds.element_spec.keys() == set(features):
         return ds
     return ds.map(lambda example: {key: example[key] for key in features}, num_parallel_calls=tf.data.AUTOTUNE)
@@ -294,7 +296,7 @@ def _shift_right(targets, segment_ids, bos_id, padding, shifted, weights):
 
 
 def _within(length: int, feature: tf.Tensor, key: str) -> tf.Tensor:
-    message = f"an example's {key} are longer than the {length} tokens that task_feature_lengths has for them; raise it"
+    message = f"an example's {key} must have at most {length} tokens, as task_feature_lengths says. Raise it."
     with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(feature)[1], length, message)]):
         return tf.identity(feature)
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 @subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
 class HuggingFaceFeatureConverter:
-    """A SeqIO converter for models of `transformers`, encoder-decoder or decoder-only. See `row_format.padded_inputs` for what it
-    gives.
+    """Converts examples for encoder-decoder or decoder-only models of `transformers`. `row_format.padded_inputs` has the output.
 
         dataset = seqio.get_dataset(
             "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32), num_epochs=None, seed=0
@@ -41,18 +40,18 @@ class HuggingFaceFeatureConverter:
         for batch in dataset.as_numpy_iterator():
             loss = model(**{key: torch.tensor(value).long() for key, value in batch.items()}).loss
 
-    With padding "longest" an element of the dataset is a batch, [B, length] int32 for each model input. SeqIO batches only after
-    the converter, and only rows of equal lengths, so give batch_size here and not to `seqio.get_dataset`. If the dataset ends,
-    its last batch can be smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches.
+    With padding "longest" an element of the dataset is a batch, [B, length] int32 for each model input. SeqIO batches after the
+    converter, and only rows of equal lengths, so pass batch_size here and not to `seqio.get_dataset`. If the dataset ends, its last
+    batch can be smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches.
 
     It converts any task or mixture with int32 `inputs` and `targets`. Where there is a `loss_mask` of the targets, too, as in
     `NAME_prompt_completion` of `register_chat`, labels are -100 where it is 0. Other features are dropped. An example that is
-    longer than `task_feature_lengths`, or that has no inputs or no targets, is an error that says the number of the example in the
-    dataset (counted on over epochs). Nothing is cut here. But SeqIO silently trims the examples of tasks of other kinds before it
-    converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
+    longer than `task_feature_lengths`, or that has no inputs or no targets, raises an error with its index in the dataset (counted
+    on over epochs). Nothing is cut here. But SeqIO silently trims the examples of other tasks before it converts them, unless
+    `seqio.get_dataset` gets `trim_output_features=False`.
 
     **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
-    their ids are shifted for SeqIO. For other tasks whose vocabulary has a `special_ids.id_shift` of 1, give `vocabulary`.
+    their ids are offset for SeqIO. For other tasks whose vocabulary has an `id_shift` of 1, pass `vocabulary`.
     """
 
     pack = False  # which SeqIO asks
@@ -74,20 +73,20 @@ class HuggingFaceFeatureConverter:
         Args:
             padding: "max_length", to `task_feature_lengths`, or for a decoder-only model to their sum; "longest", to the longest
                 of the batch, rounded up to a multiple, which can be more than `task_feature_lengths`.
-            batch_size: examples in a batch; only for padding "longest", which needs it.
-            pad_to_multiple_of: that multiple, in tokens; only for padding "longest". None is 1.
+            batch_size: examples in a batch; for padding "longest" alone, which needs it.
+            pad_to_multiple_of: that multiple, in tokens; for padding "longest" alone. None is 1.
             decoder_start_token_id: the id that the decoder reads before the first target, 0 for T5; not for decoder-only models.
             decoder_only: whether inputs and targets make one row, with a loss on the targets only.
             pad_token_id: the id that pads rows of ids, the same that the model has. The masks are 0 there.
-            vocabulary: of the tasks, for tasks of other kinds whose ids are shifted.
-            embedding_rows: how many rows the model's embedding has, `model.get_input_embeddings().num_embeddings`. Then an id that
-                it has no row for is an error with the example's number, and not an index error of the model.
+            vocabulary: the tasks' vocabulary, for tasks of other kinds whose ids are offset.
+            embedding_rows: the number of rows of the model's embedding, `model.get_input_embeddings().num_embeddings`, below which
+                all ids must be; None for no check.
             span_id: whether there is `span_id`, too, the loss group of each label, which `LossGroupTrainer` needs. The examples
                 must have it, as `NAME_prompt_completion` and its mixtures with text do in `UL2IterableDataset`.
 
         Raises:
-            ValueError: an argument has another value than these; or, when it converts, the tasks' ids are shifted and those of
-                `vocabulary` are not.
+            ValueError: an argument has another value; or, when it converts, the tasks' ids are offset and those of `vocabulary` are
+                not.
         """
         self.row_format = RowFormat(
             padding=padding,
@@ -100,14 +99,13 @@ class HuggingFaceFeatureConverter:
         )
         if padding == "longest" and not is_integer(batch_size, at_least=1):
             raise ValueError(
-                f"batch_size is {batch_size!r}, expected how many examples a batch has: padding 'longest' is to the longest of a"
-                " batch, and SeqIO batches only after this converter. Give batch_size here, and not to seqio.get_dataset; or"
-                " padding='max_length'"
+                f"batch_size must be a positive integer with padding='longest', got {batch_size!r}. Pass it here and not to"
+                " seqio.get_dataset, because padding is to the longest of a batch; or set padding='max_length'."
             )
         if padding == "max_length" and batch_size is not None:
             raise ValueError(
-                f"batch_size is {batch_size!r}, expected None: with padding 'max_length' SeqIO batches; give it to"
-                " seqio.get_dataset(batch_size=..)"
+                f"batch_size must be None with padding='max_length', got {batch_size!r}. Pass it to"
+                " seqio.get_dataset(batch_size=..)."
             )
         self.batch_size, self.vocabulary = batch_size, vocabulary
 
@@ -116,7 +114,7 @@ class HuggingFaceFeatureConverter:
         return self._of_seqio(ds, task_feature_lengths)
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
-        """The length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
+        """Returns the length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
         return self.row_format.row_lengths(task_feature_lengths)
 
     @functools.cached_property

@@ -105,8 +105,8 @@ def shift_of_ids(ds: tf.data.Dataset, vocabulary: seqio.Vocabulary | None) -> in
         return stated
     if stated and not id_shift(vocabulary):
         raise ValueError(
-            f"the tasks' ids are {stated} higher than their tokenizer's, but those of vocabulary, {vocabulary}, are not"
-            " shifted; leave vocabulary out"
+            f"vocabulary must have the tasks' ids, which are {stated} higher than their tokenizer's, got {vocabulary}, whose ids"
+            " are not. Leave vocabulary out."
         )
     return id_shift(vocabulary)
 
@@ -122,14 +122,14 @@ def _checked_sizes(feature: tf.Tensor, key: str, length: int, first: tf.Tensor) 
 
     def refuse() -> tf.Operation:
         row = tf.argmax(wrong)
-        example = f"example {{}} of the dataset, counted from 0: its {key} are "
+        example = f"example {{}} of the dataset, counted from 0: its {key} must have "
         empty = tf.strings.format(
-            example + "empty; leave it out (dataset.filter), or let the feature end with an EOS (seqio.Feature(add_eos=True))",
+            example
+            + "a token, got none. Leave it out (dataset.filter), or end the feature with an EOS (seqio.Feature(add_eos=True)).",
             [first + row],
         )
         too_long = tf.strings.format(
-            example + f"{{}} tokens, longer than the {length} that task_feature_lengths has for them, and nothing is cut here;"
-            " raise it, or make such examples shorter",
+            example + f"at most {length} tokens, as task_feature_lengths says, got {{}}. Raise it, or make such examples shorter.",
             [first + row, sizes[row]],
         )
         return tf.debugging.Assert(False, [tf.where(sizes[row] == 0, empty, too_long)])

@@ -15,8 +15,9 @@ from ul2_tasks.scalars import is_integer
 PADDINGS = ("longest", "max_length")
 # What is said of an example with an id that the model's embedding has no row for.
 NO_ROW = (
-    "example {} of the dataset, counted from 0: its {} hold the id {}, but embedding_rows is {}; before training give the model a"
-    " row for each id, model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)), with the task's vocabulary"
+    "example {} of the dataset, counted from 0: its {} hold the id {}, but embedding_rows is {}. Call"
+    " model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)) before training, with the task's vocabulary. See"
+    " docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
 )
 
 
@@ -60,10 +61,10 @@ class RowFormat:
             ("span_id", "True or False", isinstance(self.span_id, bool)),
         ):
             if not valid:
-                raise ValueError(f"{key} is {getattr(self, key)!r:.100}, expected {expected}")
+                raise ValueError(f"{key} must be {expected}, got {getattr(self, key)!r:.100}.")
         for key in ("pad_token_id", *(() if self.decoder_only else ("decoder_start_token_id",))):
             if self.embedding_rows is not None and getattr(self, key) >= self.embedding_rows:
-                raise ValueError(f"{key} is {getattr(self, key)}, expected an id below embedding_rows, {self.embedding_rows}")
+                raise ValueError(f"{key} must be an id below embedding_rows, {self.embedding_rows}, got {getattr(self, key)}.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,7 +129,7 @@ def padded_inputs(
     def filled(name: str, of_each: np.ndarray, padding: int, *parts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
         multiple, is_fixed = row_format.pad_to_multiple_of or 1, row_format.padding == "max_length"
         width = row_format.row_lengths(lengths)[name] if is_fixed else -(-int(of_each.max()) // multiple) * multiple
-        assert of_each.max() <= width, "examples are within their lengths, and `_put` writes where it is told"
+        assert of_each.max() <= width, "examples are within their lengths, and `_put` checks no bounds"
         written: np.ndarray = np.full([len(of_each), width], padding, dtype)
         for values, starts, counts in parts:
             _put(written, values, starts, counts)

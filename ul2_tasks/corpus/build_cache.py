@@ -56,7 +56,7 @@ from ul2_tasks.store.write import PairWriter
 from ul2_tasks.version import version_of
 from ul2_tasks.vocabulary.special_ids import id_shift
 
-_REMOVE = "delete the folder, and begin again"
+_REMOVE = "Delete the folder, and start again."
 _RECORDS = "parts"  # earlier versions used this name, too
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
@@ -197,7 +197,8 @@ def _read(task: Corpus, shard: SourceShard) -> Iterator[tuple[str, Record]]:
     present = len(task.source.list_shards(shard.splits[0]))
     if present != shard.num_shards:
         raise OSError(
-            f"there were {shard.num_shards} shards when the job began, and now there are {present}; do not touch the corpus"
+            f"the corpus must not change during the job, got {present} shards in place of {shard.num_shards}. Leave its files as"
+            " they are, and re-run the command."
         )
     return task.shard_records(shard.splits, shard.number, shard.num_shards)
 
@@ -218,7 +219,9 @@ def _to_cache(corpus: str | Corpus) -> Corpus:
     """The corpus, by its name or as it is described, if it has texts to cache."""
     found = _found(corpus)
     if found.is_tokens:
-        raise ValueError(f"{found.name!r} is tokens already, which are read where they lie: there is nothing to cache")
+        raise ValueError(
+            f"corpus must be text, got {found.name!r}, which is tokenized already and is read in place. Use it without a cache."
+        )
     return found
 
 
@@ -230,7 +233,7 @@ def _found(corpus: str | Corpus) -> Corpus:
     tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
     corpora = {name: task for name, task in tasks.items() if isinstance(task, Corpus)}
     if corpus not in corpora:
-        raise ValueError(f"there is no corpus {corpus!r}, only {[*corpora]}; name one, or the module that registers it")
+        raise ValueError(f"corpus must be one of {[*corpora]}, got {corpus!r}. Name one of these, or the module that registers it.")
     return corpora[corpus]
 
 
@@ -240,7 +243,7 @@ def _source_shards(corpus: str | Corpus, cache_dir: str, max_documents: int | No
     for splits in split_groups(task.source):
         num_shards = len(of_now[splits[0]])
         if not num_shards:
-            raise ValueError(f"{task.name!r} has no files in split {splits[0]!r}")
+            raise ValueError(f"{task.name!r} must have files in split {splits[0]!r}, got none.")
         for number in range(num_shards):
             share = None if max_documents is None else max_documents // num_shards + (number < max_documents % num_shards)
             of = f"{number:05d}-of-{num_shards:05d}"
@@ -269,14 +272,14 @@ def _existing(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any]) -> dict:
     manifest = cache.check(cache_dir, corpus, begun["settings"])
     if manifest["max_documents"] != begun["max_documents"]:
         raise ValueError(
-            f"{cache_dir} is complete, with max_documents {manifest['max_documents']}, not {begun['max_documents']}; delete it, or"
-            " name another folder"
+            f"max_documents must be {manifest['max_documents']}, as in the complete cache {cache_dir}, got"
+            f" {begun['max_documents']}. Delete the folder, or name another one."
         )
     changed, are_same_parts = changes(cache.reads(manifest), begun["reads"])
     if changed:
         raise ValueError(
-            f"{cache_dir} is complete, and its source has changed since: {changed}; leave this line out to keep it as it is, or"
-            f" delete {f'its {cache.COMPLETED} to have those shards' if are_same_parts else 'the folder to have it'} written again"
+            f"{cache_dir} is complete, and its source has changed since: {changed}. Use the cache as it is, or delete"
+            f" {f'its {cache.COMPLETED} to rewrite those shards' if are_same_parts else 'the folder to rewrite all of it'}."
         )
     return manifest
 
@@ -296,7 +299,7 @@ def _begin(
             check_form(before, {"reads": {EACH: [str]}}, path, _REMOVE)
         _check_begun(cache_dir, corpus, before, begun)
         if changed := changes(before.get("reads", {}), begun["reads"])[0]:
-            told = f"{corpus.name}: the source has changed since the job began: {changed}; the shards of it are written again"
+            told = f"{corpus.name}: the source has changed since the job began: {changed}; its shards are written again"
             console.print(told, markup=False, soft_wrap=True)
     else:
         listed = _listed(cache_dir, corpus, begun, shards)
@@ -315,14 +318,14 @@ def _check_begun(cache_dir: str, corpus: Corpus, before: Mapping, begun: Mapping
     if "reads" in before:
         changed, are_same_parts = changes(before["reads"], begun["reads"])
         if not are_same_parts:
-            raise ValueError(f"{cache_dir} was begun with other files: {changed}; delete it, or name another folder")
+            raise ValueError(f"{cache_dir} was begun with other files: {changed}. Delete it, or name another folder.")
         if has_settings(before, before["reads"], corpus, begun["settings"]):
             wanted["settings"] = before["settings"]
     else:  # an earlier version began it, and its records do not say what they were made of
         wanted["source"] = stamps(corpus.source)
     there = {key: value for key, value in before.items() if key not in ("reads", "read_as")}
     if differing := "; ".join(differences(there, wanted)):
-        raise ValueError(f"{cache_dir} was begun with other settings: {differing}; delete it, or name another folder")
+        raise ValueError(f"{cache_dir} was begun with other settings: {differing}. Delete it, or name another folder.")
 
 
 def _listed(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any], shards: Sequence[SourceShard]) -> dict[str, dict]:
@@ -364,7 +367,7 @@ def _remove_files(cache_dir: str, but: set[str]) -> None:
 def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards: Sequence[SourceShard]) -> dict:
     """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
     if changed := changes(begun["reads"], reads_of(corpus.source))[0]:
-        raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}; run this line again")
+        raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}. Re-run the command.")
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
     names = {split: list(corpus.source.list_shards(split)) for split in splits}
     for shard, record in zip(source_shards, all_shards(source_shards)):
@@ -386,8 +389,8 @@ def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards
         _remove_files(cache_dir, but=set())
         remove_records(place(cache_dir, _RECORDS))
         raise ValueError(
-            f"{corpus.name!r} has no token, so there is nothing to cache: of its {counts['empty'] + counts['skipped']} records"
-            f" {counts['skipped']} were skipped, and {counts['empty']} are empty; `ul2 doctor` says more"
+            f"{corpus.name!r} must have a token to be cached, got {counts['empty'] + counts['skipped']} records, of which"
+            f" {counts['skipped']} were skipped, and {counts['empty']} are empty. Run `ul2 doctor` on it."
         )
     for split, shards in splits.items():
         # SeqIO's own reader knows TFRecords alone, and there are none.

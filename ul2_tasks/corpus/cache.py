@@ -49,7 +49,10 @@ def check_documents(cache_dir: str, split: str, manifest: Mapping | None, num_sh
     """Raises a ValueError where a split has no document, or fewer documents than there are hosts."""
     documents = _documents(cache_dir, split, manifest)
     if documents < num_shards:
-        raise ValueError(f"the cache {cache_dir} has {documents} documents in split {split!r}, too few for {num_shards} hosts")
+        raise ValueError(
+            f"the cache {cache_dir} must have a document of split {split!r} for each of {num_shards} hosts, got {documents}. Use"
+            " fewer hosts. See docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
+        )
 
 
 def is_store(manifest: Mapping) -> bool:
@@ -101,14 +104,17 @@ def check_manifest(cache_dir: str, corpus: Corpus, expected: Mapping[str, str], 
         try:
             write_manifest(cache_dir, manifest)
         except failures() as error:
-            logging.warning("could not write %s beside the cache, it will be made again next time: %s", MANIFEST, error)
+            logging.warning("could not write %s beside the cache, so it is made again next time: %s", MANIFEST, error)
     if manifest["settings"] is not None and not has_settings(manifest, reads(manifest), corpus, expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)
     if manifest["max_documents"] is not None:
-        logging.warning("%s is a smoke build: at most %d documents of each split", cache_dir, manifest["max_documents"])
+        logging.warning("%s is a trial run: it has at most %d documents of each split", cache_dir, manifest["max_documents"])
     wrong = list(missing_or_resized(cache_dir, *_listed_and_present(cache_dir, manifest)))
     if wrong:
-        raise ValueError(f"the cache {cache_dir} is not as its {MANIFEST} has it: {'; '.join(wrong)}; write it again")
+        raise ValueError(
+            f"the cache {cache_dir} must be as its {MANIFEST} describes it, but is not: {'; '.join(wrong)}. Write it again. See"
+            " docs/help/troubleshooting.md#the-cache-is-damaged."
+        )
     return manifest
 
 
@@ -139,16 +145,16 @@ def verify(cache_dir: str) -> Iterator[str]:
     A folder without a finished cache, or without a manifest, raises a ValueError.
     """
     if not is_folder(cache_dir):
-        raise ValueError(f"there is no folder {cache_dir!r}; expected that of one corpus, such as OUTPUT/ul2_corpus")
+        raise ValueError(f"the folder must be of one corpus, such as OUTPUT/ul2_corpus, got {cache_dir!r}, which does not exist.")
     if sentence := unfinished(cache_dir):
         raise ValueError(sentence)
     if not is_cache(cache_dir):
         raise ValueError(
-            f"{cache_dir} has no {COMPLETED}: no cache is in it, or one that a job has not finished, which the same line finishes"
+            f"{cache_dir} must be a complete cache, but has no {COMPLETED}. If a job began it, re-run its command to finish it."
         )
     manifest = read_manifest(cache_dir)
     if manifest is None:
-        raise ValueError(f"{cache_dir} has no {MANIFEST}; the first use of the cache makes it")
+        raise ValueError(f"{cache_dir} has no {MANIFEST}. Use the cache once, which writes it.")
     wrong = list(faults(cache_dir, *_listed_and_present(cache_dir, manifest)))
     yield from wrong
     if is_store(manifest) and not wrong:
@@ -169,7 +175,7 @@ def read_manifest(cache_dir: str) -> dict | None:
 @functools.lru_cache(maxsize=16)
 def _parsed(path: str, content: bytes) -> dict:
     """What this content says. Each opening of a cache asks twice, and ten thousand shards take a second."""
-    manifest = parse_manifest(path, content, _READABLE, "write the cache again", _form)
+    manifest = parse_manifest(path, content, _READABLE, "Write the cache again.", _form)
     if is_store(manifest):
         _check_names(path, manifest)
     return manifest
@@ -191,8 +197,8 @@ def _check_names(path: str, manifest: Mapping) -> None:
         is_counted = all(isinstance(shard.get(name), int) and shard[name] >= 0 for name in ("documents", "tokens", *columns))
         if not is_counted or (shard["documents"] and shard["shard"] not in prefixes):
             raise ValueError(
-                f"{path} is not as it was written: the files of the shard {shard['shard']!r}, of {shard['documents']} documents and"
-                f" {shard['tokens']} tokens, are {sorted(prefixes)}; write the cache again"
+                f"{path} is not as it was written: the files of the shard {shard['shard']!r}, of {shard['documents']} documents"
+                f" and {shard['tokens']} tokens, are {sorted(prefixes)}. Write the cache again."
             )
 
 
@@ -257,11 +263,11 @@ def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
     _check_split(cache_dir, split)
     if manifest is None:
         path = stats_path(cache_dir, split)
-        documents = load_object(path, {"examples": int}, "write the cache again")["examples"]
+        documents = load_object(path, {"examples": int}, "Write the cache again.")["examples"]
     else:
         documents = sum(shard["documents"] for shard in manifest["splits"][split]["shards"])
     if not documents:
-        raise ValueError(f"the cache {cache_dir} has no document in split {split!r}")
+        raise ValueError(f"the cache {cache_dir} has no document in split {split!r}. Name another split.")
     return documents
 
 
@@ -275,7 +281,7 @@ def record_files(cache_dir: str, split: str, manifest: Mapping | None) -> list[s
 
 def _check_split(cache_dir: str, split: str) -> None:
     if split not in splits(cache_dir):
-        raise ValueError(f"the cache {cache_dir} has no split {split!r}, only {splits(cache_dir)}")
+        raise ValueError(f"split must be one of {splits(cache_dir)} in the cache {cache_dir}, got {split!r}.")
 
 
 def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping], set[str]]:
@@ -293,7 +299,7 @@ def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
             index, _ = open_pair(place(cache_dir, pair))
             found, said = (index.entries - 1, index.tokens), (shard["documents"], shard[column])
             if found != said:
-                yield f"{pair} has {found[0]} documents and {found[1]} {column}, the manifest says {said[0]} and {said[1]}"
+                yield f"{pair} has {found[0]} documents and {found[1]} {column}, but the manifest says {said[0]} and {said[1]}"
 
 
 def is_data(name: str) -> bool:
@@ -315,8 +321,8 @@ def _other_settings(cache_dir: str, found: object, expected: Mapping[str, str]) 
     different = [key for key in expected if before.get(key) != expected[key]]
     changes = "; ".join(f"{key} is {before.get(key)!r} in the cache, and {expected[key]!r} here" for key in different)
     return ValueError(
-        f"the cache {cache_dir} was made with other settings: {changes or f'{found} in the cache, and {dict(expected)} here'};"
-        " register with the cache's, or write another cache"
+        f"the cache {cache_dir} was made with other settings: {changes or f'{found} in the cache, and {dict(expected)} here'}."
+        " Register with the cache's settings, or write another cache. See docs/help/troubleshooting.md#the-cache-is-rejected."
     )
 
 

@@ -36,14 +36,14 @@ def expected_files(cache_dir: str, split: str) -> list[str]:
     """The names of the files of a split. Raises a ValueError if a file is missing, or if there are others."""
     present = {name for name in names_in(cache_dir) if name.startswith(f"{split}.tfrecord-")}
     path = info_path(cache_dir, split)
-    count = load_object(path, {}, "write the cache again").get("num_shards", len(present))
-    check_form(count, int, f"num_shards of {path}", "write the cache again")
+    count = load_object(path, {}, "Write the cache again.").get("num_shards", len(present))
+    check_form(count, int, f"num_shards of {path}", "Write the cache again.")
     names = [f"{split}.tfrecord-{shard:05d}-of-{count:05d}" for shard in range(count)]
     wrong = [f"{name} is missing" for name in names if name not in present] + [
-        f"{name} is none of it" for name in present - set(names)
+        f"{name} does not belong to it" for name in present - set(names)
     ]
     if wrong:
         raise ValueError(
-            f"the cache {cache_dir} should have {count} files of split {split!r}: {'; '.join(sorted(wrong))}; write it again"
+            f"the cache {cache_dir} must have {count} files of split {split!r}: {'; '.join(sorted(wrong))}. Write it again."
         )
     return names

@@ -41,7 +41,8 @@ def _report(source: str, on_error: str, problem: bytes) -> bool:
     message = problem.decode(errors="replace")
     if on_error == "raise":
         raise ValueError(
-            f"{message}. Mend the corpus, or register it with on_error='skip', which leaves out such records and counts them"
+            f"{message}. Fix the corpus, or pass on_error='skip', which leaves out such records and counts them. See"
+            " docs/help/troubleshooting.md#a-bad-record-ends-the-run."
         )
     number, is_logged = count(_skipped, source)
     if is_logged:

@@ -158,7 +158,10 @@ class TextCorpus(Described):
 
 def no_cache(name: str, cache_dirs: Sequence[str], what_to_do: str) -> ValueError:
     """What is said of a cache that is to be used and is not there."""
-    return ValueError(f"use_cached: {name!r} is in none of the cache directories {cache_dirs}; write it with {what_to_do}")
+    return ValueError(
+        f"use_cached: {name!r} is in none of the cache directories {cache_dirs}. Write it with {what_to_do}. See"
+        " docs/help/troubleshooting.md#the-cache-is-not-found."
+    )
 
 
 def corpus_settings(corpus: Corpus) -> dict[str, str]:
@@ -169,10 +172,10 @@ def corpus_settings(corpus: Corpus) -> dict[str, str]:
     vocabulary = corpus.vocabulary
     identity = source_identity(corpus.source)
     if identity is None:
-        raise ValueError(f"{corpus.name!r} can have no cache and no export, which could be another's: {cannot_tell(corpus.source)}")
+        raise ValueError(f"{corpus.name!r} cannot be cached or exported: {cannot_tell(corpus.source)}")
     if not vocabulary_tells(vocabulary):
         raise ValueError(
-            f"{corpus.name!r} can have no cache and no export, which could be another's: {vocabulary!r} cannot tell what its ids"
-            " mean; give a vocabulary of open_vocabulary, or give its class an attribute `identity`, a text that tells it"
+            f"{corpus.name!r} cannot be cached or exported: {vocabulary!r} does not say what its ids mean. Use a vocabulary of"
+            " open_vocabulary, or give its class an attribute `identity`, a text that says it."
         )
     return corpus.settings(identity)

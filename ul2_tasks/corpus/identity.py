@@ -106,10 +106,9 @@ def describe_source(source: seqio.DataSource) -> str:
 def cannot_tell(source: seqio.DataSource) -> str:
     """The sentences for users on why a source without identity equals no other one, and on what to do."""
     return (
-        f"{describe_source(source)} cannot tell what it reads, and so counts as another source than any other: it is of a"
-        " lambda, of a function within another one or in a notebook or program, or its repr is an address. Put its function at"
-        " the top of a module and import that, or give the documents as MemoryDataSource(lambda: texts, validation=0.01), which"
-        " tells by their content"
+        f"its source, {describe_source(source)}, is a lambda, a local function, a function of a notebook or program, or has an"
+        " address as its repr, so two different sources could not be told apart. Define the function at the top level of a module"
+        " and import it, or use MemoryDataSource(lambda: texts, validation=0.01), which goes by the content."
     )
 
 
@@ -123,7 +122,7 @@ def vocabulary_tells(vocabulary: seqio.Vocabulary) -> bool:
 @functools.lru_cache
 def _warn(sentences: str) -> None:
     """Warns once of each."""
-    logging.warning("a checkpoint of an iterator does not know this source from others: %s", sentences)
+    logging.warning("a checkpoint of an iterator cannot check that it reads the same corpus: %s", sentences)
 
 
 def _with_inner(source: seqio.DataSource) -> Iterator[seqio.DataSource]:

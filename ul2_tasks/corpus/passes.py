@@ -55,7 +55,7 @@ def _count(held: tf.Tensor, document: Documents, *, name: str, fewest_tokens: in
         message = (
             f"{NO_EXAMPLE} {name}, of which a pass held ",
             counts,
-            f". It takes a document of at least {fewest_tokens} tokens; look at the source and its text_key with `ul2 doctor`",
+            f". A document must have at least {fewest_tokens} tokens: look at the source and its text_key with `ul2 doctor`.",
         )
         return tf.strings.join(message)
 

@@ -68,7 +68,10 @@ class CorpusTask(seqio.Task, Corpus):
         if self.is_tokens:
             store, hosts = self.stored(split), shard_info.num_shards if shard_info else 1
             if store.documents < hosts:
-                raise ValueError(f"{self.name!r} has {store.documents} documents in split {split!r}, too few for {hosts} hosts")
+                raise ValueError(
+                    f"{self.name!r} must have a document of split {split!r} for each of {hosts} hosts, got {store.documents}. Use"
+                    " fewer hosts. See docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
+                )
             return read_store(store, id_shift(vocabulary), shuffle, seed, shard_info)
         if isinstance(source, MemoryDataSource):
             batches = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
@@ -87,7 +90,7 @@ class CorpusTask(seqio.Task, Corpus):
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`. Refuses a corpus of tokens, which only its denoisers read."""
         if self.is_tokens:
-            raise ValueError(f"{self.name!r} has tokens, no records; read one of its denoisers, or its mixture")
+            raise ValueError(f"{self.name!r} has tokens, and no records. Read one of its denoisers, or its mixture.")
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
@@ -164,7 +167,8 @@ class CorpusView(DataSource):
         if not self._use_cached or self._corpus.is_tokens:
             if self._corpus.source.num_input_examples(split) == 0:
                 raise ValueError(
-                    f"{self._corpus.name!r} has no document in split {split!r}; name another, or change how it is split"
+                    f"{self._corpus.name!r} has no document in split {split!r}. Name another split, or change how documents are"
+                    " split. See docs/help/troubleshooting.md#a-split-has-no-document."
                 )
             return self._corpus.batches(split, shuffle, seed, shard_info)
         return read_cache(

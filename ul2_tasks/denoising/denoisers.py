@@ -20,18 +20,17 @@ PIECES, LAST_IMAGE, BEFORE_LAST_IMAGE = IMAGE_SPLITS = ("pieces", "last_image", 
 
 
 class Denoiser:
-    """What becomes of a chunk of L tokens: n of them are noise, in k spans, and the rest is kept.
+    """The base class of denoisers, which mask n of a chunk's L tokens in k noise spans.
 
-    A kind of denoiser is a frozen dataclass that inherits from this class. It has the fields `name`, `mode` and `weight`, and
-    the method `noise_counts`; of the rest it overrides what it does differently. Its fields alone decide what it does: equal
-    denoisers share one graph.
+    A denoiser is a frozen dataclass that inherits from this class. It has the fields `name`, `mode` and `weight` and the method
+    `noise_counts`, and overrides what it does differently. Its fields alone decide what it does: equal denoisers share one graph.
 
     Attributes:
         name: ends the task's name, `ul2_<name>`; lower-case letters, digits and underscores.
         mode: the mode token that starts the inputs, by name; None for none.
         weight: mixing rate in examples, relative to the other denoisers', above 0.
-        placement: where the spans stand. "t5" begins with kept tokens and ends with noise, so that a single span is the
-            chunk's end; "uniform" makes all places equally likely.
+        placement: where the spans are. "t5" begins with unmasked tokens and ends with noise, so that a single span is the
+            chunk's end; "uniform" makes all positions equally likely.
         single_span: whether a chunk of any length has one span.
         sentinel: whether each span has a sentinel, in the inputs and in the targets.
         targets_end_in_eos: whether targets end with an EOS, if their feature asks for one.
@@ -65,12 +64,12 @@ class Denoiser:
         self._check("weight", "a finite number above 0", is_finite(self.weight) and self.weight > 0)
 
     def noise_counts(self, length: int) -> tuple[int, int]:
-        """(n, k): how many tokens of a chunk are noise, and how many noise spans they form.
+        """Returns (n, k), the number of noise tokens of a chunk and the number of noise spans.
 
-        Where the number of noise tokens is drawn, see `noise_range`, n is its mean. A chunk of one token is all noise,
-        n = k = 1. In a longer one each span has a token, and kept tokens stand between the spans: for every n that can be
-        drawn k is at most min(n, L - n) under placement "t5", and min(n, L - n + 1) under "uniform". Unless the whole chunk
-        is noise: then k is 1.
+        If the number of noise tokens is sampled (see `noise_range`), n is its mean. A chunk of one token is all noise,
+        n = k = 1. In a longer one each span has a token, and unmasked tokens are between the spans: for every n that can be
+        sampled, k is at most min(n, L - n) with placement "t5", and min(n, L - n + 1) with "uniform". If the whole chunk is
+        noise, k is 1.
 
         As L grows, neither k nor the longest inputs and targets may shrink: `lengths.chunk_length` searches by bisection.
 
@@ -80,13 +79,13 @@ class Denoiser:
         raise NotImplementedError
 
     def noise_range(self, length: int) -> tuple[int, int]:
-        """The fewest and the most noise tokens of a chunk of `length` tokens; all numbers between them are equally likely."""
+        """Returns the fewest and the most noise tokens of a chunk of `length` tokens. All numbers between are equally likely."""
         noise, _ = self.noise_counts(length)
         return noise, noise
 
     def _check(self, field: str, expected: str, valid: object) -> None:
         if not valid:
-            raise ValueError(f"{type(self).__name__} {self.name!r}: {field} is {getattr(self, field)!r}, expected {expected}")
+            raise ValueError(f"{type(self).__name__} {self.name!r}: {field} must be {expected}, got {getattr(self, field)!r}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,7 +100,7 @@ class SpanDenoiser(Denoiser):
         name, mode, weight: as for `Denoiser`.
         mean_span_length: mu, mean number of tokens in a noise span, at least 1.
         noise_density: r, the fraction of a chunk's tokens that is noise, in (0, 1).
-        placement: where spans may stand. "t5" starts with kept tokens and ends with noise, as
+        placement: where the spans may be. "t5" starts with unmasked tokens and ends with noise, as
             `t5.data.preprocessors.random_spans_noise_mask` does; "uniform" makes every mask with
             the same number of noise tokens and spans equally likely, the two ends included.
     """
@@ -121,7 +120,7 @@ class SpanDenoiser(Denoiser):
         self._check("placement", f"one of {PLACEMENTS}", self.placement in PLACEMENTS)
 
     def noise_counts(self, length: int) -> tuple[int, int]:
-        """n = clamp(round(L r), 1, L - 1) noise tokens in k = clamp(round(n / mu), 1, min(n, L - n)) spans.
+        """Returns n = clamp(round(L r), 1, L - 1) noise tokens in k = clamp(round(n / mu), 1, min(n, L - n)) spans.
 
         `round` is Python's, half to even.
 
@@ -145,7 +144,7 @@ class SequentialDenoiser(Denoiser):
     Attributes:
         name, mode, weight: as for `Denoiser`.
         noise_density: r, the fraction of a chunk's tokens that is noise, in (0, 1).
-        split: "fixed" splits every chunk of one length at the same place; "uniform" draws the number of noise
+        split: "fixed" splits every chunk of one length at the same position; "uniform" samples the number of noise
             tokens uniformly from the widest range within the chunk whose mean is the fixed one.
         sentinel: whether the suffix has a sentinel, as any span has; False is plain prefix LM.
     """
@@ -165,11 +164,11 @@ class SequentialDenoiser(Denoiser):
         self._check("sentinel", "True or False", isinstance(self.sentinel, bool))
 
     def noise_counts(self, length: int) -> tuple[int, int]:
-        """n = clamp(round(L r), 1, L - 1) noise tokens in one span; n is their mean if the split is uniform."""
+        """Returns n = clamp(round(L r), 1, L - 1) noise tokens in one span; n is their mean if the split is uniform."""
         return _noise_tokens(length, self.noise_density) if length > 1 else 1, 1
 
     def noise_range(self, length: int) -> tuple[int, int]:
-        """n alone if the split is fixed; n - j .. n + j if it is uniform, j as large as leaves 1 .. L - 1.
+        """Returns (n, n) if the split is fixed; (n - j, n + j) if it is uniform, with the largest j that stays in 1 .. L - 1.
 
         >>> SequentialDenoiser(name="s", noise_density=0.25, split="uniform").noise_range(40)  # 10 on average
         (1, 19)
@@ -187,16 +186,15 @@ class CausalDenoiser(Denoiser):
         inputs   [C] </s>
         targets  A B C D E F G H
 
-    The chunk is a window of the corpus as it stands, as long as the targets' budget, and gets no EOS of its own. Each document
-    in it ends with one. A decoder converter shifts the targets by one place.
+    The chunk is a window of the corpus, as long as the targets' length, and gets no EOS at its end. Each document in it ends with
+    one. A decoder's converter shifts the targets by one position.
 
     Attributes:
         name, weight: as for `Denoiser`.
         mode: as for `Denoiser`. `register` appends `[C]` to a vocabulary that it opens and that lacks it.
-        stride: tokens from the start of a window to that of the next, at least 1 and at most a window's length; None for that
-            length. Windows of a smaller stride overlap, and all but the first begin with tokens that were targets before.
-        keep_partial: whether the last window, where it is shorter, is an example, too; False drops it, and with it the tokens
-            of the corpus that no full window holds.
+        stride: tokens from the start of a window to the start of the next, from 1 to a window's length; None for that length.
+            With a smaller stride windows overlap, and all but the first begin with tokens that were targets before.
+        keep_partial: whether a shorter last window is an example, too. False drops it and its tokens.
         bos: whether each document begins with the vocabulary's BOS.
     """
 
@@ -220,7 +218,7 @@ class CausalDenoiser(Denoiser):
         self._check("bos", "True or False", isinstance(self.bos, bool))
 
     def noise_counts(self, length: int) -> tuple[int, int]:
-        """All tokens, as one span."""
+        """Returns (L, 1): all tokens are one span."""
         return length, 1
 
 
@@ -238,7 +236,7 @@ def _check_hashable(denoiser: Denoiser) -> None:
         hash(denoiser)
     except TypeError as error:
         raise ValueError(
-            f"denoisers: {denoiser!r} has no hash ({error}), expected a frozen dataclass; freeze it, and give it a tuple for a list"
+            f"denoisers must be hashable, got {denoiser!r} ({error}). Make it a frozen dataclass, with tuples in place of lists."
         ) from error
 
 
@@ -248,26 +246,26 @@ def check_denoisers(denoisers: Iterable[Denoiser] | Denoiser | str) -> tuple[Den
     One may be given alone, or a preset by its name, in capital or small letters. None at all, two of one name, and one without a
     hash raise a ValueError.
     """
-    expected = f"expected SpanDenoiser, SequentialDenoiser or CausalDenoiser objects, or a preset, one of {sorted(PRESETS)}"
+    expected = f"denoisers must be SpanDenoiser, SequentialDenoiser or CausalDenoiser objects, or a preset of {sorted(PRESETS)}"
     if isinstance(denoisers, str):
         if denoisers.upper() not in PRESETS:
-            raise ValueError(f"denoisers: got {denoisers!r}, {expected}")
+            raise ValueError(f"{expected}, got {denoisers!r}.")
         return PRESETS[denoisers.upper()]
     if isinstance(denoisers, Denoiser):
         denoisers = (denoisers,)
     if not isinstance(denoisers, Iterable):
-        raise ValueError(f"denoisers: got {denoisers!r}, {expected}")
+        raise ValueError(f"{expected}, got {denoisers!r}.")
     denoisers = tuple(denoisers)
     if not denoisers:
-        raise ValueError(f"denoisers: got none, {expected}")
+        raise ValueError(f"{expected}, got none.")
     for denoiser in denoisers:
         if not isinstance(denoiser, Denoiser):
-            raise ValueError(f"denoisers: one of them is {denoiser!r}, {expected}")
+            raise ValueError(f"{expected}, got {denoiser!r} among them.")
         _check_hashable(denoiser)
     names = [denoiser.name for denoiser in denoisers]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
-        raise ValueError(f"denoisers: name {duplicates} is given more than once in {names}; names must be unique")
+        raise ValueError(f"denoisers must have different names, got {duplicates} more than once in {names}. Rename one of them.")
     return denoisers
 
 

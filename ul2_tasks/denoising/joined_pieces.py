@@ -78,7 +78,10 @@ def cut(pieces: Pieces, fits: Fits, most: int, is_end: bool) -> tuple[list[list[
         if not sum(after) and not is_end:
             break
         if not sum(chunk):
-            raise ValueError(f"a run of {rest[1]} tokens does not fit into a chunk")
+            raise ValueError(
+                f"a chunk must have room for {rest[1]} tokens that are never split, such as those of an image, but has less."
+                " Raise the lengths."
+            )
         if not any(chunk[::2]) and chunks and chunks[-1][-1] and sum(chunks[-1][::2]) > 1:
             chunks[-1][-1] -= 1
             chunk[0] = 1

@@ -54,20 +54,20 @@ def chunk_length(
     add_eos: tuple[bool, bool] = (True, True),
     more_sentinels: Callable[[int], str] = _open_with,
 ) -> Chunk:
-    """The longest chunk whose inputs and targets both fit.
+    """Returns the longest chunk whose inputs and targets both fit their lengths.
 
     Args:
         denoiser: the denoiser.
-        sequence_length: the budgets in tokens, {"inputs": int, "targets": int}.
+        sequence_length: {"inputs": int, "targets": int}, the lengths in tokens.
         mode_tokens: m, tokens of the mode; by default 1 if the denoiser has a mode.
-        num_sentinels: sentinels that the vocabulary has; None to leave them uncounted.
+        num_sentinels: the number of sentinels of the vocabulary; None for no check.
         chunk_tokens: an upper bound for the chunk, for shorter examples that pack better.
         add_eos: whether the inputs end with an EOS, and whether the targets do.
-        more_sentinels: how to get a vocabulary with that many sentinels, for the error where there are too few.
+        more_sentinels: a function that says, in the error, how to get a vocabulary with a number of sentinels.
 
     Raises:
-        ValueError: a budget is missing, not a positive integer, or too small for a chunk of 2 tokens; the chunk needs
-            more sentinels than there are. The message says the numbers and what to change.
+        ValueError: a length is missing, not a positive integer, or too small for a chunk of 2 tokens; or the chunk needs more
+            sentinels than there are. The message has the numbers and what to change.
 
     >>> from ul2_tasks.denoising.denoisers import SpanDenoiser
     >>> chunk_length(SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.3), {"inputs": 12, "targets": 7})
@@ -75,7 +75,7 @@ def chunk_length(
     """
     inputs_budget, targets_budget = budgets(denoiser, sequence_length)
     if chunk_tokens is not None and not is_integer(chunk_tokens, at_least=2):
-        raise ValueError(f"chunk_tokens is {chunk_tokens!r}, expected an integer of at least 2, or None for no upper bound")
+        raise ValueError(f"chunk_tokens must be an integer of at least 2, or None for no upper bound, got {chunk_tokens!r}.")
     if mode_tokens is None:
         mode_tokens = 0 if denoiser.mode is None else 1
 
@@ -93,9 +93,9 @@ def chunk_length(
     if length < 2:
         inputs, targets = longest(2)
         raise ValueError(
-            f"denoiser {denoiser.name!r} cannot fit sequence_length inputs {inputs_budget}, targets {targets_budget}: a chunk"
-            f" of 2 tokens already makes inputs of {inputs} ({mode_tokens} of them the mode) and targets of {targets};"
-            " raise the lengths"
+            f"sequence_length must hold what denoiser {denoiser.name!r} makes of a chunk of 2 tokens, inputs of {inputs}"
+            f" ({mode_tokens} of them the mode) and targets of {targets}, got inputs {inputs_budget}, targets {targets_budget}."
+            " Raise the lengths. See docs/help/troubleshooting.md#lengths-are-too-short."
         )
     length = min(length, int(chunk_tokens or length))
     _check_stride(denoiser, length)
@@ -124,36 +124,38 @@ def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int, more_s
     needed = sentinels_needed(denoiser, length)
     if needed <= num_sentinels:
         return
-    remedies = f"{more_sentinels(needed)}, or take a larger mean_span_length"
+    remedies = f"{more_sentinels(needed)}, or raise mean_span_length"
     enough = bisect.bisect_right(range(1, length + 1), num_sentinels, key=lambda length: sentinels_needed(denoiser, length))
     if enough >= 2:
-        remedies += f", or chunk_tokens={enough} at most (at the price of padding)"
+        remedies += f", or set chunk_tokens={enough} at most (which costs padding)"
     raise ValueError(
-        f"denoiser {denoiser.name!r} needs {needed} sentinels for a chunk of {length} tokens, the vocabulary has"
-        f" {num_sentinels}: {remedies}"
+        f"denoiser {denoiser.name!r} needs {needed} sentinels for a chunk of {length} tokens, but the vocabulary has"
+        f" {num_sentinels}. {remedies[0].upper()}{remedies[1:]}. See docs/help/troubleshooting.md#needs-157-sentinels."
     )
 
 
 def _check_stride(denoiser: Denoiser, length: int) -> None:
     if denoiser.stride is not None and denoiser.stride > length:
         raise ValueError(
-            f"denoiser {denoiser.name!r} has a stride of {denoiser.stride}, but its windows have {length} tokens: those between two"
-            f" windows would be lost; set the stride to {length} at most, or raise the targets' length or chunk_tokens"
+            f"denoiser {denoiser.name!r}: stride must be at most {length}, the tokens of its windows, got {denoiser.stride},"
+            " which would skip tokens. Lower it, or raise the targets' length or chunk_tokens."
         )
 
 
 def budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> tuple[int, int]:
-    expected = 'expected {"inputs": tokens, "targets": tokens}, as in get_dataset(sequence_length={"inputs": 512, "targets": 512})'
+    expected = '{"inputs": tokens, "targets": tokens}, as in get_dataset(sequence_length={"inputs": 512, "targets": 512})'
     if sequence_length is None:
-        raise ValueError(f"denoiser {denoiser.name!r}: sequence_length is None, {expected}")
+        raise ValueError(f"denoiser {denoiser.name!r}: sequence_length must be {expected}, got None.")
     if not denoiser.needs_inputs_length:  # a decoder's converter may ask for targets alone
         sequence_length = {"inputs": _UNBOUNDED, **sequence_length}
     for feature in TOKEN_FEATURES:
         if feature not in sequence_length:
-            raise ValueError(f"denoiser {denoiser.name!r}: sequence_length {dict(sequence_length)} has no {feature!r}, {expected}")
+            raise ValueError(
+                f"denoiser {denoiser.name!r}: sequence_length must be {expected}, got {dict(sequence_length)} without {feature!r}."
+            )
         if not is_integer(sequence_length[feature], at_least=1):
             raise ValueError(
-                f"denoiser {denoiser.name!r}: sequence_length[{feature!r}] is {sequence_length[feature]!r}, expected a"
-                " positive integer"
+                f"denoiser {denoiser.name!r}: sequence_length[{feature!r}] must be a positive integer, got"
+                f" {sequence_length[feature]!r}."
             )
     return int(sequence_length["inputs"]), int(sequence_length["targets"])

@@ -59,16 +59,16 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     starts, ends = document_borders(denoiser, special, solution.vocabulary)
     if configuration.separate_documents and (not merge_examples or special.eos is None):
         raise ValueError(
-            f"separate_documents puts an EOS between joined documents; got merge_examples={merge_examples}, EOS {special.eos}:"
-            " set merge_examples=True and use a vocabulary with an EOS, or set separate_documents=False"
+            f"separate_documents needs merge_examples=True and a vocabulary with an EOS, got merge_examples={merge_examples}, EOS"
+            f" {special.eos}. Give it both, or set separate_documents=False."
         )
     vocab_size, shift = solution.vocabulary.vocab_size, id_shift(solution.vocabulary)
     padding = "" if shift else "padding (0), "
     wrong_ids = traced_once(not_text, reserved=special.reserved, vocab_size=vocab_size)
     message = (
-        f"denoiser {denoiser.name}: a document holds ids that no text may have: {padding}a sentinel, a mode, or beyond the"
-        f" {vocab_size - shift} ids of the vocabulary. Its text contains such a piece literally, or another vocabulary tokenized"
-        " it. The ids:"
+        f"denoiser {denoiser.name}: documents must have ids of text alone, got {padding}a sentinel, a mode, or an id beyond the"
+        f" {vocab_size - shift} of the vocabulary. Use the vocabulary that tokenized them, and no text that contains such a piece."
+        " The ids:"
     )
 
     def checked(tokens: tf.Tensor) -> tf.Tensor:
@@ -196,26 +196,29 @@ def prepend_mode(
     mode: str,
     modes: Mapping[str, Mode] | None = None,
 ) -> tf.data.Dataset:
-    """Puts a mode before the inputs of any task, as in pre-training, so that a model is fine-tuned or used in that mode.
+    """Returns a task's examples with a mode before the inputs, to fine-tune or use a model in that mode.
 
-    It stands among a task's preprocessors after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then
-    counts the mode in the budget.
+    Put it after `seqio.preprocessors.tokenize` and before `append_eos_after_trim`, which then counts the mode in the length.
 
     Args:
-        dataset: of {"inputs": [tokens] of an integer dtype, ..}, tokenized; other features are kept as they are.
+        dataset: a dataset of {"inputs": [tokens] of an integer dtype, ..}; other features stay as they are.
         output_features: `inputs` and others, as SeqIO passes them.
         mode: the mode's name, as the denoisers have it.
         modes: see `special_ids.special_tokens`; as for `register`.
 
     Raises:
-        ValueError: there are no tokenized inputs; the vocabulary has no such mode.
+        ValueError: the inputs are missing or not tokenized, or the vocabulary lacks the mode.
     """
     for present, where in ((output_features, "the task's output_features"), (dataset.element_spec, "its examples")):
         if "inputs" not in present:
-            raise ValueError(f"a mode goes before the inputs, but {where} are {sorted(present)}; name the feature inputs")
+            raise ValueError(
+                f"{where} must have a feature inputs, before which the mode goes, got {sorted(present)}. Name the feature inputs."
+            )
     spec = dataset.element_spec["inputs"]
     if not spec.dtype.is_integer or spec.shape.rank != 1:
-        raise ValueError(f"a mode goes before [tokens] of integers, got inputs of {spec}; put prepend_mode after tokenize")
+        raise ValueError(
+            f"inputs must be [tokens] of integers for a mode to go before them, got {spec}. Put prepend_mode after tokenize."
+        )
     ids = special_tokens(output_features["inputs"].vocabulary, mode, sentinels=(), modes=modes).mode
 
     def prepend(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -233,10 +236,10 @@ def solve_features(
     """`solution.solve` for a task's features: inputs and targets share a vocabulary, and each says whether it ends in an EOS."""
     missing = {*TOKEN_FEATURES} - set(output_features)
     if missing:
-        raise ValueError(f"output_features are {sorted(output_features)}, expected inputs and targets; {sorted(missing)} missing")
+        raise ValueError(f"output_features must be inputs and targets, got {sorted(output_features)} without {sorted(missing)}.")
     inputs, targets = (output_features[key] for key in TOKEN_FEATURES)
     if inputs.vocabulary is not targets.vocabulary and inputs.vocabulary != targets.vocabulary:
-        raise ValueError(f"inputs and targets must have one vocabulary, got {inputs.vocabulary} and {targets.vocabulary}")
+        raise ValueError(f"inputs and targets must have one vocabulary, got {inputs.vocabulary} and {targets.vocabulary}.")
     return solve(sequence_length, inputs.vocabulary, configuration, (inputs.add_eos, targets.add_eos))
 
 

@@ -45,27 +45,30 @@ def invert(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: Specia
         targets = _without_eos(targets, "targets", special)
     mode = inputs[: len(special.mode)]
     if tuple(mode) != special.mode:
-        raise ValueError(f"inputs start with {mode.tolist()}, expected the mode {list(special.mode)}")
+        raise ValueError(f"inputs must start with the mode {list(special.mode)}, got {mode.tolist()}.")
     inputs = inputs[len(special.mode) :]
     in_inputs, in_targets = (np.flatnonzero(np.isin(ids, special.sentinels)) for ids in (inputs, targets))
     if not denoiser.sentinel:
         if in_inputs.size or in_targets.size:
-            raise ValueError("there are sentinels, expected none")
+            raise ValueError("inputs and targets must have no sentinels, got some.")
         if not targets.size:
-            raise ValueError("a noise span is empty, expected at least one token in the targets")
+            raise ValueError("targets must have at least one token, got an empty noise span.")
         return _join([inputs], [targets])
     if not in_inputs.size:
-        raise ValueError("there is no sentinel in the inputs, expected one for each noise span")
+        raise ValueError("inputs must have a sentinel for each noise span, got none.")
     wanted = special.sentinels[: len(in_inputs)]
     for key, found in (("inputs", inputs[in_inputs]), ("targets", targets[in_targets])):
         if tuple(found) != wanted:
-            raise ValueError(f"the sentinels of {key} are {found.tolist()}, expected {list(wanted)}, each once, in order, in both")
+            raise ValueError(
+                f"the sentinels of {key} must be {list(wanted)}, each once and in this order in both features, got"
+                f" {found.tolist()}."
+            )
     if in_targets[0] != 0:
-        raise ValueError(f"targets start with {targets[0]}, expected the sentinel {wanted[0]}")
+        raise ValueError(f"targets must start with the sentinel {wanted[0]}, got {targets[0]}.")
     kept = [np.delete(run, 0) if number else run for number, run in enumerate(np.split(inputs, in_inputs))]
     noise = [run[1:] for run in np.split(targets, in_targets)[1:]]
     if not all(run.size for run in noise):
-        raise ValueError("a noise span is empty, expected at least one token behind each sentinel of the targets")
+        raise ValueError("targets must have at least one token after each sentinel, got an empty noise span.")
     return _join(kept, noise)
 
 
@@ -73,7 +76,7 @@ def _without_eos(ids: np.ndarray, key: str, special: SpecialTokens) -> np.ndarra
     if special.eos is None:
         return ids
     if not ids.size or ids[-1] != special.eos:
-        raise ValueError(f"{key} end with {ids[-1:].tolist()}, expected EOS {special.eos}")
+        raise ValueError(f"{key} must end with EOS {special.eos}, got {ids[-1:].tolist()}.")
     return ids[:-1]
 
 

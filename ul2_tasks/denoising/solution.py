@@ -63,11 +63,14 @@ def solve(
     denoiser, request = configuration.denoiser, configuration.special_tokens
     special = request.tokens(vocabulary, denoiser.mode)
     if any(add_eos) and special.eos is None:
-        raise ValueError(f"{vocabulary} has no EOS, but the features ask for one; set seqio.Feature(add_eos=False)")
+        raise ValueError(
+            f"{vocabulary} must have an EOS for features with add_eos=True, but has none. Set seqio.Feature(add_eos=False)."
+        )
     if example_lengths(denoiser, 1, len(special.mode), add_eos)[0] == 0:
         raise ValueError(
-            f"denoiser {denoiser.name!r} would make empty inputs of a one-token document, and SeqIO's packing mis-pairs those with"
-            " targets; give it a mode or a sentinel, or set seqio.Feature(add_eos=True) for the inputs"
+            f"denoiser {denoiser.name!r} must make inputs of at least one token, but makes none of a one-token document, which"
+            " SeqIO's packing pairs with wrong targets. Give it a mode or a sentinel, or set seqio.Feature(add_eos=True) for the"
+            " inputs."
         )
     full = chunk_length(
         denoiser,
@@ -96,10 +99,12 @@ def fewest_tokens(solution: Solution) -> int:
 def document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
     """The ids that the denoiser puts before and after each document."""
     if denoiser.documents_end_in_eos and special.eos is None:
-        raise ValueError(f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none")
+        raise ValueError(
+            f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none. Use a vocabulary with an EOS."
+        )
     starts = [vocabulary.bos_id] if denoiser.bos else []
     if any(bos is None or bos < 0 or bos in special.reserved for bos in starts):
         raise ValueError(
-            f"denoiser {denoiser.name!r} begins each document with BOS, but that of {vocabulary} is {starts[0]}; set bos=False"
+            f"denoiser {denoiser.name!r}: bos must be False with {vocabulary}, whose BOS is {starts[0]}. Set bos=False."
         )
     return starts, special.ending if denoiser.documents_end_in_eos else []

@@ -57,8 +57,9 @@ def recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tup
     most_spans = int(counts[:, 0].max())
     if denoiser.sentinel and most_spans > len(special.sentinels):
         raise ValueError(
-            f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {counts[:, 0].argmax()} tokens has {most_spans} spans,"
-            f" there are {len(special.sentinels)} sentinels; open the vocabulary with more (ul2_tasks.open_vocabulary)"
+            f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {counts[:, 0].argmax()} tokens must have at most"
+            f" {len(special.sentinels)} spans, one for each sentinel, got {most_spans}. Open the vocabulary with more sentinels"
+            " (ul2_tasks.open_vocabulary)."
         )
     endings = (special.ending if add_eos[0] else (), special.ending if add_eos[1] and denoiser.targets_end_in_eos else ())
     ids = (np.array(each, np.int32) for each in (special.sentinels if denoiser.sentinel else (), special.mode, *endings))
@@ -73,8 +74,9 @@ def _check_counts(denoiser: Denoiser, counts: np.ndarray) -> None:
     if not right.all():
         wrong = int(np.argmin(right))
         raise ValueError(
-            f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {lengths[wrong]} tokens has {spans[wrong]} spans and"
-            f" {fewest[wrong]} to {most[wrong]} noise tokens, which do not go together; see Denoiser.noise_counts for what does"
+            f"{type(denoiser).__name__} {denoiser.name!r}: noise_counts must give spans and noise tokens that fit each other, got"
+            f" {spans[wrong]} spans and {fewest[wrong]} to {most[wrong]} noise tokens for a chunk of {lengths[wrong]} tokens. See"
+            " Denoiser.noise_counts for the conditions."
         )
 
 
@@ -86,9 +88,9 @@ def longest(denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bo
     if len(shrinks):
         tokens = int(shrinks[0])
         raise ValueError(
-            f"{type(denoiser).__name__} {denoiser.name!r}: inputs and targets of a chunk of {tokens} tokens have up to"
-            f" {longest[tokens].tolist()}, those of {tokens + 1} {longest[tokens + 1].tolist()}; neither may shrink as a chunk"
-            " grows, see Denoiser.noise_counts"
+            f"{type(denoiser).__name__} {denoiser.name!r}: noise_counts must not let inputs or targets shrink as a chunk grows,"
+            f" got up to {longest[tokens].tolist()} of them for a chunk of {tokens} tokens, and {longest[tokens + 1].tolist()}"
+            f" for {tokens + 1}. See Denoiser.noise_counts for the conditions."
         )
     return longest
 

@@ -166,7 +166,7 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
 def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, console: Console) -> Sequence[ConversationShard]:
     """See `shards.begin`. Prints what has changed since an unfinished export began, and keeps its other shards."""
     path = place(shards[0].records, BEGUN)
-    before = load_object(path, {}, "delete the folder, and begin again") if exists(path) else {}
+    before = load_object(path, {}, "Delete the folder, and start again.") if exists(path) else {}
     if changed := changes(before.get("reads", {}), reads)[0]:
         line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
         console.print(line, markup=False, soft_wrap=True)

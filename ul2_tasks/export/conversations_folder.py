@@ -51,7 +51,7 @@ def read_manifest(folder: str) -> dict:
         raise ValueError(
             unfinished(folder) or f"{folder} must have the {MANIFEST} of exported conversations, got none. Pass an export's folder."
         )
-    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "export again", lambda manifest: _FORM)
+    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "Export again.", lambda manifest: _FORM)
 
 
 def verify(folder: str) -> Iterator[str]:

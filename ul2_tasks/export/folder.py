@@ -27,30 +27,30 @@ MANIFEST = "_manifest.json"
 _OLD_MANIFEST = "manifest.json"  # of schema 1. The manifest of a cache has the same name, but no list "shards".
 _COUNTED_BY = {1: DENOISER, SCHEMA_VERSION: TASK}
 COUNTED = ("examples", *(f"{key}_tokens" for key in TOKEN_FEATURES))
-_MEND = "delete what is wrong, and run the same export again, which writes what is missing"
+_REMEDY = "Delete what is wrong, and run the same export again, which writes what is missing."
 
 
 def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, np.ndarray | str]]:
-    """The examples of an export, shard by shard, in the order in which they were written.
+    """Returns an iterator over the examples of an export, shard by shard, in the order in which they were written.
 
     Args:
-        folder: of the export, as given to `write_examples`.
-        verify: whether the SHA-256 of each shard is compared before its first example is given, so that each shard is read
-            twice. Sizes and counts are always compared.
+        folder: the export's folder, the --output of `ul2 export`.
+        verify: whether to compare the SHA-256 of each shard before its first example, so that each shard is read twice. Sizes and
+            counts are always compared.
 
     Returns:
         An iterator of {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}. The manifest says under "ids"
         what the ids mean. The denoiser is "" where the task has none, and the task is "" in exports of schema 1.
 
     Raises:
-        ValueError: the folder has no finished export. Or a shard, which is named, is missing, truncated, altered or not in the
-            manifest, or has other counts than the manifest.
+        ValueError: the folder has no finished export; or a shard, which the message names, is missing, truncated, altered or not in
+            the manifest, or has other counts than the manifest.
         ImportError: the format needs a package that is not installed.
     """
     manifest = read_manifest(folder)
     wrong = list(missing_or_resized(folder, manifest["shards"], _present(folder, manifest)))
     if wrong:
-        raise ValueError(f"the export {folder} is not as its {MANIFEST} has it: {'; '.join(wrong)}; {_MEND}")
+        raise ValueError(f"the export {folder} must be as its {MANIFEST} describes it, but is not: {'; '.join(wrong)}. {_REMEDY}")
     return _read(folder, manifest, open_format(manifest["arguments"]["format"]).read, verify)
 
 
@@ -88,11 +88,13 @@ def read_manifest(folder: str) -> dict:
     Raises a ValueError where there is none, or it has a schema that this version of the package cannot read, or was altered.
     """
     if not is_folder(folder):
-        raise ValueError(f"there is no folder {folder!r}; expected one that `ul2 export` wrote")
+        raise ValueError(f"the folder must be one that `ul2 export` wrote, got {folder!r}, which does not exist.")
     path = manifest_path(folder)
     if path is None:
-        raise ValueError(unfinished(folder) or f"{folder} has no {MANIFEST}: no export wrote it")
-    return load_manifest(path, tuple(_COUNTED_BY), "export again", _form)
+        raise ValueError(
+            unfinished(folder) or f"the folder must be one that `ul2 export` wrote, got {folder}, which has no {MANIFEST}."
+        )
+    return load_manifest(path, tuple(_COUNTED_BY), "Export again.", _form)
 
 
 def _form(manifest: Mapping) -> dict:
@@ -121,14 +123,14 @@ def _read(
     by = _COUNTED_BY[manifest["schema_version"]]
     for shard in manifest["shards"]:
         if verify and (sentence := altered(folder, shard)):
-            raise ValueError(f"{folder}: {sentence}; {_MEND}")
+            raise ValueError(f"{folder}: {sentence}. {_REMEDY}")
         counts = no_counts(shard[f"{by}s"])
         for examples in _readable(read(place(folder, shard["file"])), f"{folder}: {shard['file']}"):
             count(examples, counts, by)
             yield from examples
         changes = "; ".join(differences(shard[f"{by}s"], counts))
         if changes:
-            raise ValueError(f"{folder}: {shard['file']} has other counts than the manifest: {changes}; {_MEND}")
+            raise ValueError(f"{folder}: {shard['file']} has other counts than the manifest: {changes}. {_REMEDY}")
 
 
 def _readable(batches: Iterator[Examples], where: str) -> Iterator[Examples]:
@@ -136,7 +138,7 @@ def _readable(batches: Iterator[Examples], where: str) -> Iterator[Examples]:
     try:
         yield from batches
     except (OSError, RuntimeError, ValueError, LookupError, pa.ArrowException, tf.errors.OpError) as error:
-        raise ValueError(f"{where} cannot be read: {type(error).__name__}: {error}; {_MEND}") from error
+        raise ValueError(f"{where} cannot be read ({type(error).__name__}: {error}). {_REMEDY}") from error
 
 
 def _present(folder: str, manifest: Mapping) -> set[str]:

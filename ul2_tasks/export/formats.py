@@ -56,7 +56,9 @@ class Examples:
             ids[key] = ids[key] - np.int32(id_shift)
             if (ids[key] < 0).any():
                 tasks = sorted({name.decode() for name in batch[TASK][((batch[key] < id_shift) & is_token[key]).any(axis=1)]})
-                raise ValueError(f"{key} of {tasks} have SeqIO's padding, id 0, among their tokens; leave it out of the examples")
+                raise ValueError(
+                    f"{key} of {tasks} must have no id 0, SeqIO's padding, among their tokens. Leave it out of the examples."
+                )
         return cls(
             ids=ids,
             lengths={key: is_token[key].sum(axis=1) for key in TOKEN_FEATURES},
@@ -84,7 +86,7 @@ class Format:
 def open_format(name: str) -> Format:
     """The format of this name. The names of its files end with the same name."""
     if name not in FORMATS:
-        raise ValueError(f"the format is {name!r}, expected one of {sorted(FORMATS)}")
+        raise ValueError(f"format must be one of {sorted(FORMATS)}, got {name!r}.")
     if name == "arrayrecord":
         _array_record()
     return FORMATS[name]
@@ -211,7 +213,9 @@ def _array_record():
     try:
         from array_record.python import array_record_module
     except ImportError as error:
-        raise ImportError(f"the format 'arrayrecord' needs the package array_record ({error}); pip install array_record") from error
+        raise ImportError(
+            f"the format 'arrayrecord' needs the package array_record ({error}). Run `pip install array_record`."
+        ) from error
     return array_record_module
 
 

@@ -27,7 +27,9 @@ def write_megatron(
     """
     vocabulary = corpus.vocabulary
     if append_eod and vocabulary.eos_id is None:
-        raise ValueError(f"{vocabulary} has no EOS to end documents with; write them without (append_eod=False)")
+        raise ValueError(
+            f"append_eod must be False with {vocabulary}, which has no EOS to end documents with. Set append_eod=False."
+        )
     folder = absolute(output)
     prefix = place(folder, f"{corpus.name.removesuffix('_corpus')}-{split}")
     paths = f"{prefix}.bin", f"{prefix}.idx"
@@ -35,7 +37,7 @@ def write_megatron(
     temporary = place(records, "bin.tmp"), place(records, "idx.tmp")
     with taken(records) as check, removed_on_failure(*temporary):
         if present := [path for path in paths if exists(path)]:
-            raise ValueError(f"{present[0]} is there already; delete it, or name another folder")
+            raise ValueError(f"the output must be a new folder, but {present[0]} exists. Delete it, or name another folder.")
         remove_records(records)  # of a job that was killed
         with PairWriter(*temporary, stored_dtype(corpus)) as pair:
             for tokens, lengths in corpus_tokens(corpus, split, use_cached):
@@ -44,7 +46,10 @@ def write_megatron(
                 pair.add(tokens, lengths)
                 check()
         if not pair.documents:
-            raise ValueError(f"{corpus.name!r} has no document in split {split!r}, and Megatron-LM opens no empty dataset")
+            raise ValueError(
+                f"{corpus.name!r} has no document in split {split!r}, and Megatron-LM opens no empty dataset. Name another split,"
+                " or change how documents are split."
+            )
         check()
         for written, path in zip(temporary, paths):
             move(written, path)

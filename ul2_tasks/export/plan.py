@@ -114,9 +114,11 @@ def plan_export(output: str, arguments: ExportArguments) -> Export:
     numbers = ("seed", arguments["seed"], None), ("epochs", arguments["epochs"], 1), ("shards", arguments["shards"], 1)
     for name, value, least in numbers:
         if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-            raise ValueError(f"{name} is {value!r}, expected an integer{'' if least is None else f' of at least {least}'}")
+            raise ValueError(f"{name} must be an integer{'' if least is None else f' of at least {least}'}, got {value!r}.")
     if arguments["mixture"] not in seqio.MixtureRegistry.names():
-        raise ValueError(f"there is no mixture {arguments['mixture']!r}, only {sorted(seqio.MixtureRegistry.names())}")
+        raise ValueError(
+            f"mixture must be one of {sorted(seqio.MixtureRegistry.names())}, got {arguments['mixture']!r}. Register it first."
+        )
     cache_dirs = seqio.get_global_cache_dirs() if arguments["use_cached"] else []
     description, reads = describe(arguments), files_read(arguments)
     return Export(absolute(output).rstrip("/"), arguments, description, reads, tuple(map(absolute, cache_dirs)))
@@ -128,7 +130,7 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
     tasks, others = ([task for task in of(mixture.name) if split in task.splits] for of in (denoising_tasks, other_tasks))
     if not tasks and not others:
         present = sorted({name for task in mixture.tasks for name in task.splits})
-        raise ValueError(f"{mixture.name!r} has no split {split!r}, only {present}")
+        raise ValueError(f"split must be one of {present} of {mixture.name!r}, got {split!r}.")
 
     sources = {task.source.corpus.name: task.source for task in tasks}
 

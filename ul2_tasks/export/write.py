@@ -151,7 +151,7 @@ def _write_shard(
         seqio.add_global_cache_dirs(export.cache_dirs)
         changes = "; ".join(differences(export.pipeline, describe(export.arguments)))
         if changes:
-            raise RuntimeError(f"a worker would write other examples: {changes}; give all workers the same corpus and package")
+            raise RuntimeError(f"a worker would write other examples: {changes}. Give all workers the same corpus and package.")
         return _write_file(shard, export, advance)
 
     write_shard(shard, prepare, write, where=lambda: f"{export.arguments['mixture']}, {shard.name}")
@@ -166,7 +166,9 @@ def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], Non
         open_format(export.arguments["format"]).write(local, _counted(_batches(shard.number, export), counts, advance))
         sums = total(counts.values(), COUNTED)
         if not sums["examples"]:
-            raise ValueError(f"{shard.name} would have no example: the corpus is too small for so many shards; write fewer")
+            raise ValueError(
+                f"{shard.name} would have no example, because the corpus is too small for that many shards. Write fewer shards."
+            )
         entry = {"file": shard.name, "bytes": size(local), "sha256": sha256(local), **sums, "tasks": counts}
         if local != temporary:
             copy(local, temporary)
@@ -193,7 +195,7 @@ def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], adv
 def _finish(export: Export) -> dict:
     """Writes the manifest, last of all."""
     if changed := "; ".join(differences(export.reads, files_read(export.arguments))):
-        raise RuntimeError(f"the source changed during the job: {changed}; delete {export.folder}, and begin again")
+        raise RuntimeError(f"the source changed during the job: {changed}. Delete {export.folder}, and start again.")
     shards = all_shards(export.shards, _listed(export))
     manifest = {
         **_begun(export),

@@ -109,7 +109,7 @@ def _expand(pattern: str) -> list[str]:
         names = _visible(list(found), path)
         links = [name for name in names if found[name].get("islink") and system.isdir(name)]
         if links:
-            raise ValueError(f"{links[0]!r} is a link to a folder, which is not followed; name the folders, as a list")
+            raise ValueError(f"{links[0]!r} is a link to a folder, which is not followed. Name the folders, as a list.")
     else:
         names = _visible(list(filter(system.isfile, system.glob(path))), path)
     return names if is_local(pattern) else [system.unstrip_protocol(name) for name in names]
@@ -124,8 +124,8 @@ def _visible(paths: Sequence[str], pattern: str) -> list[str]:
     visible = [path for path in paths if _is_visible(path.split("/"), pattern.split("/"))]
     if paths and not visible:
         raise ValueError(
-            f"all files that match {pattern!r} are hidden, such as {min(paths)!r}: below it a name begins with '.' or '_'; expected"
-            " other files, or name these one by one"
+            f"all files that match {pattern!r} are hidden, such as {min(paths)!r}: a name below it begins with '.' or '_'. Choose"
+            " other files, or name these one by one."
         )
     return visible
 
@@ -139,10 +139,10 @@ def _is_visible(names: list[str], spelled: list[str]) -> bool:
 
 def _no_match(pattern: str) -> str:
     if os.path.isdir(pattern):
-        return f"there is no file in the folder {pattern!r}, nor below it; expected a file, a folder or a glob"
+        return f"no file is in the folder {pattern!r}, nor below it. Pass a file, a folder or a glob."
     where = "" if not is_local(pattern) or os.path.isabs(pattern) else f" in the folder {os.getcwd()}"
     if _HUB_ID.fullmatch(pattern) and named_format(pattern) is None:
-        what = f"; of a dataset of Hugging Face's hub give 'hf:{pattern}'"
+        what = f", or, for a dataset of Hugging Face's hub, 'hf:{pattern}'"
     else:
         what = ", such as 'corpus/*.jsonl.gz'"
-    return f"no file matches {pattern!r}{where}; expected a file, a folder or a glob{what}"
+    return f"no file matches {pattern!r}{where}. Pass a file, a folder or a glob{what}."

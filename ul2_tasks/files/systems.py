@@ -189,7 +189,9 @@ def _by_tensorflow(scheme: str) -> bool:
     except (ImportError, ValueError) as error:
         if scheme in _schemes_of_tensorflow():
             return True
-        raise ValueError(f"no file system for {scheme}:// is installed: {error}") from error
+        raise ValueError(
+            f"{scheme}:// must have a file system that is installed ({error}). Install its package for fsspec."
+        ) from error
 
 
 def _schemes_of_tensorflow() -> list[str]:

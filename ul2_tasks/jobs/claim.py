@@ -53,7 +53,7 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
     def check() -> None:
         if lost.is_set():
             _refuse_others(records, own)
-            raise ValueError(f"another job wrote into {records} while this one did not run for {STALE:.0f} s; run this line again")
+            raise ValueError(f"another job wrote into {records} while this one did not run for {STALE:.0f} s. Re-run the command.")
 
     keeper = threading.Thread(target=keep, name="keeper", daemon=True)
     keeper.start()
@@ -89,7 +89,7 @@ def _claim(records: str, token: str) -> str:
             return name
     raise ValueError(
         f"{records} must be a folder that keeps what is written, got one whose files went {_TRIES} times. Look for what removes"
-        " files there, and run this line again."
+        " files there, and re-run the command."
     )
 
 
@@ -133,15 +133,16 @@ def _refuse_others(records: str, own: str | None = None) -> None:
         if name == own or not _NAME.fullmatch(name):
             continue
         try:
-            running = load_object(place(records, name), _FORM, "delete the folder, and begin again")
+            running = load_object(place(records, name), _FORM, "Delete the folder, and start again.")
         except FileNotFoundError:
             continue  # it has just ended
         age = time.time() - running["time"]
         is_here = running["host"] == socket.gethostname()
         if age < STALE and not (is_here and not _is_alive(running["process"])):
             raise ValueError(
-                f"a job on {running['host']}, process {running['process']}, writes into {records}, and was seen {age:.0f} s ago:"
-                f" wait for it, or end it; if it was killed, this line goes on where it stopped once {STALE:.0f} s have passed"
+                f"another job (host {running['host']}, process {running['process']}, active {age:.0f} s ago) is writing to"
+                f" {records}. Wait for it, or stop it; if it was killed, re-run this command in {STALE:.0f} s and it resumes. See"
+                " docs/help/troubleshooting.md#a-job-of-another-process."
             )
 
 

@@ -18,13 +18,13 @@ def check_form(value: object, form: object, path: str, remedy: str) -> None:
 
     For the form see the top of this file. `path` is the file's, and `remedy` what to do about it, both for the error.
 
-    >>> check_form({"files": [{"bytes": "7"}]}, {"files": [{"bytes": int}]}, "manifest.json", "write it again")
+    >>> check_form({"files": [{"bytes": "7"}]}, {"files": [{"bytes": int}]}, "manifest.json", "Write it again.")
     Traceback (most recent call last):
     ..
-    ValueError: manifest.json is not as it was written: files.0.bytes is '7', expected int; write it again
+    ValueError: manifest.json is not as it was written: files.0.bytes must be int, got '7'. Write it again.
     """
     if wrong := next(_faults(value, form, ""), None):
-        raise ValueError(f"{path} is not as it was written: {wrong}; {remedy}")
+        raise ValueError(f"{path} is not as it was written: {wrong}. {remedy}")
 
 
 def _faults(value: Any, form: Any, place: str) -> Iterator[str]:
@@ -69,4 +69,4 @@ def _below(place: str, key: str) -> str:
 
 def _said(place: str, value: object, expected: str) -> str:
     shown = repr(value)
-    return f"{place or 'it'} is {shown if len(shown) <= 60 else f'{shown[:60]}..'}, expected {expected}"
+    return f"{place or 'it'} must be {expected}, got {shown if len(shown) <= 60 else f'{shown[:60]}..'}"

@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -82,7 +84,7 @@ def import_beam():
     try:
         import apache_beam
     except ImportError as error:
-        raise ImportError(f"a Beam job needs Apache Beam ({error}); pip install 'ul2_tasks[cache]'") from error
+        raise ImportError(f"a Beam job needs Apache Beam ({error}). Run `pip install 'ul2_tasks[cache]'`.") from error
     return apache_beam
 
 
@@ -109,8 +111,12 @@ def called_in(folder: str, function: Callable[[Any], object], value: object) -> 
 def _run_on_beam(options: Sequence[str], function: Callable[[object], object], values: Iterable[object], temporary: str) -> None:
     """Calls a function with each value, on Beam's workers, which have their temporary files in a folder."""
     beam = import_beam()
+    dead: list[str] = []
     try:
-        with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline:
+        with (
+            _interrupt_when_a_worker_dies(dead),
+            beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline,
+        ):
             in_folder = functools.partial(called_in, os.getcwd(), function)
             _ = pipeline | beam.Create(list(values)) | beam.Reshuffle() | beam.Map(in_folder)
     except RuntimeError as error:
@@ -122,7 +128,37 @@ def _run_on_beam(options: Sequence[str], function: Callable[[object], object], v
             for name in names_in(temporary):
                 if name.endswith(".tmp"):
                     remove(place(temporary, name))
+        if dead:
+            raise ChildProcessError(
+                f"a worker process died ({dead[0]}), perhaps because memory ran out. Re-run the command with fewer --workers: it"
+                " resumes with the shards that are missing."
+            ) from None
         raise
+
+
+@contextlib.contextmanager
+def _interrupt_when_a_worker_dies(dead: list[str]) -> Iterator[None]:
+    """Interrupts the main thread when one of Beam's local processes dies: Beam would wait for its results for ever.
+
+    Beam raises an error in the thread that started the process, where only `threading.excepthook` sees it. Processes that end
+    because of an interrupt are left to Beam.
+    """
+    before, is_main = threading.excepthook, threading.current_thread() is threading.main_thread()
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        code = re.fullmatch(r"Worker subprocess exited with return code (-?\d+)", str(arguments.exc_value))
+        number = int(code[1]) if code else 0
+        if not number or not is_main:
+            before(arguments)
+        elif not dead and (-number if number < 0 else number - 128) not in (signal.SIGINT, signal.SIGTERM):
+            dead.append(f"exit status {number}")
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextlib.contextmanager

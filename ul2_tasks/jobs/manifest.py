@@ -29,7 +29,7 @@ def _parse(path: str, content: bytes) -> Any:
     try:
         return json.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+        raise ValueError(f"{path} must be JSON, but is not: {error}") from error
 
 
 def load_object(path: str, form: Mapping, remedy: str) -> dict:
@@ -63,7 +63,7 @@ def parse_manifest(path: str, content: bytes, readable: Sequence[int], remedy: s
     check_form(manifest, {}, path, remedy)
     schema = manifest.get("schema_version")
     if not isinstance(schema, int) or schema not in readable:
-        raise ValueError(f"{path} has schema_version {schema}, expected one of {tuple(readable)}; {remedy}")
+        raise ValueError(f"{path} must have a schema_version of {tuple(readable)}, got {schema}. {remedy}")
     check_form(manifest, form(manifest), path, remedy)
     return manifest
 
@@ -116,7 +116,7 @@ def missing_or_resized(folder: str, shards: Sequence[Mapping], present: Collecti
     for name, found in zip(both, sizes(folder, both)):
         if found != listed[name]:
             kind = "truncated" if found < listed[name] else "too long"
-            yield f"{name} is {kind}: {found} bytes, the manifest says {listed[name]}"
+            yield f"{name} is {kind}: it has {found} bytes, but the manifest says {listed[name]}"
 
 
 def altered(folder: str, shard: Mapping) -> str | None:
@@ -124,4 +124,4 @@ def altered(folder: str, shard: Mapping) -> str | None:
     found = sha256(place(folder, shard["file"]))
     if found == shard["sha256"]:
         return None
-    return f"{shard['file']} is altered: SHA-256 {found}, the manifest says {shard['sha256']}"
+    return f"{shard['file']} is altered: its SHA-256 is {found}, but the manifest says {shard['sha256']}"

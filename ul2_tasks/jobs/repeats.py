@@ -38,7 +38,7 @@ def count_repeated(paths: Sequence[str]) -> int:
 def in_words(repeated: int) -> str:
     """What a summary says of so many repeated ids."""
     return (
-        f"{repeated:,} have the id of an earlier one, in all splits together; give each its own, since splits go by ids. Without"
+        f"{repeated:,} have the id of an earlier one, in all splits together. Give each its own, because splits go by ids. Without"
         " id_key the ids are made of the tokens, and these are copies"
     )
 

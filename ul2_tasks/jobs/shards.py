@@ -32,7 +32,7 @@ from ul2_tasks.jobs.manifest import differences, load_object
 BEGUN = "begun.json"
 _RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
 _LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
-_REMOVE = "delete the folder, and begin again"
+_REMOVE = "Delete the folder, and start again."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ def all_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = N
     missing = [shard.name for shard in shards if shard.name not in finished]
     if missing:
         folder = shards[0].folder
-        raise RuntimeError(f"{folder} lacks {missing}, which workers have written: let all of them see this folder")
+        raise RuntimeError(f"{folder} lacks {missing}, which workers have written. Name a folder that all workers see.")
     return [finished[shard.name] for shard in shards]
 
 
@@ -115,15 +115,18 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
     found = [load_object(path, {}, _REMOVE) for path in known if exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
     if others and not found:
-        raise ValueError(f"{folder} has files that are no export's, such as {others[0]!r}; name an empty or a new folder")
+        raise ValueError(
+            f"the folder must be empty or new, got {folder} with files that do not belong to an export, such as {others[0]!r}."
+            " Name another folder."
+        )
     wanted = json.loads(json.dumps(begun))
     for before in found:
         if before.get("schema_version") != wanted["schema_version"]:
-            raise ValueError(f"{folder} has an export of another version of this package; delete it, or name another folder")
+            raise ValueError(f"{folder} has an export of another version of this package. Delete it, or name another folder.")
         asked = {key: value for key, value in wanted.items() if key != "reads" or key in before}
         by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in asked.items())
         if changes := next(filter(None, by_key), ""):  # the first key says enough: the others may follow from it
-            raise ValueError(f"{folder} has an export with other arguments: {changes}; delete it, or name another folder")
+            raise ValueError(f"{folder} has an export with other arguments: {changes}. Delete it, or name another folder.")
 
 
 def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:
@@ -172,7 +175,7 @@ def _check_written(path: str, expected: int) -> None:
     if found != expected:
         there = "it is gone" if found is None else f"it has {found}"
         raise OSError(
-            f"{path} was written with {expected} bytes, and {there}: look for what removes files there, and run this again"
+            f"{path} was written with {expected} bytes, and {there}. Look for what removes files there, and re-run the command."
         )
 
 
@@ -210,7 +213,7 @@ def unfinished(folder: str) -> str | None:
                 return None  # the job was killed before it removed the records
             finished = sum(name.endswith(".json") for name in names_in(records) - {BEGUN})
             return (
-                f"{folder} is an unfinished {kind}, {finished} of {shards} shards are there: run the line that began it again,"
-                " which goes on where it stopped, or delete the folder"
+                f"{folder} is an unfinished {kind}, with {finished} of {shards} shards. Re-run the command that began it to finish"
+                " it, or delete the folder."
             )
     return None

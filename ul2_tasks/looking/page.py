@@ -40,9 +40,13 @@ def check_path(path: str | os.PathLike) -> None:
     """Raises a ValueError if a page cannot be written to this path. A command calls this before it measures for minutes."""
     path = pathlib.Path(path)
     if path.is_dir():
-        raise ValueError(f"the page's file is {str(path)!r}, which is a folder; name a file in it, such as {path / 'report.html'}")
+        raise ValueError(
+            f"the page's path must be of a file, got the folder {str(path)!r}. Name a file in it, such as {path / 'report.html'}."
+        )
     if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {str(path.parent)!r} for the page {path.name!r}; make it, or name another")
+        raise ValueError(
+            f"the page {path.name!r} must be in a folder that exists, got {str(path.parent)!r}. Make it, or name another."
+        )
 
 
 def packages() -> tuple[ModuleType, ModuleType]:
@@ -53,7 +57,7 @@ def packages() -> tuple[ModuleType, ModuleType]:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"a report needs the packages jinja2 and matplotlib ({error}); pip install 'ul2_tasks[report]'"
+            f"a report needs the packages jinja2 and matplotlib ({error}). Run `pip install 'ul2_tasks[report]'`."
         ) from error
     return jinja2, markupsafe
 

@@ -67,7 +67,7 @@ def stretches(
         ValueError: `feature` is neither of these.
     """
     if feature not in TOKEN_FEATURES:
-        raise ValueError(f"feature is {feature!r}, expected 'inputs' or 'targets'")
+        raise ValueError(f"feature must be 'inputs' or 'targets', got {feature!r}.")
     rest = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
     found = []
     if feature == "inputs" and special.mode and tuple(rest[: len(special.mode)]) == special.mode:

@@ -19,7 +19,7 @@ from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
 
-_REMEDY = "expected what a run writes"
+_REMEDY = "Name the folder of a run, which writes it."
 _FORM = {  # of a run's record, see `forms`
     "mixture": str,
     "sequence_length": {"inputs": int, "targets": int},
@@ -92,12 +92,12 @@ class Run:
         (range(16, 24), range(17, 24, 4))
         """
         if self.batch_size is None:
-            raise ValueError("there is no batch size, and so no step; give --batch_size, or --run, the folder of a run")
+            raise ValueError("a step needs a batch size, and there is none. Pass --batch_size, or --run with the folder of a run.")
         if step < self.first_step:
-            raise ValueError(f"step is {step}, expected {self.first_step}, with which the run began, or a later one")
+            raise ValueError(f"step must be at least {self.first_step}, with which the run began, got {step}.")
         index, hosts = host
         if self.batch_size % hosts:
-            raise ValueError(f"there are {hosts} hosts, expected a number that divides the batch of {self.batch_size}")
+            raise ValueError(f"the number of hosts must divide the batch of {self.batch_size}, got {hosts}.")
         first = (step - self.first_step) * self.batch_size
         return range(first + index, first + self.batch_size, hosts)
 
@@ -111,8 +111,8 @@ class Run:
         different = [words for key in now if key in record for words in differences(record[key], now[key], key)]
         if different:
             raise ValueError(
-                f"the run in {folder} reads something else than what is registered here: {'; '.join(different)}; register"
-                " what it reads, and name the cache from which it reads"
+                f"the run in {folder} reads other data than what is registered here: {'; '.join(different)}. Register what it"
+                " reads, and name the cache from which it reads."
             )
 
 
@@ -125,10 +125,13 @@ def read_record(folder: str) -> dict:
     """The record of what a run reads, from its folder."""
     path = place(folder, RUN_RECORD)
     if not exists(path):
-        raise ValueError(f"there is no {RUN_RECORD} in {folder}. Only a run with random access (a cache, elastic.gin) writes it")
+        raise ValueError(
+            f"there is no {RUN_RECORD} in {folder}. Name the folder of a run with random access (a cache, elastic.gin), which"
+            " writes it."
+        )
     record = load_object(path, {}, _REMEDY)
     if missing := [key for key in _FORM if key not in record]:
-        raise ValueError(f"{path} lacks {missing}, expected what a run writes")
+        raise ValueError(f"{path} must have what a run writes, but lacks {missing}.")
     check_form(record, _FORM, path, _REMEDY)
     return record
 

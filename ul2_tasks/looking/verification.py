@@ -19,12 +19,14 @@ def examine(folder: str, modules: Collection[str] = ()) -> Iterator[tuple[str, l
     wrong, the totals of its manifest, such as {"documents": 525, ..}. For `modules` see `render_again`.
     """
     if not is_folder(folder):
-        raise ValueError(f"there is no folder {folder!r}; expected the --output of `ul2 cache` or of `ul2 export`")
+        raise ValueError(
+            f"the folder must be the --output of `ul2 cache` or of `ul2 export`, got {folder!r}, which does not exist."
+        )
     found = [folder] if _holds(folder) else [each for name in sorted(names_in(folder)) if _holds(each := place(folder, name))]
     if not found:
         raise ValueError(
-            f"{folder} has neither a cache nor an export in it, nor has a folder in it; expected the --output of `ul2 cache` or of"
-            " `ul2 export`"
+            f"the folder must be the --output of `ul2 cache` or of `ul2 export`, got {folder}, in which there is neither a cache"
+            " nor an export."
         )
     return (_examine(each, modules) for each in found)
 

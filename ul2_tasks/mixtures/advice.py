@@ -82,25 +82,25 @@ def packed_fill(
 
 
 def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
-    """The `chunk_tokens` that fill packed rows best, by the denoiser's name. Takes some five seconds.
+    """Returns the `chunk_tokens` with the highest packing efficiency, by the denoiser's name. Takes some five seconds.
 
-    1. Full chunks are tried, and `FRACTIONS` of them in all combinations within `SPREAD`, with one fraction for all denoisers
-       whose full chunks fill the same budgets. Drawn examples are packed with each combination.
-    2. The combinations that fill the rows best are refined, and so are the longest of those that do about as well: the size
-       of each denoiser is moved by a few percent for as long as that helps, so that three examples that nearly fit a row
-       then do.
-    3. Some of these fill the less full side within `TOLERANCE` of the best. The one with the longest average chunk is taken.
+    1. Full-length chunks are tried, and `FRACTIONS` of them in all combinations within `SPREAD`, with one fraction for all
+       denoisers whose full-length chunks have the same lengths. Sampled examples are packed with each combination.
+    2. The combinations with the highest packing efficiency are refined, and so are the longest of those that do about as well:
+       the size of each denoiser is moved by a few percent for as long as that helps, so that three examples that nearly fit a
+       packed sequence then do.
+    3. Of those whose less full side is within `TOLERANCE` of the best, the one with the longest average chunk is returned.
 
-    A span denoiser keeps at least two spans in a chunk if its full chunk has two, because under placement "t5" a lone span is
-    always the end of the chunk, see `lone_span`. More spans are not asked for: if half of the full chunk's spans had to stay,
-    R2 and X2 could not share a row at 1024/1024, and 88 % instead of 97 % of the rows would be filled.
+    A span denoiser keeps at least two spans in a chunk if its full-length chunk has two, because with placement "t5" a lone span
+    is always the end of the chunk, see `lone_span`. More spans are not required: if half of the full-length chunk's spans had to
+    stay, R2 and X2 could not share a packed sequence at 1024/1024, and the efficiency would be 88 % instead of 97 %.
 
     A mode counts as one token, and both features as ending with an EOS. Whether the vocabulary has enough sentinels is checked
     when a dataset is made.
 
     Args:
-        denoisers: the mixture.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        denoisers: the denoisers of the mixture, or the name of a preset.
+        sequence_length: {"inputs": int, "targets": int}, the lengths in tokens.
 
     Raises:
         ValueError: see `lengths.chunk_length`.

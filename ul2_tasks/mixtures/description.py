@@ -63,7 +63,7 @@ class Description:
 def check_name(name: object) -> None:
     """Raises a ValueError where SeqIO could not have such a name."""
     if not isinstance(name, str) or not re.fullmatch(r"[\w.:#]+", name):
-        raise ValueError(f"name is {name!r}, expected letters, digits and _ . : #, as SeqIO has them, such as 'mine'")
+        raise ValueError(f"name must be letters, digits and _ . : #, as SeqIO has them, such as 'mine', got {name!r}.")
 
 
 def _words(value: object) -> str:
@@ -74,7 +74,7 @@ def _words(value: object) -> str:
 def folders(cache_dirs: Sequence[str | os.PathLike]) -> tuple[str, ...]:
     """The folders that a cache may be in, as texts."""
     if isinstance(cache_dirs, str | os.PathLike):
-        raise ValueError(f"cache_dirs is {cache_dirs!r}, expected a list of folders, such as [{os.fspath(cache_dirs)!r}]")
+        raise ValueError(f"cache_dirs must be a list of folders, such as [{os.fspath(cache_dirs)!r}], got {cache_dirs!r}.")
     return tuple(os.fspath(folder) for folder in cache_dirs)
 
 
@@ -83,9 +83,9 @@ def corpus_in(description: Description, cache_dirs: Sequence[str | os.PathLike])
     corpus = description.corpus(cache_dirs)
     if cache_dirs and not corpus.cache_dir and not corpus.is_tokens:
         raise ValueError(
-            f"cache_dirs: {corpus.name!r} is in none of {list(map(str, cache_dirs))}; write it with"
-            f" {type(description).__name__}.cache or `ul2 cache`, or leave cache_dirs out, so that a small corpus is tokenized into"
-            " memory"
+            f"cache_dirs must have a folder with the cache of {corpus.name!r}, got {list(map(str, cache_dirs))}. Write it with"
+            f" {type(description).__name__}.cache or `ul2 cache`, or leave cache_dirs out to tokenize a small corpus into memory."
+            " See docs/help/troubleshooting.md#the-cache-is-not-found."
         )
     return corpus
 

@@ -19,7 +19,7 @@ OfMixture = TypeVar("OfMixture")
 
 @dataclasses.dataclass(frozen=True)
 class Mix:
-    """Mixtures of several corpora, and the weight of each, which need not be registered anywhere. Opens no file yet.
+    """Describes a mixture of several corpora with a weight for each, without registering it. Opens no file.
 
         web, code = ul2_tasks.Mixture("web", "web/*.jsonl.gz"), ul2_tasks.Mixture("code", "code/*.jsonl.gz")
         both = ul2_tasks.Mix("both", {web: 3, code: 1})
@@ -30,12 +30,12 @@ class Mix:
     source or the vocabulary is one of theirs.
 
     Attributes:
-        name: what it is called.
-        mixtures: the weights, numbers, of mixtures of different names and of one vocabulary. A weight divided by the sum of all is
-            a share of the examples. It becomes pairs of a mixture and its weight, in the order of the names.
+        name: the mixture's name.
+        mixtures: the weights, positive numbers, of mixtures with different names and one vocabulary. A weight divided by the sum of
+            all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of the names.
 
     Raises:
-        ValueError: a weight is no positive number; something is no `Mixture`; two have the same name.
+        ValueError: a weight is not a positive number; something is not a `Mixture`; two have the same name.
 
     >>> import ul2_tasks
     >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]
@@ -49,19 +49,21 @@ class Mix:
         check_name(self.name)
         weights = weights_of(self.mixtures)
         if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture)]:
-            raise ValueError(f"mixtures has {wrong[0]!r}, expected a ul2_tasks.Mixture; for what is registered use ul2_tasks.mix")
+            raise ValueError(
+                f"mixtures must be ul2_tasks.Mixture objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered names."
+            )
         names = sorted(mixture.name for mixture in weights)
         if len(set(names)) < len(names):
-            raise ValueError(f"mixtures are called {names}, expected different names; give each its own")
+            raise ValueError(f"mixtures must have different names, got {names}. Rename one of them.")
         pairs = sorted(weights.items(), key=lambda pair: pair[0].name)
         object.__setattr__(self, "mixtures", tuple((mixture, as_python(weight)) for mixture, weight in pairs))
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits of the mixtures, their names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
+        """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
         return digest({mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)})
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
-        """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifests by the mixtures' names."""
+        """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Returns the manifests by mixture."""
         return {mixture.name: mixture.cache(output_dir, max_documents=max_documents) for mixture, _ in _pairs(self)}
 
 
@@ -90,8 +92,8 @@ def weights_of(mixtures: Mapping[OfMixture, float] | Sequence[tuple[OfMixture, f
         pairs, weights = [], {}
     if not weights or len(weights) < len(pairs) or not all(is_finite(weight) and weight > 0 for weight in weights.values()):
         raise ValueError(
-            f"mixtures are {mixtures!r:.300}, expected different ones, each with a number above 0 as its weight, and no function as"
-            " SeqIO has them"
+            f"mixtures must map distinct names to positive numbers, got {mixtures!r:.300}. SeqIO's rate functions are not"
+            " supported."
         )
     return weights
 

@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class Mixture(Description):
-    """A corpus of texts and the denoisers that read it, which need not be registered anywhere. Opens no file yet.
+    """Describes a corpus of texts and the denoisers that read it, without registering them. Opens no file.
 
         mixture = ul2_tasks.Mixture(source="corpus/*.jsonl.gz", vocabulary="my.model")
         mixture.cache("CACHE")
         examples = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512}, cache_dirs=["CACHE"])
 
-    The arguments are those of `register`, which takes them to SeqIO's registries; a mixture of the same arguments and the same name
+    The arguments are those of `register`, which adds them to SeqIO's registries; a mixture of the same arguments and the same name
     has the same examples there. Neither SeqIO nor TensorFlow is imported, unless the source or the vocabulary is one of theirs.
 
     Args:
-        name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>, in caches and in examples.
+        name: the beginning of the names of the corpus and the tasks, NAME_corpus and NAME_<denoiser>, in caches and examples.
         source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents: see
             `register`.
 
     Raises:
-        ValueError: an argument is none of its kind, or `chunk_tokens` names a denoiser that is not there.
+        ValueError: an argument has another type or value, or `chunk_tokens` names a denoiser that is not there.
     """
 
     name: str
@@ -95,14 +95,14 @@ class Mixture(Description):
     def _check(self) -> None:
         for name in ("merge_examples", "separate_documents"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected True or False")
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         check_on_error(self.on_error)
         names = [denoiser.name for denoiser in self.denoisers]
         if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
-            raise ValueError(f"chunk_tokens has {unknown}, but the denoisers are {names}")
+            raise ValueError(f"chunk_tokens must name denoisers of {names}, got {unknown}.")
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
-        """The corpus, whose cache may be in one of these folders."""
+        """Returns the corpus, whose cache may be in one of these folders."""
         configuration = CorpusConfiguration(self.text_key, self.on_error, special_tokens_of(self))
         return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, folders(cache_dirs))
 
@@ -185,7 +185,7 @@ def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collect
     """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
     names = list(dict.fromkeys(task.denoiser.name for task in tasks))
     if unknown := sorted(set(denoisers or ()) - set(names)):
-        raise ValueError(f"{mixture!r} has no denoiser {unknown}, only {names}")
+        raise ValueError(f"the denoiser must be one of {names} in {mixture!r}, got {unknown}.")
     return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
 
 
@@ -209,7 +209,8 @@ def solved_members(
     for task in tasks:
         if reason := task.why_a_stream():
             raise ValueError(
-                f"the chunks of {task.name!r} have no fixed places, as {reason}; read it as a stream, with get_dataset"
+                f"the chunks of {task.name!r} must have fixed positions, but have none, because {reason}. Read it as a stream,"
+                " with get_dataset."
             )
     return [Member(task.name, task.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]
 

@@ -110,7 +110,7 @@ def nearest_cycle(weights: Sequence[float]) -> Cycle:
     ((113, 355), '6e-08')
     """
     if not 1 <= len(weights) <= MAX_SLOTS or not all(is_finite(weight) and weight > 0 for weight in weights):
-        raise ValueError(f"the weights are {list(weights)}, expected 1 to {MAX_SLOTS} finite numbers above 0")
+        raise ValueError(f"weights must be 1 to {MAX_SLOTS} finite numbers above 0, got {list(weights)}.")
     shares = np.array(weights, np.float64) / math.fsum(weights)
     counts = np.maximum(1, np.rint(np.arange(1, MAX_SLOTS + 1)[:, np.newaxis] * shares)).astype(np.int64)
     slots = counts.sum(axis=1)

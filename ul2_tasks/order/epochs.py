@@ -72,13 +72,14 @@ class Order:
 
     def __post_init__(self):
         if len(self.lengths) != len(self.cycle.counts) or min(self.lengths) < 1:
-            raise ValueError(f"the lengths are {self.lengths}, expected {len(self.cycle.counts)} integers of at least 1")
+            raise ValueError(f"lengths must be {len(self.cycle.counts)} integers of at least 1, got {self.lengths}.")
         if self.cycle_tokens >= 1 << 31:
             raise ValueError(
-                f"a cycle has {self.cycle_tokens} tokens, expected less than 2**31; take weights in the ratio of small integers"
+                f"weights must give a mixing block of less than 2**31 tokens, got {self.cycle_tokens}. Pass weights in the ratio"
+                " of small integers."
             )
         if self.tokens < 1:
-            raise ValueError(f"the corpus has {self.tokens} tokens, expected at least 1: without any there is no example")
+            raise ValueError(f"the corpus must have at least 1 token, got {self.tokens}. Without any there is no example.")
 
     @functools.cached_property
     def cycle_tokens(self) -> int:
@@ -140,7 +141,9 @@ class Order:
     def slots_with(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """The slots of an epoch whose examples have some of the tokens [start, stop) of the corpus, [n] int64, ascending."""
         if not 0 <= start < stop <= self.tokens:
-            raise ValueError(f"the tokens are {start} to {stop}, expected a range within 0 to {self.tokens} that is not empty")
+            raise ValueError(
+                f"start and stop must be a non-empty range of tokens within 0 to {self.tokens}, got {start} to {stop}."
+            )
         first, last = self.slots_of(np.array([epoch, epoch]), np.array([start, stop - 1])).tolist()
         before = int(self._starts(np.array([epoch]))[0])
         if not start < before < stop:

@@ -54,7 +54,7 @@ def assign_rows(lengths: np.ndarray, budgets: tuple[int, ...]) -> np.ndarray:
     wrong = ((lengths < 1) | (lengths > most)).any(axis=1)
     if wrong.any():
         raise ValueError(
-            f"lengths to pack must be at least 1 and within the budgets {tuple(budgets)}, got {lengths[wrong.argmax()].tolist()}"
+            f"lengths to pack must be at least 1 and within the budgets {tuple(budgets)}, got {lengths[wrong.argmax()].tolist()}."
         )
     if not len(lengths):
         return np.zeros([0], np.int32)

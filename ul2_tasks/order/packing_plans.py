@@ -146,5 +146,5 @@ def _check(sizes: Sizes, budgets: tuple[int, ...]) -> None:
     for kind, size in enumerate(sizes):
         if len(size) != len(budgets) or not all(1 <= length <= budget for length, budget in zip(size, budgets)):
             raise ValueError(
-                f"examples of kind {kind} have the lengths {size}, expected at least 1 and within the budgets {budgets}"
+                f"examples of kind {kind} must have lengths of at least 1 and within the budgets {budgets}, got {size}."
             )

@@ -65,7 +65,7 @@ def _round_keys(key: int | np.ndarray) -> np.ndarray:
 
 def _walk(values: np.ndarray, size: int | np.ndarray, keys: np.ndarray, sign: int) -> np.ndarray:
     if np.min(size, initial=1) < 1 or np.max(size, initial=1) > 1 << 62:
-        raise ValueError(f"the size is {size}, expected 1 to 2**62")
+        raise ValueError(f"size must be 1 to 2**62, got {size}.")
     found = np.array(values, np.uint64)
     shape, found = found.shape, found.reshape(-1)
     sizes = np.broadcast_to(np.asarray(size, np.uint64), shape).reshape(-1)

@@ -53,7 +53,7 @@ class PackedOrder:
 
     def __post_init__(self):
         if len(self.sizes) != len(self._counts):
-            raise ValueError(f"the sizes are {self.sizes}, expected those of {len(self._counts)} denoisers")
+            raise ValueError(f"sizes must be those of {len(self._counts)} denoisers, got {self.sizes}.")
 
     @property
     def _counts(self) -> np.ndarray:

@@ -43,41 +43,24 @@ _ADD_EOS = (True, True)  # inputs and targets end with an EOS
 
 
 class UL2DataCollator:
-    """A collate function for a PyTorch DataLoader: corrupts examples, and makes a batch for a model of `transformers`.
+    """A collate function for a PyTorch DataLoader that masks examples and makes a batch for a model of `transformers`.
 
         collator = UL2DataCollator("my.model", {"inputs": 512, "targets": 512})
         for batch in torch.utils.data.DataLoader(texts, batch_size=32, collate_fn=collator):
             loss = model(**batch).loss
 
-    An example is a text; or its ids, as a list or an array; or a dictionary with `input_ids` or else `text`, such as `datasets`
-    gives. (`transformers.Trainer` drops a column that its model does not know, such as `text`, unless
-    `remove_unused_columns=False`.) Each example is one chunk: one denoiser, drawn by weight, corrupts all of its tokens.
-    Noise is drawn as in SeqIO's pipelines, so the numbers of noise tokens and spans are exact for each length, no token is lost,
-    and no text becomes a special token. But examples are neither concatenated nor cut. An example of more than
-    `max_tokens` tokens is an error; `chunks` cuts a document:
+    An example is a text; or its ids, as a list or an array; or a dictionary with `input_ids` or else `text`. It is one chunk: one
+    denoiser, sampled by weight, corrupts all of its tokens. Examples are neither joined nor split, and one of more than
+    `max_tokens` tokens raises a ValueError; `chunks` splits a document. Ids are the tokenizer's own, in examples and in batches.
 
-        stream = documents.map(
-            lambda batch: {"input_ids": [chunk for text in batch["text"] for chunk in collator.chunks(text)]},
-            batched=True, remove_columns=documents.column_names,
-        )
+    The denoiser and the masks of an example depend on `seed`, the epoch and the example's tokens alone. So they are the same in any
+    batch, worker or process and after a resume. Call `set_epoch(n)` before each pass over the data, or pass
+    `callbacks=[collator.trainer_callback()]` to `transformers.Trainer`.
 
-    **Ids** are always the tokenizer's own, in examples, batches, `chunks` and arguments, even if the vocabulary has shifted ids for
-    SeqIO (`special_ids.id_shift`).
-
-    **Randomness.** The denoiser and the noise of an example are a function of `seed`, of the epoch and of the example's tokens, and
-    of nothing else. So:
-
-    * An example has the same noise in an epoch, whatever came before it, in any batch, worker or process: a run that was stopped
-      goes on exactly, and an evaluation changes nothing. Equal examples have equal noise in an epoch.
-    * Another epoch has other noise, but the collator must be told of it: `set_epoch(n)` before each pass over the data, which
-      workers see, too, or `transformers.Trainer(.., callbacks=[collator.trainer_callback()])`. It warns if it is never told, and an
-      example comes a second time.
-    * `state_dict()` has the epoch.
-
-    **Workers** may be forked or spawned. The collator can be pickled. It runs no TensorFlow, and nothing on a GPU.
+    Workers may be forked or spawned. The collator can be pickled, and runs no TensorFlow.
 
     Attributes:
-        max_tokens: the length of the longest example, in tokens, that every denoiser can take.
+        max_tokens: the length of the longest example, in tokens, that every denoiser accepts.
     """
 
     def __init__(
@@ -102,18 +85,18 @@ class UL2DataCollator:
 
         Args:
             vocabulary, denoisers, sentinels, modes: as for `register`.
-            sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
-            chunk_tokens: an upper bound for `max_tokens`, for budgets that ask for more sentinels than there are.
-            seed: of the noise, 0 or more.
+            sequence_length: {"inputs": int, "targets": int}, the lengths in tokens.
+            chunk_tokens: an upper bound for `max_tokens`, for lengths that need more sentinels than the vocabulary has.
+            seed: the seed of the masks, 0 or more.
             padding, pad_to_multiple_of, decoder_start_token_id, decoder_only, pad_token_id: as for `HuggingFaceFeatureConverter`;
                 padding "max_length" is to `sequence_length`, for a decoder-only model to their sum.
             return_tensors: "pt" for PyTorch's tensors, "np" for NumPy's arrays.
-            embedding_rows: how many rows the model's embedding has, `model.get_input_embeddings().num_embeddings`. Then an id that
-                it has no row for is an error here, and not an index error of the model. None does not check it.
+            embedding_rows: the number of rows of the model's embedding, `model.get_input_embeddings().num_embeddings`, below which
+                all ids must be; None for no check.
 
         Raises:
-            ValueError: an argument has another value than these; the vocabulary lacks sentinels or modes; the budgets do not
-                fit, see `solution.solve`; or a sentinel or a mode has no row in the model's embedding.
+            ValueError: an argument has another value; the vocabulary lacks sentinels or modes; the lengths are too short; or a
+                sentinel or a mode has no row in the model's embedding.
         """
         self._row_format = RowFormat(
             padding=padding,
@@ -124,9 +107,9 @@ class UL2DataCollator:
             embedding_rows=embedding_rows,
         )
         if return_tensors not in ("pt", "np"):
-            raise ValueError(f"return_tensors is {return_tensors!r}, expected 'pt' or 'np'")
+            raise ValueError(f"return_tensors must be 'pt' or 'np', got {return_tensors!r}.")
         if not is_integer(seed, at_least=0):
-            raise ValueError(f"seed is {seed!r}, expected an integer of 0 or more")
+            raise ValueError(f"seed must be an integer of at least 0, got {seed!r}.")
         self._return_tensors = return_tensors
         self._seed = int(seed)
         self._denoisers = check_denoisers(denoisers)
@@ -185,30 +168,30 @@ class UL2DataCollator:
         return {name: from_numpy(rows) for name, rows in batch.items()}
 
     def chunks(self, document: str | Sequence[int]) -> list[np.ndarray]:
-        """Cuts a document into examples of `max_tokens` tokens each.
+        """Splits a document into examples of `max_tokens` tokens each.
 
         Args:
             document: a text, or ids [tokens].
 
         Returns:
-            Arrays [tokens] int32 that hold all of its tokens. Only the last can be shorter, and none is empty; an empty document
-            has no examples.
+            Arrays [tokens] int32 that hold all of its tokens. Only the last can be shorter, and none is empty. An empty document
+            gives an empty list.
         """
         tokens = self._tokens(document, "the document") - self._shift
         return [tokens[start : start + self.max_tokens].astype(np.int32) for start in range(0, len(tokens), self.max_tokens)]
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which pass over the data begins, which has noise of its own. Workers that are running see it, too.
+        """Sets the epoch, on which the masks depend, also in workers that run. Call it before each pass over the data.
 
         Raises:
-            ValueError: it is no integer of 0 or more.
+            ValueError: the epoch is not an integer of at least 0.
         """
         if not is_integer(epoch, at_least=0) or epoch >= 2**63:
-            raise ValueError(f"epoch is {epoch!r}, expected an integer of 0 or more: the number of the pass over the data")
+            raise ValueError(f"epoch must be an integer of at least 0, the index of the pass over the data, got {epoch!r}.")
         self._shared[:] = [int(epoch), 1, 0]
 
     def trainer_callback(self) -> transformers.TrainerCallback:
-        """A callback for `transformers.Trainer` that sets each epoch when it begins, also after a resume."""
+        """Returns a callback for `transformers.Trainer` that sets each epoch when it begins, also after a resume."""
         import transformers
 
         set_epoch = self.set_epoch
@@ -227,30 +210,30 @@ class UL2DataCollator:
         return SetEpoch()
 
     def state_dict(self) -> dict[str, int]:
-        """{"epoch": int}, all that noise depends on beside the arguments and the examples."""
+        """Returns {"epoch": int}, which decides the masks together with the arguments and the examples."""
         return {"epoch": self._shared[_SHARED.index("epoch")]}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Goes on in the epoch in which the state was taken. A state of release 1.0, whose noise went by a count, warns of it.
+        """Sets the epoch of a state. It warns of a state of release 1.0, in which masks depended on a count of batches.
 
         Raises:
             ValueError: the state is not one that `state_dict` returned.
         """
         number = state.get("epoch", state.get("batches")) if isinstance(state, Mapping) else None
         if not is_integer(number, at_least=0):
-            raise ValueError(f'the state is {state!r:.100}, expected {{"epoch": int}}, as state_dict() returns it')
+            raise ValueError(f'state must be {{"epoch": int}}, as state_dict() returns it, got {state!r:.100}.')
         if "epoch" in state:
             self.set_epoch(number)
             return
         warnings.warn(
-            "the collator's state is of a release whose noise went by the number of batches, and cannot be continued; noise goes by"
-            " epochs now: call collator.set_epoch(n) with the number of the epoch",
+            "the collator's state is of a release in which masks depended on the number of batches, so it cannot be resumed. Masks"
+            " depend on epochs now: call collator.set_epoch(n) with the index of the epoch.",
             stacklevel=2,
         )
 
     def _read(self, examples: Sequence[Any]) -> list[np.ndarray]:
         if isinstance(examples, str | Mapping) or not len(examples):
-            raise ValueError(f"the examples are {examples!r:.100}, expected a list of at least one")
+            raise ValueError(f"examples must be a list of at least one example, got {examples!r:.100}.")
         chunks = []
         for number, example in enumerate(examples):
             name = _name(number)
@@ -258,18 +241,18 @@ class UL2DataCollator:
                 key = next((key for key in (TOKENS, TEXT) if key in example), None)
                 if key is None:
                     raise ValueError(
-                        f"{name} has the fields {sorted(example)}, expected {TOKENS!r} or {TEXT!r}; rename a column, and give"
-                        " transformers.TrainingArguments remove_unused_columns=False"
+                        f"{name} must have the field {TOKENS!r} or {TEXT!r}, got {sorted(example)}. Rename a column, and pass"
+                        " remove_unused_columns=False to transformers.TrainingArguments."
                     )
                 example, name = example[key], f"{name} its {key!r},"
             tokens = self._tokens(example, name)
             if not tokens.size:
-                raise ValueError(f"{name} is empty, expected at least one token; leave it out, as dataset.filter does")
+                raise ValueError(f"{name} must have at least one token, but is empty. Leave it out, as dataset.filter does.")
             if len(tokens) > self.max_tokens:
                 raise ValueError(
-                    f"{name} has {len(tokens)} tokens, expected {self.max_tokens} at most: all that each denoiser can make into"
-                    f" {self._sequence_length}. Nothing is cut here: cut documents before with collator.chunks(..), or raise"
-                    " sequence_length"
+                    f"{name} must have at most {self.max_tokens} tokens, all that each denoiser can make into"
+                    f" {self._sequence_length}, got {len(tokens)}. Split documents before with collator.chunks(..), or raise"
+                    " sequence_length. See docs/help/troubleshooting.md#example-is-longer-than-the-collator-accepts."
                 )
             chunks.append(tokens)
         return chunks
@@ -279,8 +262,8 @@ class UL2DataCollator:
         if isinstance(example, str):
             if lone := _LONE_SURROGATE.search(example):
                 raise ValueError(
-                    f"{name} has the lone surrogate U+{ord(lone[0]):04X} at character {lone.start()}, which is half of a character"
-                    " and which no tokenizer takes; mend it, text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
+                    f"{name} must be Unicode text, got the lone surrogate U+{ord(lone[0]):04X}, half of a character, at character"
+                    f" {lone.start()}. Repair it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
                 )
             return np.array(self._text_vocabulary.encode(example), np.int64)
         try:
@@ -288,8 +271,8 @@ class UL2DataCollator:
         except ValueError:  # lists of different lengths
             tokens = np.array(None)
         if tokens.shape != (0,) and (tokens.ndim != 1 or tokens.dtype.kind not in "iu"):
-            hint = "; decode bytes, example.decode()" if isinstance(example, bytes) else ""
-            raise ValueError(f"{name} is {example!r:.100}, expected a text, or integer ids [tokens]{hint}")
+            hint = " Decode bytes with example.decode()." if isinstance(example, bytes) else ""
+            raise ValueError(f"{name} must be a text, or integer ids [tokens], got {example!r:.100}.{hint}")
         return tokens.astype(np.int64) + self._shift
 
     def _check_rows(self, solutions: Sequence[Solution], rows: int, vocabulary: seqio.Vocabulary) -> None:
@@ -300,9 +283,10 @@ class UL2DataCollator:
             used.update(each.special.sentinels[:spans], each.special.mode, each.special.ending)
         if max(used, default=0) - self._shift >= rows:
             raise ValueError(
-                f"embedding_rows is {rows}, but examples have ids up to {max(used) - self._shift},"
-                f" {piece_names(vocabulary, [max(used)])[0]}: before training give the model as many,"
-                f" model.resize_token_embeddings({rows_of_all_ids(vocabulary)}), or name sentinels= and modes= that it has"
+                f"embedding_rows must be above {max(used) - self._shift}, the largest id of the examples,"
+                f" {piece_names(vocabulary, [max(used)])[0]}, got {rows}. Call"
+                f" model.resize_token_embeddings({rows_of_all_ids(vocabulary)}) before training, or name sentinels= and modes="
+                " that the model has. See docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
             )
 
     def _check_ids(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
@@ -315,9 +299,9 @@ class UL2DataCollator:
         rows = self._row_format.embedding_rows
         beyond = "" if rows is None else f" or embedding_rows, {rows}"
         raise ValueError(
-            f"{_name(number)} holds the id {tokens[place] - self._shift}, which no text may have: padding, a sentinel, a mode,"
-            f" or beyond the {len(self._is_text) - self._shift} ids of the vocabulary{beyond}. Another vocabulary tokenized it, or"
-            " it was padded or corrupted before: give the text itself, or ids of this vocabulary without special ones"
+            f"{_name(number)} must have ids of text alone, got {tokens[place] - self._shift}: padding, a sentinel, a mode, or"
+            f" beyond the {len(self._is_text) - self._shift} ids of the vocabulary{beyond}. Pass the text itself, or ids of this"
+            " vocabulary that are not padded or corrupted."
         )
 
     def _draw(self, chunks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -343,9 +327,10 @@ class UL2DataCollator:
         elif first in keys:
             self._shared[_SHARED.index("is_told")] = 1
             warnings.warn(
-                "UL2DataCollator: an example came again, with the same noise as before, because the epoch is still 0. If another"
-                " pass over the data has begun, say so at the beginning of each: collator.set_epoch(n), or"
-                " transformers.Trainer(.., callbacks=[collator.trainer_callback()]). If not, set_epoch(0) ends this warning",
+                "UL2DataCollator: an example was masked again as before, because the epoch is still 0. Call collator.set_epoch(n)"
+                " before each pass over the data, or pass callbacks=[collator.trainer_callback()] to transformers.Trainer. If this"
+                " is not another pass, set_epoch(0) ends this warning. See"
+                " docs/help/troubleshooting.md#every-epoch-has-the-same-masks.",
                 stacklevel=3,
             )
 
@@ -388,6 +373,7 @@ def _torch() -> Any:
         import torch
     except ImportError as error:
         raise ImportError(
-            f"return_tensors is 'pt', but there is no torch ({error}); pip install 'ul2_tasks[torch]', or return_tensors='np'"
+            f"return_tensors='pt' needs the package torch ({error}). Run `pip install 'ul2_tasks[torch]'`, or pass"
+            " return_tensors='np'."
         ) from error
     return torch

@@ -14,7 +14,7 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
 from ul2_tasks.random_access.sequence import Examples
-from ul2_tasks.saved_names import saved_chat_task, saved_name
+from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
@@ -26,7 +26,9 @@ try:
     from ul2_tasks.pytorch.indexed import Indexed
     from ul2_tasks.pytorch.processes import Reader, given_process, reading_process
 except ImportError as error:
-    raise ImportError(f"ul2_tasks.pytorch.dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
+    raise ImportError(
+        f"ul2_tasks.pytorch.dataset needs the package torch ({error}). Run `pip install 'ul2_tasks[torch]'`."
+    ) from error
 
 if TYPE_CHECKING:
     import seqio
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class UL2IterableDataset(torch.utils.data.IterableDataset):
-    """The examples of a mixture: of one that is described, or of a mixture or task that is registered with SeqIO, by its name.
+    """An iterable dataset of PyTorch: the examples of a description, or of a registered mixture or task by its name.
 
         mixture = ul2_tasks.Mixture(source="corpus/*.jsonl.gz", vocabulary="my.model")
         dataset = UL2IterableDataset(
@@ -44,57 +46,22 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         for batch in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2):
             loss = model(**batch).loss
 
-    Without `feature_converter` it gives single examples without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
-    Both end with EOS and have the tokenizer's own ids. Of conversations it gives `input_ids`, `loss_mask` and `span_id`; of texts
-    with images `images`, too, the bytes of each. Give the DataLoader a batch size and a function that pads, such as
-    `transformers.DataCollatorForSeq2Seq`. A prompt-completion pair with targets that are not trained on is an error here: it needs
-    a converter. With a `feature_converter` it gives what the converter makes, whole batches or padded examples. Integers become
-    int64, strings become str or lists of str, and all else keeps its type.
+    Without `feature_converter` an element is one example without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
+    Both end with EOS and have the tokenizer's own ids. Conversations give `input_ids`, `loss_mask` and `span_id`; image-text
+    records give `images`, too, the bytes of each. Pass a batch size and a function that pads to the DataLoader, such as
+    `transformers.DataCollatorForSeq2Seq`. A prompt-completion pair with targets that are not trained on needs a converter. With a
+    `feature_converter` an element is what the converter makes, a batch or a padded example; integers become int64, strings become
+    str or lists of str, and other types stay. Packed sequences (`examples(.., pack=True)`) are [length] int64 for each feature.
 
-    **Of a description**, a `Mixture`, a `Mix`, or what `examples` returned of one, the process imports neither TensorFlow nor
-    SeqIO, and examples have numbers. They are those of the name that `register` or `mix` gives the same arguments, where that is
-    read by number, and each loads the other's state. Packed rows (`examples(.., pack=True)`) come as they are, [length] int64 for
-    each feature.
+    A description (a `Mixture`, a `Mix`, or what `examples` returned for one) imports neither TensorFlow nor SeqIO, and has random
+    access. So has a name with a cache of `ul2 cache` (`use_cached=True`); other names are streams.
 
-    **By number.** Where examples have numbers, as those of a description, or by name those of a cache of `ul2 cache`
-    (`use_cached=True`), batch n is the same set of examples on any number of processes and workers, and a state is a number: that
-    of the first example that is still to come. It can be loaded with other processes and workers. R processes with batches of B
-    have the examples n * R * B up to (n + 1) * R * B at step n. Give the batch size, where the feature converter doesn't have it,
-    if a DataLoader with several workers joins single examples: it takes a batch from each worker in turn. To begin at any step with
-    a plain DataLoader, load `{**dataset.state_dict(), "number": step * R * B}`. What follows is about all other examples, which are
-    a stream.
+    * With random access, step n of R processes with batches of B has the examples n * R * B up to (n + 1) * R * B, with any number
+      of workers. `state_dict()` is the index of the next example, and any number of processes and workers can load it.
+    * A stream is split among the processes and workers, so batches depend on their numbers. `state_dict()` is a snapshot with its
+      buffers, which the same process and worker can load.
 
-    **Shards.** Worker w of W in process r of R reads shard r * W + w of R * W, so that each document is used by one worker. If
-    files have fewer segments that can be read on their own than there are shards, each shard reads all of them to find its
-    documents. The stream of a shard depends only on the arguments, the corpus and the shard. Other numbers of workers or
-    processes make other batches. `num_epochs=None` repeats the corpus, each time with other noise; with a number, each pass over
-    the dataset gives the same stream.
-
-    **Resume.** `state_dict()` says where the last iterator is. After `load_state_dict(state)` the next iterator, in this process
-    or a new one, gives what an uninterrupted one would have given from there. A state is a snapshot of the pipeline with its
-    buffers (25 MB and 0.2 seconds for the default mixture at 512; the first one takes 2 or 3 seconds), and the number of elements
-    given since. A snapshot at every training step would cost more than the step. With the number alone, a resume would have to
-    read everything again, 0.6 seconds for a thousand examples. So a snapshot is written only when a state is asked for, and
-    when 20 times as long has passed as the last one took: snapshots take 5 % of the time at most, and a resume reads
-    again what was given since the last one. Only the pipeline and shard that saved a state can load it; for any other, a
-    ValueError says what differs.
-
-    * `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers, or of the dataset if it has no workers.
-      Save its `state_dict()`, and load it with the same number of workers.
-    * With a plain DataLoader and `num_workers=0`, the dataset's `state_dict()` is right after each batch. Workers have their own
-      copies of the dataset, and the dataset that the DataLoader was made of does not know where they are.
-    * `transformers.Trainer` asks for no state. It resumes by reading the stream from its start, which is also exact.
-
-    **Several processes.** Nothing more is needed. With a plain DataLoader in each process, each reads its share. `accelerate`, and
-    so `transformers.Trainer`, shares iterable datasets out itself: its DataLoaders are seen, and get all of the data. With
-    `accelerator_config={"dispatch_batches": False}` every process reads everything and keeps its share. By default, the first
-    process of accelerate reads for all and concatenates batches, which must have one shape (`padding="max_length"`). Anything else
-    that shares an iterable dataset out needs `rank=0, world_size=1`.
-
-    **TensorFlow** reads what is registered, in the process that iterates. Unless it ran there before, it is first kept from seeing
-    GPUs, because it would take all of their memory. A worker that was forked from a process in which TensorFlow had run would hang
-    or crash. This is an error here: such a DataLoader needs multiprocessing_context="spawn". If TensorFlow had not run, a fork
-    works, and starts faster.
+    The guide "PyTorch and Transformers" explains workers, several processes, resuming, and `transformers.Trainer`.
     """
 
     def __init__(
@@ -112,44 +79,46 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         feature_converter: HuggingFaceFeatureConverter | seqio.FeatureConverter | None = None,
         batch_size: int | None = None,
     ):
-        """Opens the corpus of a description; of a name, no file.
+        """Opens the corpus of a description. For a registered name it opens no file.
 
         Args:
-            mixture: a `Mixture` or `Mix`; or what `examples` returned of one; or the name of a registered mixture or task; or a
-                `Registration`, which is applied in the process that iterates. In workers that are spawned, only the tasks that
-                `import ul2_tasks` registers are there without it.
-            sequence_length: {"inputs": int, "targets": int}, the budgets in tokens. What `examples` returned has its own, and
-                its own split, seed and cache.
-            split, num_epochs: see `seqio.Task.get_dataset`.
-            seed: of the order and the noise. With None, by name, they differ each time, and there is no state.
-            use_cached: by name, see `seqio.Task.get_dataset`.
-            cache_dirs: of a description, see `examples`.
-            rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads,
-                otherwise those of `torch.distributed` if it is initialised, otherwise the environment variables RANK and
-                WORLD_SIZE, otherwise 0 and 1.
-            feature_converter: converts the examples; those of a description, a `HuggingFaceFeatureConverter` alone.
-            batch_size: the DataLoader's, where it joins single examples and several workers read by number; see above.
+            mixture: a `Mixture` or `Mix`; or what `examples` returned for one; or the name of a registered mixture or task; or a
+                `Registration`, which is applied in the process that iterates. Spawned workers need a `Registration`, unless
+                `import ul2_tasks` registers the name.
+            sequence_length: {"inputs": int, "targets": int}, the lengths in tokens. Leave it out, and split, seed and cache_dirs,
+                for what `examples` returned.
+            split: the split of the corpora, such as "train".
+            seed: the seed of the order and the masks. None, for a name alone, gives other examples each time and no state.
+            use_cached: whether a registered name is read from its cache.
+            cache_dirs: the folders with the caches of a description, see `examples`.
+            num_epochs: passes over the corpus; None for no end.
+            rank, world_size: the index of this process, and the number of processes. By default 0 and 1 where accelerate reads;
+                else those of `torch.distributed` if it is initialized; else the environment variables RANK and WORLD_SIZE; else 0
+                and 1.
+            feature_converter: converts the examples into model inputs. Descriptions support `HuggingFaceFeatureConverter` alone.
+            batch_size: the batch size of a DataLoader that joins single examples and has several workers, which read with random
+                access. Leave it out if the feature converter has one.
 
         Raises:
-            ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1; or batch_size is
-                below 1, or given beside that of the feature converter; or an argument does not go with the mixture; or see
-                `examples`.
+            ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1; batch_size is below
+                1, or the feature converter has one, too; an argument does not apply to this mixture; or see `examples`.
         """
         process = given_process(rank, world_size)
         converted = getattr(feature_converter, "batch_size", None)
         if batch_size is not None and (converted or not is_integer(batch_size, at_least=1)):
             raise ValueError(
-                f"batch_size is {batch_size!r}, and the feature converter's {converted!r}; expected one of them, 1 or more: the"
-                " DataLoader's, where it joins single examples"
+                f"batch_size must be given once, and be at least 1, got {batch_size!r} here and {converted!r} in the feature"
+                " converter. Pass it here where the DataLoader joins single examples."
             )
         self._settings: dict[str, Any] = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
         if isinstance(mixture, Mixture | Mix):
-            _check_left_out("of a description; name the folders of its cache, cache_dirs=[..]", use_cached=(use_cached, False))
+            _check_left_out("a description", " Name the folders of its cache, cache_dirs=[..].", use_cached=(use_cached, False))
             lengths = _given(sequence_length)
             mixture = examples(mixture, lengths, split=split, seed=seed, cache_dirs=cache_dirs)  # type: ignore[arg-type]
         elif isinstance(mixture, Examples):
             _check_left_out(
-                "of what examples returned; give it to ul2_tasks.examples(..)",
+                "what examples returned",
+                " Pass it to ul2_tasks.examples(..).",
                 sequence_length=(sequence_length, None),
                 split=(split, "train"),
                 seed=(seed, 0),
@@ -157,7 +126,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 cache_dirs=(tuple(cache_dirs), ()),
             )
         elif isinstance(mixture, str | Registration):
-            _check_left_out("of a name; give use_cached=True, and seqio.add_global_cache_dirs", cache_dirs=(tuple(cache_dirs), ()))
+            remedy = " Pass use_cached=True, and call seqio.add_global_cache_dirs."
+            _check_left_out("a name", remedy, cache_dirs=(tuple(cache_dirs), ()))
             self._sequence_length = dict(_given(sequence_length))
             importlib.import_module("ul2_tasks.pytorch.streams")  # here, so that workers that are forked need not
         else:
@@ -195,13 +165,13 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return stream
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the last iterator is. If there is no iterator yet, it is the state that was loaded, or the start.
+        """Returns the position of the last iterator. Before the first iterator it is the state that was loaded, or the start.
 
         Returns:
             {"version": int, "pipeline": dict, "given": int, "snapshot": {"given": int, "files": {name: bytes}} or None}.
             "pipeline" is compared when the state is loaded. "given" is the number of examples or batches given so far, and in
             the snapshot, the number given when it was written. "files" are those of a TensorFlow checkpoint.
-            Of examples by number: {"version": int, "pipeline": dict, "number": int}.
+            With random access: {"version": int, "pipeline": dict, "number": int}.
 
         Raises:
             ValueError: there is no seed, without which nothing can be resumed.
@@ -214,10 +184,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return dict(self._loaded or state_of({"pipeline": self._describe(), **start}))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iterator will go on where the state was taken.
+        """Makes the next iterator resume where the state was taken.
 
         Raises:
-            ValueError: it is no state, or one of another version of this package; or there is no seed.
+            ValueError: it is not a state, or one of another version of this package; or there is no seed.
         """
         self._check_seed()
         check_version(state, STATE_VERSION)
@@ -227,7 +197,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     def _check_seed(self) -> None:
         if self._settings["seed"] is None:
             raise ValueError(
-                "seed is None: without a seed the dataset gives other examples each time, and none is resumed; give seed="
+                "seed must be an integer, got None, which would give other examples each time and cannot be resumed. Pass seed=."
             )
 
     def _reader(self) -> Reader:
@@ -266,11 +236,11 @@ def _given(sequence_length: Mapping[str, int] | None) -> Mapping[str, int]:
     return sequence_length
 
 
-def _check_left_out(what: str, **arguments: tuple[object, object]) -> None:
+def _check_left_out(what: str, remedy: str, **arguments: tuple[object, object]) -> None:
     """Raises a ValueError for an argument that is not its default, (value, default), beside a mixture that does not take it."""
     for name, (value, default) in arguments.items():
         if value != default:
-            raise ValueError(f"{name} must be {default!r}, got {value!r}: it is no argument {what}.")
+            raise ValueError(f"{name} must be {default!r} with {what}, got {value!r}.{remedy}")
 
 
 def _check_converter(converter: object, of: Examples) -> None:
@@ -288,6 +258,10 @@ def _check_converter(converter: object, of: Examples) -> None:
 def _describe_converter(converter: object) -> str | None:
     if converter is None:
         return None
-    is_ours = isinstance(converter, HuggingFaceFeatureConverter)
-    words = repr(converter) if is_ours else f"{saved_name(type(converter).__name__)} {sorted(vars(converter).items())}"
+    if isinstance(converter, HuggingFaceFeatureConverter):
+        words = repr(converter)
+    else:
+        name = type(converter).__name__
+        attributes = sorted((saved_name(key, name), value) for key, value in vars(converter).items())
+        words = f"{saved_name(name)} {saved_repr(attributes)}"
     return re.sub(r" at 0x[0-9a-f]+", "", words)

@@ -12,9 +12,9 @@ def check_process() -> None:
     """Raises a RuntimeError in a process that was forked from one in which TensorFlow had run."""
     if _forked_from_tensorflow:
         raise RuntimeError(
-            f"process {os.getpid()} was forked from one in which TensorFlow had run, and would hang; give the DataLoader"
-            ' multiprocessing_context="spawn" (or "forkserver"), or run no TensorFlow before its workers start: no dataset, no'
-            " call of the collator"
+            f"process {os.getpid()} was forked from one in which TensorFlow had run, and would hang. Pass"
+            ' multiprocessing_context="spawn" (or "forkserver") to the DataLoader, or run no TensorFlow before its workers'
+            " start: no dataset, no call of the collator. See docs/help/troubleshooting.md#hangs-in-a-forked-worker."
         )
 
 

@@ -12,7 +12,7 @@ from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
 from ul2_tasks.example_features import EXAMPLE, SINGLE_EXAMPLE
 from ul2_tasks.pytorch.processes import Reader
-from ul2_tasks.pytorch.states import ANOTHER, number_of, state_of
+from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
 from ul2_tasks.random_access.numbering import check_hosts
 from ul2_tasks.random_access.sequence import Examples, read_rows
 
@@ -47,7 +47,9 @@ class Indexed:
         self._start = number_of(state, self._pipeline, self._start)
         first, stop = self._examples.first, self._stop
         if self._start < first or (stop is not None and self._start > stop + self._reader.each):
-            raise ValueError(f"{ANOTHER}: it is at number {self._start}, and the epochs here begin at {first} and end at {stop}")
+            raise ValueError(
+                f"{ANOTHER}: it is at index {self._start}, and the epochs here begin at {first} and end at {stop}. {REMEDY}"
+            )
 
     def state(self) -> dict[str, Any]:
         """Where it is, see `UL2IterableDataset.state_dict`."""

@@ -69,7 +69,9 @@ def given_process(rank: int | None, world_size: int | None) -> tuple[int, int] |
     """The process that is given; None if none is. Raises a ValueError where one is given alone, or rank is out of range."""
     process = None if rank is None or world_size is None else (rank, world_size)
     if (rank is None) != (world_size is None) or (process and not 0 <= process[0] < process[1]):
-        raise ValueError(f"rank is {rank} and world_size {world_size}, expected both, 0 <= rank < world_size, or neither")
+        raise ValueError(
+            f"rank and world_size must be 0 <= rank < world_size, or both be left out, got rank {rank} and world_size {world_size}."
+        )
     return process
 
 
@@ -83,8 +85,9 @@ def reading_process(given: tuple[int, int] | None, started_in: tuple[int, int] |
         return given or started_in or this_process()
     if given and given[1] > 1:
         raise ValueError(
-            f"rank is {given[0]} and world_size {given[1]}, but accelerate, which transformers.Trainer reads with, shares the data"
-            " out to its processes once more, so that most of it would be read by none; give rank=0, world_size=1, or neither"
+            "rank and world_size must be 0 and 1 with accelerate, which transformers.Trainer reads with and which splits the"
+            f" data among its processes again, got {given[0]} and {given[1]}. Leave both out. See"
+            " docs/help/troubleshooting.md#rank-and-world-size-are-rejected."
         )
     return 0, 1
 

@@ -12,7 +12,10 @@ from ul2_tasks.scalars import is_integer
 STATE_VERSION = 1
 CHECKPOINT = "iterator"
 ANOTHER = "the state was saved by another pipeline"
-REMEDY = "load it into one with the settings of the saved one, or start anew"
+REMEDY = (
+    "Load it into one with the settings of the saved one, or start from the beginning. See"
+    " docs/help/troubleshooting.md#the-iterator-is-rejected."
+)
 _CHECKPOINT_FILE = re.compile(rf"{CHECKPOINT}\.(index|data-\d{{5}}-of-\d{{5}})")
 
 
@@ -24,15 +27,18 @@ def state_of(place: Mapping[str, Any]) -> dict[str, Any]:
 def check_version(state: object, version: int) -> None:
     """Raises a ValueError if this is no state of a dataset, or one of another version."""
     if not isinstance(state, Mapping):
-        raise ValueError(f"the state is {state!r:.100}, expected what state_dict() gave")
+        raise ValueError(f"state must be what state_dict() returned, got {state!r:.100}.")
     if state.get("version") != version:
-        raise ValueError(f"the state has version {state.get('version')!r}, expected {version}; start anew")
+        raise ValueError(f"state must have version {version}, got {state.get('version')!r}. Start from the beginning.")
 
 
 def check_part(name: str, value: object, valid: bool, expected: str) -> None:
     """Raises a ValueError if a part of a state is not what a dataset writes there."""
     if not valid:
-        raise ValueError(f"the state's {name} is {value!r:.100}, expected {expected}; give what state_dict() gave, or start anew")
+        raise ValueError(
+            f"the state's {name} must be {expected}, got {value!r:.100}. Pass what state_dict() returned, or start from the"
+            " beginning."
+        )
 
 
 def check_form(state: Mapping[str, Any]) -> None:
@@ -41,8 +47,8 @@ def check_form(state: Mapping[str, Any]) -> None:
     given: Any = state.get("given", 0 if "number" in state else None)
     check_part("pipeline", pipeline, isinstance(pipeline, Mapping), "its settings by name")
     if "number" in state:
-        check_part("number", number, is_integer(number, at_least=0) and number < 2**63, "that of an example, 0 or more")
-    check_part("given", given, is_integer(given, at_least=0), "how many were given, 0 or more")
+        check_part("number", number, is_integer(number, at_least=0) and number < 2**63, "the index of an example, 0 or more")
+    check_part("given", given, is_integer(given, at_least=0), "how many examples were given, 0 or more")
     if snapshot is None:
         return
     check_part("snapshot", snapshot, isinstance(snapshot, Mapping), "None, or {'given': int, 'files': {name: bytes}}")
@@ -59,7 +65,7 @@ def check_same(saved: Mapping[str, Any], present: Mapping[str, Any], may_lack: C
     compared = [key for key in present if key in saved or key not in may_lack]
     different = [f"{key} was {saved.get(key)!r}, is {present[key]!r}" for key in compared if saved.get(key) != present[key]]
     if different:
-        raise ValueError(f"{ANOTHER}: {'; '.join(different)}; {REMEDY}")
+        raise ValueError(f"{ANOTHER}: {'; '.join(different)}. {REMEDY}")
 
 
 def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int = 0) -> int:
@@ -71,5 +77,5 @@ def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int 
         pipeline = {key: value for key, value in pipeline.items() if key != "use_cached"}
     check_same(saved, pipeline, may_lack=pipeline if "shard" in saved else {"workers", *ADDED})
     if state.get("given"):
-        raise ValueError(f"{ANOTHER}: the state is of a stream, and here examples have numbers; {REMEDY}")
+        raise ValueError(f"{ANOTHER}: the state is of a stream, and here examples have random access. {REMEDY}")
     return state.get("number", first)

@@ -28,7 +28,7 @@ from ul2_tasks.tasks.registration import Registration
 SECONDS_PER_SECOND_OF_WRITING = 20.0
 
 _SINGLE_EXAMPLE = {**SINGLE_EXAMPLE, "tokens": "input_ids"}
-_ADVICE = "each DataLoader worker of each process reads a shard of its own; use fewer workers, or more documents"
+_ADVICE = "Each DataLoader worker of each process reads a shard of its own: use fewer workers, or more documents."
 
 
 def open_stream(
@@ -69,8 +69,9 @@ def _provider(mixture: str | Registration) -> seqio.Task | seqio.Mixture:
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     if name not in registered:
         raise ValueError(
-            f"no mixture or task {name!r} is registered in this process, only {sorted(registered)}; register it first, or give"
-            f" ul2_tasks.Registration({name!r}, modules=[..]), which spawned workers need, with a module that does"
+            f"mixture must be registered in this process, got {name!r}, and only {sorted(registered)} are. Register it first, or"
+            f" pass ul2_tasks.Registration({name!r}, modules=[..]) with a module that does, which spawned workers need. See"
+            " docs/help/troubleshooting.md#spawned-workers-do-not-know-the-mixture."
         )
     return seqio.get_mixture_or_task(name)
 
@@ -92,7 +93,7 @@ def _examples(
     except ValueError as error:
         if shard_info.num_shards == 1:
             raise
-        raise ValueError(f"shard {reader.shard}: {error} ({_ADVICE})") from error
+        raise ValueError(f"shard {reader.shard}: {error} {_ADVICE}") from error
 
 
 class Stream:
@@ -120,7 +121,7 @@ class Stream:
         """Goes on where the state was taken; for an iterator that has given nothing yet."""
         check_same(state["pipeline"], self._pipeline, may_lack={"shard"} if "number" in state else ())
         if "number" in state:
-            raise ValueError(f"{ANOTHER}: the state is a number, and here examples are a stream; {REMEDY}")
+            raise ValueError(f"{ANOTHER}: the state is an index, and here examples are a stream. {REMEDY}")
         self._snapshot = state["snapshot"]
         if self._snapshot:
             started = time.monotonic()
@@ -133,7 +134,7 @@ class Stream:
                 self._take()
             except StopIteration as error:
                 ended = f"the data ends after {self._given}, but {state['given']} were given when it was saved"
-                raise ValueError(f"{ANOTHER}: {ended}; {REMEDY}") from error
+                raise ValueError(f"{ANOTHER}: {ended}. {REMEDY}") from error
 
     def state(self) -> dict[str, Any]:
         """Where it is, see `UL2IterableDataset.state_dict`. Writes a snapshot if one is due."""
@@ -169,22 +170,22 @@ class Stream:
             if "components but got" not in error.message:
                 raise
             without = "its examples have other features; those of prompts and completions had no masks until version 1.0.3"
-            raise ValueError(f"{ANOTHER}: {without}; {REMEDY}") from error
+            raise ValueError(f"{ANOTHER}: {without}. {REMEDY}") from error
         except tf.errors.InvalidArgumentError as error:
             no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
             if not no_example:
                 raise
             is_whole = self._shard == "0 of 1"
-            raise ValueError(no_example[1] if is_whole else f"{no_example[1]} ({_ADVICE})") from None
+            raise ValueError(no_example[1] if is_whole else f"{no_example[1]} {_ADVICE}") from None
         self._given += 1
         return element
 
     def _ended(self) -> str:
         """What is wrong where data without an end has ended."""
         if not self._given:
-            return f"shard {self._shard} has no documents ({_ADVICE})"
-        ended = f"shard {self._shard} ended after {self._given} elements, expected no end (num_epochs=None)"
-        return f"{ended}; see whether its files changed, and start anew"
+            return f"shard {self._shard} has no documents. {_ADVICE}"
+        ended = f"shard {self._shard} must have no end (num_epochs=None), but ended after {self._given} elements"
+        return f"{ended}. Look whether its files changed, and start from the beginning."
 
 
 class Numbers(Stream):
@@ -237,7 +238,7 @@ def _restore(checkpoint: tf.train.Checkpoint, files: Mapping[str, bytes]) -> Non
         try:
             checkpoint.read(f"{folder}/{CHECKPOINT}").assert_consumed()
         except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-            raise ValueError(f"{ANOTHER}: {_differences(error.message)}; {REMEDY}") from error
+            raise ValueError(f"{ANOTHER}: {_differences(error.message)}. {REMEDY}") from error
 
 
 def _differences(message: str) -> str:

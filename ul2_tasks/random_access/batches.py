@@ -95,7 +95,11 @@ def write_batch(
         rows, places = np.arange(count), np.zeros_like(longest)
     room = [lengths[key] for key in EXAMPLE]
     if (places + longest > room).any():
-        raise ValueError(f"{(places + longest).max(axis=0).tolist()} tokens of inputs and targets are for rows of {room}")
+        needed = (places + longest).max(axis=0).tolist()
+        raise ValueError(
+            f"examples of {needed[0]} input and {needed[1]} target tokens do not fit packed sequences of {room[0]} and {room[1]}."
+            " Raise the lengths, or lower chunk_tokens."
+        )
 
     shapes = {key: (int(rows[-1]) + 1 if count else 0, lengths[key]) for key in EXAMPLE}
     arrays = {key: zeros_for_tensors(3 if pack else 1, shapes[key]) for key in EXAMPLE}

@@ -103,8 +103,8 @@ class OrderedCorpus:
         found, ids = np.unique(tokens), len(self._is_text)
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
         raise ValueError(
-            f"{self.name!r} has the ids {(wrong - shift).tolist()} in its text, which are padding, sentinels, modes, or no ids of"
-            " the vocabulary: another vocabulary tokenized it"
+            f"{self.name!r} must have ids of text alone, got {(wrong - shift).tolist()}, which are padding, sentinels, modes, or"
+            " beyond the vocabulary. Register it with the vocabulary that tokenized it."
         )
 
 
@@ -120,7 +120,7 @@ def _are_all(members, ids):
 def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffle: bool) -> OrderedCorpus:
     """Puts the chunks of a corpus in order. `why_a_stream` says nothing of its tasks. The seed is of the order and of the noise."""
     if not store.tokens:
-        raise ValueError(f"{members[0].corpus.name!r} has no token in this split; look at it with `ul2 doctor`")
+        raise ValueError(f"{members[0].corpus.name!r} has no token in this split. Look at it with `ul2 doctor`.")
     lengths = tuple(member.solution.full.length for member in members)
     cycle = cycle_of({member.task: member.rate for member in members})
     return OrderedCorpus(members[0].corpus.name, store, tuple(members), Order(cycle, lengths, store.tokens, seed, shuffle))
@@ -132,7 +132,7 @@ def cycle_of(rates: Mapping[str, float]) -> Cycle:
     if cycle.error > _TOLERATED:
         counts = dict(zip(rates, cycle.counts))
         logging.warning(
-            "the rates %s are mixed as %s; a share is off by up to %.0f %% of what was asked for", rates, counts, 100 * cycle.error
+            "the rates %s are mixed as %s, so a fraction differs by up to %.0f %% from its rate", rates, counts, 100 * cycle.error
         )
     return cycle
 
@@ -143,7 +143,7 @@ def why_a_stream(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabu
     no_eos = vocabulary.eos_id is None
     reasons = {
         "documents are kept apart (merge_examples=False)": not configuration.merge_examples,
-        "an EOS is to stand between documents, and the vocabulary has none": configuration.separate_documents and no_eos,
+        "an EOS goes between documents, and the vocabulary has none": configuration.separate_documents and no_eos,
         "its denoiser puts ids between documents": denoiser.bos or denoiser.documents_end_in_eos,
         "its chunks overlap (stride)": bool(denoiser.stride),
         "short chunks are left out (keep_partial=False)": not denoiser.keep_partial,

@@ -196,11 +196,11 @@ def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
     numbered = facts_of(dataset).numbered
     if numbered is None:
         raise ValueError(
-            "the elements of this dataset have no numbers: it is a stream, or was changed after get_dataset; continue first, and"
-            " change what that returns"
+            "dataset must have random access, but is a stream, or was changed after get_dataset. Continue what get_dataset"
+            " returned, and change the result."
         )
     if not is_integer(first, at_least=0):
-        raise ValueError(f"first is {first!r}, expected an integer, 0 or more")
+        raise ValueError(f"first must be an integer of at least 0, got {first!r}.")
     return numbered.dataset(int(first))
 
 

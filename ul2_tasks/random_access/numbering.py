@@ -54,7 +54,10 @@ class Share:
 def check_hosts(name: str, split: str, elements: int, hosts: int) -> None:
     """Raises a ValueError where hosts outnumber the elements that all epochs have."""
     if elements < hosts:
-        raise ValueError(f"{name!r} has {elements} examples in split {split!r}, too few for {hosts} hosts")
+        raise ValueError(
+            f"{name!r} must have an example of split {split!r} for each of {hosts} hosts, got {elements}. Use fewer hosts. See"
+            " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
+        )
 
 
 @dataclasses.dataclass(frozen=True)

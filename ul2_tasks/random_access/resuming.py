@@ -81,12 +81,18 @@ def resume_at_number_only_in(
 
 
 def _same(saved: tf.Tensor, texts: Sequence[str], has_seed: bool) -> tf.Operation:
-    message = f"{refusal(has_seed)}. Saved:"
+    message = f"{refusal(has_seed)} Saved:"
     return tf.debugging.Assert(tf.reduce_any(tf.equal(saved, texts)), [message, saved, "this one:", texts[0]])
 
 
 def refusal(has_seed: bool) -> str:
     """Why an iterator of another pipeline is not restored, and what to do."""
     if not has_seed:
-        return "a pipeline that was built without a seed cannot be resumed; give seed=, and start anew"
-    return "this iterator was saved by another pipeline; resume with the settings of the saved one, or start anew"
+        return (
+            "a pipeline that was built without a seed cannot be resumed. Pass seed=, and start from the beginning. See"
+            " docs/help/troubleshooting.md#a-pipeline-without-a-seed."
+        )
+    return (
+        "this iterator was saved by another pipeline. Resume with the settings of the saved one, or start from the beginning. See"
+        " docs/help/troubleshooting.md#the-iterator-is-rejected."
+    )

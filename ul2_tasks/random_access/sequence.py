@@ -42,19 +42,19 @@ class Location:
 
 
 class Examples(Sequence[dict[str, np.ndarray | str]]):
-    """An epoch of a mixture's examples, or of its packed rows.
+    """A map-style dataset of one epoch of a mixture: its examples, or its packed sequences. `ul2_tasks.examples` returns it.
 
-    An example is {"inputs": [tokens] int32, "targets": [tokens] int32, "denoiser": str, "task": str}. A packed row is {"inputs",
-    "inputs_segment_ids", "inputs_positions": [length] int32, and the same of "targets"}; segment k is the k-th example of the row,
-    from 1, and segment 0 its padding, in which all three are 0. Ids are the tokenizer's own, also where SeqIO's are one higher.
+    An example is {"inputs": [tokens] int32, "targets": [tokens] int32, "denoiser": str, "task": str}. A packed sequence is
+    {"inputs", "inputs_segment_ids", "inputs_positions": [length] int32, and the same of "targets"}; segment k is its k-th example,
+    from 1, and segment 0 its padding, in which all three are 0. Ids are the tokenizer's own, without SeqIO's offset.
 
     Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
-    epoch of several corpora has so many cycles of their weights as the first of them to end has whole ones, so that there each
-    token is in one example at most.
+    epoch of several corpora ends with the last complete mixing block of the first corpus to end, so that each token is in one
+    example at most.
 
-    It is a map-style dataset of PyTorch and a random-access source of grain. `ul2_tasks.examples` makes it. It can be pickled, for
-    processes that are spawned: a cache and Megatron's files are opened again there, by their paths, and must have as many documents
-    and tokens as here; a corpus that was tokenized into memory travels with its tokens. Nothing need be registered there.
+    It works as a dataset of PyTorch and as a random-access source of grain. It can be pickled, for processes that are spawned: a
+    cache and Megatron's files are opened again there, by their paths, and must have as many documents and tokens as here; a corpus
+    that was tokenized into memory is sent with its tokens. Nothing needs to be registered there.
     """
 
     def __init__(
@@ -68,17 +68,17 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return Examples, (self.numbering, self.budgets, functools.partial(dict, self.describe()), self._epoch)
 
     def __len__(self) -> int:
-        """How many elements an epoch has."""
+        """Returns the number of elements of an epoch."""
         return self.numbering.epoch
 
     def epoch(self, epoch: int) -> Examples:
-        """The elements of another epoch, from 0: other borders of chunks, other denoisers, another order, other noise."""
+        """Returns another epoch, from 0, which has other borders of chunks, other denoisers, another order and other masks."""
         if not is_integer(epoch, at_least=0):
-            raise ValueError(f"epoch is {epoch!r}, expected an integer, 0 or more")
+            raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}.")
         return Examples(self.numbering, self.budgets, self.describe, int(epoch))
 
     def __getitem__(self, index):
-        """The element of a number, negative ones from the end; or a list of those of a slice."""
+        """Returns the element at an index, negative ones from the end; or the list of a slice."""
         if isinstance(index, slice):
             return self.__getitems__(range(*index.indices(len(self))))
         return self.__getitems__([index])[0]
@@ -88,7 +88,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             yield from self[first : first + _AT_A_TIME]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray | str]]:
-        """The elements of several numbers, made at once, which costs a tenth of one after the other."""
+        """Returns the elements at several indices, made together, which costs a tenth of one after the other."""
         if not len(indices):
             return []
         rows, sizes, of_members = read_rows(self, self._numbers(indices))
@@ -100,7 +100,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
 
     def locate(self, index: int) -> Location | list[Location]:
-        """Where the example of a number is from; of a packed row, where each of its examples is from, in their order."""
+        """Returns the location of an example in the corpus; for a packed sequence the list of its examples' locations."""
         found = self.numbering.slots(self._numbers([index]))
         locations = [
             _location(self.numbering.corpora[corpus], epoch, slot)
@@ -109,19 +109,19 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return locations if self.numbering.packed else locations[0]
 
     def find(self, document: int, corpus: str | None = None) -> list[int]:
-        """The numbers of this epoch's elements that have tokens of a document, ascending.
+        """Returns the indices of this epoch's elements that have tokens of a document, ascending.
 
         Args:
-            document: its number, from 0, in the order of the cache or the corpus.
+            document: its index, from 0, in the order of the cache or the corpus.
             corpus: the name of the corpus's task, where there are several.
 
         Raises:
-            ValueError: there is no such corpus.
-            IndexError: there is no such document.
+            ValueError: the corpus does not exist.
+            IndexError: the document does not exist.
         """
         names = [each.name for each in self.numbering.corpora]
         if corpus not in (None, *names) or (corpus is None and len(names) > 1):
-            raise ValueError(f"corpus is {corpus!r}, expected one of {names}")
+            raise ValueError(f"corpus must be one of {names}, got {corpus!r}.")
         kind = names.index(corpus) if corpus else 0
         chosen = self.numbering.corpora[kind]
         start, stop = chosen.store.tokens_of(operator.index(document))
@@ -143,8 +143,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         numbers = np.array([operator.index(index) for index in indices], np.int64)
         wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
         if len(wrong):
-            what = "row" if self.numbering.packed else "example"
-            raise IndexError(f"there is no {what} {wrong[0]}, only 0 to {len(self) - 1}; .epoch(1) has those of the next epoch")
+            raise IndexError(f"index must be 0 to {len(self) - 1}, got {wrong[0]}. Use .epoch(1) for the next epoch.")
         return self.first + numbers % len(self)
 
 

@@ -55,7 +55,8 @@ def tokens_in_memory(corpus: Corpus, split: str, separate_documents: bool, first
             break
         if count > MOST_TOKENS_IN_MEMORY:
             raise ValueError(
-                f"{corpus.name!r} has more than {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r}, too many to tokenize into"
-                " memory; write its cache first, with `ul2 cache`, and name its folder (seqio.add_global_cache_dirs)"
+                f"{corpus.name!r} must have at most {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r} to be tokenized into"
+                " memory, but has more. Write its cache first, with `ul2 cache`, and name its folder"
+                " (seqio.add_global_cache_dirs). See docs/help/troubleshooting.md#a-corpus-too-large-for-memory."
             )
     return with_ends(MemoryStore(np.concatenate(tokens), np.concatenate(lengths)), corpus, separate_documents)

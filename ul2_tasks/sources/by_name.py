@@ -40,10 +40,9 @@ def open_source(
     eod: int | str | None = None,
     as_json: bool = False,
 ) -> seqio.DataSource:
-    """A source of documents, for the argument `source` of `register`. Opens no file.
+    """Returns a source of documents, for the argument `source` of `register`. Opens no file.
 
-    (One exception: where text files are named and `documents` is not given, it reads some of them, so that the error can show
-    what each choice would give.)
+    (One exception: for text files without `documents` it reads some of them, so that the error shows what each choice gives.)
 
     Args:
         spec: one of
@@ -52,27 +51,27 @@ def open_source(
             "hf:NAME", "hf:NAME:CONFIG" or "hf:FOLDER": a dataset of Hugging Face's `datasets`, streamed.
             "tfds:NAME": a dataset of TensorFlow Datasets, such as "tfds:c4/en:3.1.0".
             "megatron:PREFIX": tokens, in PREFIX.bin and PREFIX.idx; a glob of such, a list, or a dictionary by split.
-            "embedded": the corpus that is in every Python.
+            "embedded": the built-in corpus, Python's `help()` topics.
             any `seqio.DataSource`.
         text_key: the field, column or feature that holds the text.
-        id_key: the one that holds the document's id, a text, bytes or an integer. Only `validation` uses ids, and the counting of
-            conversations; by default the text itself is the id.
+        id_key: the field that holds the document's id, a text, bytes or an integer. `validation` and the count of conversations
+            use it; by default the text itself is the id.
         validation: the fraction of documents that becomes the split `validation`. A hash of the id decides, so that a document is
             in the same split on every machine and in every order.
         format: of files, "text", "jsonl", "parquet", "arrow" or "tfrecord"; by default the one that their names end with.
-        documents: what a document is in text files: a "line", a "file", or a "paragraph", which ends at blank lines. Text files
-            must have it, and others cannot.
-        eod: of "megatron:", the token that ends each document and is taken off; see `MegatronSource`.
-        as_json: of files and of "hf:", whether documents are conversations, as `register_chat` reads them: a value that is no
-            text, such as a list of messages, becomes a text of JSON, and the id may be in the JSON of `metadata_json`, too.
+        documents: the documents of text files: "line", "file", or "paragraph", which ends at blank lines. Text files need it, and
+            other files do not support it.
+        eod: of "megatron:", the token that ends each document and is removed; see `MegatronSource`.
+        as_json: of files and of "hf:", whether documents are conversations, as `register_chat` reads them: a value that is not a
+            text, such as a list of messages, becomes JSON text, and the id may be in the JSON of `metadata_json`, too.
 
     Raises:
-        ValueError: an argument has another value, is missing, or means nothing for this source; `validation` is given, but the
+        ValueError: an argument has another value, is missing, or does not apply to this source; `validation` is given, but the
             source already has a split of that name.
     """
     is_read_here = as_json and not is_source(spec) and not str(spec).startswith("tfds:")
     if id_key is not None and validation is None and not is_read_here:
-        raise ValueError(f"id_key is {id_key!r}, and goes with validation alone, which is not given; give it, or leave out id_key")
+        raise ValueError(f"id_key must be left out without validation, got {id_key!r}. Pass validation, too, or leave out id_key.")
     if (prefixes := _megatron_prefixes(spec)) is not None:
         others = {
             "validation": (validation, None),
@@ -80,11 +79,14 @@ def open_source(
             "documents": (documents, None),
             "text_key": (text_key, "text"),
         }
-        if wrong := [f"{name} is {value!r}" for name, (value, default) in others.items() if value != default]:
-            raise ValueError(f"{', '.join(wrong)}, but the source is {spec!r}, which has tokens and its own splits; leave it out")
+        if wrong := [name for name, (value, default) in others.items() if value != default]:
+            raise ValueError(
+                f"{' and '.join(wrong)} must be left out for 'megatron:' tokens, which have their own splits, got"
+                f" {', '.join(repr(others[name][0]) for name in wrong)} with the source {spec!r}."
+            )
         return MegatronSource(prefixes, eod)
     if eod is not None:
-        raise ValueError(f"eod is {eod!r}, and goes with 'megatron:' alone; the source is {spec!r}; leave it out")
+        raise ValueError(f"eod must be left out for sources without 'megatron:', got {eod!r} with the source {spec!r}.")
     source = _open(spec, text_key, id_key, format, documents, as_json)
     if validation is None:
         return source
@@ -183,7 +185,7 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
         return None
     if not all(is_megatron):
         raise ValueError(
-            f"the source is {spec!r}: 'megatron:' stands before some of it; register text and tokens apart, and mix them"
+            f"source must be either text or 'megatron:' tokens, got {spec!r}. Register text and tokens separately, and mix them."
         )
     return {split: [name.removeprefix(PREFIX) for name in each] for split, each in names.items()}
 
@@ -193,12 +195,14 @@ def _open(spec, text_key: str, id_key: str | None, format: str | None, documents
     if is_source(spec) or spec == "embedded" or kind in ("tfds", "hf"):
         for option, value in {"format": format, "documents": documents}.items():
             if value is not None:
-                raise ValueError(f"{option} is {value!r}, and goes with files; the source is {spec!r}; leave it out")
+                raise ValueError(
+                    f"{option} must be left out for sources that are not files, got {value!r} with the source {spec!r}."
+                )
     if is_source(spec):
         return spec
     if spec == "embedded":
         if text_key != "text":
-            raise ValueError(f"text_key is {text_key!r}, but the source is 'embedded', whose text is 'text'; leave it out")
+            raise ValueError(f"text_key must be left out for the source 'embedded', whose text is 'text', got {text_key!r}.")
         return embedded_corpus()
     if kind == "tfds":
         from ul2_tasks.sources.tfds import TfdsSource
@@ -211,6 +215,6 @@ def _open(spec, text_key: str, id_key: str | None, format: str | None, documents
         split_to_files = spec if isinstance(spec, Mapping) else {"train": spec}
         return FileSource(split_to_files, text_key=text_key, id_key=id_key, format=format, documents=documents, as_json=as_json)
     raise ValueError(
-        f"the source is {spec!r}, expected files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split),"
-        " 'hf:NAME', 'tfds:NAME', 'megatron:PREFIX', 'embedded', or a seqio.DataSource"
+        "source must be files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split), 'hf:NAME',"
+        f" 'tfds:NAME', 'megatron:PREFIX', 'embedded', or a seqio.DataSource, got {spec!r}."
     )

@@ -26,7 +26,10 @@ def record_batches(dataset: tf.data.Dataset, text_key: str, id_key: str | None =
         return dataset.batch(DOCUMENTS_PER_BATCH).map(lambda texts: {"text": texts, PROBLEM: tf.zeros_like(texts)})
     for name, key in {"text_key": text_key, "id_key": id_key}.items():
         if key is not None and key not in spec:
-            raise ValueError(f"the source has no feature {key!r}, it has {sorted(spec)}; give {name}")
+            raise ValueError(
+                f"{name} must be a feature of the source, one of {sorted(spec)}, got {key!r}. See"
+                " docs/help/troubleshooting.md#a-field-is-missing."
+            )
     kept = {text_key, id_key, PROBLEM} & spec.keys()
     if spec.keys() - kept:  # a map over single records costs more than all else, so none is made unless it has to be
         dataset = dataset.map(lambda record: {key: record[key] for key in kept})
@@ -61,6 +64,6 @@ def until_corrupt(records: Iterator[Record], path: str) -> Iterator[Record]:
         yield from records
     except tf.errors.DataLossError as error:
         reason = re.sub(r"\{\{.*?\}\} ?| ?\[Op:.*", "", error.message, flags=re.DOTALL)
-        yield Record(problem=f"{path}: is corrupt, all from here on is lost: {reason}")
+        yield Record(problem=f"{path}: is corrupt, so all from here on is lost: {reason}")
     except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # which has the record's bytes, whatever they are
-        yield Record(problem=f"{path}: is corrupt, all from here on is lost: a record is no tf.Example")
+        yield Record(problem=f"{path}: is corrupt, so all from here on is lost: a record is not a tf.Example")

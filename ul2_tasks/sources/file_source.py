@@ -43,7 +43,7 @@ class FileSource(RecordSource):
         expected = {"format": (format, dict.fromkeys(listing.FORMATS.values())), "documents": (documents, files.DOCUMENTS)}
         for name, (value, choices) in expected.items():
             if value is not None and value not in choices:
-                raise ValueError(f"{name} is {value!r}, expected one of {list(choices)}")
+                raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
         super().__init__(split_to_files, text_key, id_key)
         self._files = {split: _plain_patterns(patterns) for split, patterns in split_to_files.items()}
         self._layout = Layout(format, documents, text_key, id_key, as_json)
@@ -122,21 +122,23 @@ class FileSource(RecordSource):
             if layout.documents is not None and not {None, "text"} & set(self._formats.values()):
                 kind = self._formats[split]
                 raise ValueError(
-                    f"documents is {layout.documents!r}, and goes with text files; {patterns!r} are {kind}; leave it out"
+                    f"documents must be left out for files that are not text files, got {layout.documents!r}, and {patterns!r}"
+                    f" are {kind}."
                 )
             return
         if layout.as_json:
             raise ValueError(
-                f"{patterns!r} are text files, expected conversations: files of JSON Lines, Parquet or Arrow, or, if each line is"
-                " JSON, open_source(.., format='jsonl', as_json=True), or --corpus_format jsonl to a command"
+                f"files must be conversations in JSON Lines, Parquet or Arrow, got the text files {patterns!r}. If each line is"
+                " JSON, pass open_source(.., format='jsonl', as_json=True), or --corpus_format jsonl to a command."
             )
         for name, value, default in (("text_key", layout.text_key, "text"), ("id_key", layout.id_key, None)):
             if value != default:
-                raise ValueError(f"{name} is {value!r}, but text files have no fields, and {patterns!r} are such; leave it out")
+                raise ValueError(f"{name} must be left out for text files, which have no fields, got {value!r} with {patterns!r}.")
         if layout.documents is None:
             raise ValueError(
-                f"{patterns!r} are text files: what is a document in them, a line, a paragraph or a file? {_choices(patterns)};"
-                " give open_source(.., documents=..), or --documents to a command"
+                f"{patterns!r} are text files: what is a document in them, a line, a paragraph or a file? {_choices(patterns)}."
+                " Pass open_source(.., documents=..), or --documents to a command. See"
+                " docs/help/troubleshooting.md#what-is-a-document-in-a-text-file."
             )
 
     def stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
@@ -157,10 +159,13 @@ def _plain_patterns(patterns: Files) -> str | list[str]:
         is_paths = isinstance(patterns, Sequence) and all(isinstance(pattern, str | os.PathLike) for pattern in patterns)
         plain = names = [os.fspath(pattern) for pattern in patterns] if is_paths else []
     if not names or "" in names:
-        raise ValueError(f"the files are {patterns!r}, expected a path, a glob, a folder, or a list of such with at least one")
+        raise ValueError(f"files must be a path, a glob, a folder, or a list of at least one of these, got {patterns!r}.")
     for name in names:
         if name.startswith(("hf:", "tfds:")):
-            raise ValueError(f"{name!r} is among files, but is a source of its own; register each such on its own, and mix them")
+            raise ValueError(
+                f"files must be paths, got {name!r} among them, which is a source itself. Register each such source separately,"
+                " and mix them."
+            )
     return plain
 
 

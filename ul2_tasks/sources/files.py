@@ -85,12 +85,14 @@ def format_of(paths: Iterable[str]) -> str:
         format = named_format(path)
         if format is None:
             raise ValueError(
-                f"the name of {path!r} does not tell its format, expected one of {' '.join(FORMATS)}, also compressed"
-                f" ({' '.join(COMPRESSIONS)}); give format, one of {sorted(set(FORMATS.values()))}"
+                f"{path!r} must have a name that ends in one of {' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})."
+                f" Rename it, or pass format, one of {sorted(set(FORMATS.values()))}."
             )
         formats.setdefault(format, path)
     if len(formats) > 1:
-        raise ValueError(f"the files have several formats, such as {formats}; register each on its own, and mix them")
+        raise ValueError(
+            f"files must be of one format, got several, such as {formats}. Register those of each format separately, and mix them."
+        )
     return next(iter(formats))
 
 
@@ -101,13 +103,15 @@ def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
     """
     sizes = parallel_map(size, paths)
     if not any(sizes):
-        raise ValueError(f"there is no document: each of the {len(paths)} files is empty, the first is {paths[0]!r}")
+        raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
     if len(paths) >= MAX_SEGMENTS or layout.format == "tfrecord" or (layout.format == "text" and layout.documents != "line"):
         return [Segment(path) for path in paths]
     if layout.format in ("parquet", "arrow"):
         groups = list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
         if not groups:
-            raise ValueError(f"there is no document: none of the {len(paths)} files has a row, the first is {paths[0]!r}")
+            raise ValueError(
+                f"files must hold a document, but none of the {len(paths)} files has a row, the first is {paths[0]!r}."
+            )
         return groups
     length = min(max(-(-sum(sizes) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
     return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, sizes))))

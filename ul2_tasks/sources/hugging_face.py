@@ -87,5 +87,7 @@ def _import_datasets():
     try:
         import datasets
     except ImportError as error:
-        raise ImportError(f"'hf:' sources need the package datasets ({error}); pip install 'ul2_tasks[huggingface]'") from error
+        raise ImportError(
+            f"'hf:' sources need the package datasets ({error}). Run `pip install 'ul2_tasks[huggingface]'`."
+        ) from error
     return datasets

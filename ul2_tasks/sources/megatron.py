@@ -34,7 +34,7 @@ class MegatronSource(DataSource):
         """
         eod = as_python(eod)
         if not (eod is None or eod == KEEP or is_integer(eod, at_least=0)):
-            raise ValueError(f"eod is {eod!r}, expected an id of the tokenizer, 'keep', or None for the vocabulary's EOS")
+            raise ValueError(f"eod must be an id of the tokenizer, 'keep', or None for the vocabulary's EOS, got {eod!r}.")
         super().__init__(splits=tuple(split_to_prefixes), performs_internal_shuffling=True)
         self._prefixes = {
             split: [prefixes] if isinstance(prefixes, str | os.PathLike) else list(prefixes)
@@ -83,12 +83,12 @@ class MegatronSource(DataSource):
         numbers = np.unique(np.linspace(0, store.documents - 1, min(store.documents, _LOOKED_AT)).astype(np.int64))
         tokens, lengths = store.read_documents(numbers)
         if not len(tokens):
-            raise ValueError(f"{self!r} has no token in split {split!r}")
+            raise ValueError(f"{self!r} has no token in split {split!r}. Name another split.")
         wrong = tokens[(tokens < 0) | (tokens >= ids)]
         if len(wrong):
             raise ValueError(
-                f"{self!r} has the id {wrong[0]}, but the vocabulary has the tokenizer's own ids 0 to {ids - 1}: it was made with"
-                " another vocabulary; register it with that one"
+                f"{self!r} must have the tokenizer's ids 0 to {ids - 1}, got {wrong[0]}. Register it with the vocabulary that"
+                " tokenized it."
             )
         if self._eod == KEEP:
             return store
@@ -98,10 +98,11 @@ class MegatronSource(DataSource):
             if self._eod is None:
                 return store
             raise ValueError(
-                f"eod is {eod}, but a document of {self!r} ends with {last[last != eod][0]}; give the id that ends them, or 'keep'"
+                f"eod must be the id that ends each document of {self!r}, such as {last[last != eod][0]}, got {eod}. Pass that"
+                " id, or 'keep'."
             )
         return store.without_last(int(eod))
 
     def _as_dataset(self, *arguments: object):
         """Raises a ValueError: there is no text."""
-        raise ValueError(f"{self!r} has tokens and no text; register it, and read its mixture")
+        raise ValueError(f"{self!r} has tokens and no text. Register it, and read its mixture.")

@@ -22,23 +22,25 @@ _DOCUMENT_CHARACTERS = 500  # embedded documents are at least this long, except 
 
 
 class MemoryDataSource(DataSource):
-    """Documents in memory, split by a hash of their text.
+    """A SeqIO data source of documents in memory, split by a hash of their text.
 
-    A document's split depends on its text alone, and so is the same on every machine and in every order. Each epoch is shuffled
-    perfectly, into an order of its own, which costs one integer per document in an iterator's checkpoint.
+    A document's split depends on its text alone, so it is the same on every machine and in every order. Each epoch is shuffled
+    fully, in another order, which costs one integer per document in an iterator's checkpoint.
     """
 
     def __init__(self, load: Callable[[], Iterable[str]], validation: float):
         """
         Args:
-            load: returns the documents. It is called when they are first needed, and not before.
+            load: a function that returns the documents. It is called when they are first needed.
             validation: the fraction of documents that go to the split `validation`, in [0, 1). The others are `train`.
 
         Raises:
-            ValueError: `load` is no function; `validation` is no such fraction.
+            ValueError: `load` is not a function, or `validation` is not in [0, 1).
         """
         if not callable(load):
-            raise ValueError(f"load is {reprlib.repr(load)}, expected a function that returns the documents, such as lambda: texts")
+            raise ValueError(
+                f"load must be a function that returns the documents, such as lambda: texts, got {reprlib.repr(load)}."
+            )
         check_fraction(validation)
         super().__init__(splits=("train", "validation") if validation else ("train",), performs_internal_shuffling=True)
         self._load = load
@@ -74,10 +76,10 @@ class MemoryDataSource(DataSource):
         return len(self.documents(split))
 
     def documents(self, split: str) -> list[str]:
-        """The documents of a split, in the order of the corpus.
+        """Returns the documents of a split, in the order of the corpus.
 
         Raises:
-            ValueError: there is no such split; or what was loaded is not a list of texts.
+            ValueError: the split does not exist, or what was loaded is not a list of texts.
         """
         if self._documents is None:
             self._documents = self._loaded()  # not before all are there: a load that was interrupted begins anew
@@ -87,11 +89,11 @@ class MemoryDataSource(DataSource):
     def _loaded(self) -> dict[str, list[str]]:
         loaded = self._load()
         if isinstance(loaded, str | bytes) or not isinstance(loaded, Iterable):
-            raise ValueError(f"{self} loaded {reprlib.repr(loaded)}, expected a list of texts")
+            raise ValueError(f"load must return a list of texts, got {reprlib.repr(loaded)} from {self}.")
         found: dict[str, list[str]] = {name: [] for name in self.splits}
         for number, text in enumerate(loaded):
             if not isinstance(text, str):
-                raise ValueError(f"document {number} of {self} is {reprlib.repr(text)}, expected a text (str)")
+                raise ValueError(f"document {number} of {self} must be a text (str), got {reprlib.repr(text)}.")
             found["validation" if hash_fraction(text.encode()) < self._validation else "train"].append(text)
         return found
 
@@ -133,7 +135,7 @@ def texts_in_memory(texts: Sequence[str]) -> MemoryDataSource:
 
 
 def embedded_documents() -> list[str]:
-    """The prose of each `pydoc` topic: paragraphs without headings and code, put together to at least 500 characters a document."""
+    """Returns the built-in corpus: the prose of Python's `help()` topics, in documents of at least 500 characters."""
     from pydoc_data.topics import topics  # imported here because `import ul2_tasks` is to open no file
 
     documents = []

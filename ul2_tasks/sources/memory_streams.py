@@ -34,6 +34,9 @@ def _order(count: int, split: str, shuffle: bool, seed: int | None, shard_info: 
     """The numbers of the documents."""
     index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
     if num_shards > max(1, count):
-        raise ValueError(f"split {split!r} has {count} documents, too few for {num_shards} shards; use fewer hosts")
+        raise ValueError(
+            f"split {split!r} must have a document for each of {num_shards} shards, got {count}. Use fewer hosts. See"
+            " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
+        )
     order = tf.data.Dataset.range(count).shard(num_shards, index)
     return order.shuffle(max(1, count), seed=seed) if shuffle else order

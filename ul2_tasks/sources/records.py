@@ -58,7 +58,7 @@ def read(segment: Segment, layout: Layout) -> Iterator[Record]:
     except (*CORRUPT, OSError) as error:
         if is_unreachable(error):
             raise
-        yield Record(problem=f"{segment.path}: is corrupt, all from here on is lost: {_in_words(error)}")
+        yield Record(problem=f"{segment.path}: is corrupt, so all from here on is lost: {_in_words(error)}")
 
 
 def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callable[[Item], int]) -> Iterator[list[Item]]:
@@ -82,12 +82,12 @@ def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callab
 def document_of(row: Mapping[str, object], where: object, layout: Layout, line: bytes = b"") -> Record:
     """The document in a row of fields. `str(where)` says in error messages which row it is; `line` is what it was parsed from."""
     if missing := layout.missing(row):
-        return Record(problem=f"{where}: has no field {missing!r}, it has {sorted(row)}")
+        return Record(problem=f"{where}: has no field {missing!r}, only {sorted(row)}")
     text = row[layout.text_key]
     if layout.as_json and isinstance(text, list | Mapping):
         return _with_id(Record(line, where=where, value=text), row, layout)
     if not isinstance(text, str):
-        return Record(problem=f"{where}: {layout.text_key!r} is of type {type(text).__name__}, expected a text")
+        return Record(problem=f"{where}: {layout.text_key!r} must be a text, got a value of type {type(text).__name__}")
     try:
         return _with_id(Record(text.encode(), where=where), row, layout)
     except UnicodeEncodeError as error:
@@ -114,7 +114,10 @@ def check_fields(where: str, present: Sequence[str] | None, layout: Layout) -> N
     """Raises a ValueError where `present`, the fields that are there, lacks one that is wanted. None is unknown, and passes."""
     if present is not None and (missing := layout.missing(present)):
         option = "id_key" if missing != layout.text_key else "messages_key" if layout.as_json else "text_key"
-        raise ValueError(f"{where} has no field {missing!r}, it has {list(present)}; give {option}, one of these")
+        raise ValueError(
+            f"{where} has no field {missing!r}, only {list(present)}. Pass {option}, one of these. See"
+            " docs/help/troubleshooting.md#a-field-is-missing."
+        )
 
 
 def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Record:
@@ -135,14 +138,14 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
     ids = {}
     for name, id in found.items():
         if id is None or id in ("", b""):
-            return Record(problem=f"{record.where}: {name} is {'null' if id is None else 'empty'}, expected an id")
+            return Record(problem=f"{record.where}: {name} must be an id, got {'null' if id is None else 'an empty one'}")
         if isinstance(id, bool) or not isinstance(id, str | bytes | int):
             kind = type(id).__name__
-            return Record(problem=f"{record.where}: {name} is of type {kind}, expected a text, bytes or an integer as the id")
+            return Record(problem=f"{record.where}: {name} must be a text, bytes or an integer, got a value of type {kind}")
         ids[name] = id if isinstance(id, bytes) else str(id).encode()
     if len({*ids.values()}) > 1:
         both = ", and ".join(f"{name} is {id.decode(errors='replace')!r}" for name, id in ids.items())
-        return Record(problem=f"{record.where}: {both}, expected one id")
+        return Record(problem=f"{record.where}: must have one id, but {both}")
     return record._replace(id=next(iter(ids.values()))) if layout.id_key else record
 
 
@@ -216,7 +219,7 @@ def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
                     yield from _rows(batch, where, row, layout)
                     row += len(batch)
             except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a page that it cannot read
-                yield Record(problem=f"{where}: is corrupt, the rest of it is lost: {type(error).__name__}: {error}")
+                yield Record(problem=f"{where}: is corrupt, so the rest of it is lost: {type(error).__name__}: {error}")
 
 
 def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
@@ -278,7 +281,9 @@ def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
     if isinstance(value, Exception):
         return Record(problem=f"{where}: is not JSON, {value}; it begins with {line[:40].decode(errors='replace')!r}")
     if not isinstance(value, dict):
-        return Record(problem=f"{where}: is of type {type(value).__name__}, expected an object with the field {layout.text_key!r}")
+        return Record(
+            problem=f"{where}: must be an object with the field {layout.text_key!r}, got a value of type {type(value).__name__}"
+        )
     return document_of(value, where, layout, line)
 
 
@@ -324,11 +329,11 @@ def _in_words(error: Exception) -> str:
 
 def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
     if missing := layout.missing(schema.names):
-        return f"has no column {missing!r}, it has {schema.names}"
+        return f"has no column {missing!r}, only {schema.names}"
     kind = schema.field(layout.text_key).type
     text_kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
     if not layout.as_json and not any(is_kind(kind) for is_kind in text_kinds):
-        return f"column {layout.text_key!r} is of type {kind}, expected a text"
+        return f"column {layout.text_key!r} must be a text, got one of type {kind}"
     return None
 
 
@@ -341,6 +346,6 @@ def _rows(batch: pa.RecordBatch, where: str, first: int, layout: Layout) -> Iter
     for row, (text, ids) in enumerate(zip(texts, of_ids), first):
         at = f"{where}, row {row}"
         if text is None:
-            yield Record(problem=f"{at}: {layout.text_key!r} is null, expected a text")
+            yield Record(problem=f"{at}: {layout.text_key!r} must be a text, got null")
         else:
             yield _with_id(Record(where=at, value=text) if is_value else _document(text, at), ids, layout)

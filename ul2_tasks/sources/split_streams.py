@@ -23,7 +23,10 @@ def documents_that(
         dataset = dataset.map(lambda text: {text_key: text})
     kept = {text_key, key, PROBLEM} & set(dataset.element_spec)
     if key not in kept:
-        raise ValueError(f"{source} has no feature {key!r}, it has {sorted(dataset.element_spec)}; give text_key or id_key")
+        raise ValueError(
+            f"text_key and id_key must be features of {source}, {sorted(dataset.element_spec)}, got {key!r}. See"
+            " docs/help/troubleshooting.md#a-field-is-missing."
+        )
 
     def own(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         ids = batch[key] if batch[key].dtype == tf.string else tf.strings.as_string(batch[key])

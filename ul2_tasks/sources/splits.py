@@ -40,7 +40,7 @@ def split_rule(validation: float, what: str) -> str:
 def check_fraction(validation: float) -> None:
     """Raises a ValueError unless it is a fraction in [0, 1)."""
     if not (isinstance(validation, numbers.Real) and 0 <= validation < 1):
-        raise ValueError(f"validation is {validation!r}, expected a fraction in [0, 1)")
+        raise ValueError(f"validation must be a fraction in [0, 1), got {validation!r}.")
 
 
 class HashSplit(DataSource):
@@ -65,8 +65,8 @@ class HashSplit(DataSource):
         """Raises a ValueError where the source has its own split `validation`, which nobody would read. May open the source."""
         if "validation" in self.source.splits:
             raise ValueError(
-                f"validation={self._validation} splits documents off `train`, but {self.source!r} has a split 'validation' of its"
-                f" own (it has {sorted(self.source.splits)}); leave out validation, or give the documents of `train` alone"
+                f"validation must be left out for a source with a split 'validation', got {self._validation} for {self.source!r},"
+                f" which has {sorted(self.source.splits)}. Leave it out, or pass the documents of `train` alone."
             )
 
     @property

@@ -60,7 +60,10 @@ def interleaved(
     count = len(source.list_shards(split))
     index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
     if num_shards > count:
-        raise ValueError(f"split {split!r} of {source!r} has {count} pieces, too few for {num_shards} shards; use fewer hosts")
+        raise ValueError(
+            f"split {split!r} of {source!r} must have a segment for each of {num_shards} shards, got {count}. Use fewer hosts."
+            " See docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
+        )
     segments = tf.data.Dataset.range(count).shard(num_shards, index)
     if shuffle:
         segments = segments.shuffle(count, seed=seed)

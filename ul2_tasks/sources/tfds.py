@@ -20,7 +20,7 @@ class TfdsSource(seqio.TfdsDataSource):
     def __init__(self, name: str, text_key: str = "text"):
         """`name` is the dataset and its version, such as "c4/en:3.1.0"."""
         if ":" not in name:
-            raise ValueError(f"the source is 'tfds:{name}', expected one with its version, such as 'tfds:c4/en:3.1.0'")
+            raise ValueError(f"source must be 'tfds:NAME:VERSION', such as 'tfds:c4/en:3.1.0', got 'tfds:{name}'.")
         super().__init__(tfds_name=name)
         self._name, self.text_key = name, text_key
 
@@ -51,6 +51,6 @@ class TfdsSource(seqio.TfdsDataSource):
     def _not_prepared(self, why: str) -> ValueError:
         folder = os.path.expanduser(self.tfds_dataset.data_dir or os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets"))
         return ValueError(
-            f"'tfds:{self._name}' is not prepared in {folder}{why}; prepare it (`tfds build {self._name} --data_dir={folder}`), or"
-            " name the folder where it is prepared, in the environment as TFDS_DATA_DIR"
+            f"'tfds:{self._name}' is not prepared in {folder}{why}. Run `tfds build {self._name} --data_dir={folder}`, or set"
+            " TFDS_DATA_DIR to the folder where it is prepared."
         )

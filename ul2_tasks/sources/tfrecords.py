@@ -31,7 +31,9 @@ def stream_of_examples(segments: Sequence[Segment], segment: tf.Tensor, layout: 
 def _compression(segments: Sequence[Segment]) -> str:
     suffixes = {os.path.splitext(segment.path)[1] for segment in segments} & set(COMPRESSIONS)
     if suffixes - {".gz"}:
-        raise ValueError(f"TensorFlow reads TFRecords as they are or compressed as .gz, got {sorted(suffixes)}; recompress them")
+        raise ValueError(
+            f"TFRecords must be uncompressed or end in .gz, as TensorFlow reads them, got {sorted(suffixes)}. Compress them again."
+        )
     return "GZIP" if suffixes else ""
 
 

@@ -116,7 +116,7 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
         if dtype.itemsize > joined.itemsize:
             least, most = _extremes(addresses[chosen], counts[chosen], of_dtype)
             if least < 0 or most >= 1 << 31:
-                raise ValueError(f"there are tokens from {least} to {most}, expected ids, from 0 to 2**31 - 1")
+                raise ValueError(f"tokens must be ids from 0 to 2**31 - 1, got {least} to {most}.")
         _copy(addresses[chosen], counts[chosen], of_dtype, places[chosen], joined)
     return joined
 
@@ -126,7 +126,7 @@ def _check_within(starts: np.ndarray, stops: np.ndarray, sizes: np.ndarray) -> N
     wrong = np.flatnonzero((starts < 0) | (stops < starts) | (stops > sizes))
     if len(wrong):
         first = wrong[0]
-        raise IndexError(f"there are no values from {starts[first]} to {stops[first]}, only 0 to {sizes[first]}")
+        raise IndexError(f"values must be from 0 to {sizes[first]}, got {starts[first]} to {stops[first]}.")
 
 
 def _address_of(values: np.ndarray) -> int:

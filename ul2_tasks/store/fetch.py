@@ -93,7 +93,10 @@ def _read(requests: Sequence[tuple[str, int, int]]) -> list[memoryview]:
     buffers = [memoryview(buffer) for buffer in found]
     for (path, start, stop), buffer in zip(requests, buffers):
         if len(buffer) < stop - start:
-            raise OSError(f"{path} ends {stop - start - len(buffer)} bytes too early: it was cut while it was read")
+            raise OSError(
+                f"{path} ends {stop - start - len(buffer)} bytes too early, because it was cut while it was read. Write or copy"
+                " it again."
+            )
     return buffers
 
 

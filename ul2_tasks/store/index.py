@@ -113,7 +113,7 @@ class Index:
         return int(self.pointers[sequence]) // self.dtype.itemsize
 
     def _corrupt(self, reason: str) -> ValueError:
-        return ValueError(f"{self.path} is corrupt: {reason}; write or copy it again")
+        return ValueError(f"{self.path} is corrupt: {reason}. Write or copy it again.")
 
 
 def dtype_of(ids: int) -> np.dtype:
@@ -150,18 +150,19 @@ def read_index(path: str) -> Index:
     magic, version, code, sequences, documents = _HEADER.unpack(read(np.uint8, 0, _HEADER.size).tobytes())
     if magic != MAGIC or version != VERSION:
         raise ValueError(
-            f"{path} is no index of Megatron's, which begins with {MAGIC!r} and version {VERSION}; expected PREFIX.idx"
+            f"{path} must be a Megatron index PREFIX.idx, which begins with {MAGIC!r} and version {VERSION}, but begins with"
+            " other bytes."
         )
     dtype = DTYPES.get(code)
     if dtype not in _INTEGERS:
         kind = "unknown" if dtype is None else np.dtype(dtype).name
-        raise ValueError(f"{path} is of values of type {kind} (code {code}), expected tokens, which are integers")
+        raise ValueError(f"{path} must hold tokens, which are integers, got values of type {kind} (code {code}).")
     end = _HEADER.size + 12 * sequences + 8 * documents
     if present == end + sequences and sequences:
-        raise ValueError(f"{path} has a mode for each sequence, so it is of multi-modal data; expected text alone")
+        raise ValueError(f"{path} must be of text alone, got multi-modal data, which has a mode for each sequence.")
     if present != end:
         kind = "truncated" if present < end else "too long"
-        raise ValueError(f"{path} is {kind}: {present} bytes, by its header {end}; write or copy it again")
+        raise ValueError(f"{path} is {kind}: it has {present} bytes, and {end} by its header. Write or copy it again.")
     if documents and (last := int(read("<i8", end - 8, 1)[0])) != sequences:
-        raise ValueError(f"{path} is corrupt: its documents end at sequence {last} of {sequences}")
+        raise ValueError(f"{path} is corrupt: its documents end at sequence {last} of {sequences}. Write or copy it again.")
     return Index(path, np.dtype(dtype), sequences, documents, read)

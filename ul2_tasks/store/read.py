@@ -79,7 +79,7 @@ class MemoryStore:
 
     def tokens_of(self, document: int) -> tuple[int, int]:
         if not 0 <= document < self.documents:
-            raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
+            raise IndexError(f"document must be from 0 to {self.documents - 1}, got {document}.")
         return int(self._ends[document - 1]) if document else 0, int(self._ends[document])
 
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
@@ -218,7 +218,7 @@ class Store:
     def tokens_of(self, document: int) -> tuple[int, int]:
         """The tokens [start, stop) of a document among those of all documents back to back."""
         if not 0 <= document < self.documents:
-            raise IndexError(f"there is no document {document}, only 0 to {self.documents - 1}")
+            raise IndexError(f"document must be from 0 to {self.documents - 1}, got {document}.")
         pair = int(np.searchsorted(self._document_starts, document, side="right")) - 1
         start, stop = self._index(pair).tokens_of(document - int(self._document_starts[pair]))
         before = int(self._token_starts[pair])
@@ -261,7 +261,7 @@ class Store:
         if not are_right.all():
             first = int(np.argmin(are_right))
             number, prefix = places.numbers[first], self.prefixes[places.pairs[first]]
-            raise ValueError(f"document {number} of {prefix} does not end with {self._end}, as others do")
+            raise ValueError(f"document {number} of {prefix} must end with {self._end}, as others do, but ends with another id.")
 
     def _opened(self, pairs: Sequence[int]) -> list[Array]:
         """The `.bin` files of pairs, which may have been written anew since this store was made."""
@@ -271,8 +271,8 @@ class Store:
         for pair, (documents, tokens, _), counts in zip(pairs, found, expected):
             if [documents, tokens] != counts:
                 raise ValueError(
-                    f"{self.prefixes[pair]} has {documents} documents and {tokens} tokens, but had {counts[0]} and {counts[1]} when"
-                    " its dataset was made: it was written anew, begin again with the new one"
+                    f"{self.prefixes[pair]} must have {counts[0]} documents and {counts[1]} tokens, as when its dataset was made,"
+                    f" got {documents} and {tokens}. Make the dataset again, because the file was rewritten."
                 )
         return [array for _, _, array in found]
 
@@ -360,7 +360,6 @@ def open_pair(prefix: str) -> tuple[Index, Array]:
     expected, present = index.tokens * index.dtype.itemsize, size(f"{prefix}.bin")
     if present != expected:
         raise ValueError(
-            f"{prefix}.bin has {present} bytes, but its index, {prefix}.idx, is of one with {expected}: it is truncated, or they do"
-            " not belong together; write or copy both again"
+            f"{prefix}.bin must have {expected} bytes, as its index {prefix}.idx says, got {present}. Write or copy both again."
         )
     return index, open_array(f"{prefix}.bin", index.dtype.newbyteorder("<"))

@@ -35,9 +35,13 @@ class PairWriter:
             return
         limits = np.iinfo(self._dtype)
         if len(tokens) and not (limits.min <= tokens.min() and tokens.max() <= limits.max):
-            raise ValueError(f"ids from {tokens.min()} to {tokens.max()} do not fit {self._dtype}; the vocabulary says fewer ids")
+            raise ValueError(
+                f"ids must fit {self._dtype}, got {tokens.min()} to {tokens.max()}. Pass the vocabulary that has them."
+            )
         if lengths.max() > MAX_DOCUMENT:
-            raise ValueError(f"a document has {lengths.max()} tokens, more than {MAX_DOCUMENT}, the most of an .idx; split it")
+            raise ValueError(
+                f"a document must have at most {MAX_DOCUMENT} tokens, the limit of an .idx, got {lengths.max()}. Split it."
+            )
         self._file = self._file or _HashedFile(self._bin_path)
         self._file.write(tokens.astype(self._dtype.newbyteorder("<"), copy=False).tobytes())
         self._lengths.append(lengths.astype(np.int32))

@@ -39,19 +39,19 @@ def reader_of(seed: SupportsIndex | None, num_epochs: int | None, shard_info: se
     try:
         number = None if seed is None else operator.index(seed)
     except TypeError:
-        raise ValueError(f"seed is {seed!r}, expected an integer, or None for another order each time") from None
+        raise ValueError(f"seed must be an integer, or None for another order each time, got {seed!r}.") from None
     if number is not None and not -(1 << 63) <= number < 1 << 63:
-        raise ValueError(f"seed is {number}, expected an integer of 64 bits, from -2**63 to 2**63 - 1")
+        raise ValueError(f"seed must be an integer of 64 bits, from -2**63 to 2**63 - 1, got {number}.")
     host, hosts = (int(shard_info.index), int(shard_info.num_shards)) if shard_info else (0, 1)
     if not 0 <= host < hosts:
-        raise ValueError(f"shard_info is {shard_info}, expected an index from 0 to {hosts - 1}")
+        raise ValueError(f"shard_info must have an index from 0 to {hosts - 1}, got {shard_info}.")
     return Reader(number, epochs_of(num_epochs), host, hosts)
 
 
 def epochs_of(num_epochs: int | None) -> int | None:
     """The number of epochs as one of Python's integers; None for no end."""
     if num_epochs is not None and not is_integer(num_epochs, at_least=1):
-        raise ValueError(f"num_epochs is {num_epochs!r}, expected an integer of at least 1, or None for no end")
+        raise ValueError(f"num_epochs must be an integer of at least 1, or None for no end, got {num_epochs!r}.")
     return None if num_epochs is None else int(num_epochs)
 
 
@@ -60,8 +60,9 @@ def check_splits(mixture: seqio.Mixture, split: str) -> None:
     without = {task.name: sorted(task.splits) for task in mixture.tasks if split not in task.splits}
     if without:
         raise ValueError(
-            f"{mixture.name!r} has no split {split!r}, because not all of its tasks have: {without}; name another split, or read"
-            " the tasks that have it one by one"
+            f"split must be one that all tasks of {mixture.name!r} have, got {split!r}, which these lack: {without}. Name another"
+            " split, or read the tasks that have it one by one. See"
+            " docs/help/troubleshooting.md#evaluation-has-no-validation-split."
         )
 
 

@@ -55,36 +55,39 @@ class ConfiguredTask(seqio.Task):
 
 
 def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> str:
-    """Registers a copy of a task with a mode before its inputs.
+    """Registers a copy of a task with a mode before its inputs, and returns its name.
 
     The step that adds the mode comes before the step that adds the EOS, `seqio.preprocessors.append_eos` or
     `append_eos_after_trim`; without such a step it comes last. Examples that are longer than `sequence_length` are trimmed, as by
-    SeqIO, but they keep their EOS. At the 1st, 10th, 100th .. of these the log says how many there were, and how long the last
-    one was. All else is as in the task, except the cache, which is found by the name. Called again with the same arguments it
-    changes nothing.
+    SeqIO, but they keep their EOS. The log has the count at the 1st, 10th, 100th .. of these, and the length of the last one. All
+    else is as in the task, except the cache, which is found by the name. Called again with the same arguments it changes nothing.
 
     Args:
         task: the name of a registered task with the feature `inputs`.
         mode: the name of a mode of the denoisers, such as "[R]".
-        modes: what stands for each mode, as for `register`; see `special_ids.special_tokens`.
+        modes: the token of each mode, as for `register`; see `special_ids.special_tokens`.
 
     Returns:
         The copy's name, such as "TASK_r".
 
     Raises:
-        ValueError: there is no such task; it is a denoising task, or has a mode already; something else has the copy's name.
+        ValueError: the task does not exist, is a denoising task, or has a mode already; or the copy's name is taken.
     """
     if task not in seqio.TaskRegistry.names():
-        raise ValueError(f"there is no task {task!r}; import the module that registers it first, from gin with `import MODULE`")
+        raise ValueError(
+            f"task must be registered, got {task!r}. Import the module that registers it first, from gin with `import MODULE`."
+        )
     original = seqio.TaskRegistry.get(task)
     if isinstance(original, DenoisingTask):
         raise ValueError(
-            f"{task!r} is a denoising task, which has the mode of its denoiser, {original.denoiser.mode!r}; give that another one,"
-            " SpanDenoiser(mode=..), or name a task of another kind"
+            f"task must not be a denoising task, got {task!r}, which has the mode of its denoiser, {original.denoiser.mode!r}."
+            " Give the denoiser another mode, SpanDenoiser(mode=..), or name a task of another kind."
         )
     steps = list(original.preprocessors)
     if any(_function(step) is prepend_mode for step in steps):
-        raise ValueError(f"{task!r} has a mode before its inputs already; name the task without one")
+        raise ValueError(
+            f"task must have no mode before its inputs, got {task!r}, which has one already. Name the task without one."
+        )
     ends = [at for at, step in enumerate(steps) if _function(step) in _APPEND_EOS]
     if ends:
         steps[ends[0]] = seqio.preprocessors.append_eos  # the last step trims, and logs it
@@ -95,22 +98,22 @@ def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> 
 
 
 def topics_task(kind: str = "title", vocabulary: seqio.Vocabulary | None = None) -> str:
-    """Registers a task on the sections of Python's documentation; splits `train` and `validation`.
+    """Registers a task on the sections of Python's documentation, with the splits `train` and `validation`.
 
     Args:
-        kind: what is asked for: "title", of a section whose opening paragraph is given, with exact match as the metric;
-            "opening", the paragraph to a title; or "continuation", the second half of a paragraph to its first.
-        vocabulary: that of the model; by default the one that ships with this package.
+        kind: the targets: "title", of a section whose opening paragraph is the input, with exact match as the metric; "opening",
+            the paragraph of a title; or "continuation", the second half of a paragraph.
+        vocabulary: the model's vocabulary; by default the bundled one.
 
     Returns:
         "topics_KIND".
 
     Raises:
-        ValueError: there is no such kind; the task is registered already with another vocabulary.
+        ValueError: `kind` has another value, or the task is already registered with another vocabulary.
     """
     kinds = {"title": (_opening, _title), "opening": (_title, _opening), "continuation": (_first_half, _second_half)}
     if kind not in kinds:
-        raise ValueError(f"kind is {kind!r}, expected one of {list(kinds)}")
+        raise ValueError(f"kind must be one of {list(kinds)}, got {kind!r}.")
     vocabulary = default_vocabulary() if vocabulary is None else vocabulary
     inputs, targets = kinds[kind]
     feature = seqio.Feature(vocabulary, add_eos=True)
@@ -228,7 +231,7 @@ def _report_trimmed(task: str, key: str, limit: int, size: int) -> np.int64:
     number, is_logged = count(_trimmed, task)
     if is_logged:
         trimmed = f"{task}: {number} features were trimmed until now, the last one from {size} tokens of {key} to {limit}"
-        logging.warning("%s; raise sequence_length, or leave such examples out before this task", trimmed)
+        logging.warning("%s. Raise sequence_length, or leave such examples out before this task.", trimmed)
     return np.int64(limit)
 
 
@@ -238,6 +241,6 @@ def _add_once(task: ConfiguredTask) -> str:
         seqio.TaskRegistry.add_provider(task.name, task)
     elif getattr(seqio.TaskRegistry.get(task.name), "configuration", None) != task.configuration:
         raise ValueError(
-            f"{task.name!r} is already registered, made of something else than {task.configuration}; use one per program"
+            f"{task.name!r} is already registered, made of something else than {task.configuration}. Use one per program."
         )
     return task.name

@@ -52,25 +52,27 @@ def examples(
     pack: bool = False,
     cache_dirs: Sequence[str | os.PathLike] = (),
 ) -> Examples | ChatExamples:
-    """The examples of a mixture as a sequence, or its packed rows: those that `get_dataset` gives of a cache, by their numbers.
+    """Returns the examples of a mixture, or its packed sequences, as a map-style dataset with random access.
+
+    They are those that `get_dataset` gives of a cache, in the same order.
 
     Args:
         mixture: a `Mixture`, a `Mix` of several, or a `Chat`; or the name of a mixture that `register` or `mix` returned, or of
             one of its tasks.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens. Of a `Chat` they make replies, and {"tokens": int}
+        sequence_length: {"inputs": int, "targets": int}, the lengths in tokens. Of a `Chat` they make replies, and {"tokens": int}
             makes chats; see `ChatExamples`.
-        split: of the corpora.
-        seed: an integer; another one gives another order and other noise.
+        split: the split of the corpora.
+        seed: an integer; another one gives another order and other masks.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
-        pack: whether the elements are rows of several examples, as `EncDecFeatureConverter(pack=True)` makes them.
+        pack: whether the elements are packed sequences, as `EncDecFeatureConverter(pack=True)` makes them.
         cache_dirs: of a description, the folders that `ul2 cache` or its `cache` wrote into. What is registered has its cache in
-            SeqIO's own cache directories (`seqio.add_global_cache_dirs`).
+            SeqIO's cache directories (`seqio.add_global_cache_dirs`).
 
     Raises:
-        ValueError: the seed is no integer; there is no such mixture, or it is one of SeqIO's own; it has a task that is no
-            denoising task, or one whose chunks have no fixed places: documents are kept apart, or chunks overlap; a corpus has no
-            cache and is too large to be tokenized into memory; rows are asked for, and lengths of examples are drawn; and see
-            `solution.solve`.
+        ValueError: the seed is not an integer; the mixture does not exist, or SeqIO made it; it has a task that is not a
+            denoising task, or one whose chunks have no fixed positions, because documents are kept apart or chunks overlap; a
+            corpus has no cache and is too large to be tokenized into memory; `pack` is True, and the lengths of examples are
+            sampled; or a length is too short.
 
     >>> import ul2_tasks
     >>> found = ul2_tasks.examples(ul2_tasks.Mixture(), {"inputs": 512, "targets": 512})
@@ -78,7 +80,7 @@ def examples(
     True
     """
     if not is_integer(seed, at_least=-(1 << 63)):
-        raise ValueError(f"seed is {seed!r}, expected an integer: the examples are a function of it")
+        raise ValueError(f"seed must be an integer, because it decides the examples, got {seed!r}.")
     if not isinstance(mixture, Mixture | Mix | Chat | str):
         raise ValueError(
             f"mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got {mixture!r:.100}."
@@ -88,7 +90,10 @@ def examples(
         raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
     if isinstance(mixture, Chat):
         if pack:
-            raise ValueError("pack is True, and rows of conversations are not fixed; set pack=False, and pack as they are read")
+            raise ValueError(
+                "pack must be False for conversations, whose packed sequences are not fixed, got True. Set pack=False, and pack"
+                " them as they are read."
+            )
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
     if isinstance(mixture, Mixture | Mix):
         name, others = name_of(mixture), (sequence_length, cache_dirs)
@@ -96,15 +101,18 @@ def examples(
         found = number_examples(members, tokens_of(split), int(seed), shuffle)
     elif cache_dirs:
         raise ValueError(
-            f"cache_dirs is {cache_dirs!r}, and goes with a description alone, such as a ul2_tasks.Mixture; name the folder of what"
-            " is registered with seqio.add_global_cache_dirs"
+            f"cache_dirs must be left out for what is registered, got {cache_dirs!r}. Name the folder with"
+            " seqio.add_global_cache_dirs."
         )
     else:
         name, found = mixture, _registered(mixture, sequence_length, split, int(seed), shuffle)
     budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:
-        raise ValueError(f"{name!r} has denoisers that draw the lengths of their examples, so rows are not fixed; set pack=False")
+        raise ValueError(
+            f"pack must be False for {name!r}, whose denoisers sample the lengths of their examples, so that packed sequences are"
+            " not fixed. Set pack=False."
+        )
 
     members = members_of(numbering)
     corpora = {member.corpus.name: member.corpus for member in members}
@@ -136,12 +144,14 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
     from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, order_seed, other_tasks
 
     if others := [task.name for task in other_tasks(name)]:
-        raise ValueError(f"{name!r} has tasks that are no denoising tasks, {others}; read it as a stream, with get_dataset")
+        raise ValueError(
+            f"mixture must have denoising tasks alone, got {name!r} with {others}. Read it as a stream, with get_dataset."
+        )
     provider = seqio.get_mixture_or_task(name)
     if isinstance(provider, seqio.Mixture) and not isinstance(provider, DenoisingMixture):
         raise ValueError(
-            f"{name!r} is a mixture of SeqIO's own, which draws its tasks as it reads, so that its examples have no numbers; mix"
-            " the same with ul2_tasks.mix, or read it as a stream, with get_dataset"
+            f"mixture must be one of ul2_tasks, got {name!r} of SeqIO, which chooses its tasks as it reads and so has no random"
+            " access. Mix the same with ul2_tasks.mix, or read it as a stream, with get_dataset."
         )
     tasks = denoising_tasks(name)
     rates = {task.name: provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks}

@@ -39,14 +39,24 @@ def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, conf
         return False
     registered = getattr(registry.get(name), "configuration", None)
     if registered is None:
-        raise ValueError(f"{name!r} is already registered, and not by ul2_tasks.register; give another name")
+        raise ValueError(f"{name!r} is already registered, and not by ul2_tasks.register. Choose another name.")
     present, wanted = vars(registered), vars(configuration)
     different = [key for key in {**present, **wanted} if not is_same(present.get(key), wanted.get(key))]
     if different:
         changes = "; ".join(f"{key} is {_shown(present.get(key))}, got {_shown(wanted.get(key))}" for key in different)
         sources = [source for source in (present.get("source"), wanted.get("source")) if "source" in different]
-        silent = next((f". {cannot_tell(source)}" for source in sources if source and source_identity(source) is None), "")
-        raise ValueError(f"{name!r} is already registered with other arguments: {changes}; give another name{silent}")
+        silent = next(
+            (
+                f" It may be the same one, but {cannot_tell(source)}"
+                for source in sources
+                if source and source_identity(source) is None
+            ),
+            "",
+        )
+        raise ValueError(
+            f"{name!r} is already registered with other arguments: {changes}. Choose another name.{silent} See"
+            " docs/help/troubleshooting.md#a-name-is-already-registered."
+        )
     return True
 
 
@@ -62,4 +72,4 @@ def check_names_are_free(name: str, suffixes: Sequence[str]) -> None:
     wanted = [f"{name}_{suffix}" for suffix in suffixes]
     taken = sorted({*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} & set(wanted))
     if taken or len(set(wanted)) < len(wanted):
-        raise ValueError(f"cannot register {name!r}: the names {taken or wanted} are taken; give another name")
+        raise ValueError(f"{name!r} cannot be registered, because the names {taken or wanted} are taken. Choose another name.")

@@ -328,7 +328,7 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
     """
     tasks = [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if isinstance(task, DenoisingTask)]
     if not tasks:
-        raise ValueError(f"{mixture!r} has no denoising task; expected a mixture that ul2_tasks.register or mix returned")
+        raise ValueError(f"mixture must have a denoising task, got {mixture!r}. Pass one that ul2_tasks.register or mix returned.")
     return with_denoisers(mixture, tasks, denoisers)
 
 
@@ -420,8 +420,8 @@ def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[st
     foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys() - MARKS)
     if foreign:
         raise ValueError(
-            f"{task.name!r} would hand on the features {foreign}, which denoising tasks do not have; leave them out of"
-            " passthrough_features, and copy_pretokenized=False"
+            f"passthrough_features and copy_pretokenized must not add features that denoising tasks lack, got {foreign} of"
+            f" {task.name!r}. Leave them out of passthrough_features, and set copy_pretokenized=False."
         )
     return dataset.map(lambda example: example | names, num_parallel_calls=tf.data.AUTOTUNE) if names else dataset
 

@@ -18,12 +18,12 @@ _EMBEDDED = {**dict.fromkeys(("ul2", "ul2_mix"), Mixture), **dict.fromkeys(("cha
 
 @dataclasses.dataclass(frozen=True)
 class Registration:
-    """The name of a mixture, and what registers it: modules, or arguments.
+    """The name of a mixture with what registers it, modules or arguments, for processes that are spawned.
 
     Attributes:
-        name: NAME of the mixture NAME_mix. If the modules register it, the whole name of any mixture will do, too.
-        modules: they are imported first.
-        source: arguments of `open_source`; by default those of the embedded corpus.
+        name: NAME of the mixture NAME_mix. If the modules register it, the whole name of any mixture is valid, too.
+        modules: modules that are imported first.
+        source: arguments of `open_source`; by default those of the built-in corpus.
         arguments: of `register`; `preset` instead of `denoisers` is the name of a preset. Without a source and without
             arguments, one of the modules or this package has registered the mixture. With `renderer` among them, they are of
             `register_chat`.
@@ -38,7 +38,7 @@ class Registration:
         """Registers the mixture, or the task of conversations, unless it is registered, and returns its name.
 
         Raises:
-            ValueError: see `open_source` and `register`; there is no such mixture; the name is that of a task.
+            ValueError: see `open_source` and `register`; the mixture does not exist; the name is that of a task.
         """
         for module in self.modules:
             importlib.import_module(module)
@@ -48,7 +48,7 @@ class Registration:
 
     @property
     def described(self) -> Mixture | Chat | None:
-        """What a command names as a description, which needs no SeqIO; None where a module registers it.
+        """Returns the description that a command names, which needs no SeqIO; None where a module registers it.
 
         Raises:
             ValueError: see `open_source`, `Mixture` and `Chat`.
@@ -98,7 +98,10 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
 
     configuration = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
     if not isinstance(configuration, Mixture):
-        raise ValueError(f"{mixture!r} is a mixture of several corpora; name one of those that it mixes to use its denoisers")
+        raise ValueError(
+            f"mixture must be of one corpus, got {mixture!r}, which mixes several. Name one of those that it mixes to use its"
+            " denoisers."
+        )
     of_texts = dataclasses.replace(
         configuration,
         name=f"{mixture.removesuffix('_mix')}_text",
@@ -139,8 +142,9 @@ def _registered(name: str) -> str:
         task = seqio.TaskRegistry.get(name)
         holding = [mixture for mixture in names if task in seqio.MixtureRegistry.get(mixture).tasks]
         alone = f", and --denoiser {task.denoiser.name} for it alone, in ul2 show" if isinstance(task, DenoisingTask) else ""
-        raise ValueError(f"{name!r} is a task, expected a mixture; those that hold it are {holding}; name one of these{alone}")
+        raise ValueError(f"{name!r} is a task, and a mixture is needed. Name one of those that hold it, {holding}{alone}.")
     known = sorted({*names, *chats})
     raise ValueError(
-        f"there is no '{name}_mix' and no '{name}_{CHAT}', only {known}; give its corpus, or the module that registers it"
+        f"nothing named {name!r} is registered (known: {known}). Pass --corpus to create it, or --module for the module that"
+        " registers it."
     )

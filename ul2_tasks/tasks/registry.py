@@ -49,30 +49,29 @@ def register(
 ) -> str:
     """Registers `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and the mixture `NAME_mix`.
 
-    Called again with the same arguments it changes nothing. No file is opened before a dataset is asked for. Two sources are the
-    same if what they read is described in the same words, see `identity.source_identity`. A source that cannot be described,
-    because a lambda or a function within a function gives what it reads, is the same as itself alone, and has no cache.
-    Documents in memory are described by their content.
+    Called again with the same arguments it changes nothing. No file is opened before a dataset is made. Two sources are the same if
+    they read the same, see `identity.source_identity`. A source of a lambda or a local function equals only itself, and cannot be
+    cached. Documents in memory are compared by their content.
 
     Args:
         name: the beginning of all names.
-        source: where the documents come from: files, by path, glob, folder or list, or in a dictionary the files of each split;
+        source: the documents: files, by path, glob, folder or list, or in a dictionary the files of each split;
             "hf:NAME"; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more arguments.
         vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or of a folder with one;
             "bytes"; "default"; or a `seqio.Vocabulary`. See `open_vocabulary`.
         denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
             examples.
         text_key: the field, column or feature that holds the text; by default "text", or what the source was opened with.
-        on_error: what becomes of a record that cannot be read, or is not UTF-8: "raise", or "skip", which leaves it out and
-            counts it, in a cache and in the log.
+        on_error: "raise" an error for a record that cannot be read or is not UTF-8, or "skip" it; skipped records are counted in
+            the cache and in the log.
         sentinels: one of three: a list of the sentinels in the order in which they are used, special tokens such as
             ["<unused0>", "<unused1>"], or their ids, the tokenizer's own; the common name of their pieces, such as "<unused{}>"; or
             for a vocabulary that is given by its path, the least number of sentinels `<extra_id_0>` .. that it is to have. By
             default `<extra_id_0>`, `<extra_id_1>`, .. or the extra ids of the vocabulary. See `special_ids.special_tokens`.
-        modes: what stands for each mode: a special token such as "<unused97>", its id, the tokenizer's own, a list of these, or
+        modes: the token of each mode: a special token such as "<unused97>", its id, the tokenizer's own, a list of these, or
             any other text, which is tokenized; by default the piece of the mode's name.
-        chunk_tokens: the longest chunk: one number for all denoisers, or numbers by their names, where a denoiser that is not
-            named has no bound. By default chunks fill the budgets.
+        chunk_tokens: the longest chunk in tokens: one number for all denoisers, or numbers by their names, where a denoiser that is
+            not named has no bound. By default chunks are as long as `sequence_length` allows.
         merge_examples: whether documents are joined to fill chunks, or kept apart.
         separate_documents: whether an EOS ends each document when they are joined.
 
@@ -80,8 +79,8 @@ def register(
         "NAME_mix".
 
     Raises:
-        ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are named. What is wrong
-            with sentinels and modes is told when a dataset is asked for.
+        ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are listed. Wrong sentinels
+            and modes raise a ValueError when a dataset is made.
     """
     return add(
         Mixture(
@@ -123,14 +122,14 @@ def _tasks(mixture: Mixture) -> list[seqio.Task]:
 def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:
     """Registers `NAME_mix`, a mixture of mixtures and tasks: of several corpora, or of supervised tasks beside a corpus.
 
-    Every corpus is repeated on its own, as often as its weight needs. With a finite number of epochs the mixture ends when the
-    first of its tasks ends. SeqIO makes the examples of tasks that are not from `register`, and trims those that are too long.
+    Each corpus is repeated as often as its weight needs. With a finite number of epochs the mixture ends when the first of its
+    tasks ends. SeqIO makes the examples of tasks that are not from `register`, and trims those that are too long.
 
     Args:
         name: the beginning of the name.
         mixtures: the weights, numbers, of registered mixtures and tasks by their names, such as `register` and `mix` return. A
-            weight divided by the sum of all is a share of the examples. All tasks have the features inputs and targets, of one
-            vocabulary (which is checked when a dataset is asked for), and at least one of them is a denoising task. Or all are
+            weight divided by the sum of all is a fraction of the examples. All tasks have the features inputs and targets, of one
+            vocabulary (which is checked when a dataset is made), and at least one of them is a denoising task. Or all are
             conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and `span_id`.
             Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
             `passthrough_features` names them.
@@ -139,14 +138,14 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         "NAME_mix".
 
     Raises:
-        ValueError: a weight is no positive number; a name is not registered; a task has other features, or another vocabulary than
-            conversations; none is a denoising task; the name is taken by another mixture.
+        ValueError: a weight is not a positive number; a name is not registered; a task has other features, or another vocabulary
+            than conversations; none is a denoising task; the name is taken by another mixture.
     """
     weights = weights_of(mixtures)
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     missing = sorted(set(weights) - registered)
     if missing:
-        raise ValueError(f"there is no mixture or task {missing}, only {sorted(registered)}; register it first")
+        raise ValueError(f"the mixture or task {missing} must be registered, but only {sorted(registered)} are. Register it first.")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
     chats = [task for task in tasks.values() if isinstance(task, ChatTask)]
     if chats:
@@ -161,9 +160,9 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
         return _mixed(name, weights, tasks.values(), ChatMixture)
     features = {name: sorted(task.output_features) for name, task in tasks.items() if not isinstance(task, ImageTextTask)}
     if others := {name: keys for name, keys in features.items() if keys != sorted(TOKEN_FEATURES)}:
-        raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}")
+        raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}.")
     if not any(isinstance(task, DenoisingTask | ImageTextTask) for task in tasks.values()):
-        raise ValueError(f"none of {sorted(tasks)} is a denoising task; mix them with seqio.MixtureRegistry.add")
+        raise ValueError(f"one of {sorted(tasks)} must be a denoising task, but none is. Mix them with seqio.MixtureRegistry.add.")
     if parts := [task.name for task in chats if not task.trains_on_all_targets]:
         raise ValueError(
             f"mixtures with denoisers must train on all targets, which {parts[0]!r} does not. Pass loss_groups without a 0, and"

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _TEKKEN = re.compile(r"(^|/)tekken[^/]*\.json$")
-_TOKENIZER_BESIDE = "give the tokenizer.json that the same model has for Hugging Face, or the folder with it"
+_TOKENIZER_BESIDE = "Pass the tokenizer.json that the same model has for Hugging Face, or the folder with it."
 
 
 def open_vocabulary(
     spec: str | os.PathLike[str], *, sentinels: int = DEFAULT_SENTINELS, modes: Sequence[str] = PRESET_MODES
 ) -> seqio.Vocabulary:
-    """A vocabulary with sentinels `<extra_id_0>` .. and modes, by its path or name.
+    """Opens a vocabulary with sentinels `<extra_id_0>` .. and modes, by its path or name.
 
     Pieces of these names that the vocabulary already has keep their ids. Those that it lacks come after its last id. So with a
     model that has `<extra_id_0>` .. `<extra_id_99>`, sentinels=100 adds none. Decoding shows sentinels and modes. Opened with
@@ -60,7 +60,7 @@ def open_vocabulary(
         modes: the modes' names.
 
     Raises:
-        ValueError: `spec` is none of these; or bad names, see `pieces.special_names`.
+        ValueError: `spec` is none of these, or names are used twice or not valid.
     """
     names = special_names(sentinels, modes)
     spec = os.fspath(spec)
@@ -72,26 +72,29 @@ def open_vocabulary(
     if re.search(r"\.model(\.\w+)?$", spec):
         return _sentencepiece(spec, names)
     if _TEKKEN.search(spec):
-        raise ValueError(f"{spec!r} is in a format of Mistral's own; {_TOKENIZER_BESIDE}")
+        raise ValueError(f"vocabulary must not be in Mistral's own format, got {spec!r}. {_TOKENIZER_BESIDE}")
     if spec.endswith(".json"):
         return HuggingFaceVocabulary(spec, sentinels, modes)
-    expected = "expected 'default', 'bytes', a SentencePiece .model, a Hugging Face tokenizer.json, or a folder with one of these"
+    expected = "'default', 'bytes', a SentencePiece .model, a Hugging Face tokenizer.json, or a folder with one of these"
     if not is_folder(spec):
         if _HUB_ID.fullmatch(spec):
             local = spec.rpartition("/")[2]
             raise ValueError(
-                f"there is no folder {spec!r}; if it is a model of Hugging Face's hub, download its tokenizer (hf download {spec}"
-                f" tokenizer.json tokenizer_config.json --local-dir {local}) and give the folder, {local!r}"
+                f"there is no folder {spec!r}. If it is a model of Hugging Face's hub, download its tokenizer (hf download {spec}"
+                f" tokenizer.json tokenizer_config.json --local-dir {local}) and pass the folder, {local!r}. See"
+                " docs/help/troubleshooting.md#the-tokenizers-folder-is-not-found."
             )
-        raise ValueError(f"the vocabulary is {spec!r}, {expected}")
+        raise ValueError(f"vocabulary must be {expected}, got {spec!r}.")
     files = names_in(spec)
     if TOKENIZER in files:
         return HuggingFaceVocabulary(spec, sentinels, modes)
     if "tokenizer.model" in files:
         return _sentencepiece(f"{spec.rstrip('/')}/tokenizer.model", names)
     if any(map(_TEKKEN.search, files)):
-        raise ValueError(f"the folder {spec!r} has a tokenizer in a format of Mistral's own alone; {_TOKENIZER_BESIDE}")
-    raise ValueError(f"the folder {spec!r} has no tokenizer.json and no tokenizer.model, only {sorted(files)[:20]}; {expected}")
+        raise ValueError(
+            f"vocabulary must not be in Mistral's own format, got the folder {spec!r}, which has no other. {_TOKENIZER_BESIDE}"
+        )
+    raise ValueError(f"vocabulary must be {expected}, got the folder {spec!r} with {sorted(files)[:20]} alone.")
 
 
 def open_for_modes(
@@ -110,18 +113,18 @@ def open_for_modes(
     """
     if not (isinstance(spec, Vocabulary | str | os.PathLike) or is_seqio(spec, "Vocabulary")):
         of_transformers = getattr(spec, "save_pretrained", None) is not None
-        remedy = "; save it, tokenizer.save_pretrained(FOLDER), and give the folder" if of_transformers else ""
+        remedy = " Save it, tokenizer.save_pretrained(FOLDER), and pass the folder." if of_transformers else ""
         raise ValueError(
-            f"vocabulary is {_short(spec)}, expected a path, or a seqio.Vocabulary, such as"
-            f" seqio.SentencePieceVocabulary('my.model'){remedy}"
+            "vocabulary must be a path, or a seqio.Vocabulary such as seqio.SentencePieceVocabulary('my.model'), got"
+            f" {_short(spec)}.{remedy}"
         )
     number = int(sentinels) if is_integer(sentinels, at_least=0) else None
     ids = plain_sentinels(sentinels) if number is None else None
     if not isinstance(spec, str | os.PathLike):
         if number is not None:
             raise ValueError(
-                f"sentinels is {number}, how many a vocabulary is opened with, but this one is open: {spec!r}; give its path, or"
-                f" open it with open_vocabulary(PATH, sentinels={number})"
+                f"sentinels must be None or tokens for an open vocabulary, got {number} with {spec!r}. Pass its path, or open it"
+                f" with open_vocabulary(PATH, sentinels={number})."
             )
         return spec, ids
     others = sorted(set(filter(None, mode_names)) - set(PRESET_MODES))
@@ -133,12 +136,12 @@ def open_for_modes(
 
 def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sentinels | None, needed: int) -> str:
     """How to get a vocabulary with enough sentinels: the end of an error's sentence, with an expression to paste."""
-    opened = f"give vocabulary={_opened(vocabulary, needed, needed - len(special.sentinels))}"
+    opened = f"pass vocabulary={_opened(vocabulary, needed, needed - len(special.sentinels))}"
     if sentinels is None:
         return opened
     if isinstance(sentinels, str):
         return f"leave sentinels out and {opened}"
-    return f"give {needed} ids, if it has so many that are no text, or leave sentinels out and {opened}"
+    return f"pass {needed} ids, if it has that many that text does not contain, or leave sentinels out and {opened}"
 
 
 def _short(value: object) -> str:

@@ -17,17 +17,17 @@ from ul2_tasks.vocabulary.tokenizer_json import Loaded, load
 
 
 class HuggingFaceVocabulary(Vocabulary):
-    """The tokens of a `tokenizer.json`, with sentinels and modes. Opens no file yet.
+    """A vocabulary of a Hugging Face `tokenizer.json`, with sentinels and modes. Opens no file before its first use.
 
     Text is encoded as `transformers` encodes it without special tokens (`add_special_tokens=False`), and ids are decoded as it
     decodes them (`skip_special_tokens=False, clean_up_tokenization_spaces=False`), with these differences:
 
     * No text is encoded to a special token, a sentinel or a mode, even if it spells one. Added tokens that are not special, such
       as `<think>`, are found in text as ever.
-    * Id 0 is padding, and decodes to nothing. All ids are one higher than the tokenizer's where its id 0 is more than padding:
-      where it is no special token, so that text becomes it; the unknown token, without byte fallback; EOS, a sentinel or a mode.
-    * Sentinels and modes that are no added tokens of the tokenizer come after its last id, sentinels first. Gaps in its ids
-      stay gaps.
+    * Id 0 is padding, and decodes to nothing. All ids are offset by one where the tokenizer's id 0 is more than padding: where it
+      is an ordinary token, so that text becomes it; the unknown token, without byte fallback; EOS, a sentinel or a mode.
+    * Sentinels and modes that the tokenizer does not have as added tokens come after its last id, sentinels first. Gaps in its
+      ids stay gaps.
 
         the tokenizer's own ids     0 <unk>  1 </s>  2 a  3 b  ..  99 z
         ids of this vocabulary      0        1       2    3        99    100 <extra_id_0> ..  355 <extra_id_255>  356 [R] ..
@@ -39,14 +39,14 @@ class HuggingFaceVocabulary(Vocabulary):
 
     Args:
         path: the file, or the folder that has it; local, or of any file system that fsspec knows.
-        sentinels: how many it has at least: `<extra_id_0>`, `<extra_id_1>` ..
+        sentinels: the least number of sentinels `<extra_id_0>`, `<extra_id_1>` ..
         modes: the names of the modes.
         eos: the token that ends an example; by default `eos_token` in the files beside it, `tokenizer_config.json` or
             `special_tokens_map.json`.
 
     Raises:
-        ValueError: bad names, see `pieces.special_names`; and when it is first used: there is no such file, or no EOS.
-        ImportError: when it is first used: there is no package `tokenizers`.
+        ValueError: a name is used twice or is not valid; or, on first use, the file does not exist or names no EOS.
+        ImportError: on first use, the package `tokenizers` is not installed.
     """
 
     def __init__(self, path: str, sentinels: int = DEFAULT_SENTINELS, modes: Sequence[str] = PRESET_MODES, eos: str | None = None):
@@ -110,7 +110,7 @@ class HuggingFaceVocabulary(Vocabulary):
         return id in loaded.names and id not in loaded.added and id not in loaded.never_encoded
 
     def encodable_ids(self, ids: Iterable[int]) -> list[int]:
-        """See `pieces.Pieces`. They are added tokens that are not special, and no sentinel or mode by name."""
+        """See `pieces.Pieces`. They are added tokens that are not special, and not a sentinel or a mode by name."""
         loaded = self._loaded
         return [id for id in ids if id in loaded.added and id not in loaded.never_encoded]
 
@@ -121,7 +121,7 @@ class HuggingFaceVocabulary(Vocabulary):
         return changed
 
     def with_sentinels(self, sentinels: int) -> HuggingFaceVocabulary:
-        """The same tokenizer with at least so many sentinels."""
+        """Returns the same tokenizer with at least this number of sentinels."""
         return HuggingFaceVocabulary(self._path, sentinels, self._modes, self._eos)
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ def encode(vocabulary: Any, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
     that builds the same graph. Such a graph cannot be sent elsewhere (tf.data service).
     """
     if s.shape.rank not in (0, 1):
-        raise ValueError(f"text has the shape {s.shape}, expected a scalar or [documents]")
+        raise ValueError(f"text must be a scalar or [documents], got the shape {s.shape}.")
 
     def encoded(texts: bytes | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return flat_ids(vocabulary.encode_batch(np.atleast_1d(np.asarray(texts, object))))

@@ -136,16 +136,16 @@ def find_file(path: str | None = None) -> str:
         where, place = "the path that was given", path
     if not place:
         raise ValueError(
-            f"the tokenizer file {FILE} (SHA-256 {SHA256}) is not there: name it, or set {VARIABLES[0]} to it or {VARIABLES[1]} to"
-            " its folder; nothing is downloaded here"
+            f"the tokenizer file {FILE} (SHA-256 {SHA256}) must be on this machine, because nothing is downloaded. Pass its path,"
+            f" or set {VARIABLES[0]} to it or {VARIABLES[1]} to its folder."
         )
     file = os.path.join(place, FILE) if os.path.isdir(place) else place
     try:
         found = _sha256(os.path.abspath(file), os.path.getmtime(file))
     except OSError as error:
-        raise ValueError(f"{where} says {place!r}, where {FILE} cannot be read: {error}") from error
+        raise ValueError(f"{where} must name a place where {FILE} can be read, got {place!r}: {error}") from error
     if found != SHA256:
-        raise ValueError(f"{file} has the SHA-256 {found}, expected {SHA256}, that of {FILE}: it is another file, or not whole")
+        raise ValueError(f"{file} must be {FILE} with the SHA-256 {SHA256}, got {found}. Copy the file again.")
     return os.path.abspath(file)
 
 
@@ -171,7 +171,9 @@ def _load(path: str) -> Any:
         import tiktoken
         from tiktoken_ext import openai_public
     except ImportError as error:
-        raise ImportError(f"the tokens of o200k need the package tiktoken ({error}); pip install 'ul2_tasks[chat]'") from error
+        raise ImportError(
+            f"the tokens of o200k need the package tiktoken ({error}). Run `pip install 'ul2_tasks[chat]'`."
+        ) from error
     with found_as(path, _NAME_IN_CACHE, "TIKTOKEN_CACHE_DIR"):
         return tiktoken.Encoding(**openai_public.o200k_harmony())
 

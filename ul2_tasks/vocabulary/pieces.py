@@ -51,12 +51,12 @@ def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
     ('<extra_id_0>', '<extra_id_1>', '[R]', '[S]')
     """
     if isinstance(modes, str) or not all(isinstance(mode, str) and mode for mode in modes):
-        raise ValueError(f"modes is {modes!r}, expected names such as ('[R]', '[S]', '[X]')")
+        raise ValueError(f"modes must be names such as ('[R]', '[S]', '[X]'), got {modes!r}.")
     if sentinels < 0:
-        raise ValueError(f"sentinels is {sentinels}, expected how many the vocabulary is to have, 0 or more")
+        raise ValueError(f"sentinels must be how many the vocabulary is to have, 0 or more, got {sentinels}.")
     names = (*(f"<extra_id_{number}>" for number in range(sentinels)), *modes)
     if len(set(names)) < len(names):
-        raise ValueError(f"modes is {modes!r}, expected names that differ from each other and from <extra_id_0> ..")
+        raise ValueError(f"modes must be names that differ from each other and from <extra_id_0> .., got {modes!r}.")
     return names
 
 

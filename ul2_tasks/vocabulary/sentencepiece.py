@@ -217,11 +217,13 @@ class ControlledVocabulary(SentencePieceVocabulary):
         except failures() as error:
             if type(error).__name__ not in ("FileNotFoundError", "NotFoundError"):  # Python's; TensorFlow's
                 raise
-            raise ValueError(f"there is no {self.sentencepiece_model_file}, expected a SentencePiece model") from error
+            raise ValueError(
+                f"vocabulary must be a SentencePiece model, got {self.sentencepiece_model_file}, which does not exist."
+            ) from error
         except (DecodeError, RuntimeError, UnicodeDecodeError, LookupError) as error:
             raise ValueError(
-                f"{self.sentencepiece_model_file} is no SentencePiece model; if it is one of tiktoken's (Llama 3), take the"
-                f" tokenizer.json that the same model has for Hugging Face ({_reason(error)})"
+                f"{self.sentencepiece_model_file} must be a SentencePiece model, got another file ({_reason(error)}). If it is"
+                " one of tiktoken's (Llama 3), pass the tokenizer.json that the same model has for Hugging Face."
             ) from error
 
 
@@ -269,10 +271,10 @@ class SentencePieces:
 
 
 def default_vocabulary() -> SentencePieceVocabulary:
-    """The vocabulary that ships with this package: 4,096 pieces, trained on the embedded corpus. Opens no file yet.
+    """Returns the bundled vocabulary: 4,096 pieces, trained on the built-in corpus. Opens no file.
 
     Padding is 0, EOS 1, unknown 2; `<extra_id_0>` .. `<extra_id_255>`, `[R]`, `[S]` and `[X]` are control pieces: no text is
-    encoded to them, and decoding shows them. It is there so that everything runs offline; for real work take your own.
+    encoded to them, and decoding shows them. It lets everything run offline; for real training use your own vocabulary.
     """
     return SentencePieceVocabulary(str(DEFAULT_MODEL))
 

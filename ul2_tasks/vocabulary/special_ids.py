@@ -90,7 +90,7 @@ class SpecialTokensRequest:
 
 
 def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
-    """How many rows an embedding of all ids of a vocabulary needs, rounded up to a multiple of 128, which suits accelerators.
+    """Returns the number of embedding rows for all ids of a vocabulary, rounded up to a multiple of 128 for accelerators.
 
     >>> import seqio
     >>> embedding_rows(seqio.ByteVocabulary(extra_ids=100))  # 359 ids
@@ -142,26 +142,29 @@ def special_tokens(
     if not is_text:
         _check_ids(vocabulary, f"mode {mode!r}", mode_ids, is_named=mode in of_modes)
     elif {0, vocabulary.eos_id} & set(mode_ids):
-        raise ValueError(f"mode {mode!r} is given as the text {given!r}, which has padding or EOS in it; give another")
+        raise ValueError(f"mode {mode!r} must be a text without padding and EOS, got {given!r}. Choose another.")
     both = sorted(set(sentinel_ids) & set(mode_ids))
     if both:
         own = [id - id_shift(vocabulary) for id in both]
-        raise ValueError(f"ids {own} are sentinels and also the mode {mode!r}; leave them out of one of the two")
+        raise ValueError(
+            f"sentinels and modes must have different ids, got {own} for sentinels and also for the mode {mode!r}. Leave them out"
+            " of one of the two. See docs/help/troubleshooting.md#a-sentinel-is-rejected."
+        )
     return SpecialTokens(sentinel_ids, mode_ids, vocabulary.eos_id, frozenset({0, *reserved, *sentinel_ids}))
 
 
 def check_padding(vocabulary: seqio.Vocabulary) -> None:
     """Raises a ValueError if text can be encoded to id 0, which all of SeqIO takes for padding."""
     if vocabulary.pad_id != 0:
-        raise ValueError(f"{vocabulary} pads with {vocabulary.pad_id}, expected 0: SeqIO pads and packs with 0; shift the ids")
+        raise ValueError(f"{vocabulary} must pad with 0, as SeqIO pads and packs, got {vocabulary.pad_id}. Shift the ids.")
     if not is_sentencepiece(vocabulary):
         return
     if vocabulary.eos_id == 0 or text_becomes_0(vocabulary.sp_model):
         file = vocabulary.sentencepiece_model_file
         raise ValueError(
-            f"id 0 of {vocabulary} is the token {vocabulary.tokenizer.id_to_piece(0)!r}, but SeqIO takes 0 for padding: inside an"
-            f" example it would cut it when packed. Open it by its path, ul2_tasks.open_vocabulary({file!r}), which shifts the ids"
-            " by one, or train the model with pad_id=0"
+            f"id 0 of {vocabulary} must be padding, as in SeqIO, got the token {vocabulary.tokenizer.id_to_piece(0)!r}, which"
+            f" would cut a packed example. Open it by its path, ul2_tasks.open_vocabulary({file!r}), which offsets the ids by"
+            " one, or train the model with pad_id=0. See docs/help/troubleshooting.md#id-0-is."
         )
 
 
@@ -231,7 +234,7 @@ def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, Token | tuple[Tok
 
 
 def check_round_trip(vocabulary: seqio.Vocabulary) -> list[str]:
-    """What is lost when some probing texts are encoded and decoded: a phrase for each loss, which shows what comes back instead."""
+    """Returns a phrase for each loss when probing texts are encoded and decoded, with what comes back instead; [] for no loss."""
 
     def back(text: str) -> str:
         return vocabulary.decode(vocabulary.encode(text))
@@ -250,12 +253,12 @@ def plain_sentinels(sentinels: Sentinels | int | None) -> tuple[Token, ...] | st
             raise TypeError
         return _plain_tokens(list(sentinels))
     except TypeError as error:
-        expected = "expected a list of ids or tokens, how many there are to be, or the pieces' name such as '<unused{}>'"
-        raise ValueError(f"sentinels is {sentinels!r}, {expected}") from error
+        expected = "a list of ids or tokens, how many there are to be, or the pieces' name such as '<unused{}>'"
+        raise ValueError(f"sentinels must be {expected}, got {sentinels!r}.") from error
 
 
 def id_shift(vocabulary: seqio.Vocabulary) -> int:
-    """How much higher a vocabulary's ids are than those of the tokenizer's file that it was opened from, 0 or 1."""
+    """Returns the id offset, 0 or 1: how much higher a vocabulary's ids are than those of its tokenizer's file."""
     return getattr(vocabulary, "id_shift", 0)
 
 
@@ -286,8 +289,8 @@ def _plain_mode(name: str, mode: Mode) -> Token | tuple[Token, ...]:
     try:
         tokens = _plain_tokens(mode)
     except TypeError as error:
-        expected = "expected an id, a special token, a list of these, or a text to tokenize"
-        raise ValueError(f"mode {name!r} is given as {mode!r}, {expected}") from error
+        expected = "an id, a special token, a list of these, or a text to tokenize"
+        raise ValueError(f"mode {name!r} must be {expected}, got {mode!r}.") from error
     return tokens[0] if np.ndim(mode) == 0 else tokens
 
 
@@ -301,10 +304,12 @@ def _ids_of(vocabulary: seqio.Vocabulary, what: str, tokens: Iterable[Token]) ->
 def _id_of_token(vocabulary: seqio.Vocabulary, what: str, token: str) -> int:
     pieces = _pieces(vocabulary)
     if pieces is None:
-        raise ValueError(f"{what}: got the token {token!r}, but the ids of {vocabulary} have no names; give its id")
+        raise ValueError(f"{what} must be ids in {vocabulary}, whose tokens have no names, got the token {token!r}. Pass its id.")
     id = pieces.piece_id(token) if token else None
     if id is None:
-        raise ValueError(f"{what}: {token!r} is no token of {vocabulary}; give one that it has, or add it to the tokenizer first")
+        raise ValueError(
+            f"{what} must be tokens of {vocabulary}, got {token!r}. Choose one that it has, or add it to the tokenizer first."
+        )
     return id
 
 
@@ -329,12 +334,13 @@ def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, int |
         if id is None:
             pieces = tuple(vocabulary.encode(mode))
             raise ValueError(
-                f"mode {mode!r} is not a piece of {vocabulary} (as text it is {len(pieces)} tokens: {pieces}); give"
-                f" modes={{{mode!r}: id}}, or modes={{{mode!r}: {mode!r}}} to use the text's tokens, or a denoiser with mode=None"
+                f"mode {mode!r} must be a piece of {vocabulary}, got a text of {len(pieces)} tokens: {pieces}. Pass"
+                f" modes={{{mode!r}: id}}, or modes={{{mode!r}: {mode!r}}} to use the text's tokens, or a denoiser with"
+                " mode=None. See docs/help/troubleshooting.md#a-mode-token-is-missing."
             )
         ids = (id,)
     if not ids:
-        raise ValueError(f"mode {mode!r} is given as {given!r}, which makes no token; expected an id, a token, or a text")
+        raise ValueError(f"mode {mode!r} must be an id, a token or a text, got {given!r}, which makes no token.")
     return ids
 
 
@@ -344,8 +350,8 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: tuple[int, ...] | str
     template = sentinels or "<extra_id_{}>"
     if template.format(0) == template:
         raise ValueError(
-            f"sentinels is {sentinels!r}, expected a list of ids or tokens, or the pieces' name with {{}} for the number, such as"
-            " '<unused{}>'"
+            "sentinels must be a list of ids or tokens, or the pieces' name with {} for the number, such as '<unused{}>',"
+            f" got {sentinels!r}."
         )
     ids: list[int] = []
     pieces = _pieces(vocabulary)
@@ -353,7 +359,8 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: tuple[int, ...] | str
         ids.append(id)
     if sentinels is not None and not ids:
         raise ValueError(
-            f"sentinels is {sentinels!r}, but {vocabulary} has no piece {template.format(0)!r}; give ids, or another name"
+            f"sentinels must be pieces of {vocabulary}, which has no {template.format(0)!r}, got {sentinels!r}. Pass ids, or"
+            " another name."
         )
     if not ids:
         last = vocabulary.vocab_size - 1
@@ -366,24 +373,28 @@ def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], is_n
     shift, size, pieces = id_shift(vocabulary), vocabulary.vocab_size, _pieces(vocabulary)
     meanings = {0: "padding", vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
     if twice := sorted({id - shift for id in ids if list(ids).count(id) > 1}) if len(set(ids)) < len(ids) else []:
-        raise ValueError(f"{what}: ids {twice} are given more than once")
+        raise ValueError(f"{what} must have each id once, got {twice} more than once.")
     for id in ids:
         if not shift <= id < size:
-            raise ValueError(f"{what}: id {id - shift} is not in the vocabulary, expected {-shift} < id < {size - shift}")
+            raise ValueError(f"{what} must be ids of the vocabulary, {-shift} < id < {size - shift}, got {id - shift}.")
         if id in meanings:
-            raise ValueError(f"{what}: id {id - shift} is {meanings[id]} in {vocabulary}; give another id")
+            raise ValueError(
+                f"{what} must be ids that nothing else needs, got {id - shift}, which is {meanings[id]} in {vocabulary}. Choose"
+                " another id."
+            )
         if pieces is None:
             continue
         name = pieces.id_to_piece(id)
         if pieces.is_ordinary(id):
             raise ValueError(
-                f"{what}: id {id - shift} is the ordinary token {name!r}, which text contains; give control, user-defined or"
-                " unused pieces"
+                f"{what} must be ids of tokens that text does not contain, got {id - shift}, the ordinary token {name!r}. Choose"
+                " control, user-defined or unused pieces. See docs/help/troubleshooting.md#a-sentinel-is-rejected."
             )
         if purpose := _purpose(pieces, name, is_named):
             raise ValueError(
-                f"{what}: id {id - shift} is the token {name!r}, which is {purpose}; give tokens that nothing else needs, such as"
-                " unused or reserved ones, or such that were added for this"
+                f"{what} must be ids of tokens that nothing else needs, got {id - shift}, the token {name!r}, which is {purpose}."
+                " Choose unused or reserved tokens, or add tokens for this. See"
+                " docs/help/troubleshooting.md#a-sentinel-is-rejected."
             )
 
 

@@ -167,7 +167,7 @@ def _tokenizers():
         import tokenizers
     except ImportError as error:
         raise ImportError(
-            "a Hugging Face tokenizer needs the package tokenizers, which is not there: pip install 'ul2_tasks[huggingface]'"
+            "a Hugging Face tokenizer needs the package tokenizers. Run `pip install 'ul2_tasks[huggingface]'`."
         ) from error
     return tokenizers
 
@@ -175,7 +175,9 @@ def _tokenizers():
 def _tokenizer_file(path: str) -> str:
     file = f"{path.rstrip('/')}/{TOKENIZER}" if is_folder(path) else path
     if not exists(file):
-        raise ValueError(f"there is no {file}, expected a Hugging Face {TOKENIZER}, or a folder that has one")
+        raise ValueError(
+            f"the tokenizer must be a Hugging Face {TOKENIZER}, or a folder that has one, got {file}, which does not exist."
+        )
     return file
 
 
@@ -201,7 +203,7 @@ def _json(content: bytes, file: str) -> Any:
     try:
         return json.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is no JSON: {error}") from error
+        raise ValueError(f"{file} is not JSON: {error}") from error
 
 
 def _tokenizer(content: bytes, file: str):
@@ -215,7 +217,7 @@ def _tokenizer(content: bytes, file: str):
 
 
 def _no_tokenizer(file: str, why: str) -> ValueError:
-    return ValueError(f"{file} is no {TOKENIZER} of Hugging Face: {why}; expected one that `tokenizers` saved")
+    return ValueError(f"{file} must be a Hugging Face {TOKENIZER} that `tokenizers` saved, but is not: {why}.")
 
 
 def _beside(file: str, name: str) -> str:
@@ -234,7 +236,7 @@ def _companion(file: str, name: str) -> Mapping[str, Any]:
     content = _content(path)
     found = {} if content is None else _json(content, path)
     if not isinstance(found, Mapping):
-        raise ValueError(f"{path} is a {type(found).__name__}, expected an object")
+        raise ValueError(f"{path} must be a JSON object, got a {type(found).__name__}.")
     return found
 
 
@@ -243,7 +245,7 @@ def _companion_token(file: str, key: str) -> str | None:
     for companion in COMPANIONS:
         token = _name_of(_companion(file, companion).get(key))
         if token and not isinstance(token, str):
-            raise ValueError(f"{_beside(file, companion)}: {key} is {token!r:.60}, expected a token")
+            raise ValueError(f"{_beside(file, companion)}: {key} must be a token, got {token!r:.60}.")
         if token:
             return token
     return None
@@ -280,12 +282,13 @@ def _eos_name(file: str, given: str | None, is_special: Mapping[str, bool]) -> s
     eos = given or _companion_token(file, "eos_token")
     if eos is not None and eos in is_special:
         return eos
-    wrong = f"{eos!r} is to be EOS, but is none of its added tokens" if eos else f"no {' or '.join(COMPANIONS)} there names an EOS"
+    wrong = f"eos must be one of its added tokens, got {eos!r}" if eos else f"no {' or '.join(COMPANIONS)} there names an EOS"
     candidates = [name for name, special in is_special.items() if special]
     shown = f"{', '.join(map(repr, candidates[:20]))}{' ..' if len(candidates) > 20 else ''}"
     raise ValueError(
-        f"{file}: {wrong}; give eos, the one of its special tokens that ends an example: {shown or 'it has none'}; "
-        f"as `eos_token` in a {COMPANIONS[0]} beside it, or as HuggingFaceVocabulary({file!r}, eos=..)"
+        f"{file}: {wrong}. Pass eos, the one of its special tokens that ends an example ({shown or 'it has none'}), as"
+        f" `eos_token` in a {COMPANIONS[0]} beside it, or as HuggingFaceVocabulary({file!r}, eos=..). See"
+        " docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
     )
 
 

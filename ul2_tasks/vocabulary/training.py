@@ -129,13 +129,15 @@ def train_to_file(
 
 def _check_output(output: str, described: str) -> None:
     if not output.endswith(".model"):
-        raise ValueError(f"the output is {output!r}, expected a file that ends in .model")
+        raise ValueError(f"output must be a file that ends in .model, got {output!r}.")
     for path in (output, described):
         if exists(path):
-            raise ValueError(f"{path} is there already, and is not written over; name another output, or remove it")
+            raise ValueError(
+                f"output must be a new file, got one for which {path} exists. Name another output, or remove the file."
+            )
     folder = os.path.dirname(output)
     if folder and "://" not in folder and not os.path.isdir(folder):  # a remote folder need not exist before its first file
-        raise ValueError(f"there is no folder {folder!r} for the output; make it, or name another output")
+        raise ValueError(f"output must be in a folder that exists, got {folder!r}. Make it, or name another output.")
 
 
 def _train(
@@ -149,9 +151,9 @@ def _train(
     max_characters: int,
 ) -> tuple[bytes, Corpus]:
     if model_type not in MODEL_TYPES:
-        raise ValueError(f"model_type is {model_type!r}, expected one of {MODEL_TYPES}")
+        raise ValueError(f"model_type must be one of {MODEL_TYPES}, got {model_type!r}.")
     if normalization not in NORMALIZATIONS:
-        raise ValueError(f"normalization is {normalization!r}, expected one of {NORMALIZATIONS}")
+        raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {normalization!r}.")
     names = special_names(sentinels, modes)
     corpus, sentences = Corpus(), []
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
@@ -161,7 +163,7 @@ def _train(
             sentences.append(sentence)
             progress.update(task, description=f"reading: {corpus.documents:,} documents, {corpus.characters:,} characters")
         if not sentences:
-            raise ValueError(f"there is no text to train on: {corpus.documents} documents, all of them empty")
+            raise ValueError(f"the corpus must have text to train on, got {corpus.documents} documents, all of them empty.")
         progress.update(task, description=f"training on {corpus.documents:,} documents, {corpus.characters:,} characters")
         try:
             return _fit(sentences, size, model_type, names, normalization), corpus
@@ -223,10 +225,12 @@ def _in_one_sentence(error: RuntimeError, size: int, corpus: Corpus) -> ValueErr
     """The error for users. Of sentencepiece's two complaints about the size it says what to do."""
     text = f"the text ({corpus.documents:,} documents, {corpus.characters:,} characters)"
     if too_large := re.search(r"Vocabulary size too high .*<= (\d+)", str(error)):
-        return ValueError(f"size is {size}, but {text} has pieces for at most {too_large[1]}; give that size, or more text")
+        return ValueError(
+            f"size must be at most {too_large[1]}, the pieces that {text} has, got {size}. Pass that size, or more text."
+        )
     if too_small := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
-        least = f"the special pieces, the bytes and the characters of {text} are {too_small[1]} already"
-        return ValueError(f"size is {size}, but {least}; give a larger size, or fewer sentinels")
+        least = f"{too_small[1]}, the special pieces, the bytes and the characters of {text}"
+        return ValueError(f"size must be at least {least}, got {size}. Pass a larger size, or fewer sentinels.")
     return ValueError(f"sentencepiece could not train on {text}: {error}")
 
 

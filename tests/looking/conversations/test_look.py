@@ -167,7 +167,7 @@ def test_texts_are_never_taken_for_markup(corpus):
     bad = corpus("look_hostile_role", [[{"role": "[red]x[/]\x1b", "content": "x"}], GOLDEN], on_error="skip")
     console = Console(file=io.StringIO(), width=300)
     print_chat(measure_chat(bad), console)
-    assert "rejected  1: message N of N has the role '[red]x[/]\\xNb', expected one of" in console.file.getvalue()
+    assert "rejected  1: message N of N: role must be one of" in console.file.getvalue()
 
 
 def test_the_tokens_of_a_corpus_are_counted(call):
@@ -204,11 +204,11 @@ def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(
     [found] = statistics.corpora
     assert found.conversations == 3
     assert sorted(found.rejected.values()) == [1, 1]
-    assert "the conversation has no message" in found.rejected
+    assert "messages must not be empty, got an empty list" in found.rejected
     assert statistics.passed
     raising = measure_chat(corpus("look_too_long", [GOLDEN, longer]), {"tokens": 70})
     assert [check.name for check in raising.checks if not check.passed] == [CHECKS["long"]]
-    with pytest.raises(ValueError, match=r"look_rejected\.jsonl, line 2: message 1 of 1 has the role 'critic'"):
+    with pytest.raises(ValueError, match=r"look_rejected\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'"):
         measure_chat(corpus("look_rejected", [GOLDEN, conversations[3]]))
     with pytest.raises(ValueError, match="must have keys among"):
         measure_chat("look_too_long_chat", {"token": 70})
@@ -420,15 +420,15 @@ def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_miss
     assert re.match("installation: 1 of 2 conversations cannot be rendered: this message needs the package openai-harmony", problem)
     file.unlink()
     [problem] = findings(name, "problem")
-    assert re.match("vocabulary: .*cannot be read", problem)
+    assert re.match("vocabulary: .* must name a place where o200k_base.tiktoken can be read", problem)
 
 
 @pytest.mark.parametrize(
     ("problem", "expected"),
     [
-        ("/a b/x.jsonl, line 12: message 3 of 4 has the role 'critic'", "message N of N has the role 'critic'"),
+        ("/a b/x.jsonl, line 12: message 3 of 4: weight must be 0 or 1", "message N of N: weight must be N or N"),
         ("x.parquet, row 5: has no field 'messages'", "has no field 'messages'"),
-        ("a conversation: the conversation has no message", "the conversation has no message"),
+        ("a conversation: messages must not be empty", "messages must not be empty"),
     ],
 )
 def test_causes_are_without_places_and_numbers(problem, expected):

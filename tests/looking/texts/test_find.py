@@ -146,7 +146,7 @@ def test_a_text_is_told_with_what_is_looked_for_and_how_long_it_takes(run):
     assert len(re.findall("^document ", many, re.MULTILINE)) == 2
     assert "these are the first 2 places of the text, there may be more (--count)\n" in many
     assert "the text is in no document; words may be cut" in printed(run, None, "nowhere to be found")
-    with pytest.raises(ValueError, match="the text is '', expected one that has a token"):
+    with pytest.raises(ValueError, match="text must have at least one token, got ''"):
         printed(run, None, "")
 
 
@@ -160,7 +160,7 @@ def test_a_document_of_several_corpora_is_named_with_its_corpus(run):
     assert in_first
     assert all(location.corpus == place.corpus for _, _, location in in_first)
     for wrong in ("7", "another:7", "found_too_corpus:", "found_too_corpus:x"):
-        with pytest.raises(ValueError, match=r"expected found_corpus:NUMBER or found_too_corpus:NUMBER"):
+        with pytest.raises(ValueError, match="document must be found_corpus:NUMBER or found_too_corpus:NUMBER, got "):
             place_of(found, wrong)
     with pytest.raises(ValueError, match="there is no document 20 in 'found_too_corpus', only 0 to 19"):
         place_of(found, "found_too_corpus:20")

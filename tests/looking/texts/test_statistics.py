@@ -427,7 +427,7 @@ def test_tasks_without_the_split_are_left_out_by_a_stock_mixture_and_named():
     assert statistics.notes[0] == f"left out, as they have no split 'validation': {absent}"
     with pytest.raises(ValueError, match=r"no denoising task of 'stats_without_validation_mix' has a split 'validation', only"):
         measure(without, LENGTHS, 10, split="validation")
-    with pytest.raises(ValueError, match=r"'stats_split_mix' has no split 'validation', because not all of its tasks have"):
+    with pytest.raises(ValueError, match=r"split must be one that all tasks of 'stats_split_mix' have, got 'validation'"):
         measure(mix("stats_split", {with_both: 1, without: 1}), LENGTHS, 10, split="validation")
 
 

@@ -40,7 +40,7 @@ def test_long_chunks_have_it_too(total, parts):
 
 @pytest.mark.parametrize(("total", "parts"), [(3, 0), (3, 4), (0, 0), (0, 1)])
 def test_what_has_no_composition_is_refused(total, parts):
-    with pytest.raises(ValueError, match=f"no composition of {total} into {parts}"):
+    with pytest.raises(ValueError, match=f"parts must be at least 1 and at most the total, got {parts} of {total}"):
         part_probabilities(total, parts)
 
 

@@ -125,10 +125,10 @@ def render(corpus: ChatCorpusTask, record: Record) -> Rendered:
 def cause(problem: str) -> str:
     """A problem without its location, its numbers, and the beginning of a text: equal for records with the same problem.
 
-    >>> cause("web/a.jsonl, line 12: message 3 of 4 has the role 'critic'")
-    "message N of N has the role 'critic'"
-    >>> cause("a conversation: the messages are not JSON, Expecting value; they begin with b'Hello'")
-    'the messages are not JSON, Expecting value'
+    >>> cause("web/a.jsonl, line 12: message 3 of 4: weight must be 0 or 1, got 2")
+    'message N of N: weight must be N or N, got N'
+    >>> cause("a conversation: messages must be JSON (Expecting value), got a text that begins with b'Hello'")
+    'messages must be JSON (Expecting value)'
     """
     place = r"^(a conversation|.*?, (line|row|the line at byte) \d+|\S*[/\\][^:]*): "
-    return re.sub(r"\d+", "N", re.sub(place, "", problem).split("; they begin with")[0])
+    return re.sub(r"\d+", "N", re.sub(place, "", problem).split(", got a text that begins with")[0])

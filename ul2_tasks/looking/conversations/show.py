@@ -58,8 +58,9 @@ def show_chat(
 ) -> None:
     """Prints examples of each chat task of a task or mixture, message by message; see `draw_chat` for the options.
 
-    Tokens that are not trained on are dim; each loss group has its colour; the token that ends a message is reversed. A line below
-    each message's kind has the number of its tokens that are trained on, and their loss group, also without colours.
+    Tokens that are not trained on are dim; each loss group has its colour; the token that ends a message is reversed if it is
+    trained on. A line below each message's kind has the number of its tokens that are trained on, and their loss group, also
+    without colours.
     """
     console = console or Console()
     lengths = ", ".join(f"{key} {length:,}" for key, length in (sequence_length or {}).items() if length is not None)
@@ -173,7 +174,7 @@ def _table(task: ChatTask, example: ChatExample, parts: list[Part]) -> Table:
     for part in parts:
         text = Text()
         for kind, group, ids in runs_of(example, part):
-            style = {"header": _HEADER, "stop": _STOP, "content": ""}[kind]
+            style = {"header": _HEADER, "stop": _STOP if group else "", "content": ""}[kind]
             text.append(visible(text_of(vocabulary, ids)), f"{style} {_colour(group)}".strip())
         table.add_row(_label(example, part), text)
     return table

@@ -51,7 +51,7 @@ def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[
         yield Finding("problem", "corpus", str(error))
         return
     except (OSError, tf.errors.OpError) as error:
-        yield Finding("problem", "corpus", first_words(error), "mend it, or name other files")
+        yield Finding("problem", "corpus", first_words(error), "fix it, or name other files")
         return
     counts = ", ".join(f"{name} of {count:,}" for name, count in shards.items())
     yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; shards: {counts}")
@@ -74,7 +74,7 @@ def _examine_tokens_in_files(corpus: CorpusTask, source: MegatronSource, split: 
         return
     held = source.store(split)
     counts = f"{held.documents:,} documents, {held.tokens:,} tokens in {len(store.prefixes)} pairs of files"
-    yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; {split}: {counts}, read where they lie")
+    yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; {split}: {counts}, read in place")
     ends = "the EOD at the end of each document is taken off" if store.has_ends else "no EOD is taken off the documents"
     beginning = vocabulary.decode(first[0][:40].numpy().tolist())[:80]
     yield Finding("ok", "corpus", f"{ends}; the first begins {beginning!r}")
@@ -86,8 +86,8 @@ def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[F
     text_key, skip = corpus.configuration.text_key, corpus.configuration.on_error == "skip"
     documents = [document if isinstance(document, Mapping) else {text_key: document} for document in read]
     if text_key not in documents[0]:
-        found = f"the source has no feature {text_key!r}, it has {sorted(documents[0])}"
-        yield Finding("problem", "corpus", found, "give text_key")
+        found = f"the source has no feature {text_key!r}, only {sorted(documents[0])}"
+        yield Finding("problem", "corpus", found, "pass text_key")
         return
     problems = [document[PROBLEM].decode() for document in documents if document.get(PROBLEM)]
     texts = [document[text_key] for document in documents if document[text_key]]
@@ -98,7 +98,7 @@ def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[F
         yield Finding("problem", "corpus", f"{counts}, {len(problems)} bad{first}", remedy)
         return
     if problems:
-        kind, remedy = left_out(skip, "mend them, or --on_error skip (on_error='skip')")
+        kind, remedy = left_out(skip, "fix them, or --on_error skip (on_error='skip')")
         yield Finding(kind, "corpus", f"{len(problems)} of {len(read)} records are bad, the first: {problems[0]}", remedy)
     yield Finding("ok", "corpus", f"{counts}, {len(problems)} bad; the first begins {texts[0][:80].decode(errors='replace')!r}")
     yield from _examine_tokens(corpus, [text.decode(errors="replace") for text in texts[:100]])

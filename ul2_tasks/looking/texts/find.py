@@ -86,11 +86,11 @@ def place_of(found: Examples, document: str) -> Place:
     corpora = stores(found)
     corpus, _, number = document.rpartition(":")
     if corpus not in (corpora if len(corpora) > 1 else ("", *corpora)) or not number.isdecimal():
-        raise ValueError(f"the document is {document!r}, expected {' or '.join(f'{name}:NUMBER' for name in corpora)}")
+        raise ValueError(f"document must be {' or '.join(f'{name}:NUMBER' for name in corpora)}, got {document!r}.")
     corpus = corpus or next(iter(corpora))
     store = corpora[corpus][1]
     if int(number) >= store.documents:
-        raise ValueError(f"there is no document {number} in {corpus!r}, only 0 to {store.documents - 1}")
+        raise ValueError(f"document must be from 0 to {store.documents - 1} in {corpus!r}, got {number}.")
     return Place(corpus, int(number), *store.tokens_of(int(number)))
 
 
@@ -107,7 +107,7 @@ def pattern_of(corpus: Corpus, text: str) -> Pattern:
         after.append(re.sub(r"\s+\S+\s*$", "", text))
     alone = _encoded(corpus, text)
     if not alone:
-        raise ValueError(f"the text is {text!r}, expected one that has a token")
+        raise ValueError(f"text must have at least one token, got {text!r}.")
     first = len(alone) - min(_same(alone[::-1], _encoded(corpus, each)[::-1]) for each in before)
     last = min(_same(alone, _encoded(corpus, each)) for each in after)
     first, last = (first, last) if first < last else (0, len(alone))

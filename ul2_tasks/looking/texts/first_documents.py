@@ -59,7 +59,7 @@ def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
             decoded += 1
             come_back += vocabulary.decode(ids.tolist()) == text
     if is_all and not total:
-        raise ValueError(f"{corpus.name!r} has {len(tokens)} documents in split {split!r}, and no token; name another")
+        raise ValueError(f"{corpus.name!r} has {len(tokens)} documents in split {split!r}, and no token. Name another split.")
     all_tokens = np.concatenate(tokens)
     lengths = np.array([ids.size for ids in tokens], np.int64)
     unknown = int((all_tokens == vocabulary.unk_id).sum())
@@ -75,7 +75,10 @@ def _enough(documents: int, tokens: int) -> bool:
 def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.ndarray]]:
     """The text and the tokens, [tokens] int32, of each document."""
     if corpus.source.num_input_examples(split) == 0:
-        raise ValueError(f"{corpus.name!r} has no document in split {split!r}; name another, or change how it is split")
+        raise ValueError(
+            f"{corpus.name!r} has no document in split {split!r}. Name another split, or change how documents are split. See"
+            " docs/help/troubleshooting.md#a-split-has-no-document."
+        )
     if corpus.is_tokens:
         vocabulary = corpus.vocabulary
         for batch in corpus.batches(split, shuffle=False, seed=None, shard_info=None):

@@ -59,12 +59,12 @@ def measure(
     run is fed from its cache.
     """
     if examples < 1:
-        raise ValueError(f"examples is {examples}, expected how many to draw, at least 1")
+        raise ValueError(f"examples must be at least 1, got {examples}.")
     provider = seqio.MixtureRegistry.get(mixture)
     present = [task for task in denoising_tasks(mixture) if split in task.splits]
     if not present:
         splits = sorted({name for task in denoising_tasks(mixture) for name in task.splits})
-        raise ValueError(f"no denoising task of {mixture!r} has a split {split!r}, only {splits}")
+        raise ValueError(f"split must be one of {splits}, which denoising tasks of {mixture!r} have, got {split!r}.")
     counts = {task.name: examples * provider.get_rate(task) / provider.total_rate for task in present}
     tasks, documents = quick_tasks(present, sequence_length, split, counts)
     drawn = drawn_mixture(provider, {} if use_cached else tasks)

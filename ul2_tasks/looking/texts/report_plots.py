@@ -67,7 +67,7 @@ def draw(statistics: Mapping[str, Any]) -> dict[str, list[Plot]]:
     }
 
 
-_DOCUMENTS = "has documents of so many tokens: each bar reaches from one length to twice it."
+_DOCUMENTS = "has documents of that many tokens: each bar reaches from one length to twice it."
 _SHARES = "of examples, of input tokens and of target tokens. Thin lines: where the share of examples may be by chance."
 _FILL = "is the part of the budget that holds tokens and not padding. The bound is that of examples that can be divided at will."
 _LENGTHS = {

@@ -182,7 +182,7 @@ _MIXTURE = [
     Column("mode", _mode, is_number=False),
     Column("mean span", _mean_span),
     Column("rate", _rate),
-    Column("spans stand", _where, is_number=False),
+    Column("spans are", _where, is_number=False),
     *_columns("plain", {"denoiser.weight": "weight"}),
     *_columns(
         "count",

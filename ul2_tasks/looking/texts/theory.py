@@ -28,7 +28,7 @@ def part_probabilities(total: int, parts: int) -> np.ndarray:
     [0.333, 0.333, 0.333]
     """
     if not 1 <= parts <= total:
-        raise ValueError(f"there is no composition of {total} into {parts} positive parts; expected 1 <= parts <= total")
+        raise ValueError(f"parts must be at least 1 and at most the total, got {parts} of {total}.")
     if parts == 1:
         return np.append(np.zeros(total - 1), 1.0)
     lengths = np.arange(1, total - parts + 1)
