@@ -79,7 +79,7 @@ PUBLIC = set(re.findall(r"^::: \S+\.(\w+)$", (REPOSITORY / "docs/reference/pytho
 MODULES = sorted(REPOSITORY.glob("ul2_*/**/*.py"))
 TEXTS = {
     **{f"{name} --help": context.get_help() for name, context in COMMANDS.items()},
-    **{str(path.relative_to(REPOSITORY)): messages(path) for path in MODULES},
+    **{str(path.relative_to(REPOSITORY)): messages(path) for path in MODULES if path.name != "example_set.py"},  # texts of records
     **{f"{path.relative_to(REPOSITORY)}, docstrings": docstrings(path) for path in MODULES if docstrings(path)},
     **{
         str(path.relative_to(REPOSITORY)): "\n".join(re.findall(r"#.*", path.read_text()))

@@ -101,7 +101,7 @@ def test_converters_that_know_no_images_refuse_them(seen, converter):
 
 def test_arguments_are_checked(seen):
     for settings in ({"batch_size": 0}, {"batch_size": 1, "image_size": 0}, {"batch_size": 1, "padding": "none"}):
-        with pytest.raises(ValueError, match=r"must be|expected"):
+        with pytest.raises(ValueError, match="must be"):
             T5Gemma2FeatureConverter(**settings)
     with pytest.raises(ValueError, match="image_size must be an integer of at least 1, got 0"):
         T5Gemma2Collator(image_size=0)

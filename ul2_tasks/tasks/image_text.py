@@ -214,7 +214,7 @@ def register_image_text(
         split: where a SequentialDenoiser splits: "pieces", each text at its rate; "last_image", after the last image, whatever its
             rate, as T5Gemma 2 was trained: all before is unmasked, all after is the target; "before_last_image", so that the target
             is an image, which must then be codes.
-        image_tokens: the tokens of an image, by default as T5Gemma 2 has it: 260 tokens. Its ids, the tokenizer's own, are never
+        image_tokens: the ids of an image, by default those of T5Gemma 2: 260 tokens. Its ids, the tokenizer's own, are never
             those of a text. With `ImageCodes` the codes of each image, which records have in place of its bytes, are tokens like
             others: there are no `images`, and examples can be packed and read by any encoder-decoder model, but only the split
             "before_last_image" makes targets of them. Records with codes are joined, and cut into chunks that fill the lengths,
