@@ -242,7 +242,8 @@ def test_a_trainer_begins_at_the_step_of_its_checkpoint(tmp_path):
 
     whole = trained("whole", 2)
     resumed = trained("resumed", 0, start=2 * 2 * 2, resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
-    assert list(whole) == [1, 2, 3, 4] and len(set(whole.values())) == 4
+    assert list(whole) == [1, 2, 3, 4]
+    assert len(set(whole.values())) == 4
     assert resumed == whole
 
 
