@@ -129,7 +129,7 @@ def test_a_job_that_ended_goes_on_with_the_shards_that_are_left(folder):
         build("resumed_images_corpus", str(folder), console=QUIET)
     first = folder / "resumed_images_corpus" / "train-00000-of-00002.images.bin"
     written = first.stat().st_mtime_ns
-    with pytest.raises(ValueError, match="is an unfinished cache, 1 of 2 shards are there"):
+    with pytest.raises(ValueError, match="is an unfinished cache, with 1 of 2 shards"):
         list(cache.verify(str(first.parent)))
     assert build("resumed_images_corpus", str(folder), console=QUIET)["totals"]["documents"] == 80
     assert first.stat().st_mtime_ns == written
