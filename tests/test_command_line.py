@@ -117,10 +117,10 @@ def findings(*arguments) -> list[dict]:
         (
             '{"text": "good"}\n["bad"]\n',
             [],
-            r"1 of 2 records are bad, .*a.jsonl, line 2: is of type list",
-            "mend them, or --on_error",
+            r"1 of 2 records are bad, .*a.jsonl, line 2: must be an object with the field 'text', got a value of type list",
+            "fix them, or --on_error",
         ),
-        ('{"text": "good"}\nbad\n', [], r"a.jsonl, line 2: is not JSON", "mend them, or --on_error skip"),
+        ('{"text": "good"}\nbad\n', [], r"a.jsonl, line 2: is not JSON", "fix them, or --on_error skip"),
         ("", [], "each of the 1 files is empty", ""),
         ('{"text": ""}\n', [], "1 documents looked at: 0 with text, 1 empty, 0 bad", "name other files"),
         (
@@ -130,7 +130,7 @@ def findings(*arguments) -> list[dict]:
             "",
         ),
         ('{"text": "good"}\n', ["--sentinels", "<unused{}>"], "which has no '<unused0>'", ""),
-        ('{"text": "good"}\n', ["--split", "test"], "split must be one of ['train'", ""),
+        ('{"text": "good"}\n', ["--split", "test"], "split must be one of .'train'", ""),
     ],
 )
 def test_the_doctor_names_each_problem_with_what_mends_it(tmp_path, content, options, found, remedy):
@@ -179,8 +179,8 @@ def test_the_doctor_looks_at_all_corpora_of_a_mixture_and_at_each_once(tmp_path,
     monkeypatch.chdir(tmp_path)
     told = findings("doctor_three", "--module", "doctor_corpora")
     (problem,) = (finding for finding in told if finding["kind"] == "problem")
-    assert problem["what"] == "the source has no feature 'text', it has ['content']"
-    assert problem["remedy"] == "give text_key"
+    assert problem["what"] == "the source has no feature 'text', only ['content']"
+    assert problem["remedy"] == "pass text_key"
     assert problem["concerns"] == ["doctor_fields_corpus"]
     (embedded,) = (finding for finding in told if finding["what"].startswith("MemoryDataSource(embedded_documents"))
     assert embedded["concerns"] == ["doctor_2_corpus", "doctor_3_corpus"]
@@ -339,18 +339,18 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "nothing"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
-        (["doctor", "nothing"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
+        (["show", "nothing"], "nothing named 'nothing' is registered (known: ["),
+        (["doctor", "nothing"], "nothing named 'nothing' is registered (known: ["),
         (["show", "x", "--corpus", "/nowhere/*.txt"], "no file matches '/nowhere/*.txt'. Pass a file, a folder or a glob"),
         (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "vocabulary must be 'default', 'bytes', a"),
         (["show", "x3", "--corpus", "a.txt", "--documents", "page"], "documents must be one of"),
         (["vocab", "train", "--corpus", "/nowhere/a.txt", "--output", "a.model"], "no file matches '/nowhere/a.txt'"),
         (["vocab", "train", "--output", "a.txt"], "output must be a file that ends in .model, got 'a.txt'"),
         (["show", "--lengths", "512"], "--lengths must be the tokens of inputs and targets, such as 512,512, got '512'."),
-        (["cache", "nothing", "--output", "out"], "there is no 'nothing_mix' and no 'nothing_chat', only ["),
-        (["verify", "/nowhere"], "there is no folder '/nowhere'; expected "),
+        (["cache", "nothing", "--output", "out"], "nothing named 'nothing' is registered (known: ["),
+        (["verify", "/nowhere"], "the folder must be the --output of `ul2 cache` or of `ul2 export`, got '/nowhere'"),
         (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file must be left out with --corpus, got both. Pass one"),
-        (["show", "--denoiser", "q"], "'ul2_mix' has no denoiser ['q'], only ['r1', 'r2', 's', 'x1', 'x2']"),
+        (["show", "--denoiser", "q"], "the denoiser must be one of ['r1', 'r2', 's', 'x1', 'x2'] in 'ul2_mix', got ['q']"),
         (["stats", "--examples", "0"], "0 is not in the range x>=1"),
         (["lengths", "--chunk_tokens", "r1="], "such as 256, or one for each denoiser, such as r1=286,r2=289, got 'r1='."),
         (
@@ -364,7 +364,10 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
             ["show", "--step", "3", "--batch_size", "8", "--host", "64/64"],
             "--host must be the index of a host, from 0, and the number",
         ),
-        (["show", "--step", "3", "--run", "folder"], "there is no ul2_run.json in folder. Only a run with random access"),
+        (
+            ["show", "--step", "3", "--run", "folder"],
+            "there is no ul2_run.json in folder. Name the folder of a run with random access",
+        ),
         (["find"], "--document or --text must be given, got neither. Pass one of them."),
         (["find", "--document", "x"], "document must be ul2_corpus:NUMBER, got 'x'"),
         (["show", "ul2_r1"], "'ul2_r1' is a task, and a mixture is needed. Name one of those that hold it, ["),
@@ -387,12 +390,12 @@ def test_what_is_wrong_is_said_in_one_sentence(arguments, message):
         (
             "apache_beam",
             ["cache", "ul2", "--output", "out", "--workers", "2"],
-            "a Beam job needs Apache Beam .*; pip install 'ul2_tasks\\[cache\\]'",
+            "a Beam job needs Apache Beam .*. Run .pip install 'ul2_tasks\\[cache\\]'",
         ),
         (
             "datasets",
             ["show", "absent", "--corpus", "hf:folder"],
-            "need the package datasets .*; pip install 'ul2_tasks\\[huggingface\\]'",
+            "need the package datasets .*. Run .pip install 'ul2_tasks\\[huggingface\\]'",
         ),
     ],
 )
@@ -587,8 +590,8 @@ def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
 
 def test_a_page_without_a_place_is_refused_before_anything_is_measured(tmp_path):
     for output, message in (
-        (tmp_path / "no" / "r.html", "there is no folder '.*no' for the page 'r.html'"),
-        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "r.html", "the page 'r.html' must be in a folder that exists, got '.*no'"),
+        (tmp_path, "must be of a file, got the folder"),
     ):
         done = ul2("report", "--lengths", "3,3", "--output", output)  # which do not fit, and would be told otherwise
         assert done.exit_code == 2

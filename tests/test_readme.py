@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import json
 import pathlib
 import re
 import runpy
@@ -23,7 +24,8 @@ from test_advice import ADVICE
 import ul2_tasks
 from ul2_command import main
 from ul2_command.kinds import KINDS
-from ul2_tasks import T5GEMMA2, chunk_length, register_chat
+from ul2_tasks import T5GEMMA2, UL2, UL2R, chunk_length, register_chat
+from ul2_tasks.chat.supervision import TRAIN_ON, TRUNCATION, TURNS
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.sources.memory import embedded_conversations, embedded_documents
@@ -51,8 +53,13 @@ assert round(1.50 / 5.1e6, 9) == tokenize  # docs/explanation/performance.md has
 """,
     "docs/get_started/from_hugging_face.md": """
 assert len(batch["labels"]) == 8
-row = next(iter(dataset))
+row = next(iter(sequences))
 assert len(row["input_ids"]) == 256 and 0 < (row["labels"] != -100).sum() < (row["attention_mask"] == 1).sum()
+assert tokenizer(vocabulary.decode(example["inputs"].tolist()), add_special_tokens=False)["input_ids"] == example["inputs"].tolist()
+assert prompt["input_ids"][0, 0] == 1257 and prompt["input_ids"][0, -2:].tolist() == [1000, 1]
+assert get_last_checkpoint("checkpoints") == "checkpoints/checkpoint-4" and ul2_tasks.UL2IterableDataset(
+    mixture, lengths, cache_dirs=["CACHE"]
+).state_dict()["number"] == 0
 """,
     "docs/get_started/which_path.md": """
 assert len(batch["labels"]) == 32 and len(row["labels"]) == 8 and examples[0]["inputs"].shape == (128,)
@@ -64,15 +71,20 @@ assert 102 <= example["inputs"][0] <= 104 and 0 < result.training_loss < 1000
     "docs/guides/mix.md": """
 import seqio
 assert name == "both_mix" and len(seqio.get_mixture_or_task(name).tasks) == 10
+web_s, own_s = (seqio.get_mixture_or_task(tempered).get_rate(seqio.TaskRegistry.get(name)) for name in ("web_s", "own_s"))
+assert round(web_s / own_s, 2) == 3.23
 """,
     "docs/guides/tokenizer.md": """
 assert register("unused", "embedded", "gemma.model", **gemma) == "unused_mix"
+example = next(seqio.get_mixture_or_task("trained_r1").get_dataset({"inputs": 64, "targets": 64}).as_numpy_iterator())
+assert example["inputs"][0] == 600 and example["targets"][0] == 599
 """,
     "docs/guides/train_tokenizer.md": "",
     "docs/guides/corpus.md": """
 import seqio
 mixture = seqio.get_mixture_or_task(name)
 example = next(mixture.get_dataset({"inputs": 64, "targets": 64}, split="train", seed=0).as_numpy_iterator())
+assert len(list(source().get_dataset("validation").as_numpy_iterator())) == 100
 assert [len(seqio.get_mixture_or_task(one).tasks) for one in (web, own)] == [5, 6] and 0 < len(example["inputs"]) <= 64
 """,
     "docs/guides/cache.md": """
@@ -89,10 +101,18 @@ import seqio
 assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
 """,
     "docs/guides/migrate_from_t5.md": """
+from ul2_tasks import T5GEMMA2
 assert 0 < len(example["targets"]) < len(example["inputs"]) <= 512
+assert [chunk_length(T5GEMMA2[4], {"inputs": 512, "targets": targets}).length for targets in (114, 512)] == [150, 680]
 assert chunk_length(prefix, {"inputs": 512, "targets": 512}).length == 512 and prefix.noise_range(512) == (1, 511)
 """,
     "docs/guides/resume.md": "",
+    "docs/guides/train_with_t5x.md": """
+import seqio
+import ul2_tasks
+assert seqio.get_mixture_or_task("mine_mix").tasks[0].splits == ("train", "validation")
+assert [one.split for one in fixed(ul2_tasks.UL2R) if one.name == "s"] == ["fixed"]
+""",
     "docs/guides/chat.md": """
 assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_ids" in rows.element_spec
 """,
@@ -149,6 +169,7 @@ def generated_pages() -> types.ModuleType:
 WRITTEN = {name: (REPOSITORY / name).read_text() for name in ROOT} | {
     str(path.relative_to(REPOSITORY)): path.read_text() for path in sorted((REPOSITORY / "docs").rglob("*.md"))
 }
+NOW = {page: text for page, text in WRITTEN.items() if page != "CHANGELOG.md"}  # which has former names, too
 GENERATED = {f"docs/{path}": text for path, text in generated_pages().pages().items()}
 
 
@@ -199,6 +220,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     (path / "talk").mkdir()
     (path / "talk" / "one.jsonl").write_text("\n".join(embedded_conversations()))
     (path / "corpus" / "one.txt").write_text("\n\n".join(documents))
+    (path / "corpus" / "one.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
     write_megatron(seqio.TaskRegistry.get("ul2_corpus"), str(path / "megatron"))
     write_conversations(register_chat("talks"), str(path / "build"))
     sentencepiece.SentencePieceTrainer.train(
@@ -272,8 +294,7 @@ def test_each_name_of_the_package_that_is_written_out_is_there():
     """Bindings of gin name arguments, and are tested where gin reads them."""
     documented = set(re.findall(r"^::: (\S+)", WRITTEN["docs/reference/python.md"], re.MULTILINE))
     assert documented >= {f"ul2_tasks.{name}" for name in ul2_tasks.__all__}
-    now = [text for page, text in WRITTEN.items() if page != "CHANGELOG.md"]  # which has former names, too
-    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in now)
+    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in NOW.values())
     for name in sorted(set(re.findall(r"\bul2_tasks(?:\.\w+)+", text))):
         module, _, attribute = name.rpartition(".")
         if module == "ul2_tasks" and attribute in dir(ul2_tasks):
@@ -422,11 +443,14 @@ print(name, mixture.output_features["inputs"].vocabulary.vocab_size, all("valida
 
 
 def test_the_numbers_of_the_pages():
-    spans = {
-        budget: max(chunk_length(d, {"inputs": budget, "targets": budget}).spans for d in T5GEMMA2) for budget in (512, 2048, 16384)
-    }
-    assert spans == {512: 39, 2048: 157, 16384: 1260}
-    assert "of 512 tokens needs 39 of them, of 2,048 157, of 16,384 1,260" in words_of("docs/guides/tokenizer.md")
+    for length, shown in ((512, "39 | 127"), (2048, "157 | 511"), (16384, "1,260 | 4,095")):
+        lengths = {"inputs": length, "targets": length}
+        needed = [max(chunk_length(d, lengths).spans for d in preset) for preset in (T5GEMMA2, UL2, UL2R)]
+        assert [f"{spans:,}" for spans in needed] == [*shown.split(" | "), shown.split(" | ")[1]]
+        assert f"| {length}/{length} | {shown} |" in WRITTEN["docs/guides/tokenizer.md"]
+    assert "| 512 | 2,048 | 16,384 | |---|---|---|---| | sentinels | 39 | 157 | 1,260 |" in words_of("docs/help/troubleshooting.md")
+    assert "| `UL2`, `UL2R` | 127 | 511 | 4,095 |" in words_of("docs/guides/lengths.md")
+    assert "`UL2` and `UL2R` need 127, 511 and 4,095." in words_of("docs/help/troubleshooting.md")
     fill = {d.name: chunk_length(d, {"inputs": 512, "targets": 512}).targets / 512 for d in T5GEMMA2}
     assert (round(fill["r1"], 2), round(fill["x1"], 2)) == (0.22, 0.18)
     assert "R1 fills 22 % of its targets and X1 18 %" in words_of("docs/guides/lengths.md")
@@ -435,6 +459,15 @@ def test_the_numbers_of_the_pages():
         f"L = {r1.length}: n = {r1.noise}, k = {r1.spans}, inputs of 1 + {r1.length - r1.noise} + {r1.spans} + 1 = {r1.inputs} and"
         f" targets of {r1.noise} + {r1.spans} + 1 = {r1.targets} tokens"
     ) in words_of("docs/explanation/objective.md")
+
+
+def test_the_values_of_options_on_chat_pages_are_those_of_the_code():
+    (table,) = re.findall(r"^\| option \| values, default first .*\n(?:\|.*\n)+", WRITTEN["docs/guides/chat.md"], re.MULTILINE)
+    for option, choices in {"train_on": TRAIN_ON, "turns": TURNS, "truncation": TRUNCATION}.items():
+        (row,) = re.findall(rf"^\| `{option}` \| (.*?) \|", table, re.MULTILINE)
+        assert tuple(re.findall(r'`"(\w+)"`', row)) == choices
+        used = {value for text in NOW.values() for value in re.findall(rf"""\b{option}=["'](\w+)["']""", text)}
+        assert used <= {*choices}
 
 
 def test_the_numbers_of_readme_are_those_of_the_pages():

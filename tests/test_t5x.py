@@ -1,5 +1,6 @@
 """t5x trains on the mixture for real: through the gin files, with stops, kills and several processes."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -20,6 +21,7 @@ from support import byte_vocabulary, long_documents, restore, t5_model
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, get_dataset_at_step, register
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.denoising.denoisers import PRESETS
 from ul2_tasks.t5x_dataset import RUN_RECORD
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
@@ -401,9 +403,29 @@ def test_another_corpus_under_the_same_name_is_refused(mixture, tmp_path, monkey
 
 
 def test_a_stream_is_refused_with_its_reason_and_what_to_do(mixture, tmp_path):
-    reason = "the data of 'steps_mix' are a stream, as USE_CACHED_TASKS is False; no step says a place in it"
-    with pytest.raises(ValueError, match=rf"{reason}.* utils.get_dataset, and .*save_dataset = True"):
+    reason = "the data of 'steps_mix' must have random access .*, but are a stream, because USE_CACHED_TASKS is False"
+    with pytest.raises(ValueError, match=rf"{reason}.* utils.get_dataset and .*save_dataset = True"):
         batches_at_step(tmp_path / "run", mixture, use_cached=False)
+
+
+@pytest.mark.parametrize("preset", ["UL2", "UL2R"])
+def test_packed_examples_of_random_lengths_are_rejected_and_unpacked_or_fixed_ones_are_not(mixture, tmp_path, preset):
+    vocabulary, modes = byte_vocabulary()
+    random, fixed = (
+        register(name, MemoryDataSource(long_documents, validation=0), vocabulary, denoisers, modes=modes)
+        for name, denoisers in (
+            ("random", preset),
+            ("fixed", [dataclasses.replace(one, split="fixed") if one.name == "s" else one for one in PRESETS[preset]]),
+        )
+    )
+    for name in (random, fixed):
+        build(name.replace("mix", "corpus"), str(tmp_path / "cache"), console=Console(quiet=True))
+    with pytest.raises(
+        ValueError, match=r"packed examples of \['random_s'\] have random lengths, which split='fixed' or .*pack = F"
+    ):
+        batches_at_step(tmp_path / "rejected", random)
+    assert len(batches_at_step(tmp_path / "unpacked", random, pack=False)) == 4
+    assert len(batches_at_step(tmp_path / "fixed", fixed)) == 4
 
 
 VOCABULARY = """
@@ -419,7 +441,7 @@ ul2_tasks.register.name = 'bytes'
 def test_a_vocabulary_without_the_modes_fails_before_the_first_step(tmp_path):
     (tmp_path / "bytes.gin").write_text(VOCABULARY)
     log = refused(tmp_path / "refused", files=("gin/ul2_tiny.gin", str(tmp_path / "bytes.gin")))
-    assert re.search(r"ValueError: mode '\[.\]' is not a piece of .*; give modes=", log)
+    assert re.search(r"ValueError: mode '\[.\]' must be a piece of .*\. Pass modes=", log)
 
 
 def test_a_vocabulary_that_is_not_the_models_fails_before_the_first_step(tmp_path):

@@ -121,7 +121,7 @@ def test_the_text_files_hold_the_documents(done):
 
 def test_the_doctor_finds_the_bad_line_and_nothing_after_it_is_gone(done):
     good = len(embedded_documents()[7::8])
-    bad_line = f"texts/7.jsonl, line {good + 1}: has no field 'text', it has ['title']"
+    bad_line = f"texts/7.jsonl, line {good + 1}: has no field 'text', only ['title']"
     assert unfolded(bad_line) in unfolded(done.step(2))
     assert re.search(r"^problem corpus ", done.step(2), re.MULTILINE)
     assert f"texts/7.jsonl has {good} documents now" in done.step(2)

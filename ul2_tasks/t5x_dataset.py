@@ -194,8 +194,19 @@ def _reason(cfg: Any) -> str:
         return of_tasks[0]
     if not cfg.use_cached:
         return "USE_CACHED_TASKS is False"
-    packed = "; its examples have drawn lengths, so that no packed row is fixed" if cfg.pack else ""
-    return f"its cache is not one of `ul2 cache`; the feature converter is not ul2_tasks.EncDecFeatureConverter{packed}"
+    if cfg.pack and (names := _with_random_lengths(cfg)):
+        return (
+            f"packed examples of {names} have random lengths, which split='fixed' or train/utils.DatasetConfig.pack = False would"
+            " change"
+        )
+    return "its cache is not one of `ul2 cache`, or the feature converter is not ul2_tasks.EncDecFeatureConverter"
+
+
+def _with_random_lengths(cfg: Any) -> list[str]:
+    """The denoising tasks whose full-length chunks make examples of random lengths, as those of split="uniform" do."""
+    tasks = denoising_tasks(cfg.mixture_or_task_name)
+    ranges = {task.name: task.denoiser.noise_range(task.full_chunk(cfg.task_feature_lengths).length) for task in tasks}
+    return [name for name, (fewest, most) in ranges.items() if fewest < most]
 
 
 def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | None) -> Start:

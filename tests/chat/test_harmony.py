@@ -176,7 +176,9 @@ def test_the_file_is_the_right_one_or_refused(tmp_path, file, monkeypatch):
     with pytest.raises(ValueError, match=r"must be on this machine, because nothing is downloaded\. .* O200K_HARMONY_VOCAB_PATH"):
         find_file()
     monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-    with pytest.raises(ValueError, match=r"TIKTOKEN_ENCODINGS_BASE must name a place where .* can be read"):
+    with pytest.raises(
+        ValueError, match=r"the environment variable TIKTOKEN_ENCODINGS_BASE must name a place where .* can be read"
+    ):
         find_file()
     cut = tmp_path / file.name
     cut.write_bytes(file.read_bytes()[:-7])

@@ -13,7 +13,7 @@ import tensorflow as tf
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
-from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, default_vocabulary, embedding_rows, register  # noqa: E402
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, Mixture, default_vocabulary, embedding_rows, register  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.denoising.reconstruction import invert  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
@@ -211,6 +211,40 @@ def losses_of(num_workers, folder) -> list[dict[int, float]]:
     whole.train()
     resumed.train(resume_from_checkpoint=f"{folder}/whole/checkpoint-4")
     return [{entry["step"]: entry["loss"] for entry in each.state.log_history if "loss" in entry} for each in (whole, resumed)]
+
+
+def test_a_trainer_begins_at_the_step_of_its_checkpoint(tmp_path):
+    """As the guide says: at the index after the examples of the steps before, with other workers, and without reading up to it."""
+    pytest.importorskip("accelerate", reason="the extra torch is not installed")
+
+    def trained(name, workers, start=0, **settings):
+        torch.manual_seed(0)
+        model, converter = t5()
+        examples = HuggingFaceFeatureConverter("max_length", **converter)
+        data = UL2IterableDataset(Mixture(), LENGTHS, feature_converter=examples, batch_size=2)
+        data.load_state_dict({**data.state_dict(), "number": start})
+        arguments = transformers.TrainingArguments(
+            str(tmp_path / name),
+            max_steps=4,
+            save_steps=2,
+            logging_steps=1,
+            per_device_train_batch_size=2,
+            gradient_accumulation_steps=2,
+            dataloader_num_workers=workers,
+            ignore_data_skip=start > 0,
+            use_cpu=True,
+            report_to=[],
+            disable_tqdm=True,
+        )
+        trainer = transformers.Trainer(model, arguments, train_dataset=data)
+        trainer.train(**settings)
+        return {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
+
+    whole = trained("whole", 2)
+    resumed = trained("resumed", 0, start=2 * 2 * 2, resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    assert list(whole) == [1, 2, 3, 4]
+    assert len(set(whole.values())) == 4
+    assert resumed == whole
 
 
 def trained_with_trainer(folder, converter, **settings) -> transformers.Trainer:

@@ -1,1 +1,1 @@
-"""Conversations: from messages to tokens, and what of them is learned."""
+"""Conversations: from messages to tokens, and which of them are trained on."""

@@ -226,7 +226,8 @@ class _Reader:
             raise ConversationError(
                 number,
                 f"the conversation must have at most {budget} {what}, got {tokens}. Raise the length, or pass truncation='drop',"
-                " which drops and counts it, or truncation='drop_oldest_turns'.",
+                " which drops and counts it, or truncation='drop_oldest_turns'. See"
+                " docs/help/troubleshooting.md#a-conversation-is-longer-than-the-lengths.",
             )
         counts["too long"] += 1
 

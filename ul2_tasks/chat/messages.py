@@ -53,7 +53,10 @@ def check_fields(message: Message, known: Collection[str]) -> None:
     """Raises a ValueError where a message has a field that would be lost, or an unknown role. Empty fields are ignored."""
     unknown = message.keys() - known
     if unknown and (others := sorted(key for key in unknown if message[key] not in (None, "", [], {}))):
-        raise ValueError(f"fields must be among {sorted(known)}, got {others}, which would be lost")
+        raise ValueError(
+            f"fields must be among {sorted(known)}, got {others}, which would be lost. See"
+            " docs/help/troubleshooting.md#a-field-of-a-message-is-rejected"
+        )
     if message.get("role") not in ROLES:
         raise ValueError(f"role must be one of {list(ROLES)}, got {message.get('role')!r}")
 

@@ -233,14 +233,14 @@ def _segments(sizes: tf.Tensor, row: tf.Tensor, length: int) -> tuple[tf.Tensor,
 def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.Tensor]:
     """The features of `seqio.EncDecFeatureConverter`.
 
-    `rows` are what `pad_rows` or `pack_rows` returns for `inputs`, `targets` and, where not all targets are learned, `loss_mask`.
+    `rows` are what `pad_rows` or `pack_rows` returns for `inputs`, `targets` and, where not all targets have a loss, `loss_mask`.
     Each feature is [R, length] int32. The decoder's inputs are the targets shifted right by one place, after `bos_id`.
     """
-    is_learned = rows[LOSS_MASK] if LOSS_MASK in rows else rows["targets"] != EXAMPLE["targets"].padding
+    is_trained = rows[LOSS_MASK] if LOSS_MASK in rows else rows["targets"] != EXAMPLE["targets"].padding
     features = {
         "encoder_input_tokens": rows["inputs"],
         **decoder_features(rows, "targets", bos_id),
-        "decoder_loss_weights": tf.cast(is_learned, tf.int32),
+        "decoder_loss_weights": tf.cast(is_trained, tf.int32),
     }
     if "inputs_segment_ids" not in rows:
         return features

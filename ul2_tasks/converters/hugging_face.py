@@ -9,7 +9,7 @@ decoder_input_ids      0 7 8 9      labels              -100 -100 -100 7 8 9 1 -
 decoder_attention_mask 1 1 1 1
 labels                 7 8 9 1
 
-Where examples say which targets are learned (`loss_mask`), the labels of the others are -100; a decoder reads them all the same.
+Where examples have a `loss_mask`, the labels of targets without a loss are -100; a decoder reads them all the same.
 
 The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`special_ids.id_shift`), the shift is undone.
 """

@@ -92,19 +92,19 @@ def padded_inputs(
 
     `rows` are [B, width] integers of inputs and of targets, in the tokenizer's own ids, of which `sizes`, [B] integers, are used.
     `lengths` are in tokens, and only for padding "max_length". `marks` are of the targets, [B, width] uint8: "loss_mask", 1 for
-    those that are learned, without which all are; and "span_id", where the model inputs are to have it.
+    those that are trained on, without which all are; and "span_id", where the model inputs are to have it.
 
     The result is [B, length] of `dtype` each. For an encoder-decoder model, as T5's in `transformers` (arXiv 1910.10683):
         input_ids: the inputs, padded with the pad id.
         attention_mask: 1 for inputs, 0 for padding.
-        labels: the targets, -100 where they are not learned, and in the padding.
+        labels: the targets, -100 where they are not trained on, and in the padding.
         decoder_input_ids: the targets, padded with the pad id and shifted right by one place, after the start id. This is
-            what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels, if all are learned.
+            what `T5ForConditionalGeneration.prepare_decoder_input_ids_from_labels` makes of the labels, if all are trained on.
         decoder_attention_mask: 1 for targets, 0 for padding.
     For a decoder-only model, which shifts the labels itself:
         input_ids: the inputs and then the targets, padded with the pad id.
         attention_mask: 1 for inputs and targets, 0 for padding.
-        labels: the targets that are learned in their places, -100 elsewhere.
+        labels: the targets that are trained on, at their positions, -100 elsewhere.
     For both, where it is asked for:
         span_id: of each label, 0 where that is -100.
 
@@ -138,7 +138,7 @@ def padded_inputs(
     def mask(of_each: np.ndarray, like: np.ndarray) -> np.ndarray:
         return (np.arange(like.shape[1]) < of_each[:, None]).astype(dtype)
 
-    def of_learned(values: np.ndarray, nothing: int) -> np.ndarray:
+    def of_trained(values: np.ndarray, nothing: int) -> np.ndarray:
         if LOSS_MASK in marks:
             values = np.where(marks[LOSS_MASK] == 1, values, np.asarray(nothing, dtype))
         return filled("labels", of_labels, nothing, (values, first, of_targets))
@@ -150,8 +150,8 @@ def padded_inputs(
         read = filled("labels", of_labels, pad, of_both[1])
         batch["decoder_input_ids"] = np.insert(read[:, :-1], 0, row_format.decoder_start_token_id, axis=1)
         batch["decoder_attention_mask"] = mask(of_targets, read)
-    batch["labels"] = of_learned(targets, IGNORED)
-    return batch | ({SPAN_ID: of_learned(marks[SPAN_ID], 0)} if row_format.span_id else {})
+    batch["labels"] = of_trained(targets, IGNORED)
+    return batch | ({SPAN_ID: of_trained(marks[SPAN_ID], 0)} if row_format.span_id else {})
 
 
 @compiled

@@ -46,7 +46,7 @@ def facts_of(path: str) -> FileFacts:
 def files_in_words(files: Iterable[FileFacts], folders: Iterable[str]) -> str:
     """Files, and the folders where the paths in them begin; another text where one is another, or was changed.
 
-    >>> files_in_words([FileFacts("/a.jsonl", 70, "2026-01-02T03:04:05"), FileFacts("/b.jsonl", 7, "2025-01-02")], ["/images"])
+    >>> files_in_words([FileFacts("/a.jsonl", 70, "2026-01-02T03:04:05"), FileFacts("/b.jsonl", 7, "2025-01-02")], ["/pictures"])
     '77 bytes, the last changed 2026-01-02T03:04:05, 14286aee6e9b200a'
     """
     files = sorted(files)

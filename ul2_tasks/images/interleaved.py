@@ -170,7 +170,7 @@ def interleaved(
 
 
 def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
-    """The layout of a record of `texts` and `images`, two lists of one length: at a place stands a text, an image, or both.
+    """The layout of a record of `texts` and `images`, two lists of one length: each place has a text, an image, or both.
 
     Where both stand, the text comes first. An image is its bytes, its path, Hugging Face's object with either, or its codes, a
     list or an array. The draws are not used.

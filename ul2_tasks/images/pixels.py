@@ -5,7 +5,7 @@
     CMYK, grey, palette   become RGB
     16 bits               the upper 8 of them
 
-An image is refused, with a ValueError of one sentence, that has several frames, too many pixels or scans, or is cut off or damaged
+A ValueError of one sentence rejects an image that has several frames, too many pixels or scans, or is cut off or damaged
 so that its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES,
 Pillow reads images that are cut off, here too.
 """

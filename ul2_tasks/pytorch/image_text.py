@@ -311,7 +311,7 @@ class _Ids:
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary anew."""
+        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
         return _Ids, (self.vocabulary, self.special_tokens)

@@ -42,8 +42,8 @@ class ImageTextTask(seqio.Task):
     """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
 
     A record is an example, unless its images are codes: then records are joined and cut into chunks, see `joins_records`.
-    SeqIO trims nothing of them. A record that makes no example within the lengths is refused, or left out and counted. Its
-    iterators are refused at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
+    SeqIO trims nothing of them. A record that makes no example within the lengths is an error, or left out and counted. Its
+    iterators raise an error at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
     """
 
     checks_rates = True

@@ -162,6 +162,6 @@ def test_a_document_of_several_corpora_is_named_with_its_corpus(run):
     for wrong in ("7", "another:7", "found_too_corpus:", "found_too_corpus:x"):
         with pytest.raises(ValueError, match="document must be found_corpus:NUMBER or found_too_corpus:NUMBER, got "):
             place_of(found, wrong)
-    with pytest.raises(ValueError, match="there is no document 20 in 'found_too_corpus', only 0 to 19"):
+    with pytest.raises(ValueError, match="document must be from 0 to 19 in 'found_too_corpus', got 20"):
         place_of(found, "found_too_corpus:20")
     assert "of found_too_corpus" in printed(both, None, " ".join(TEXTS[7].split()[:9]), count=9)

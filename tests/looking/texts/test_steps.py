@@ -63,7 +63,7 @@ def test_so_many_of_each_denoiser_are_shown_of_those_that_a_host_reads(run):
     fed = fed_at(found, run.numbers(2, (3, 4)), count=2, denoisers=["x1", "s"])
     assert [each.sample.denoiser for each in fed] == ["s"] * 2 + ["x1"] * sum(each.sample.denoiser == "x1" for each in fed)
     assert all(each.sample.number % 4 == 3 and 128 <= each.sample.number < 192 for each in fed)
-    with pytest.raises(ValueError, match=r"has no denoiser \['q'\]"):
+    with pytest.raises(ValueError, match=r"the denoiser must be one of \['r1', .* in 'stepped_corpus', got \['q'\]"):
         fed_at(found, run.numbers(2), count=2, denoisers=["q"])
 
 
@@ -141,5 +141,5 @@ def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
 
 def test_a_stream_is_refused_with_the_reason():
     apart = register("apart", MemoryDataSource(lambda: TEXTS, validation=0), merge_examples=False)
-    with pytest.raises(ValueError, match=r"as documents are kept apart \(merge_examples=False\); read it as a stream"):
+    with pytest.raises(ValueError, match=r"because documents are kept apart \(merge_examples=False\)\. Read it as a stream"):
         show_step(Run(apart, LENGTHS, batch_size=8), 0)

@@ -42,7 +42,7 @@ def examine_image_tasks(name: str, sequence_length: Mapping[str, int], split: st
     try:
         statistics = measure_image_tasks(name, sequence_length, split)
     except (ValueError, OSError, tf.errors.OpError) as error:
-        return each_once([*findings, Finding("problem", "records", str(error), "fix it, or name other files, or other lengths")])
+        return each_once([*findings, Finding("problem", "records", str(error), "fix it, or pass other files or other lengths")])
     return each_once([*findings, *_examine(statistics, tasks)])
 
 
@@ -57,7 +57,7 @@ def _examine(statistics: ImageTasksStatistics, tasks: Sequence[ImageTextTask]) -
 
 def _examine_records(found: ImageCorpusStatistics, corpus: ImageTextCorpusTask, about: About) -> Iterator[Finding]:
     skip = corpus.configuration.on_error == "skip"
-    kind, remedy = left_out(skip, "fix them, or on_error='skip', which leaves them out and counts them")
+    kind, remedy = left_out(skip, "fix them, or pass on_error='skip', which leaves them out and counts them")
     for line in shown_problems(found.problems, found.first):
         yield about(kind, "records", f"wrong, of {shown_records(found)}: {line}", remedy)
     if found.right:

@@ -58,7 +58,7 @@ def _examine_tables(recipe: Recipe, special_tokens: SpecialTokenConfig) -> Itera
 def _examine_records(source: ImageSourceStatistics, about: About) -> Iterator[Finding]:
     for line in shown_problems(source.problems, source.first):
         what = f"wrong, of {source.looked_at:,} records: {line}"
-        yield about("problem", "records", what, "fix them, or on_error='skip', which leaves them out and counts them")
+        yield about("problem", "records", what, "fix them, or pass on_error='skip', which leaves them out and counts them")
     if source.layouts:
         yield about("ok", "records", f"{source.looked_at:,} of {source.records:,} records: {shown_layouts(source)}")
         yield about("ok", "records", shown_elements(source))
@@ -95,7 +95,7 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
                 damaged.append(f"{name}: {error}")
     if damaged:
         what = f"{len(damaged):,} of {decoded:,} images cannot be decoded; the first: {damaged[0]}"
-        yield about("problem", "images", what, "fix them, or on_error='skip', which leaves their samples out and counts them")
+        yield about("problem", "images", what, "fix them, or pass on_error='skip', which leaves their samples out and counts them")
     elif decoded:
         all_records = len(found.source.records)
         others = f", of {all_records:,}: what is wrong with the others a run finds" if len(found.samples) < all_records else ""

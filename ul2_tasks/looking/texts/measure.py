@@ -68,7 +68,7 @@ def measure(
     counts = {task.name: examples * provider.get_rate(task) / provider.total_rate for task in present}
     tasks, documents = quick_tasks(present, sequence_length, split, counts)
     drawn = drawn_mixture(provider, {} if use_cached else tasks)
-    marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # without theirs, replies are refused
+    marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # pairs need theirs
     drawing = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
     dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
     taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
