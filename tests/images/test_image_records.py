@@ -198,7 +198,7 @@ def test_what_has_no_records_is_refused(tmp_path):
         with pytest.raises(ValueError, match=sentence):
             open_records(tmp_path / files)
     (tmp_path / "sub").mkdir()
-    with pytest.raises(ValueError, match=r"there is no file in the folder '.*/sub', nor below it"):
+    with pytest.raises(ValueError, match=r"no file is in the folder '.*/sub', nor below it"):
         open_records(tmp_path / "sub")
     (tmp_path / "sub" / "a.txt").write_text("a text")
     with pytest.raises(

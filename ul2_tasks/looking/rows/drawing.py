@@ -1,4 +1,4 @@
-"""Rows of texts and images as SVG: the strip of their splits, and who sees whom."""
+"""Rows of texts and images as SVG: the strip of their splits, and the attention mask."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def strip(row: Row, height: int = 18) -> str:
 
 
 def mask(row: Row, side: int = 220) -> str:
-    """Who sees whom in a row: places that look from top to bottom, places that are seen from left to right.
+    """The attention mask of a row: queries from top to bottom, keys from left to right.
 
     As all places of a split are alike to those of another, it is drawn split by split, and exact for a row of any length.
     """
