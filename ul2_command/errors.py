@@ -181,9 +181,21 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
+def _last_message(text: str) -> str:
+    """The message at the end of the tracebacks that Beam hands on from another process; else the text.
+
+    >>> _last_message("Traceback (most recent call last):\\n  File 1\\nOSError: disk full\\n [while running 'Map']")
+    "disk full\\n [while running 'Map']"
+    """
+    if not text.startswith("Traceback ("):
+        return text
+    of_last = text.split("\nTraceback (")[-1].splitlines()[1:]
+    return re.sub(r"^[\w.]+: ", "", "\n".join(line for line in of_last if not line.startswith("  ")))
+
+
 def sentence_of(error: BaseException) -> str:
     """What a command says of an error, in one line."""
-    message = " ".join(re.sub(_INNER, "", str(error), flags=re.DOTALL).split())
+    message = " ".join(re.sub(_INNER, "", _last_message(str(error)), flags=re.DOTALL).split())
     if isinstance(error, _EXPECTED) or _is_of_tensorflow(error):
         return message
     return f"{type(error).__name__}: {message} (a bug in ul2_tasks or in your code; add --debug for the traceback)"

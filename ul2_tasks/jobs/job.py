@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -87,6 +88,9 @@ def import_beam():
         raise ImportError(f"a Beam job needs Apache Beam ({error}). Run `pip install 'ul2_tasks[cache]'`.") from error
     return apache_beam
 
+
+POLL = 0.5  # seconds between looks at what workers have written
+LINES = 60.0  # seconds between lines in a log, which has no progress bar
 
 _current = threading.Lock()
 _inside: list[str] = []  # the folder from which a worker's process came, once for each call that is in the job's
@@ -185,9 +189,15 @@ def _progress(
             shown.update(bar, examples=f"{examples:,} {job.of}")
 
         def watch() -> None:
-            while not stop.wait(0.5):
-                written = names_in(job.records) & to_come if waiting else ()
-                shown.update(bar, completed=present + len(written))
+            begun = said = time.monotonic()
+            while not stop.wait(POLL):
+                written = present + len(names_in(job.records) & to_come if waiting else ())
+                shown.update(bar, completed=written)
+                if not console.is_terminal and time.monotonic() - said >= LINES:
+                    said = time.monotonic()
+                    console.print(
+                        f"{job.name}: {written} of {shards} shards after {said - begun:.0f} s", markup=False, soft_wrap=True
+                    )
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
