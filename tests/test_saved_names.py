@@ -1,8 +1,13 @@
 """What is saved has the names of version 1, so that states, caches and exports of 1.x are read."""
 
+import functools
+
 import pytest
 
 import ul2_tasks
+from ul2_tasks.images import schemas
+from ul2_tasks.images.recipe import _name
+from ul2_tasks.images.video import FrameSampler
 
 
 def test_a_converter_is_described_in_a_state_as_version_1_did():
@@ -16,3 +21,10 @@ def test_a_converter_is_described_in_a_state_as_version_1_did():
     assert "image" not in words
     packed = _describe_converter(ul2_tasks.PromptCompletionFeatureConverter(pack=True))
     assert packed.startswith("ReplyFeatureConverter [(")
+
+
+def test_a_schema_with_arguments_is_named_as_version_1_named_its_plan():
+    limited = functools.partial(schemas.unified_edit, max_steps=2)
+    assert _name(limited) == "unified_edit with 1dacfb098e4e1eb6"
+    sampled = functools.partial(schemas.vlm_sft, frames=FrameSampler(min_frames=2, max_frames=4))
+    assert _name(sampled) == "vlm_sft with 4a32e9baa3be734a"

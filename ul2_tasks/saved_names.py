@@ -40,6 +40,7 @@ SAVED_NAMES: dict[str, str] = {  # name today, of a field with its class, -> nam
     "FrameSampler.max_frames": "most",
     "T5Gemma2FeatureConverter._image_tokens": "_picture",
     "T5Gemma2FeatureConverter._image_size": "_side",
+    "unified_edit.max_steps": "most_steps",
     "ul2_tasks.images.schemas": "ul2_tasks.images.plans",
     "PromptCompletionFeatureConverter": "ReplyFeatureConverter",
 }

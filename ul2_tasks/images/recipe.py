@@ -19,7 +19,7 @@ from ul2_tasks.images.samples import Counts, Sizes, dummy
 from ul2_tasks.images.schemas import SCHEMAS, Record, vlm_sft
 from ul2_tasks.images.sizes import VIT_CONVERSATION
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
-from ul2_tasks.saved_names import saved_repr
+from ul2_tasks.saved_names import saved_name, saved_repr
 from ul2_tasks.scalars import as_python, check_on_error, is_integer
 
 
@@ -177,5 +177,7 @@ def _in_words(source: Source) -> str:
 def _name(schema: object) -> str:
     """What a schema is called, the same in any process."""
     if isinstance(schema, functools.partial):
-        return f"{_name(schema.func)} with {digest([schema.args, sorted(schema.keywords.items())])}"
+        name = _name(schema.func)
+        keywords = sorted((saved_name(key, name), value) for key, value in schema.keywords.items())
+        return f"{name} with {digest([schema.args, keywords])}"
     return schema if isinstance(schema, str) else getattr(schema, "__qualname__", type(schema).__qualname__)
