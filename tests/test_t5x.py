@@ -246,7 +246,10 @@ def unpacked(rows) -> list[dict[str, np.ndarray]]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 2}"], "inputs 128, targets 2: "),
+        (
+            ["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 2}"],
+            "sequence_length must hold what denoiser 'r1' makes of a chunk of 2 tokens",
+        ),
         (["--gin.TASK_FEATURE_LENGTHS={'inputs': 16384, 'targets': 16384}"], "sentinels"),
         (["--gin.USE_CACHED_TASKS=True"], "'ul2_corpus' is in none of the cache directories"),
     ],
