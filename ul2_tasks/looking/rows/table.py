@@ -20,6 +20,7 @@ def print_images(statistics: ImageStatistics, console: Console) -> None:
     """Prints the statistics as tables."""
     budgets = ", ".join(f"{budget:,} {PARTS[name]}" for name, budget in statistics.budgets.items())
     console.print(Text(f"rows of at most {budgets}; seed {statistics.seed}; ul2_tasks {statistics.version}"))
+    console.print(Text("layouts: T text, V image for the ViT, C clean latents, N noised latents", "dim"))
     for source in statistics.sources:
         console.print()
         console.print(Text.assemble((source.schema, "bold"), f": {source.looked_at:,} of {source.records:,} records"))
@@ -72,7 +73,7 @@ def sentences_on_rows(statistics: ImageStatistics) -> Iterator[str]:
 
 
 def _sentences(source: ImageSourceStatistics) -> Iterator[Text]:
-    yield Text(f"layouts     {shown_layouts(source)}")
+    yield Text(f"layouts   {shown_layouts(source)}")
     yield Text(f"elements  {shown_elements(source)}")
     if too_long := shown_too_long(source):
         yield Text(f"too long  {too_long}", "bold yellow")
