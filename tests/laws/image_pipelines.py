@@ -68,7 +68,7 @@ def seen(element) -> list[list[bytes]]:
 
 def coded(element) -> list[list[int]]:
     tokens = element["inputs"].tolist()
-    return [[tokens[place + 1] - CODES.first for place, id in enumerate(tokens) if id == CODES.start]]
+    return [[tokens[place + 1] - CODES.first_code_id for place, id in enumerate(tokens) if id == CODES.boi_id]]
 
 
 def rows_of_images(seed=SEED, shard=(0, 1), epochs=None, lengths=150, corpus="one", weight=None) -> Registered:
@@ -137,8 +137,8 @@ IMAGES = [
         texts=records_of_row,
         corpus=lambda: range(IN_ROWS),
         refusal=ValueError,
-        no_seed="seed is None, expected an integer",
-        refused="the state is of another dataset",
+        no_seed="seed must be an integer, got None",
+        refused="the state must be of the same dataset, got another",
         is_missing=TORCH_IS_MISSING,
         lacks={"ids": "tests/pytorch/test_image_dataset.py says it, of a tokenizer whose id 0 is a word."},
     ),
