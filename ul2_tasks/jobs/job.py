@@ -10,6 +10,7 @@ import re
 import signal
 import threading
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -91,6 +92,7 @@ def import_beam():
 
 POLL = 0.5  # seconds between looks at what workers have written
 LINES = 60.0  # seconds between lines in a log, which has no progress bar
+_INTERRUPTED = {code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)}  # exit statuses
 
 _current = threading.Lock()
 _inside: list[str] = []  # the folder from which a worker's process came, once for each call that is in the job's
@@ -145,24 +147,37 @@ def _interrupt_when_a_worker_dies(dead: list[str]) -> Iterator[None]:
     """Interrupts the main thread when one of Beam's local processes dies: Beam would wait for its results for ever.
 
     Beam raises an error in the thread that started the process, where only `threading.excepthook` sees it. Processes that end
-    because of an interrupt are left to Beam.
+    because of a user's interrupt are left to Beam. A process that ignores interrupts, as one in the background, is interrupted too.
     """
-    before, is_main = threading.excepthook, threading.current_thread() is threading.main_thread()
+    hook_before, handler_before = threading.excepthook, signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or handler_before is None:  # neither can be replaced here
+        yield
+        return
+    is_interrupted = False
+
+    def handler(number: int, frame: types.FrameType | None) -> None:
+        nonlocal is_interrupted
+        if dead:
+            raise KeyboardInterrupt
+        if callable(handler_before):
+            is_interrupted = True
+            handler_before(number, frame)
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
         code = re.fullmatch(r"Worker subprocess exited with return code (-?\d+)", str(arguments.exc_value))
-        number = int(code[1]) if code else 0
-        if not number or not is_main:
-            before(arguments)
-        elif not dead and (-number if number < 0 else number - 128) not in (signal.SIGINT, signal.SIGTERM):
-            dead.append(f"exit status {number}")
+        if not code:
+            hook_before(arguments)
+        elif not dead and not is_interrupted and int(code[1]) not in _INTERRUPTED:
+            dead.append(f"exit status {code[1]}")
             os.kill(os.getpid(), signal.SIGINT)
 
     threading.excepthook = hook
+    signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
-        threading.excepthook = before
+        signal.signal(signal.SIGINT, handler_before)
+        threading.excepthook = hook_before
 
 
 @contextlib.contextmanager
