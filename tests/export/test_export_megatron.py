@@ -91,7 +91,7 @@ def test_of_jobs_that_write_one_pair_one_alone_does_and_the_others_are_refused(t
     task = corpus("megatron_at_once")
     found = at_once(lambda: write_megatron(task, str(tmp_path)), count=4)
     (written,) = (one for one in found if isinstance(one, dict))
-    too_late = [one for one in found if isinstance(one, ValueError) and ".bin is there already" in str(one)]  # it had ended
+    too_late = [one for one in found if isinstance(one, ValueError) and ".bin exists" in str(one)]  # it had ended
     assert len(refused(found)) + len(too_late) == 3
     assert len(texts(written["prefix"], True)) == written["documents"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["megatron_at_once-train.bin", "megatron_at_once-train.idx"]
