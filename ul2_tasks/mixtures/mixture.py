@@ -12,6 +12,7 @@ from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, corpus_in, folders, special_tokens_of
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.random_access.corpora import Member, why_a_stream
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python, check_on_error
@@ -38,8 +39,8 @@ class Mixture(Description):
 
     Args:
         name: the beginning of the names of the corpus and the tasks, NAME_corpus and NAME_<denoiser>, in caches and examples.
-        source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents: see
-            `register`.
+        source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents,
+            block_shuffle: see `register`.
 
     Raises:
         ValueError: an argument has another type or value, or `chunk_tokens` names a denoiser that is not there.
@@ -56,6 +57,7 @@ class Mixture(Description):
     chunk_tokens: int | Mapping[str, int] | None
     merge_examples: bool
     separate_documents: bool
+    block_shuffle: BlockShuffle | None
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class Mixture(Description):
         chunk_tokens: int | Mapping[str, int] | None = None,
         merge_examples: bool = True,
         separate_documents: bool = False,
+        block_shuffle: BlockShuffle | None = None,
     ):
         opened = open_source(source, text_key=text_key or "text")
         checked = check_denoisers(denoisers)
@@ -89,6 +92,7 @@ class Mixture(Description):
             chunk_tokens=as_python(chunk_tokens),
             merge_examples=merge_examples,
             separate_documents=separate_documents,
+            block_shuffle=block_shuffle,
         )
         self._check()
 
@@ -96,10 +100,15 @@ class Mixture(Description):
         for name in ("merge_examples", "separate_documents"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        if not isinstance(self.block_shuffle, BlockShuffle | None):
+            raise ValueError(f"block_shuffle must be a ul2_tasks.BlockShuffle or None, got {self.block_shuffle!r}.")
         check_on_error(self.on_error)
         names = [denoiser.name for denoiser in self.denoisers]
         if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
             raise ValueError(f"chunk_tokens must name denoisers of {names}, got {unknown}.")
+
+    def _saved(self) -> Mapping[str, object]:
+        return {key: value for key, value in super()._saved().items() if key != "block_shuffle" or value is not None}
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """Returns the corpus, whose cache may be in one of these folders."""
@@ -116,6 +125,7 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
         chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
         merge_examples=mixture.merge_examples,
         separate_documents=mixture.separate_documents,
+        block_shuffle=mixture.block_shuffle,
     )
 
 

@@ -113,18 +113,18 @@ class Shares:
     def taken(self, units: int) -> np.ndarray:
         """[K] int64, how many places of each kind the first units have."""
         kinds = np.arange(len(self.weights))
-        return self.partitions * _counts(*self._tree, kinds, units * _GROUP)
+        return self.partitions * _counts(self._tree, kinds, units * _GROUP)
 
     def _offsets(self, units: np.ndarray, partitions: np.ndarray, key: int) -> np.ndarray:
         return permute(partitions % _GROUP, _GROUP, keys(key, units, np.full_like(units, _TURNS)))
 
     def _at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = _walk(*self._tree[:3], np.ascontiguousarray(places).reshape(-1))
+        found = _walk(self._tree, np.ascontiguousarray(places).reshape(-1))
         return found[0].reshape(places.shape), found[1].reshape(places.shape)
 
     def _places_of(self, kinds: np.ndarray, ranks: np.ndarray) -> np.ndarray:
         flat = (np.ascontiguousarray(each).reshape(-1) for each in (kinds, ranks))
-        return _climb(*self._tree, len(self.weights), *flat).reshape(ranks.shape)
+        return _climb(self._tree, *flat).reshape(ranks.shape)
 
 
 def _half(weights: Sequence[Fraction]) -> int:
@@ -150,8 +150,9 @@ def _left_of(count, fraction):
 
 
 @compiled
-def _walk(left, right, fractions, places):
-    """The kind at each place, and how many places of it come before, [n] int64 each."""
+def _walk(tree, places):
+    """The kind at each place, and how many places of it come before, [n] int64 each. For the tree see `Shares`."""
+    left, right, fractions, _ = tree
     kinds, ranks = np.zeros(len(places), np.int64), places.copy()
     if not len(fractions):
         return kinds, ranks
@@ -168,8 +169,10 @@ def _walk(left, right, fractions, places):
 
 
 @compiled
-def _climb(left, right, fractions, parents, leaves, kinds, ranks):
+def _climb(tree, kinds, ranks):
     """The place of each rank of each kind, [n] int64."""
+    _, _, fractions, parents = tree
+    leaves = len(parents) - len(fractions)
     found = np.zeros(len(kinds), np.int64)
     for number in range(len(kinds)):
         rank, at = ranks[number], parents[kinds[number]]
@@ -195,8 +198,9 @@ def _climb(left, right, fractions, parents, leaves, kinds, ranks):
 
 
 @compiled
-def _counts(left, right, fractions, parents, kinds, places):
+def _counts(tree, kinds, places):
     """How many of the first places each kind has, [n] int64."""
+    left, right, fractions, _ = tree
     at_nodes, found = np.zeros(len(fractions), np.int64), np.zeros(len(kinds), np.int64)
     if not len(fractions):
         found[:] = places
