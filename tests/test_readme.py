@@ -96,6 +96,16 @@ assert len(next(dataset.as_numpy_iterator())["inputs"]) <= 64
 assert len(later) == 10 and len(batch) == 8
 assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
 """,
+    "docs/guides/block_shuffle.md": """
+whole = ul2_tasks.examples(ul2_tasks.Mixture("mine"), {"inputs": 128, "targets": 128}, seed=0)
+assert ul2_tasks.BlockShuffle() == blocks and (whole[3]["inputs"] == examples[3]["inputs"]).all()
+""",
+    "docs/guides/schedule.md": """
+assert sum(example["task"].startswith("web") for example in examples[step * 128 : step * 128 + 128]) == 64
+assert len(ul2_tasks.examples(uneven, lengths)) == 204_800_000 and dict(uneven.mixtures)[rare] < 2e-6
+joined = ul2_tasks.examples(after, lengths)
+assert sum(example["task"].startswith("new") for example in joined[6_000 * 128 : 6_003 * 128]) == 128
+""",
     "docs/guides/denoisers.md": """
 import seqio
 assert half == "half_mix" and seqio.get_mixture_or_task(half).total_rate == 16
@@ -427,6 +437,18 @@ print(all("validation" in task.splits for task in mixture.tasks))  # t5x evaluat
 """
     config = f"from __gin__ import dynamic_registration\nimport ul2_tasks\n{lines}"
     assert printed_with_gin(config, program, tmp_path) == "both_mix 10 1.5\nTrue\n"
+
+
+def test_the_gin_of_the_page_of_schedules_registers_one(tmp_path):
+    (lines,) = blocks("docs/guides/schedule.md", "gin")
+    program = """
+planned = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn()).planned
+print([(stage.first_step, stage.mixtures, stage.ramp_steps) for stage in planned.stages], planned.batch_size, planned.steps)
+"""
+    config = f"from __gin__ import dynamic_registration\nimport ul2_tasks\n{lines}"
+    assert printed_with_gin(config, program, tmp_path) == (
+        "[(0, (('web_mix', 3), ('code_mix', 1)), 0), (10000, (('web_mix', 1), ('code_mix', 1)), 2000)] 128 50000\n"
+    )
 
 
 def test_the_gin_of_readme_registers_a_corpus(folder):
