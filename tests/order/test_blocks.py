@@ -112,6 +112,10 @@ def test_what_is_read_before_a_switch_is_the_same_for_all_denoisers(order, examp
     other = BlockOrder(T5GEMMA2, (5, 9, 6, 9, 7), order.tokens, order.seed, order.shuffle, order.blocks)
     before = [cover(each, *each.slots(np.arange(each.first_of(switch.epoch, switch.round)))) for each in (order, other)]
     assert (before[0] == before[1]).all()
+    assert before[0].sum() == switch.epoch * order.tokens + order.tokens_of(switch.round)
+    begun = order.begun(example)
+    assert begun == switch if begun.element == example else begun.element < example < switch.element
+    assert order.begun(switch.element) == switch
 
 
 @given(orders(), st.integers(0, 20), st.integers(0, 3000))

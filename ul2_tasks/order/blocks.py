@@ -127,6 +127,15 @@ class Windows:
             rounds += windows // partitions
         return Switch(epoch + 1, 0, (epoch + 1) * self.elements)
 
+    def begun(self, element: int) -> Switch:
+        """The round that an element is of."""
+        epoch, number = divmod(element, self.elements)
+        section = int(np.searchsorted(self.starts, number, side="right")) - 1
+        size = self.partitions[section] * self.sizes[section]
+        done = (number - int(self.starts[section])) // size
+        before = sum(windows // turns for windows, turns in zip(self.windows[:section], self.partitions))
+        return Switch(epoch, before + done, epoch * self.elements + int(self.starts[section]) + done * size)
+
     def first_of(self, epoch: int, number: int) -> int:
         """The first element of a round of an epoch."""
         for windows, partitions, size, start in zip(self.windows, self.partitions, self.sizes, self.starts.tolist()):
@@ -266,9 +275,21 @@ class BlockOrder:
         """See `Order.switch`."""
         return self.windows.switch(example)
 
+    def begun(self, element: int) -> Switch:
+        """See `Order.begun`."""
+        return self.windows.begun(element)
+
     def first_of(self, epoch: int, number: int) -> int:
         """See `Order.first_of`."""
         return self.windows.first_of(epoch, number)
+
+    def tokens_of(self, rounds: int) -> int:
+        """See `Order.tokens_of`."""
+        tokens = 0
+        for section in self.sections:
+            here = min(rounds, section.windows // section.partitions)
+            tokens, rounds = tokens + here * section.partitions * section.inner.tokens, rounds - here
+        return tokens
 
     def placed(self, epochs: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """[n] int64, which block is at each place of the order of an epoch's blocks. The short one keeps its place."""
@@ -380,6 +401,10 @@ class PackedBlockOrder:
     def switch(self, row: int) -> Switch:
         """See `Order.switch`."""
         return self.windows.switch(row)
+
+    def begun(self, element: int) -> Switch:
+        """See `Order.begun`."""
+        return self.windows.begun(element)
 
     def first_of(self, epoch: int, number: int) -> int:
         """See `Order.first_of`."""

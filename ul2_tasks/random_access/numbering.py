@@ -131,6 +131,11 @@ class Numbering:
     size: int | None
 
     @functools.cached_property
+    def names(self) -> list[str]:
+        """The names of the corpora, each once, as the timeline counts them."""
+        return list(dict.fromkeys(corpus.name for corpus in self.corpora))
+
+    @functools.cached_property
     def epoch(self) -> int:
         """How many elements an epoch has: whole units of the mixture, so that no element of the first corpus to end comes twice."""
         if self.size is not None:
