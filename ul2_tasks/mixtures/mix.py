@@ -33,7 +33,7 @@ class Mix:
         mixtures: the weights, positive numbers, of mixtures with different names and one vocabulary. A weight divided by the sum of
             all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of the names; with a
             schedule, of a mixture and its fraction of the whole run.
-        schedule: instead of `mixtures`, a list of `Stage`, whose weights change while a run goes on; see `mix`.
+        schedule: instead of `mixtures`, a list of `Stage`, whose weights change during a run; see `mix`.
         batch_size, steps: with a schedule, the global batch size and the number of steps of the run.
 
     Raises:
