@@ -100,9 +100,14 @@ class OrderedCorpus:
         found, ids = np.unique(tokens), len(self._is_text)
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
         raise ValueError(
-            f"{self.name!r} must have ids of text alone, got {(wrong - shift).tolist()}, which are padding, sentinels, modes, or"
+            f"{self.name!r} must have ids of text alone, got {_some(wrong - shift)}, which are padding, sentinels, modes, or"
             " beyond the vocabulary. Register it with the vocabulary that tokenized it."
         )
+
+
+def _some(ids: np.ndarray) -> str:
+    """The first of some ids, and how many there are besides."""
+    return f"{ids[:8].tolist()}" + (f" and {len(ids) - 8:,} more" if len(ids) > 8 else "")
 
 
 @compiled
