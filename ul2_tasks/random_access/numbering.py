@@ -145,9 +145,22 @@ def number_examples(
         by_corpus.setdefault(member.corpus.name, []).append(member)
     corpora = []
     for number, readers in enumerate(by_corpus.values()):
-        store = tokens(readers[0].corpus, readers[0].solution.configuration.separate_documents)
+        store = tokens(readers[0].corpus, _are_separate(readers))
         if store is None:
             return None
         corpora.append(order_corpus(readers, store, keyed(seed, number), shuffle))
     rates = {name: sum(member.rate for member in readers) for name, readers in by_corpus.items()}
     return Numbering(tuple(corpora), (), cycle_of(rates), keyed(seed, _FOR_CORPORA) if shuffle else None)
+
+
+def _are_separate(readers: Sequence[Member]) -> bool:
+    """Whether an EOS ends each document of a corpus for those that read it. Mixtures may share it, but its tokens are the same."""
+    first, *others = readers
+    is_separate = first.solution.configuration.separate_documents
+    for other in others:
+        if other.solution.configuration.separate_documents != is_separate:
+            raise ValueError(
+                f"separate_documents must be the same for all that read {first.corpus.name!r} in one mixture, got {is_separate} for"
+                f" {first.task!r} and {not is_separate} for {other.task!r}. Register one of them again with the other's."
+            )
+    return is_separate
