@@ -73,6 +73,8 @@ import seqio
 assert name == "both_mix" and len(seqio.get_mixture_or_task(name).tasks) == 10
 web_s, own_s = (seqio.get_mixture_or_task(tempered).get_rate(seqio.TaskRegistry.get(name)) for name in ("web_s", "own_s"))
 assert round(web_s / own_s, 2) == 3.23
+corpora = {task.corpus.name for task in seqio.get_mixture_or_task(objectives).tasks}
+assert (ul2, corpora) == ("web_ul2_mix", {"web_corpus"})
 """,
     "docs/guides/tokenizer.md": """
 assert register("unused", "embedded", "gemma.model", **gemma) == "unused_mix"

@@ -174,10 +174,12 @@ def _check_shared(owner: Mixture, source: object, text_key: str | None, on_error
 
     Equal ones are taken, because a gin file may bind them for all calls of `register`.
     """
-    is_left_out = isinstance(source, str) and source == "embedded"
     if isinstance(source, Mixture):
-        is_left_out = owner_of(source) == owner
-    if not is_left_out and not is_same(open_source(source, text_key=owner.text_key), owner.source):
+        is_its_own = owner_of(source) == owner
+    else:
+        is_left_out = isinstance(source, str) and source == "embedded"
+        is_its_own = is_left_out or is_same(open_source(source, text_key=owner.text_key), owner.source)
+    if not is_its_own:
         raise _not_shared("source", owner, source)
     if text_key not in (None, owner.text_key):
         raise _not_shared("text_key", owner, text_key)
