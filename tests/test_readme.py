@@ -431,6 +431,24 @@ print(all("validation" in task.splits for task in mixture.tasks))  # t5x evaluat
     assert printed_with_gin(config, program, tmp_path) == "both_mix 10 1.5\nTrue\n"
 
 
+def test_gin_shares_a_corpus(tmp_path):
+    """As the page says. What is bound for all calls of `register` is that of the corpus, too."""
+    (bound,) = re.findall(r"`(own/ul2_tasks\.register\.corpus = .*)`", WRITTEN["docs/guides/mix.md"])
+    lines = f"""from __gin__ import dynamic_registration
+import ul2_tasks
+ul2_tasks.register.source = 'corpus/*.jsonl'
+web/ul2_tasks.register.name = 'web'
+own/ul2_tasks.register.name = 'own'
+{bound}
+NAME = @own/ul2_tasks.register()
+"""
+    program = """
+mixture = seqio.get_mixture_or_task(gin.query_parameter("%NAME").scoped_configurable_fn())
+print(mixture.name, {task.corpus.name for task in mixture.tasks})
+"""
+    assert printed_with_gin(lines, program, tmp_path) == "own_mix {'web_corpus'}\n"
+
+
 def test_the_gin_of_readme_registers_a_corpus(folder):
     """What it binds of ours; t5x's part is tested with t5x."""
     (lines,) = blocks(README, "gin")
