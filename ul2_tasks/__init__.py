@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.image_text import ImageText
     from ul2_tasks.mixtures.mix import Mix
     from ul2_tasks.mixtures.mixture import Mixture
+    from ul2_tasks.mixtures.schedule import Stage
+    from ul2_tasks.order.blocks import BlockShuffle
     from ul2_tasks.pytorch.chat_trainer import LossGroupTrainer as LossGroupTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
@@ -54,6 +56,7 @@ __all__ = [
     "T5GEMMA2",
     "UL2",
     "UL2R",
+    "BlockShuffle",
     "CausalDenoiser",
     "Chat",
     "ChatFeatureConverter",
@@ -72,6 +75,7 @@ __all__ = [
     "Registration",
     "SequentialDenoiser",
     "SpanDenoiser",
+    "Stage",
     "T5Gemma2FeatureConverter",
     "UL2DataCollator",
     "best_chunk_tokens",
@@ -102,6 +106,7 @@ _MODULES = {
     "T5GEMMA2": "denoising.denoisers",
     "UL2": "denoising.denoisers",
     "UL2R": "denoising.denoisers",
+    "BlockShuffle": "order.blocks",
     "CausalDenoiser": "denoising.denoisers",
     "Chat": "mixtures.chat",
     "ChatFeatureConverter": "converters.chat",
@@ -121,6 +126,7 @@ _MODULES = {
     "PromptCompletionFeatureConverter": "converters.chat",
     "SequentialDenoiser": "denoising.denoisers",
     "SpanDenoiser": "denoising.denoisers",
+    "Stage": "mixtures.schedule",
     "LossGroupTrainer": "pytorch.chat_trainer",
     "LossGroupWeights": "pytorch.group_loss",
     "T5Gemma2Collator": "pytorch.t5gemma2_collator",

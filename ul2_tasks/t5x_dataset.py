@@ -24,7 +24,7 @@ import tensorflow as tf
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
 from ul2_tasks.jobs.manifest import differences, load, write_manifest
 from ul2_tasks.random_access.dataset import continued, fingerprint_of
-from ul2_tasks.random_access.fingerprint import ADDED
+from ul2_tasks.random_access.fingerprint import ADDED, changes_later, until
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
@@ -182,6 +182,13 @@ def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
             f" {_reason(cfg)}. Train on them with t5x's own utils.get_dataset and utils.SaveCheckpointConfig.save_dataset = True,"
             " as without gin/elastic.gin."
         )
+    schedule: Any = fingerprint.get("schedule") or {}
+    planned = schedule.get("batch_size", cfg.batch_size)
+    if planned != cfg.batch_size:
+        raise ValueError(
+            f"batch_size of the schedule of {cfg.mixture_or_task_name!r} must be that of the run, {cfg.batch_size}, got {planned}."
+            " Pass mix(.., batch_size=) the value of train/utils.DatasetConfig.batch_size."
+        )
     return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": cfg.batch_size}))
 
 
@@ -258,13 +265,19 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
         )
     record = load(path)
     skipped = {*_NOT_COMPARED, *(key for key in ADDED if key not in record)}
-    before, now = ({key: value for key, value in it.items() if key not in skipped} for it in (record, run))
+    read = (start.step - record["first_step"]) * record["batch_size"]
+    is_planned = changes_later(record, run)
+    compared = (until(it, read) for it in (record, run)) if is_planned else (record, run)
+    before, now = ({key: value for key, value in it.items() if key not in skipped} for it in compared)
     if different := list(differences(before, now)):
+        may_change = f" and the schedule from step {start.step} on" if is_planned else ""
         raise ValueError(
             f"the run in {model_dir} was begun with other data ({path} is there, this start is here): {'; '.join(different)}."
-            " Resume with what is there, of which only the number of hosts may change, or start another run in another"
+            f" Resume with what is there, of which only the number of hosts may change{may_change}, or start another run in another"
             " MODEL_DIR. See docs/help/troubleshooting.md#a-t5x-run-is-rejected."
         )
+    if is_writer and any(record.get(key) != run.get(key) for key in ("rates", "schedule")):  # what comes is changed
+        write_manifest(path, {**record, **run})
     return record["first_step"]
 
 

@@ -122,7 +122,7 @@ def test_packed_corpora_are_mixed_by_their_examples():
     numbering = sequence.numbering
     examples = [
         count * corpus.order.examples / packed.rows
-        for count, corpus, packed in zip(numbering.cycle.counts, numbering.corpora, numbering.packed)
+        for count, corpus, packed in zip(numbering.timeline.stages[0].mixing.counts, numbering.corpora, numbering.packed)
     ]
     names = [corpus.name for corpus in numbering.corpora]
     assert examples[names.index("numbered_corpus")] / examples[names.index("numbered_other_corpus")] == pytest.approx(2, rel=1e-3)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.vocabulary.by_name import more_sentinels
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest
 
@@ -22,7 +23,7 @@ class DenoisingConfiguration:
 
     `chunk_tokens` is the longest chunk that is wanted; None where the budgets alone decide. With `merge_examples` chunks go on
     across the borders of documents, and with `separate_documents` an EOS then ends each document. With `mark_documents` examples
-    say where documents begin, which only those that are looked at do.
+    say where documents begin, which only those that are looked at do. `block_shuffle` is of random access alone.
     """
 
     denoiser: Denoiser
@@ -31,6 +32,7 @@ class DenoisingConfiguration:
     merge_examples: bool = True
     separate_documents: bool = False
     mark_documents: bool = False
+    block_shuffle: BlockShuffle | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -151,4 +151,5 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
-    return {key: told[key] for key in ("numbered_version", "vocabulary", "tasks", "rates", "corpora", *ADDED) if key in told}
+    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "mixing", *ADDED)
+    return {key: told[key] for key in keys if key in told}

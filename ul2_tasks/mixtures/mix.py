@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.mixtures.description import check_name
 from ul2_tasks.mixtures.mixture import Mixture, check_corpora, members_of_mixture
+from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
 from ul2_tasks.random_access.corpora import Member
-from ul2_tasks.scalars import as_python, is_finite
+from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
+from ul2_tasks.scalars import as_python
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
-
-OfMixture = TypeVar("OfMixture")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +31,13 @@ class Mix:
     Attributes:
         name: the mixture's name.
         mixtures: the weights, positive numbers, of mixtures with different names and one vocabulary. A weight divided by the sum of
-            all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of the names.
+            all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of the names; with a
+            schedule, of a mixture and its fraction of the whole run.
+        schedule: instead of `mixtures`, a list of `Stage`, whose weights change while a run goes on; see `mix`.
+        batch_size, steps: with a schedule, the global batch size and the number of steps of the run.
 
     Raises:
-        ValueError: a weight is not a positive number; something is not a `Mixture`; two have the same name.
+        ValueError: a weight is not a positive number; something is not a `Mixture`; two have the same name; or see `mix`.
 
     >>> import ul2_tasks
     >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]
@@ -43,11 +45,16 @@ class Mix:
     """
 
     name: str
-    mixtures: Mapping[Mixture, float] | Sequence[tuple[Mixture, float]]
+    mixtures: Mapping[Mixture, float] | Sequence[tuple[Mixture, float]] | None = None
+    _: dataclasses.KW_ONLY
+    schedule: Sequence[Stage[Mixture]] | None = None
+    batch_size: int | None = None
+    steps: int | None = None
 
     def __post_init__(self):
         check_name(self.name)
-        weights = weights_of(self.mixtures)
+        planned = check_schedule(self.mixtures, self.schedule, self.batch_size, self.steps)
+        weights = planned.average if planned else weights_of(self.mixtures)
         if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture)]:
             raise ValueError(
                 f"mixtures must be ul2_tasks.Mixture objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered names."
@@ -58,10 +65,20 @@ class Mix:
         check_corpora(weights)
         pairs = sorted(weights.items(), key=lambda pair: pair[0].name)
         object.__setattr__(self, "mixtures", tuple((mixture, as_python(weight)) for mixture, weight in pairs))
+        object.__setattr__(self, "schedule", planned and planned.stages)
+
+    @property
+    def planned(self) -> Schedule[Mixture] | None:
+        """The schedule with its batch size and steps; None without one."""
+        return check_schedule(None, self.schedule, self.batch_size, self.steps)
 
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
-        return digest({mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)})
+        told = {mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)}
+        if planned := self.planned:
+            for first_step, weights in planned.flat():
+                told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, weights[each]) for each in weights))
+        return digest(told)
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
         """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Returns the manifests by mixture."""
@@ -89,19 +106,18 @@ def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Seq
     return sorted(members, key=lambda member: member.task)
 
 
-def weights_of(mixtures: Mapping[OfMixture, float] | Sequence[tuple[OfMixture, float]]) -> dict[OfMixture, float]:
-    """The weights of what is mixed. Raises a ValueError where one is no positive number, or something is there twice."""
-    try:
-        pairs = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures)
-        weights = dict(pairs)
-    except (TypeError, ValueError):
-        pairs, weights = [], {}
-    if not weights or len(weights) < len(pairs) or not all(is_finite(weight) and weight > 0 for weight in weights.values()):
-        raise ValueError(
-            f"mixtures must map distinct names to positive numbers, got {mixtures!r:.300}. SeqIO's rate functions are not"
-            " supported."
-        )
-    return weights
+def planned_members(mix: Mix, members: Sequence[Member]) -> MemberSchedule:
+    """The tasks of each stage, at their rates, of those of `members_of_mix`."""
+    if mix.planned is None:
+        return MemberSchedule.of(members)
+    rates = []
+    for first_step, weights in mix.planned.flat():
+        of_stage: dict[str, float] = {}
+        for mixture, weight in weights.items():
+            total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
+            of_stage |= {f"{mixture.name}_{each.name}": weight * float(each.weight) / total for each in mixture.denoisers}
+        rates.append((first_step, of_stage))
+    return members_by_stage(members, rates, mix.planned.batch_size, mix.planned.steps)
 
 
 def _pairs(mix: Mix) -> Sequence[tuple[Mixture, float]]:

@@ -12,6 +12,7 @@ from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, corpus_in, folders, is_same, special_tokens_of
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.random_access.corpora import Member, why_a_stream
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python, check_on_error, is_integer
@@ -38,8 +39,8 @@ class Mixture(Description):
 
     Args:
         name: the beginning of the names of the corpus and the tasks, NAME_corpus and NAME_<denoiser>, in caches and examples.
-        source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents: see
-            `register`.
+        source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents,
+            block_shuffle: see `register`.
         corpus: another `Mixture`, whose corpus, with its name and its cache, this one reads. Leave out source, vocabulary, text_key
             and on_error, which are then those of the other mixture.
 
@@ -59,6 +60,7 @@ class Mixture(Description):
     chunk_tokens: int | Mapping[str, int] | None
     merge_examples: bool
     separate_documents: bool
+    block_shuffle: BlockShuffle | None
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class Mixture(Description):
         chunk_tokens: int | Mapping[str, int] | None = None,
         merge_examples: bool = True,
         separate_documents: bool = False,
+        block_shuffle: BlockShuffle | None = None,
         corpus: Mixture | None = None,
     ):
         checked = check_denoisers(denoisers)
@@ -100,6 +103,7 @@ class Mixture(Description):
             chunk_tokens=as_python(chunk_tokens),
             merge_examples=merge_examples,
             separate_documents=separate_documents,
+            block_shuffle=block_shuffle,
         )
         self._check()
 
@@ -107,6 +111,8 @@ class Mixture(Description):
         for name in ("merge_examples", "separate_documents"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        if not isinstance(self.block_shuffle, BlockShuffle | None):
+            raise ValueError(f"block_shuffle must be a ul2_tasks.BlockShuffle or None, got {self.block_shuffle!r}.")
         check_on_error(self.on_error)
         names = [denoiser.name for denoiser in self.denoisers]
         if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
@@ -120,7 +126,8 @@ class Mixture(Description):
 
     def _saved(self) -> Mapping[str, object]:
         """See `Description._saved`; of a shared corpus also its name, by which it is read once with the other mixture."""
-        owner, saved = owner_of(self), super()._saved()
+        saved = {key: value for key, value in super()._saved().items() if key != "block_shuffle" or value is not None}
+        owner = owner_of(self)
         return saved if owner is self else {**saved, "corpus": f"{owner.name}_corpus"}
 
 
@@ -201,6 +208,7 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
         chunk_tokens=bounds.get(denoiser.name) if isinstance(bounds, Mapping) else bounds,
         merge_examples=mixture.merge_examples,
         separate_documents=mixture.separate_documents,
+        block_shuffle=mixture.block_shuffle,
     )
 
 

@@ -48,6 +48,15 @@ class Cycle:
         """How many slots a cycle has."""
         return len(self.kinds)
 
+    @property
+    def unit(self) -> int:
+        """How many places make a unit, which has the ratio exactly: a cycle."""
+        return len(self)
+
+    def taken(self, units: int) -> np.ndarray:
+        """[K] int64, how many places of each kind the first units have."""
+        return units * np.asarray(self.counts, np.int64)
+
     @functools.cached_property
     def kinds(self) -> np.ndarray:
         """[slots] int64, the kind of each slot.

@@ -47,6 +47,27 @@ class Chunks(NamedTuple):
     stops: np.ndarray
 
 
+class Ranges(NamedTuple):
+    """Which tokens of the corpus make n examples: of each its denoiser and its length, [n] int64; and m ranges of tokens.
+
+    Range r is of example `of[r]`, ascending, and has the tokens [starts[r], stops[r]) of the corpus, [m] int64 each.
+    """
+
+    kinds: np.ndarray
+    sizes: np.ndarray
+    of: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+
+class Switch(NamedTuple):
+    """Where an order may end, and another one with the same tokens go on: before a round of an epoch, at this element."""
+
+    epoch: int
+    round: int
+    element: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Order:
     """The examples of a corpus, epoch after epoch without end: example i is slot `slots(i)` of an epoch, of the tokens `chunks`.
@@ -138,6 +159,19 @@ class Order:
         starts = (cycles * self.cycle_tokens + first + self._starts(epochs)) % self.tokens
         return Chunks(kinds, starts, starts + last - first)
 
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
+        """The same as ranges of the corpus, of which a chunk that goes round its end has two."""
+        kinds, starts, stops = self.chunks(epochs, slots)
+        round_the_end = np.flatnonzero(stops > self.tokens)
+        after_it = stops[round_the_end] - self.tokens
+        return Ranges(
+            kinds,
+            stops - starts,
+            np.insert(np.arange(len(starts)), round_the_end + 1, round_the_end),
+            np.insert(starts, round_the_end + 1, 0),
+            np.insert(np.minimum(stops, self.tokens), round_the_end + 1, after_it),
+        )
+
     def slots_with(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """The slots of an epoch whose examples have some of the tokens [start, stop) of the corpus, [n] int64, ascending."""
         if not 0 <= start < stop <= self.tokens:
@@ -160,6 +194,15 @@ class Order:
             from_slot = self._tail_starts(epochs[tail])[:, np.newaxis]
             slots[tail] = (self._tail_cut(from_slot, np.arange(1, self.tail)) <= places[tail][:, np.newaxis]).sum(axis=1)
         return cycles * len(self.cycle) + slots
+
+    def switch(self, example: int) -> Switch:
+        """The first example from this one on before which all tokens of the epoch, or of its rounds so far, were read."""
+        epoch = -(-example // self.examples)
+        return Switch(epoch, 0, epoch * self.examples)
+
+    def first_of(self, epoch: int, number: int) -> int:
+        """The first example of a round of an epoch; here an epoch is one round."""
+        return epoch * self.examples
 
     def noise_keys(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """See `noise_keys`."""

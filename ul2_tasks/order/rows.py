@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.order.epochs import FOR_CONTENTS, FOR_ROWS, Order
+from ul2_tasks.order.epochs import FOR_CONTENTS, FOR_ROWS, Order, Switch
 from ul2_tasks.order.packing_plans import Sizes, best_cycles, template
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
 
@@ -123,6 +123,15 @@ class PackedOrder:
         if self.order.shuffle:
             rows = invert(rows, self.rows, self._row_keys(epochs))
         return epochs * self.rows + rows
+
+    def switch(self, row: int) -> Switch:
+        """See `Order.switch`."""
+        epoch = -(-row // self.rows)
+        return Switch(epoch, 0, epoch * self.rows)
+
+    def first_of(self, epoch: int, number: int) -> int:
+        """See `Order.first_of`."""
+        return epoch * self.rows
 
     def _rows_with(self, kinds: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """[n] int64, the row of the template that holds the example of each number among those of its kind."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ul2_tasks.random_access.fingerprint import ADDED
+from ul2_tasks.random_access.fingerprint import ADDED, changes_later, until
 from ul2_tasks.scalars import is_integer
 
 STATE_VERSION = 1
@@ -75,7 +76,11 @@ def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int 
     saved = state["pipeline"]
     if "corpora" in saved:  # which say what is read; from where it is asked for makes no difference
         pipeline = {key: value for key, value in pipeline.items() if key != "use_cached"}
+    number = state.get("number", first)
+    if "corpora" in saved and changes_later(saved, pipeline):
+        check_same(until(saved, number), until(json.loads(json.dumps(pipeline)), number), may_lack={"workers", *ADDED})
+        return number
     check_same(saved, pipeline, may_lack=pipeline if "shard" in saved else {"workers", *ADDED})
     if state.get("given"):
         raise ValueError(f"{ANOTHER}: the state is of a stream, and here examples have random access. {REMEDY}")
-    return state.get("number", first)
+    return number

@@ -1,7 +1,7 @@
 """From elements' numbers to their rows.
 
 numbers   -> Numbering.slots    corpus, epoch and slot of each example
-          -> Order.chunks       denoiser and tokens
+          -> Order.ranges       denoiser and tokens
           -> read_batch         the tokens, and a key of the noise of each example
           -> write_batch        inputs and targets, in the rows of their elements
 """
@@ -62,12 +62,12 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
         if not len(of_corpus):
             continue
         epochs, slots = found.epochs[of_corpus], found.slots[of_corpus]
-        kinds, first, last = corpus.order.chunks(epochs, slots)
-        members[of_corpus] = kinds + sum(len(before.members) for before in numbering.corpora[:number])
+        ranges = corpus.order.ranges(epochs, slots)
+        members[of_corpus] = ranges.kinds + sum(len(before.members) for before in numbering.corpora[:number])
         keys[of_corpus] = corpus.order.noise_keys(epochs, slots)
-        stops[of_corpus] = np.cumsum(last - first) + sum(map(len, tokens))
-        starts[of_corpus] = stops[of_corpus] - (last - first)
-        tokens.append(corpus.read(first, last))
+        stops[of_corpus] = np.cumsum(ranges.sizes) + sum(map(len, tokens))
+        starts[of_corpus] = stops[of_corpus] - ranges.sizes
+        tokens.append(corpus.read(ranges.starts, ranges.stops))
     return Batch(found.places, members, keys, starts, stops, tokens[1] if len(tokens) == 2 else np.concatenate(tokens))
 
 

@@ -12,6 +12,7 @@ from absl import logging
 
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
+from ul2_tasks.order.blocks import BlockOrder, PackedBlockOrder, order_of, packed_order
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.rows import PackedOrder
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from ul2_tasks.corpus.corpus import Corpus
 
-_TOLERATED = 0.01  # the relative error of a share of which nothing is said
+TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ class OrderedCorpus:
     name: str
     store: TokenStore
     members: tuple[Member, ...]
-    order: Order
+    order: Order | BlockOrder
 
     @property
     def lengths_are_fixed(self) -> bool:
@@ -65,20 +66,16 @@ class OrderedCorpus:
         chunks = ((member.solution.configuration.denoiser, member.solution.full.length) for member in self.members)
         return all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
 
-    def packed(self, budgets: Mapping[str, int]) -> PackedOrder:
+    def packed(self, budgets: Mapping[str, int]) -> PackedOrder | PackedBlockOrder:
         """Which examples share which rows of these lengths; the lengths of examples must be fixed."""
         sizes = tuple((member.solution.full.inputs, member.solution.full.targets) for member in self.members)
-        return PackedOrder(self.order, sizes, (int(budgets["inputs"]), int(budgets["targets"])))
+        return packed_order(self.order, sizes, (int(budgets["inputs"]), int(budgets["targets"])))
 
     def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """The tokens of chunks as ids of the vocabulary, one chunk's after the other's.
+        """The tokens of ranges as ids of the vocabulary, one range's after the other's.
 
-        `starts` and `stops` are [n] int64 each, as in `epochs.Chunks`. A token that is no text raises a ValueError.
+        `starts` and `stops` are [n] int64 each, as in `epochs.Ranges`. A token that is no text raises a ValueError.
         """
-        round_the_end = np.flatnonzero(stops > self.store.tokens)
-        after_it = stops[round_the_end] - self.store.tokens
-        starts = np.insert(starts, round_the_end + 1, 0)
-        stops = np.insert(np.minimum(stops, self.store.tokens), round_the_end + 1, after_it)
         tokens = self.store.read_chunks(starts, stops)
         if shift := id_shift(self._vocabulary):
             tokens += np.int32(shift)
@@ -121,15 +118,22 @@ def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffl
     """Puts the chunks of a corpus in order. `why_a_stream` says nothing of its tasks. The seed is of the order and of the noise."""
     if not store.tokens:
         raise ValueError(f"{members[0].corpus.name!r} has no token in this split. Look at it with `ul2 doctor`.")
+    blocks = {member.solution.configuration.block_shuffle for member in members}
+    if len(blocks) > 1:
+        raise ValueError(
+            f"block_shuffle must be the same for all tasks of {members[0].corpus.name!r}, got {sorted(map(repr, blocks))}. Register"
+            " them with the same one."
+        )
     lengths = tuple(member.solution.full.length for member in members)
-    cycle = cycle_of({member.task: member.rate for member in members})
-    return OrderedCorpus(members[0].corpus.name, store, tuple(members), Order(cycle, lengths, store.tokens, seed, shuffle))
+    cycle = _cycle_of({member.task: member.rate for member in members})
+    order = order_of(cycle, lengths, store.tokens, seed, shuffle, *blocks)
+    return OrderedCorpus(members[0].corpus.name, store, tuple(members), order)
 
 
-def cycle_of(rates: Mapping[str, float]) -> Cycle:
-    """The nearest cycle of tasks or corpora, by their names. Warns where a share is far from what was asked for."""
+def _cycle_of(rates: Mapping[str, float]) -> Cycle:
+    """The nearest cycle of tasks, by their names. Warns where a share is far from what was asked for."""
     cycle = nearest_cycle(list(rates.values()))
-    if cycle.error > _TOLERATED:
+    if cycle.error > TOLERATED:
         counts = dict(zip(rates, cycle.counts))
         logging.warning(
             "the rates %s are mixed as %s, so a fraction differs by up to %.0f %% from its rate", rates, counts, 100 * cycle.error

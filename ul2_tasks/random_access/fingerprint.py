@@ -6,20 +6,23 @@ import dataclasses
 import hashlib
 import types
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
+from ul2_tasks.order.shares import Shares
 from ul2_tasks.random_access.corpora import Member
-from ul2_tasks.random_access.numbering import Numbering
+from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, StageMembers
 from ul2_tasks.scalars import as_python
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
 if TYPE_CHECKING:
     import seqio
+
+    from ul2_tasks.corpus.corpus import Corpus
 
 NUMBERED_VERSION = 1  # raised whenever a number is that of another example
 # What a fingerprint says that those of 1.0.3 do not: what a stream reads; by name, what is read of which the rest of a
@@ -40,13 +43,15 @@ def fingerprint(
     shuffle: bool,
     seed: int | str,
     others: Mapping[str, str] = types.MappingProxyType({}),
+    schedule: MemberSchedule | None = None,
 ) -> dict[str, object]:
     """What must be the same for a number to be the same example.
 
     `members`, in the order of the mixture `name`, are numbered. `rates` are those of all of its tasks. `cache_dirs` has the folder
-    of each corpus's cache, if it is read. `others` are what tasks of another kind read, by their names.
+    of each corpus's cache, if it is read. `others` are what tasks of another kind read, by their names. `schedule` has the rates
+    of the stages of a run.
     """
-    corpora = {member.corpus.name: member.corpus for member in members}
+    corpora = {name: corpus for name, corpus in _corpora(schedule.stages if schedule else [StageMembers(0, members)])}
     stores = {each.name: each.store for each in numbering.corpora}
     told = {
         "numbered_version": NUMBERED_VERSION,
@@ -67,7 +72,46 @@ def fingerprint(
     }
     if sources := {key: reads(corpus.source, split) for key, corpus in corpora.items() if corpus.is_tokens} | dict(others):
         told["sources"] = sources
+    if any(isinstance(stage.mixing, Shares) for stage in numbering.stages):
+        told["mixing"] = "shares"
+    if schedule and schedule.batch_size:
+        told["rates"] = _rates(schedule.stages[0])
+        told["schedule"] = {"batch_size": schedule.batch_size, "stages": [_stage(stage) for stage in schedule.stages]}
     return told
+
+
+def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
+    """What a fingerprint says of the elements before one, as JSON has it: nothing of the stages that begin later.
+
+    What has no schedule is a single stage.
+    """
+    whole = {"batch_size": 1, "stages": [{"first": 0, "rates": told["rates"], "corpora": list(told["corpora"])}]}
+    schedule = told.get("schedule", whole)
+    begun = [stage for stage in schedule["stages"] if stage["first"] < max(1, element)]
+    tasks, corpora = ({name for stage in begun for name in stage[key]} for key in ("rates", "corpora"))
+    later = told["corpora"].keys() - corpora
+    kept = {key: value for key, value in told.items() if key not in ("rates", "schedule")}
+    kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
+    for key in kept.keys() & {"corpora", "sources"}:
+        kept[key] = {name: value for name, value in told[key].items() if name not in later}
+    return kept | {"schedule": {f"step {stage['first'] // schedule['batch_size']}": stage for stage in begun}}
+
+
+def changes_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether stages, of which some may begin later, are to be compared only until an element."""
+    return "schedule" in one or "schedule" in other
+
+
+def _corpora(stages: Sequence[StageMembers]) -> Iterator[tuple[str, Corpus]]:
+    return ((member.corpus.name, member.corpus) for stage in stages for member in stage.members)
+
+
+def _stage(stage: StageMembers) -> dict[str, object]:
+    return {"first": stage.first, "rates": _rates(stage), "corpora": list(dict(_corpora([stage])))}
+
+
+def _rates(stage: StageMembers) -> dict[str, float]:
+    return {member.task: member.rate for member in stage.members}
 
 
 def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> dict[str, object]:
@@ -75,6 +119,7 @@ def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabular
 
     Iterators are saved with these names in this order, and with SeqIO's ids.
     """
+    blocks = configuration.block_shuffle
     sentinels, modes = configuration.special_tokens.of_seqio(vocabulary)
     if sentinels is not None and not isinstance(sentinels, str):
         sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
@@ -85,7 +130,7 @@ def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabular
         "merge_examples": configuration.merge_examples,
         "chunk_tokens": configuration.chunk_tokens,
         "separate_documents": configuration.separate_documents,
-    }
+    } | ({"block_shuffle": dataclasses.asdict(blocks)} if blocks else {})
 
 
 def _in_memory(store: TokenStore) -> str:

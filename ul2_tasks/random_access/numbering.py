@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.order.cycles import Cycle, nearest_cycle
+from ul2_tasks.order.blocks import BlockOrder, PackedBlockOrder
+from ul2_tasks.order.cycles import MAX_SLOTS, Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.rows import PackedOrder
-from ul2_tasks.random_access.corpora import Member, OrderedCorpus, cycle_of, order_corpus
+from ul2_tasks.order.shares import Shares
+from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
+from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, order_corpus
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -23,7 +27,10 @@ _FOR_CORPORA = 1 << 32  # what a key is for
 
 
 class Slots(NamedTuple):
-    """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`."""
+    """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`.
+
+    Corpora are counted as those of a `Numbering`.
+    """
 
     places: np.ndarray
     corpora: np.ndarray
@@ -60,32 +67,92 @@ def check_hosts(name: str, split: str, elements: int, hosts: int) -> None:
         )
 
 
+class StageMembers(NamedTuple):
+    """From element `first` of a run on, these tasks are read, at their rates."""
+
+    first: int
+    members: Sequence[Member]
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberSchedule:
+    """What is read in the course of a run, of so many steps with so many elements each; None of what is always the same."""
+
+    stages: tuple[StageMembers, ...]
+    batch_size: int | None = None
+    steps: int | None = None
+
+    @classmethod
+    def of(cls, members: Sequence[Member]) -> MemberSchedule:
+        """The same all the time."""
+        return cls((StageMembers(0, members),))
+
+    @property
+    def elements(self) -> int | None:
+        """How many elements the run has."""
+        return None if self.steps is None or self.batch_size is None else self.steps * self.batch_size
+
+
+def members_by_stage(
+    members: Sequence[Member], rates: Sequence[tuple[int, Mapping[str, float]]], batch_size: int, steps: int
+) -> MemberSchedule:
+    """Of these tasks those of each stage: from its first step on, at its rates, which it has by the names of tasks."""
+    stages = [
+        StageMembers(
+            first_step * batch_size,
+            [dataclasses.replace(member, rate=of_stage[member.task]) for member in members if member.task in of_stage],
+        )
+        for first_step, of_stage in rates
+    ]
+    return MemberSchedule(tuple(stages), batch_size, steps)
+
+
+class MixedStage(NamedTuple):
+    """How a stage mixes the examples of corpora, by their numbers among those of a `Numbering`."""
+
+    first: int
+    corpora: tuple[int, ...]
+    mixing: Cycle | Shares
+
+
 @dataclasses.dataclass(frozen=True)
 class Numbering:
-    """The elements of a mixture of corpora, without end: a cycle of corpora, and in each a position of its own order.
+    """The elements of a mixture of corpora, without end, from stage to stage; in each corpus a position of its own order.
 
-    `packed` says how the examples of each corpus share rows, if elements are packed rows; it is empty if they are examples. `key`
-    is of the order of corpora within a cycle; None is that of `Cycle.kinds`.
+    A corpus is there once for each way in which stages read it, by its denoisers and their weights. `packed` says how the examples
+    of each corpus share rows, if elements are packed rows; it is empty if they are examples. `stages` tell how examples are mixed,
+    and `timeline` which corpus each element is of. `size` is how many elements are asked for, None for an epoch.
     """
 
     corpora: tuple[OrderedCorpus, ...]
-    packed: tuple[PackedOrder, ...]
-    cycle: Cycle
-    key: int | None
+    packed: tuple[PackedOrder | PackedBlockOrder, ...]
+    stages: tuple[MixedStage, ...]
+    timeline: Timeline
+    size: int | None
 
     @functools.cached_property
     def epoch(self) -> int:
-        """How many elements an epoch has: whole cycles of the corpora, so that no element of the first that ends comes twice."""
+        """How many elements an epoch has: whole units of the mixture, so that no element of the first corpus to end comes twice."""
+        if self.size is not None:
+            return self.size
         if len(self.corpora) == 1:
             return self._elements[0]
-        cycles = (elements // count for elements, count in zip(self._elements, self.cycle.counts))
-        return len(self.cycle) * max(1, min(cycles))
+        mixing = self.timeline.stages[0].mixing
+        elements = np.array(self._elements)
+        units = int((elements // np.maximum(1, mixing.taken(1))).min()) + 1
+        if not isinstance(mixing, Cycle):  # what a unit takes differs by one for each partition
+            units = int((elements * (1 << 20) // np.maximum(1, mixing.taken(1 << 20))).min()) + 1
+        while units > 1 and (mixing.taken(units) > elements).any():
+            units -= 1
+        return mixing.unit * max(1, units)
 
     @property
     def tokens_per_element(self) -> float:
-        """How many tokens of text an element has, on average over a cycle."""
-        tokens = (corpus.store.tokens / elements for corpus, elements in zip(self.corpora, self._elements))
-        return sum(count * each for count, each in zip(self.cycle.counts, tokens)) / len(self.cycle)
+        """How many tokens of text an element has, on average in the first stage."""
+        mixing, chosen = self.timeline.stages[0].mixing, self.stages[0].corpora
+        counts = mixing.counts if isinstance(mixing, Cycle) else mixing.weights
+        tokens = (self.corpora[number].store.tokens / self._elements[number] for number in chosen)
+        return sum(count * each for count, each in zip(counts, tokens)) / sum(counts)
 
     @property
     def _elements(self) -> list[int]:
@@ -93,31 +160,35 @@ class Numbering:
 
     def slots(self, numbers: np.ndarray) -> Slots:
         """The examples of elements, [n] integers from 0, below 2**62. Those of a row stand in its order."""
-        kinds, positions = self.cycle.positions(numbers, self.key)
-        found = []
-        for kind, corpus in enumerate(self.corpora):
-            places = np.flatnonzero(kinds == kind)
-            if self.packed:
-                in_rows = self.packed[kind].slots(positions[places])
-                places, epochs, slots = places[in_rows.places], in_rows.epochs, in_rows.slots
-            else:
-                epochs, slots = corpus.order.slots(positions[places])
-            found.append(Slots(places, np.full_like(places, kind), epochs, slots))
-        if len(found) == 1:
-            return found[0]
+        corpora, indices = self.timeline.elements(numbers)
+        if len(self.corpora) == 1:
+            return self._slots_of(0, np.arange(len(corpora)), indices)
+        found = [Slots(*(np.zeros([0], np.int64),) * 4)]
+        for number in range(len(self.corpora)):
+            places = np.flatnonzero(corpora == number)
+            if len(places):
+                found.append(self._slots_of(number, places, indices[places]))
         order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
         return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
 
-    def numbers(self, corpus: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """The inverse of `slots`: the elements that have these slots of these epochs of a corpus, [m] int64."""
-        at = self.packed[corpus].rows_at if self.packed else self.corpora[corpus].order.examples_at
-        positions = at(epochs, slots)
-        return self.cycle.places(np.full_like(positions, corpus), positions, self.key)
+    def _slots_of(self, corpus: int, places: np.ndarray, indices: np.ndarray) -> Slots:
+        if self.packed:
+            in_rows = self.packed[corpus].slots(indices)
+            places, epochs, slots = places[in_rows.places], in_rows.epochs, in_rows.slots
+        else:
+            epochs, slots = self.corpora[corpus].order.slots(indices)
+        return Slots(places, np.full_like(places, corpus), epochs, slots)
 
-    def epochs_of(self, corpus: int, first: int, last: int) -> range:
+    def numbers(self, corpus: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """The inverse of `slots`: the elements that have these slots of these epochs of a corpus, [m] int64; -1 where none has."""
+        at = self.packed[corpus].rows_at if self.packed else self.corpora[corpus].order.examples_at
+        return self.timeline.numbers(corpus, at(epochs, slots))
+
+    def epochs_of(self, corpus: int, first: int, last: int) -> list[int]:
         """The epochs of a corpus that have some of the elements first .. last of the mixture."""
-        before, after = (number // len(self.cycle) * self.cycle.counts[corpus] for number in (first, last + len(self.cycle)))
-        return range(before // self._elements[corpus], after // self._elements[corpus] + 1)
+        elements = self._elements[corpus]
+        ranges = self.timeline.indices(corpus, first, last)
+        return sorted({epoch for start, stop in ranges for epoch in range(start // elements, (stop - 1) // elements + 1)})
 
     def in_rows(self, budgets: Mapping[str, int]) -> Numbering | None:
         """The same examples in packed rows of these lengths; None where lengths of examples are drawn, so that no row is fixed.
@@ -127,12 +198,38 @@ class Numbering:
         if not all(corpus.lengths_are_fixed for corpus in self.corpora):
             return None
         packed = tuple(corpus.packed(budgets) for corpus in self.corpora)
-        rows = [count * each.rows / corpus.order.examples for count, each, corpus in zip(self.cycle.counts, packed, self.corpora)]
-        return dataclasses.replace(self, packed=packed, cycle=nearest_cycle(rows))
+        per_example = [each.rows / corpus.order.examples for each, corpus in zip(packed, self.corpora)]
+        mixings: list[Cycle | Shares] = []
+        for stage in self.stages:
+            mixing, rows = stage.mixing, [per_example[number] for number in stage.corpora]
+            if isinstance(mixing, Cycle):
+                mixings.append(nearest_cycle([count * each for count, each in zip(mixing.counts, rows)]))
+            else:
+                weights = tuple(weight * each for weight, each in zip(mixing.weights, rows))
+                mixings.append(Shares(weights, mixing.partitions))
+        return _arranged(self.corpora, packed, self.stages, mixings, self.timeline.key, self.size)
+
+
+def _arranged(
+    corpora: tuple[OrderedCorpus, ...],
+    packed: tuple[PackedOrder | PackedBlockOrder, ...],
+    stages: tuple[MixedStage, ...],
+    mixings: Sequence[Cycle | Shares],
+    key: int | None,
+    size: int | None,
+) -> Numbering:
+    """The numbering of stages whose elements, examples or rows, are mixed in these ways."""
+    names = list(dict.fromkeys(corpus.name for corpus in corpora))
+    wanted = [
+        Wanted(stage.first, mixing, tuple(names.index(corpora[number].name) for number in stage.corpora), stage.corpora)
+        for stage, mixing in zip(stages, mixings)
+    ]
+    orders: Sequence[Rounds] = packed or [corpus.order for corpus in corpora]
+    return Numbering(corpora, packed, stages, arrange(wanted, orders, key), size)
 
 
 def number_examples(
-    members: Sequence[Member], tokens: Callable[[Corpus, bool], TokenStore | None], seed: int, shuffle: bool
+    schedule: MemberSchedule, tokens: Callable[[Corpus, bool], TokenStore | None], seed: int, shuffle: bool
 ) -> Numbering | None:
     """Numbers the examples of denoising tasks, which are mixed by their rates.
 
@@ -140,27 +237,60 @@ def number_examples(
     without, or None for what is to stay a stream. With `shuffle` examples come in a pseudo-random permutation of all of an epoch;
     else in the order of the corpus. Gives None where a corpus has no tokens that can be read at any place.
     """
-    by_corpus: dict[str, list[Member]] = {}
+    _check_separate(member for _, members in schedule.stages for member in members)
+    stores: dict[str, TokenStore] = {}
+    corpora: dict[tuple, OrderedCorpus] = {}
+    stages = []
+    for first, members in schedule.stages:
+        by_corpus: dict[str, list[Member]] = {}
+        for member in members:
+            by_corpus.setdefault(member.corpus.name, []).append(member)
+        chosen = []
+        for name, readers in by_corpus.items():
+            if name not in stores:
+                store = tokens(readers[0].corpus, readers[0].solution.configuration.separate_documents)
+                if store is None:
+                    return None
+                stores[name] = store
+            found = order_corpus(readers, stores[name], keyed(seed, list(stores).index(name)), shuffle)
+            objective = name, tuple(member.task for member in readers), found.order
+            chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
+            corpora.setdefault(objective, found)
+        rates = {name: sum(member.rate for member in readers) for name, readers in by_corpus.items()}
+        orders = [list(corpora.values())[number].order for number in chosen]
+        stages.append(MixedStage(first, tuple(chosen), _mixing(rates, _partitions(orders))))
+    key = keyed(seed, _FOR_CORPORA) if shuffle else None
+    return _arranged(tuple(corpora.values()), (), tuple(stages), [stage.mixing for stage in stages], key, schedule.elements)
+
+
+def _mixing(rates: Mapping[str, float], partitions: int) -> Cycle | Shares:
+    """How corpora are mixed: by a cycle of few slots where one has the ratio, and no corpus has partitions."""
+    if len(rates) == 1:
+        return Cycle((1,))
+    if partitions == 1 and len(rates) <= MAX_SLOTS and (cycle := nearest_cycle(list(rates.values()))).error <= TOLERATED:
+        return cycle
+    return Shares(tuple(map(float, rates.values())), partitions)
+
+
+def _partitions(orders: Sequence[object]) -> int:
+    """The partitions of which each element of a mixture is of one: those of all corpora that have some."""
+    found = {order.windows.partitions[0] for order in orders if isinstance(order, BlockOrder)}
+    if (partitions := math.lcm(*found)) > MAX_SLOTS:
+        raise ValueError(
+            f"partitions of mixed corpora must have a common multiple of at most {MAX_SLOTS:,}, got {sorted(found)}. Give them the"
+            " same, block_shuffle=BlockShuffle(partitions=..)."
+        )
+    return partitions
+
+
+def _check_separate(members: Iterable[Member]) -> None:
+    """Raises a ValueError where tasks of several mixtures read one corpus with an EOS between documents, and without."""
+    firsts: dict[str, Member] = {}
     for member in members:
-        by_corpus.setdefault(member.corpus.name, []).append(member)
-    corpora = []
-    for number, readers in enumerate(by_corpus.values()):
-        store = tokens(readers[0].corpus, _are_separate(readers))
-        if store is None:
-            return None
-        corpora.append(order_corpus(readers, store, keyed(seed, number), shuffle))
-    rates = {name: sum(member.rate for member in readers) for name, readers in by_corpus.items()}
-    return Numbering(tuple(corpora), (), cycle_of(rates), keyed(seed, _FOR_CORPORA) if shuffle else None)
-
-
-def _are_separate(readers: Sequence[Member]) -> bool:
-    """Whether an EOS ends each document of a corpus for those that read it. Mixtures may share it, but its tokens are the same."""
-    first, *others = readers
-    is_separate = first.solution.configuration.separate_documents
-    for other in others:
-        if other.solution.configuration.separate_documents != is_separate:
+        first = firsts.setdefault(member.corpus.name, member)
+        is_separate = first.solution.configuration.separate_documents
+        if member.solution.configuration.separate_documents != is_separate:
             raise ValueError(
                 f"separate_documents must be the same for all that read {first.corpus.name!r} in one mixture, got {is_separate} for"
-                f" {first.task!r} and {not is_separate} for {other.task!r}. Register one of them again with the other's."
+                f" {first.task!r} and {not is_separate} for {member.task!r}. Register one of them again with the other's."
             )
-    return is_separate

@@ -28,7 +28,8 @@ class Location:
         task, denoiser: the names of its task and its denoiser.
         epoch: of the corpus, from 0.
         chunk_index: which of the chunks of that epoch, from 0, in the order of the corpus.
-        tokens: one or two ranges (start, stop) of the corpus's tokens; two where the chunk goes round the end of the corpus.
+        tokens: ranges (start, stop) of the corpus's tokens; more than one where the chunk goes round the end of the corpus, or
+            from one block to the next.
         documents: for each of the ranges, the first of the documents that it has tokens of, and the one after the last.
     """
 
@@ -119,20 +120,19 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             ValueError: the corpus does not exist.
             IndexError: the document does not exist.
         """
-        names = [each.name for each in self.numbering.corpora]
+        names = list(dict.fromkeys(each.name for each in self.numbering.corpora))
         if corpus not in (None, *names) or (corpus is None and len(names) > 1):
             raise ValueError(f"corpus must be one of {names}, got {corpus!r}.")
-        kind = names.index(corpus) if corpus else 0
-        chosen = self.numbering.corpora[kind]
-        start, stop = chosen.store.tokens_of(operator.index(document))
-        if start == stop:
-            return []  # it has no token
         first, last = self.first, self.first + len(self) - 1
         found: set[int] = set()
-        for epoch in self.numbering.epochs_of(kind, first, last):
-            held = chosen.order.slots_with(epoch, start, stop)
-            numbers = self.numbering.numbers(kind, np.full_like(held, epoch), held)
-            found |= set((numbers[(numbers >= first) & (numbers <= last)] - first).tolist())
+        for kind, chosen in enumerate(self.numbering.corpora):
+            if chosen.name != (corpus or names[0]):
+                continue
+            start, stop = chosen.store.tokens_of(operator.index(document))
+            for epoch in self.numbering.epochs_of(kind, first, last) if start < stop else ():  # it may have no token
+                held = chosen.order.slots_with(epoch, start, stop)
+                numbers = self.numbering.numbers(kind, np.full_like(held, epoch), held)
+                found |= set((numbers[(numbers >= first) & (numbers <= last)] - first).tolist())
         return sorted(found)
 
     @functools.cached_property
@@ -160,10 +160,8 @@ def read_rows(examples: Examples, numbers: np.ndarray) -> tuple[dict[str, np.nda
 
 
 def _location(corpus: OrderedCorpus, epoch: int, slot: int) -> Location:
-    (kind,), (start,), (stop,) = corpus.order.chunks(np.array([epoch]), np.array([slot]))
-    tokens = corpus.store.tokens
-    start, stop = int(start), int(stop)
-    ranges = ((start, stop),) if stop <= tokens else ((start, tokens), (0, stop - tokens))
+    found = corpus.order.ranges(np.array([epoch]), np.array([slot]))
+    ranges = tuple(zip(found.starts.tolist(), found.stops.tolist()))
     documents = tuple(corpus.store.documents_at(*each) for each in ranges)
-    member = corpus.members[kind]
+    member = corpus.members[int(found.kinds[0])]
     return Location(corpus.name, member.task, member.denoiser, int(epoch), int(slot), ranges, documents)

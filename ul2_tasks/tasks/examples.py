@@ -10,11 +10,10 @@ from typing import overload
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
-from ul2_tasks.mixtures.mix import Mix, members_of_mix
+from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, solved_members, tokens_of
-from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.fingerprint import fingerprint
-from ul2_tasks.random_access.numbering import Numbering, number_examples
+from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import is_integer
 
@@ -97,15 +96,19 @@ def examples(
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
     if isinstance(mixture, Mixture | Mix):
         name, others = name_of(mixture), (sequence_length, cache_dirs)
-        members = members_of_mixture(mixture, *others) if isinstance(mixture, Mixture) else members_of_mix(mixture, *others)
-        found = number_examples(members, tokens_of(split), int(seed), shuffle)
+        if isinstance(mixture, Mixture):
+            schedule = MemberSchedule.of(members_of_mixture(mixture, *others))
+        else:
+            schedule = planned_members(mixture, members_of_mix(mixture, *others))
+        found = number_examples(schedule, tokens_of(split), int(seed), shuffle)
     elif cache_dirs:
         raise ValueError(
             f"cache_dirs must be left out for what is registered, got {cache_dirs!r}. Name the folder with"
             " seqio.add_global_cache_dirs."
         )
     else:
-        name, found = mixture, _registered(mixture, sequence_length, split, int(seed), shuffle)
+        name, schedule, order_by = mixture, *_registered(mixture, sequence_length, int(seed))
+        found = number_examples(schedule, tokens_of(split), order_by, shuffle)
     budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
     numbering = found.in_rows(budgets) if found and pack else found
     if numbering is None:
@@ -114,7 +117,7 @@ def examples(
             " not fixed. Set pack=False."
         )
 
-    members = members_of(numbering)
+    members = list({member.task: member for stage in schedule.stages for member in stage.members}.values())
     corpora = {member.corpus.name: member.corpus for member in members}
     folders = {key: None if corpus.is_tokens else corpus.cache_dir for key, corpus in corpora.items()}  # as they are now
 
@@ -131,17 +134,18 @@ def examples(
             split=split,
             shuffle=bool(shuffle),
             seed=int(seed),
+            schedule=schedule,
         )
         return told | {"use_cached": any(folders.values())}
 
     return Examples(numbering, budgets, describe)
 
 
-def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int, shuffle: bool) -> Numbering | None:
-    """The examples of what is registered with SeqIO."""
+def _registered(name: str, sequence_length: Mapping[str, int], seed: int) -> tuple[MemberSchedule, int]:
+    """The tasks of what is registered with SeqIO, and the seed of its order."""
     import seqio
 
-    from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, order_seed, other_tasks
+    from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, order_seed, other_tasks, planned_members_of
 
     if others := [task.name for task in other_tasks(name)]:
         raise ValueError(
@@ -155,4 +159,4 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
         )
     tasks = denoising_tasks(name)
     rates = {task.name: provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks}
-    return number_examples(solved_members(tasks, rates, sequence_length), tokens_of(split), order_seed(provider, seed), shuffle)
+    return planned_members_of(provider, solved_members(tasks, rates, sequence_length)), order_seed(provider, seed)

@@ -29,11 +29,12 @@ from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, fewes
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
+from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.order.permutation import keyed
-from ul2_tasks.random_access.corpora import why_a_stream
+from ul2_tasks.random_access.corpora import Member, why_a_stream
 from ul2_tasks.random_access.dataset import Reading
 from ul2_tasks.random_access.fingerprint import described, fingerprint
-from ul2_tasks.random_access.numbering import Share, check_hosts, number_examples
+from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage, number_examples
 from ul2_tasks.random_access.resuming import seed_of
 from ul2_tasks.random_access.tokens import stored_tokens
 from ul2_tasks.scalars import as_python
@@ -208,6 +209,11 @@ class DenoisingMixture(seqio.Mixture):
         super().__init__(*arguments, sample_fn=sample_examples, **keywords)
         self.configuration = configuration
 
+    @property
+    def planned(self) -> Schedule[str] | None:
+        """The schedule that `mix` was given; None without one."""
+        return getattr(self.configuration, "schedule", None)
+
     def get_dataset(
         self,
         sequence_length: Mapping[str, int] | None = None,
@@ -253,6 +259,12 @@ class DenoisingMixture(seqio.Mixture):
             shuffle=shuffle,
             features=kept - marks,
         )
+        if reading is None and self.planned:
+            raise ValueError(
+                f"a mixture with a schedule must have random access, but {self.name!r} has none, because"
+                f" {next(filter(None, (task.why_a_stream() for task in ours)), 'it does not read a cache of `ul2 cache`')}. Set"
+                " use_cached=True, and name the folder of the cache with seqio.add_global_cache_dirs."
+            )
         if reading is None:
             stream = super().get_dataset(
                 *common,
@@ -359,8 +371,9 @@ def _numbered(
         return None
     seed, num_epochs, host, hosts = who
     numbered = solved_members(tasks, rates, sequence_length)
+    schedule = planned_members_of(provider, numbered)
     numbering = number_examples(
-        numbered,
+        schedule,
         lambda corpus, separate_documents: stored_tokens(corpus, split, use_cached, separate_documents),
         order_seed(provider, secrets.randbits(62) if seed is None else seed),
         bool(shuffle),
@@ -381,9 +394,30 @@ def _numbered(
         shuffle=bool(shuffle),
         seed=seed_of(seed),
         others=others,
+        schedule=schedule,
     )
     lengths = {key: int(length) for key, length in sequence_length.items()}
     return Reading(numbering, lengths, num_epochs, Share(host, hosts), features, told, has_seed=seed is not None)
+
+
+def planned_members_of(provider: DenoisingTask | DenoisingMixture, members: Sequence[Member]) -> MemberSchedule:
+    """The tasks of each stage of a registered mixture, at their rates; of one without a schedule the same all the time."""
+    planned = provider.planned if isinstance(provider, DenoisingMixture) else None
+    if planned is None:
+        return MemberSchedule.of(members)
+    rates = [(first_step, _rates_of(weights)) for first_step, weights in planned.flat()]
+    return members_by_stage(members, rates, planned.batch_size, planned.steps)
+
+
+def _rates_of(weights: Mapping[str, float]) -> dict[str, float]:
+    """The rate of each task, as SeqIO has it, where registered mixtures and tasks have these weights."""
+    rates: dict[str, float] = {}
+    for name, weight in weights.items():
+        provider = seqio.get_mixture_or_task(name)
+        for task in seqio.get_subtasks(provider):
+            part = weight * provider.get_rate(task) / provider.total_rate if isinstance(provider, seqio.Mixture) else weight
+            rates[task.name] = rates.get(task.name, 0.0) + part
+    return rates
 
 
 def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> dict[str, str]:

@@ -12,8 +12,9 @@ from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
-from ul2_tasks.mixtures.mix import weights_of
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of, owner_of
+from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import ChatMixture, ChatTask
 from ul2_tasks.tasks.image_text import ImageTextTask, beside_images
@@ -28,9 +29,10 @@ from ul2_tasks.vocabulary.special_ids import (
 
 @dataclasses.dataclass(frozen=True)
 class MixConfiguration:
-    """The argument of `mix` beside the name: the weight of each mixture or task."""
+    """The arguments of `mix` beside the name: the weights, and the schedule whose average they are, if there is one."""
 
     mixtures: Mapping[str, float]
+    schedule: Schedule[str] | None = None
 
 
 def register(
@@ -46,6 +48,7 @@ def register(
     chunk_tokens: int | Mapping[str, int] | None = None,
     merge_examples: bool = True,
     separate_documents: bool = False,
+    block_shuffle: BlockShuffle | None = None,
     corpus: Mixture | str | None = None,
 ) -> str:
     """Registers `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and the mixture `NAME_mix`.
@@ -75,6 +78,9 @@ def register(
             not named has no bound. By default chunks are as long as `sequence_length` allows.
         merge_examples: whether documents are joined to fill chunks, or kept apart.
         separate_documents: whether an EOS ends each document when they are joined.
+        block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
+            for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It is of random access
+            alone; a stream has a shuffle buffer.
         corpus: the corpus to share, with its cache: the name of a registered one, "pre_corpus", or of its mixture, "pre_mix"; or a
             `Mixture`, which is registered too. There is no `NAME_corpus` then. Leave out source, vocabulary, text_key and on_error,
             which are those of the corpus.
@@ -100,6 +106,7 @@ def register(
             chunk_tokens=chunk_tokens,
             merge_examples=merge_examples,
             separate_documents=separate_documents,
+            block_shuffle=block_shuffle,
             corpus=mixture_of(corpus) if isinstance(corpus, str) else corpus,
         )
     )
@@ -146,7 +153,14 @@ def _tasks(mixture: Mixture, is_shared: bool) -> list[seqio.Task]:
     return tasks if is_shared else [corpus, *tasks]
 
 
-def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) -> str:
+def mix(
+    name: str,
+    mixtures: Mapping[str, float] | Sequence[tuple[str, float]] | None = None,
+    *,
+    schedule: Sequence[Stage[str]] | None = None,
+    batch_size: int | None = None,
+    steps: int | None = None,
+) -> str:
     """Registers `NAME_mix`, a mixture of mixtures and tasks: of several corpora, or of supervised tasks beside a corpus.
 
     Each corpus is repeated as often as its weight needs. With a finite number of epochs the mixture ends when the first of its
@@ -160,20 +174,30 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
             conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and `span_id`.
             Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
             `passthrough_features` names them.
+        schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on, of mixtures that `register` returned. Each
+            corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. Where the denoisers of a
+            corpus change, or their weights among each other, they do so once the blocks that are being read are read to their
+            end; without `block_shuffle`, at the end of the corpus's epoch. `ul2 show --schedule` tells the step. This needs random
+            access. The last stage continues after the last step.
+        batch_size, steps: with a schedule, the global batch size, in examples or packed sequences, and the number of steps.
 
     Returns:
         "NAME_mix".
 
     Raises:
         ValueError: a weight is not a positive number; a name is not registered; a task has other features, or another vocabulary
-            than conversations; none is a denoising task; the name is taken by another mixture.
+            than conversations; none is a denoising task; the name is taken by another mixture; the schedule has a task that is
+            not a denoising task, does not begin at step 0, or does not ascend.
     """
-    weights = weights_of(mixtures)
+    planned = check_schedule(mixtures, schedule, batch_size, steps)
+    weights = planned.average if planned else weights_of(mixtures or {})
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     missing = sorted(set(weights) - registered)
     if missing:
         raise ValueError(f"the mixture or task {missing} must be registered, but only {sorted(registered)} are. Register it first.")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
+    if planned and (strange := sorted(task.name for task in tasks.values() if not isinstance(task, DenoisingTask))):
+        raise ValueError(f"schedule must have denoising tasks alone, got {strange}. Mix these without a schedule.")
     chats = [task for task in tasks.values() if isinstance(task, ChatTask)]
     if chats:
         _check_vocabularies(chats[0], tasks.values())
@@ -195,7 +219,7 @@ def mix(name: str, mixtures: Mapping[str, float] | Sequence[tuple[str, float]]) 
             f"mixtures with denoisers must train on all targets, which {parts[0]!r} does not. Pass loss_groups without a 0, and"
             " train_on='all' or 'generated', or mix conversations alone."
         )
-    return _mixed(name, weights, tasks.values(), DenoisingMixture)
+    return _mixed(name, weights, tasks.values(), DenoisingMixture, planned)
 
 
 def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
@@ -211,8 +235,14 @@ def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
             )
 
 
-def _mixed(name: str, weights: Mapping[str, float], tasks: Iterable[seqio.Task], mixture_cls: type[seqio.Mixture]) -> str:
-    mixture, configuration = f"{name}_mix", MixConfiguration(weights)
+def _mixed(
+    name: str,
+    weights: Mapping[str, float],
+    tasks: Iterable[seqio.Task],
+    mixture_cls: type[seqio.Mixture],
+    planned: Schedule[str] | None = None,
+) -> str:
+    mixture, configuration = f"{name}_mix", MixConfiguration(weights, planned)
     if not is_registered(seqio.MixtureRegistry, mixture, configuration):
         has_images = any(IMAGES in task.output_features for task in tasks)
         rates = beside_images(weights) if has_images else list(weights.items())

@@ -11,7 +11,7 @@ from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
 from ul2_tasks.looking.texts.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, tokens_of
-from ul2_tasks.random_access.numbering import number_examples
+from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
 from ul2_tasks.random_access.sequence import Examples
 
 FIRST_TOKENS = 1 << 17  # the fewest of the documents that are read of a description
@@ -81,7 +81,9 @@ def _by_index(
 ) -> Iterator[Sample]:
     chunks = [task.solve(sequence_length).full.length for task in tasks_of(mixture, denoisers)]
     first = max(FIRST_TOKENS, FIRST_CHUNKS * sum(chunks))
-    numbering = number_examples(members_of_mixture(mixture, sequence_length), tokens_of(split, first), seed, shuffle=True)
+    numbering = number_examples(
+        MemberSchedule.of(members_of_mixture(mixture, sequence_length)), tokens_of(split, first), seed, shuffle=True
+    )
     assert numbering is not None, "`tokens_of` gives a store of each corpus"
     found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)

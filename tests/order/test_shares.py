@@ -1,0 +1,73 @@
+"""Fractions of any size are kept from the first place on, whatever their number; all of it is undone."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ul2_tasks.order.shares import Shares
+
+weights = st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=40).map(tuple)
+shares = st.builds(Shares, weights, st.sampled_from([1, 1, 3, 64]))
+keys = st.none() | st.integers(0, 1 << 60)
+
+
+@given(weights)
+def test_at_any_place_each_kind_has_come_its_fraction_of_times_give_or_take_about_one(weights):
+    kinds, ranks = Shares(weights).positions(np.arange(3000))
+    come = np.eye(len(weights))[kinds].cumsum(axis=0)
+    wanted = np.outer(np.arange(1, 3001), np.array(weights) / sum(weights))
+    assert np.abs(come - wanted).max() < 1.5
+    for kind in range(len(weights)):
+        assert ranks[kinds == kind].tolist() == list(range(int(come[-1, kind])))
+
+
+@given(shares, keys, st.integers(0, 1 << 45))
+def test_a_unit_has_the_next_positions_of_each_kind_each_of_them_once(shares, key, unit):
+    kinds, positions = shares.positions(unit * shares.unit + np.arange(shares.unit), key)
+    before, after = shares.taken(unit), shares.taken(unit + 1)
+    for kind in range(len(shares.weights)):
+        assert sorted(positions[kinds == kind].tolist()) == list(range(before[kind], after[kind]))
+    assert before.sum() == unit * shares.unit
+
+
+@given(shares, keys, st.integers(0, 1 << 58), st.data())
+def test_places_and_positions_are_one_to_one(shares, key, first, data):
+    places = np.array(data.draw(st.lists(st.integers(first, first + 10**6), min_size=1, max_size=40)))
+    assert shares.places(*shares.positions(places, key), key).tolist() == places.tolist()
+
+
+@given(weights, st.sampled_from([2, 4, 64, 300]), keys, st.integers(0, 1 << 40))
+def test_a_place_and_its_position_are_of_one_partition(weights, partitions, key, first):
+    places = first + np.arange(2000)
+    _, positions = Shares(weights, partitions).positions(places, key)
+    assert (positions % partitions == places % partitions).all()
+
+
+def test_a_group_of_all_partitions_has_all_kinds_in_their_ratio():
+    """Not the same kind in all partitions at a time, which would make batches of one corpus."""
+    kinds, _ = Shares((0.5, 0.25, 0.25), 64).positions(np.arange(256 * 64), key=5)
+    counts = np.stack([np.bincount(group, minlength=3) for group in kinds.reshape(256, 64)])
+    assert np.abs(counts - [32, 16, 16]).max() <= 3
+
+
+def test_a_reader_of_every_eighth_place_sees_all_kinds_in_their_ratio():
+    kinds, _ = Shares((0.5, 0.375, 0.125)).positions(np.arange(0, 1 << 16, 8), key=3)
+    assert np.bincount(kinds) / len(kinds) == pytest.approx([0.5, 0.375, 0.125], abs=0.02)
+
+
+def test_one_in_a_million_beside_nine_tenths_is_exact_over_the_run():
+    weights = np.array([0.9, 0.0999, 1e-6, 0.00003])
+    taken = Shares(tuple(weights)).taken(10**12 // 256)
+    assert np.abs(taken - taken.sum() * weights / weights.sum()).max() < 1.5
+
+
+def test_a_golden():
+    kinds, positions = Shares((3.0, 1.0, 0.5)).positions(np.array([0, 1, 2, 3, 10**12]), key=1)
+    assert (kinds.tolist(), positions.tolist()) == ([0, 0, 1, 0, 0], [93, 38, 3, 53, 666666666829])
+
+
+@pytest.mark.parametrize("weights", [(), (1.0, 0.0), (float("nan"),), (1.0, float("inf")), (-1.0,)])
+def test_weights_that_cannot_be_are_rejected(weights):
+    with pytest.raises(ValueError, match="weights must be finite numbers above 0"):
+        Shares(weights)

@@ -1,0 +1,144 @@
+"""`Stage`: the weights of a mixture from a step of a run on; and schedules, lists of stages."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ul2_tasks.scalars import as_python, is_finite, is_integer
+
+_Of = TypeVar("_Of")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage(Generic[_Of]):
+    """From a step of a run on, mixtures are mixed by these weights: a part of the `schedule` of `mix` or `Mix`.
+
+    Attributes:
+        first_step: the first step with these weights. Step 0 is the run's first, also where the model begins with a checkpoint.
+        mixtures: the weights, as `mix` or `Mix` takes them. A mixture that an earlier stage had, and this one has not, rests.
+        ramp_steps: how many steps it takes to come from the weights of the stage before to these, in a straight line.
+        ramp_every: for how many steps weights stay the same in a ramp.
+
+    Raises:
+        ValueError: a step is not an integer, or a weight is not a positive number.
+    """
+
+    first_step: int
+    mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]]
+    ramp_steps: int = 0
+    ramp_every: int = 100
+
+    def __post_init__(self):
+        for name, least in (("first_step", 0), ("ramp_steps", 0), ("ramp_every", 1)):
+            value = getattr(self, name)
+            if not is_integer(value, at_least=least):
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+            object.__setattr__(self, name, int(value))
+        pairs = ((each, as_python(weight)) for each, weight in weights_of(self.mixtures).items())
+        object.__setattr__(self, "mixtures", tuple(pairs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule(Generic[_Of]):
+    """The stages of a run of so many steps, with batches of so many elements: examples, or packed sequences."""
+
+    stages: tuple[Stage[_Of], ...]
+    batch_size: int
+    steps: int
+
+    def __post_init__(self):
+        for name in ("batch_size", "steps"):
+            if not is_integer(getattr(self, name), at_least=1):
+                raise ValueError(
+                    f"{name} must be an integer of at least 1 with a schedule, got {getattr(self, name)!r}. Pass that of the run."
+                )
+            object.__setattr__(self, name, int(getattr(self, name)))
+        if not self.stages or not all(isinstance(stage, Stage) for stage in self.stages):
+            raise ValueError(f"schedule must be a list of ul2_tasks.Stage, got {self.stages!r:.300}.")
+        firsts = [stage.first_step for stage in self.stages]
+        if firsts[0] or sorted(set(firsts)) != firsts:
+            raise ValueError(f"schedule must have stages with ascending first steps, of which the first is 0, got {firsts}.")
+        if self.stages[0].ramp_steps:
+            raise ValueError(f"ramp_steps must be 0 in the first stage, got {self.stages[0].ramp_steps}. Nothing comes before it.")
+        for stage, following in zip(self.stages, firsts[1:]):
+            if stage.first_step + stage.ramp_steps > following:
+                raise ValueError(
+                    f"ramp_steps must end before the next stage begins at step {following}, got a ramp from step"
+                    f" {stage.first_step} to {stage.first_step + stage.ramp_steps}. Shorten it, or begin the next stage later."
+                )
+
+    @property
+    def average(self) -> dict[_Of, float]:
+        """The part of all elements that each mixture has."""
+        parts: dict[_Of, float] = {}
+        flat = self.flat()
+        for (first, weights), stop in zip(flat, [*(first for first, _ in flat[1:]), max(self.steps, flat[-1].first_step + 1)]):
+            steps = max(0, min(stop, max(self.steps, 1)) - first) + 1e-9  # a stage after the last step counts for nearly nothing
+            for each, weight in weights.items():
+                parts[each] = parts.get(each, 0.0) + steps * weight / sum(weights.values())
+        total = sum(parts.values())
+        return {each: part / total for each, part in parts.items()}
+
+    def flat(self) -> list[FlatStage[_Of]]:
+        """The stages without ramps, each of which is a number of stages, with the weights of its middle."""
+        found: list[FlatStage[_Of]] = []
+        for stage in self.stages:
+            weights = dict(stage.mixtures)
+            if not stage.ramp_steps:
+                found.append(FlatStage(stage.first_step, weights))
+                continue
+            before, after = _fractions(found[-1].weights), _fractions(weights)
+            for first in range(0, stage.ramp_steps, stage.ramp_every):
+                middle = (first + min(first + stage.ramp_every, stage.ramp_steps)) / 2 / stage.ramp_steps
+                between = {each: (1 - middle) * before.get(each, 0) + middle * after.get(each, 0) for each in {**before, **after}}
+                found.append(FlatStage(stage.first_step + first, between))
+            found.append(FlatStage(stage.first_step + stage.ramp_steps, weights))
+        return found
+
+
+class FlatStage(NamedTuple, Generic[_Of]):
+    """The weights from a step on."""
+
+    first_step: int
+    weights: Mapping[_Of, float]
+
+
+def check_schedule(
+    mixtures: object, stages: Sequence[Stage[_Of]] | None, batch_size: int | None, steps: int | None
+) -> Schedule[_Of] | None:
+    """The schedule of these arguments; None of a mixture without one. Raises a ValueError where they cannot be one."""
+    if stages is None:
+        if batch_size is not None or steps is not None:
+            raise ValueError(
+                f"batch_size and steps must be left out without a schedule, got {batch_size!r} and {steps!r}. Pass schedule=[..]."
+            )
+        return None
+    if mixtures is not None:
+        raise ValueError(
+            f"mixtures must be left out with a schedule, got {mixtures!r:.300}. Pass the weights of step 0 as a Stage."
+        )
+    if isinstance(stages, str) or not isinstance(stages, Sequence):
+        raise ValueError(f"schedule must be a list of ul2_tasks.Stage, got {stages!r:.300}.")
+    return Schedule(tuple(stages), batch_size, steps)  # type: ignore[arg-type]  # which it checks
+
+
+def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]]) -> dict[_Of, float]:
+    """The weights of what is mixed. Raises a ValueError where one is no positive number, or something is there twice."""
+    try:
+        pairs: list[Any] = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures)
+        weights = dict(pairs)
+    except (TypeError, ValueError):
+        pairs, weights = [], {}
+    if not weights or len(weights) < len(pairs) or not all(is_finite(weight) and weight > 0 for weight in weights.values()):
+        raise ValueError(
+            f"mixtures must map distinct names to positive numbers, got {mixtures!r:.300}. SeqIO's rate functions are not"
+            " supported."
+        )
+    return weights
+
+
+def _fractions(weights: Mapping[_Of, float]) -> dict[_Of, float]:
+    total = sum(weights.values())
+    return {each: weight / total for each, weight in weights.items()}

@@ -1,0 +1,235 @@
+"""`Timeline`: which corpus each element of a run is from, and its position there, where the weights change while the run goes on.
+
+    element    0 ............ first_1 ................. first_2 .......
+    stage      | 0            | 1                       | 2             each with weights of its own
+    corpus a   0 1 . 2 . 3 .. | .. 40 . . 41 .. 42 .... |               goes on where it is
+    corpus b   . . 0 . 1 . .. | .. . 17 18 . 19 . ..... | 60 . 61 ..
+
+A corpus is read at positions 0, 1, 2, .., each once, whatever the weights. Within a unit of a stage, see `Cycle` and `Shares`, its
+elements are permuted. So a stage that ends within a unit has left out some positions of that unit. The next stage that reads the
+corpus reads them first. What was read before the end does not depend on where, or whether, the stage ends: so what comes may be
+changed while a run goes on.
+
+Where a stage changes how a corpus is cut (its denoisers), the change waits for the end of a round of the order that is being read,
+after which another order goes on: so each token of an epoch stays in one example.
+
+    positions  0 ............... asked .. switch ..............
+    part       | 0                        | 1                           each an order, and an index in it
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ul2_tasks.order.cycles import Cycle
+from ul2_tasks.order.epochs import Switch
+from ul2_tasks.order.shares import Shares
+
+_NO_END = 1 << 62
+
+
+class Rounds(Protocol):
+    """An order of examples or of rows, as far as where one may end and another go on; see `Order`."""
+
+    def switch(self, element: int, /) -> Switch: ...
+    def first_of(self, epoch: int, number: int, /) -> int: ...
+
+
+class Wanted(NamedTuple):
+    """A stage as it is asked for: its first element, how it mixes, and in the order of its kinds the corpora and their orders."""
+
+    first: int
+    mixing: Cycle | Shares
+    corpora: tuple[int, ...]
+    orders: tuple[int, ...]
+
+
+class Stage(NamedTuple):
+    """A stage as it is read: [first, stop), and for each of its kinds the corpus, and which positions there it reads.
+
+    First come those of `left` of a kind, [m] int64, which earlier stages left out, and then all from `fresh` of it on.
+    """
+
+    first: int
+    stop: int
+    mixing: Cycle | Shares
+    corpora: tuple[int, ...]
+    left: tuple[np.ndarray, ...]
+    fresh: tuple[int, ...]
+
+    def at(self, kind: int, ranks: np.ndarray) -> np.ndarray:
+        """The positions of the elements of a kind, by how many of the kind come before in this stage."""
+        left = self.left[kind]
+        if not len(left):
+            return self.fresh[kind] + ranks
+        return np.where(ranks < len(left), left[np.minimum(ranks, len(left) - 1)], self.fresh[kind] + ranks - len(left))
+
+    def ranks(self, kind: int, positions: np.ndarray) -> np.ndarray:
+        """The inverse of `at`, [n] int64; -1 for a position that this stage does not come to."""
+        left = self.left[kind]
+        fresh = np.where(positions >= self.fresh[kind], positions - self.fresh[kind] + len(left), -1)
+        if not len(left):
+            return fresh
+        place = np.minimum(np.searchsorted(left, positions), len(left) - 1)
+        return np.where(left[place] == positions, place, fresh)
+
+
+class Part(NamedTuple):
+    """From position `first` of a corpus on, it is read in the order of this number, from element `start` of that on."""
+
+    first: int
+    order: int
+    start: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """The stages of a run, and the parts of each corpus. `key` is of the order of corpora within a unit; None is that of a tree."""
+
+    stages: tuple[Stage, ...]
+    parts: tuple[tuple[Part, ...], ...]
+    key: int | None
+
+    def elements(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The order that makes each element, by its number, and its index there, [n] int64 each. Elements are from 0 to 2**62."""
+        numbers = np.asarray(numbers, np.int64)
+        if len(self.stages) == 1:
+            return self._of_stage(self.stages[0], numbers)
+        orders, indices = np.zeros_like(numbers), np.zeros_like(numbers)
+        which = np.searchsorted([stage.first for stage in self.stages], numbers, side="right") - 1
+        for number in np.unique(which).tolist():
+            of = np.flatnonzero(which == number)
+            orders[of], indices[of] = self._of_stage(self.stages[number], numbers[of])
+        return orders, indices
+
+    def _of_stage(self, stage: Stage, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        kinds, ranks = stage.mixing.positions(numbers - stage.first, self.key)
+        if len(stage.corpora) == 1:
+            return self._of_corpus(stage.corpora[0], stage.at(0, ranks))
+        orders, indices = np.zeros_like(numbers), np.zeros_like(numbers)
+        for kind, corpus in enumerate(stage.corpora):
+            of = np.flatnonzero(kinds == kind)
+            if len(of):
+                orders[of], indices[of] = self._of_corpus(corpus, stage.at(kind, ranks[of]))
+        return orders, indices
+
+    def _of_corpus(self, corpus: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        parts = self.parts[corpus]
+        if len(parts) == 1:
+            return np.full_like(positions, parts[0].order), positions + (parts[0].start - parts[0].first)
+        which = np.searchsorted([part.first for part in parts], positions, side="right") - 1
+        firsts, orders, indices = np.array(parts, np.int64).T
+        return orders[which], positions - firsts[which] + indices[which]
+
+    def numbers(self, order: int, indices: np.ndarray) -> np.ndarray:
+        """The inverse of `elements`: the elements that have these indices of an order, [m] int64; -1 for one that none has."""
+        indices = np.asarray(indices, np.int64)
+        found = np.full_like(indices, -1)
+        for corpus, part, stop in self._parts_of(order):
+            positions = np.where(indices >= part.start, indices - part.start + part.first, stop)
+            for stage, kind in self._stages_of(corpus):
+                ranks = stage.ranks(kind, positions)
+                of = np.flatnonzero((ranks >= 0) & (positions < stop) & (found < 0))
+                if len(of):
+                    elements = stage.first + stage.mixing.places(np.full_like(of, kind), ranks[of], self.key)
+                    found[of] = np.where(elements < stage.stop, elements, -1)
+        return found
+
+    def indices(self, order: int, first: int, last: int) -> list[tuple[int, int]]:
+        """Ranges of indices of an order in which all lie that the elements first .. last have."""
+        found = []
+        for corpus, part, stop in self._parts_of(order):
+            least, most = stop, part.first
+            for stage, kind in self._stages_of(corpus):
+                start, end = max(first, stage.first), min(last + 1, stage.stop)
+                if start < end:
+                    before, after = ((start - stage.first) // stage.mixing.unit, -(-(end - stage.first) // stage.mixing.unit))
+                    ranks = stage.mixing.taken(before)[kind], stage.mixing.taken(after)[kind]
+                    positions = stage.at(kind, np.array([ranks[0], max(ranks[0], ranks[1] - 1)]))
+                    left = stage.left[kind][ranks[0] : ranks[1]]
+                    least = min([least, int(positions[0]), *left[:1].tolist()])
+                    most = max([most, int(positions[1]) + 1, *(left[-1:] + 1).tolist()])
+            least, most = max(least, part.first), min(most, stop)
+            if least < most:
+                found.append((least - part.first + part.start, most - part.first + part.start))
+        return found
+
+    def read_until(self, corpus: int, element: int) -> int:
+        """How many positions of a corpus the elements before this one have read."""
+        read = 0
+        for stage, kind in self._stages_of(corpus):
+            whole, rest = divmod(max(0, min(element, stage.stop) - stage.first), stage.mixing.unit)
+            places = whole * stage.mixing.unit + np.arange(rest)
+            read += int(stage.mixing.taken(whole)[kind]) + int((stage.mixing.positions(places, self.key)[0] == kind).sum())
+        return read
+
+    def _stages_of(self, corpus: int) -> Iterator[tuple[Stage, int]]:
+        return ((stage, stage.corpora.index(corpus)) for stage in self.stages if corpus in stage.corpora)
+
+    def _parts_of(self, order: int) -> Iterator[tuple[int, Part, int]]:
+        """The parts with an order: their corpora, they themselves, and where they end."""
+        for corpus, parts in enumerate(self.parts):
+            for part, stop in zip(parts, [*(following.first for following in parts[1:]), _NO_END]):
+                if part.order == order:
+                    yield corpus, part, stop
+
+
+def arrange(wanted: Sequence[Wanted], orders: Sequence[Rounds], key: int | None) -> Timeline:
+    """Finds where each corpus is at the beginning of each stage, and where its orders change.
+
+    The first stage begins at 0, and each has a later first element than the one before.
+    """
+    corpora = 1 + max(corpus for stage in wanted for corpus in stage.corpora)
+    stages: list[Stage] = []
+    parts: list[list[Part]] = [[] for _ in range(corpora)]
+    left = [np.zeros([0], np.int64) for _ in range(corpora)]
+    fresh = [0] * corpora
+    for number, (first, mixing, of, by) in enumerate(wanted):
+        stop = wanted[number + 1].first if number + 1 < len(wanted) else _NO_END
+        for corpus, order in zip(of, by):
+            _switch_to(parts[corpus], order, fresh[corpus], orders)
+        stages.append(Stage(first, stop, mixing, of, tuple(left[corpus] for corpus in of), tuple(fresh[corpus] for corpus in of)))
+        if stop != _NO_END:
+            for corpus, (still_left, now_fresh) in _after(stages[-1], key).items():
+                left[corpus], fresh[corpus] = still_left, now_fresh
+    return Timeline(tuple(stages), tuple(map(tuple, parts)), key)
+
+
+def _switch_to(parts: list[Part], order: int, position: int, orders: Sequence[Rounds]) -> None:
+    """Has a corpus go on in an order from its first switch at or after a position on."""
+    while len(parts) > 1 and parts[-1].first >= position:
+        parts.pop()  # asked for, but not begun
+    if not parts:
+        parts.append(Part(0, order, 0))
+    elif parts[-1].order != order:
+        last = parts[-1]
+        index = position - last.first + last.start
+        switch = orders[last.order].switch(index)
+        first = position + switch.element - index
+        new = Part(first, order, orders[order].first_of(switch.epoch, switch.round))
+        parts[-1:] = [new] if first == last.first else [last, new]
+
+
+def _after(stage: Stage, key: int | None) -> Mapping[int, tuple[np.ndarray, int]]:
+    """For each corpus of a stage that ends, the positions that it has left out, and from where on all are left."""
+    units, rest = divmod(stage.stop - stage.first, stage.mixing.unit)
+    before, after = stage.mixing.taken(units), stage.mixing.taken(units + bool(rest))
+    kinds, ranks = stage.mixing.positions(units * stage.mixing.unit + np.arange(rest), key)
+    found = {}
+    for kind, corpus in enumerate(stage.corpora):
+        begun = np.arange(before[kind], after[kind])
+        omitted = np.setdiff1d(begun, ranks[kinds == kind], assume_unique=True)
+        kept = stage.left[kind]
+        still_left = np.sort(np.concatenate([stage.at(kind, omitted), kept[after[kind] :]]))
+        found[corpus] = still_left, int(stage.fresh[kind] + max(0, after[kind] - len(kept)))
+    return found
+
+
+def stage_at(firsts: Sequence[int], element: int) -> int:
+    """Which stage an element is of."""
+    return bisect.bisect_right(firsts, element) - 1
