@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 import ul2_tasks
-from ul2_tasks import Chat, Mix, Mixture, SequentialDenoiser, examples, mix, register
+from ul2_tasks import BlockShuffle, Chat, Mix, Mixture, SequentialDenoiser, Stage, examples, mix, register
 from ul2_tasks.sources.memory import texts_in_memory
 from ul2_tasks.tasks.registration import with_texts
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
@@ -120,6 +120,34 @@ def test_the_ratio_of_denoisers_is_exact(weights):
     for start in range(0, 3 * cycle, cycle):
         tasks = collections.Counter(found.locate(number).task for number in range(start, start + cycle))
         assert tasks == {task: share * cycle for task, share in shares.items()}
+
+
+def test_a_schedule_goes_from_one_objective_to_the_other():
+    """Over one corpus, of whose tokens none is read twice in an epoch; registered and described alike."""
+    source = texts_in_memory(ul2_tasks.embedded_documents()[:60])
+    blocks = BlockShuffle(block_tokens=256, partitions=2, window_blocks=2)
+    first = Mixture("sc_staged", source, denoisers="UL2", block_shuffle=blocks)
+    second = Mixture("sc_staged_s", corpus=first, denoisers=ul2_tasks.T5GEMMA2[4], block_shuffle=blocks)
+    one = register("sc_staged", source, denoisers="UL2", block_shuffle=blocks)
+    other = register("sc_staged_s", corpus=one, denoisers=ul2_tasks.T5GEMMA2[4], block_shuffle=blocks)
+    described, registered = (
+        [Stage(0, {before: 1}), Stage(6, {after: 1}), Stage(20, {before: 1, after: 1})]
+        for before, after in ((first, second), (one, other))
+    )
+    of_run = {"batch_size": 4, "steps": 60}
+    found = examples(Mix("sc_stages", schedule=described, **of_run), LENGTHS)
+    same = examples(mix("sc_stages", schedule=registered, **of_run), LENGTHS)
+    locations = [found.locate(number) for number in range(len(found))]
+    assert locations == [same.locate(number) for number in range(len(found))]
+    assert {location.task for location in locations[40:80]} == {"sc_staged_s_s"}
+    read = collections.defaultdict(collections.Counter)
+    for location in locations:
+        for start, stop in location.tokens:
+            read[location.epoch].update(range(start, stop))
+    assert len(read) == 4
+    assert {times for epoch in read.values() for times in epoch.values()} == {1}
+    whole = set(range(len(read[0])))
+    assert all(set(read[epoch]) == whole for epoch in range(3))
 
 
 def test_a_document_is_found_where_it_is_read(path):
@@ -279,16 +307,18 @@ def test_two_corpora_of_one_name_are_not_mixed(path):
         Mix("both", {dataclasses.replace(first, on_error="skip"): 1, second: 1})
 
 
-def test_documents_are_separated_for_all_or_for_none(path):
+def test_a_corpus_is_divided_in_one_way(path):
+    """Alone each mixture has its own way. In one run a token could be read twice in an epoch."""
     first = pair(path)[0]
-    other = Mixture("sc_apart", corpus=first, separate_documents=True)
-    assert len(examples(other, LENGTHS)) > 10, "alone it may have its own"
-    with pytest.raises(
-        ValueError,
-        match=r"separate_documents must be the same for all that read 'sc_pre_corpus' .*got True for 'sc_apart_r1' and False for "
-        r"'sc_pre_r1'\. Register",
-    ):
-        examples(Mix("both", {first: 1, other: 1}), LENGTHS)
+    for argument, value in (("separate_documents", True), ("block_shuffle", BlockShuffle(block_tokens=256))):
+        other = Mixture("sc_apart", corpus=first, **{argument: value})
+        assert len(examples(other, LENGTHS)) > 10
+        staged = [Stage(0, {first: 1}), Stage(3, {other: 1})]
+        for mixed in (Mix("both", {first: 1, other: 1}), Mix("both", schedule=staged, batch_size=2, steps=9)):
+            with pytest.raises(
+                ValueError, match=rf"{argument} must be the same for all tasks of 'sc_pre_corpus', got .*Register them with the"
+            ):
+                examples(mixed, LENGTHS)
 
 
 def test_a_text_does_not_become_a_special_token_of_a_mixture_that_shares_it(path, tmp_path):

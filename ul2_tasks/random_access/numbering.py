@@ -237,7 +237,7 @@ def number_examples(
     without, or None for what is to stay a stream. With `shuffle` examples come in a pseudo-random permutation of all of an epoch;
     else in the order of the corpus. Gives None where a corpus has no tokens that can be read at any place.
     """
-    _check_separate(member for _, members in schedule.stages for member in members)
+    _check_shared(member for _, members in schedule.stages for member in members)
     stores: dict[str, TokenStore] = {}
     corpora: dict[tuple, OrderedCorpus] = {}
     stages = []
@@ -283,14 +283,18 @@ def _partitions(orders: Sequence[object]) -> int:
     return partitions
 
 
-def _check_separate(members: Iterable[Member]) -> None:
-    """Raises a ValueError where tasks of several mixtures read one corpus with an EOS between documents, and without."""
+def _check_shared(members: Iterable[Member]) -> None:
+    """Raises a ValueError where tasks that read one corpus, also in different stages, divide it in other ways.
+
+    Tokens are then counted otherwise, or a round of blocks has others, so that some would be read twice in an epoch.
+    """
     firsts: dict[str, Member] = {}
     for member in members:
         first = firsts.setdefault(member.corpus.name, member)
-        is_separate = first.solution.configuration.separate_documents
-        if member.solution.configuration.separate_documents != is_separate:
-            raise ValueError(
-                f"separate_documents must be the same for all that read {first.corpus.name!r} in one mixture, got {is_separate} for"
-                f" {first.task!r} and {not is_separate} for {member.task!r}. Register one of them again with the other's."
-            )
+        for argument in ("separate_documents", "block_shuffle"):
+            values = [getattr(each.solution.configuration, argument) for each in (first, member)]
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"{argument} must be the same for all tasks of {first.corpus.name!r}, got {values[0]} for {first.task!r} and"
+                    f" {values[1]} for {member.task!r}. Register them with the same one."
+                )
