@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -242,6 +242,7 @@ def number_examples(
     without, or None for what is to stay a stream. With `shuffle` examples come in a pseudo-random permutation of all of an epoch;
     else in the order of the corpus. Gives None where a corpus has no tokens that can be read at any place.
     """
+    _check_shared(member for _, members in schedule.stages for member in members)
     stores: dict[str, TokenStore] = {}
     corpora: dict[tuple, OrderedCorpus] = {}
     stages = []
@@ -285,3 +286,20 @@ def _partitions(orders: Sequence[object]) -> int:
             " same, block_shuffle=BlockShuffle(partitions=..)."
         )
     return partitions
+
+
+def _check_shared(members: Iterable[Member]) -> None:
+    """Raises a ValueError where tasks that read one corpus, also in different stages, divide it in other ways.
+
+    Tokens are then counted otherwise, or a round of blocks has others, so that some would be read twice in an epoch.
+    """
+    firsts: dict[str, Member] = {}
+    for member in members:
+        first = firsts.setdefault(member.corpus.name, member)
+        for argument in ("separate_documents", "block_shuffle"):
+            values = [getattr(each.solution.configuration, argument) for each in (first, member)]
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"{argument} must be the same for all tasks of {first.corpus.name!r}, got {values[0]} for {first.task!r} and"
+                    f" {values[1]} for {member.task!r}. Register them with the same one."
+                )
