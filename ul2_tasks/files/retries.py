@@ -27,7 +27,7 @@ _random = random.Random()  # of its own, so that no one's sequence of random num
 _Found = TypeVar("_Found")
 
 
-class ShortRead(OSError):
+class ShortReadError(OSError):
     """A request was answered with fewer bytes than were asked for. Its message says what to do if that does not change."""
 
 
@@ -40,7 +40,7 @@ def wait_after(failed: int, error: Exception, path: str) -> float:
         raise error
     if failed <= len(_WAITS):
         return _WAITS[failed - 1] * _random.uniform(0.75, 1.25)
-    if isinstance(error, ShortRead):
+    if isinstance(error, ShortReadError):
         raise error
     said = " ".join(f"{type(error).__name__}: {error}".split())
     raise OSError(

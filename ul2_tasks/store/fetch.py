@@ -18,7 +18,7 @@ import numpy as np
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem, sync
 
-from ul2_tasks.files.retries import ShortRead, retried, wait_after
+from ul2_tasks.files.retries import ShortReadError, retried, wait_after
 from ul2_tasks.files.systems import file_system, is_local
 
 _NEAR = 1 << 16  # bytes: to read so many for nothing takes less time than another request
@@ -190,7 +190,7 @@ def _whole(buffer: Any, request: tuple[str, int, int]) -> Any:
     if not is_local(path):
         _count(read=len(buffer))
     if len(buffer) < stop - start:
-        raise ShortRead(
+        raise ShortReadError(
             f"{path} ends {stop - start - len(buffer)} bytes too early, because it was cut while it was read. Write or copy"
             " it again."
         )
