@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-_WAITS = (0.25, 0.5, 1, 2, 4, 8, 16)  # seconds before each further try: an object store that stops for half a minute is no error
+_WAITS = (0.1, 0.4, 1, 3, 8, 20)  # seconds before each further try: an object store that stops for half a minute is no error
 # What another try would not change. Each package for fsspec has errors of its own, so all others are tried again.
 _LASTING = (
     FileNotFoundError,

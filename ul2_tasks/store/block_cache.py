@@ -35,13 +35,14 @@ from absl import logging
 from ul2_tasks.files.systems import is_local
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.arrays import MemoryArray, check_within, read_joined
-from ul2_tasks.store.block_files import read_block, write_block
+from ul2_tasks.store.block_files import locked, read_block, write_block
 from ul2_tasks.store.ends import WithEnds
 from ul2_tasks.store.fetch import remote_reads
 from ul2_tasks.store.read import Store, TokenStore
 
 _THREADS = 32
 _AHEAD = 16  # blocks are fetched ahead at once, so that what is read now never waits for a thread
+_FEW = 16  # of the last 64 blocks: a reader that stops leaves some of which not all was read
 _MOST_BYTES = 1 << 33  # unless more is asked for
 _Key: TypeAlias = tuple[int, int]  # the number of the cache, and the block
 
@@ -93,6 +94,7 @@ class _Blocks:
         self.done, self.used, self.ahead = (collections.OrderedDict[_Key, _Block]() for _ in range(3))
         self.time = self.bytes = self.loaded = 0
         self.left: dict[_Key, int] = {}  # when blocks had to go of which not all was read; the oldest first, and none that is old
+        self.came_again = collections.deque[bool](maxlen=64)  # of the last blocks, whether they had been left so
         self.gone = collections.deque[int]()  # the numbers of caches that are no more
         self.forget()
 
@@ -106,6 +108,7 @@ class _Blocks:
     def set(self, setting: _Setting, is_given: bool) -> None:
         with self.lock:
             self.setting, self.is_given, self.has_warned = setting, is_given, False
+            self.came_again.clear()
             self._make_room(0, is_urgent=True)
 
     def get(self, cache: BlockCache, blocks: Sequence[int], counts: Sequence[int]) -> list[MemoryArray]:
@@ -119,7 +122,6 @@ class _Blocks:
             for key, count in zip(keys, counts):
                 if key in self.held:
                     self._use(key, self.held[key], count)
-            self._warn_of(cache, [key for key in missing if self.left.pop(key, None) is not None])
             self._make_room(sum(cache.size(block) for _, block in missing), is_urgent=True, keep=set(keys))
             for key in missing:
                 self.waiting.pop(key, None)
@@ -160,12 +162,6 @@ class _Blocks:
             self.setting.max_bytes,
         )
 
-    def _warn_of(self, cache: BlockCache, again: Sequence[_Key]) -> None:
-        """Where blocks come again that had to go. Blocks ahead take as much as those that are read."""
-        if again and not self.has_warned:
-            blocks = {block for number, block in (*self.used, *self.left, *again) if number == cache.number}
-            self.warn(2 * sum(map(cache.size, blocks)))
-
     def _advance(self) -> None:
         while self.waiting and self.ahead_now < _AHEAD:
             key, (reference, since) = next(iter(self.waiting.items()))
@@ -179,6 +175,10 @@ class _Blocks:
 
     def _start(self, cache: BlockCache, key: _Key, is_ahead: bool) -> None:
         size = cache.size(key[1])
+        self.came_again.append(self.left.pop(key, None) is not None)
+        if not self.has_warned and sum(self.came_again) > _FEW:
+            blocks = {block for number, block in (key, *self.used, *self.left, *self.loading) if number == cache.number}
+            self.warn(2 * sum(map(cache.size, blocks)))  # those that are fetched ahead take as much
         self.reserved, self.ahead_now = self.reserved + size, self.ahead_now + is_ahead
         try:
             self.loading[key] = _threads(os.getpid()).submit(self._load, cache, key, size, is_ahead)
@@ -350,19 +350,24 @@ class BlockCache:
 
     def load(self, block: int) -> tuple[MemoryArray, bool]:
         """Reads a block, from the folder or from the store; and whether it is from the store."""
-        start = block * self.block_tokens
-        stop = min(start + self.block_tokens, self.tokens)
         prefix = self._prefix()
-        path = f"{prefix}-{block}.tokens" if prefix else None
-        found = read_block(path, stop - start) if path else None
-        is_new = found is None
-        if found is None:
-            tokens = self.store.read_chunks(np.array([start]), np.array([stop]))
-            is_narrow = tokens.min() >= 0 and tokens.max() <= np.iinfo(np.uint16).max
-            values = tokens.astype(np.uint16) if is_narrow else tokens
-            found = write_block(path, values, _blocks.setting.max_bytes) if path else MemoryArray(values)
+        if prefix is None:
+            found, is_new = MemoryArray(self._fetch(block)), True
+        else:
+            path, count = f"{prefix}-{block}.tokens", min(self.block_tokens, self.tokens - block * self.block_tokens)
+            with locked(path):
+                in_file = read_block(path, count)
+                is_new = in_file is None
+                found = write_block(path, self._fetch(block), _blocks.setting.max_bytes) if in_file is None else in_file
         self.width = max(self.width, found.dtype.itemsize)
         return found, is_new
+
+    def _fetch(self, block: int) -> np.ndarray:
+        """The tokens of a block in the narrowest dtype, from the store."""
+        start = block * self.block_tokens
+        tokens = self.store.read_chunks(np.array([start]), np.array([min(start + self.block_tokens, self.tokens)]))
+        is_narrow = tokens.min() >= 0 and tokens.max() <= np.iinfo(np.uint16).max
+        return tokens.astype(np.uint16) if is_narrow else tokens
 
     def _parts(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ranges cut at the borders of blocks: of each part its block, and where it starts and stops there, [parts] int64."""

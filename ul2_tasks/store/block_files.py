@@ -7,9 +7,12 @@ another name, and then renamed. Its time is when a process last opened it, and t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import time
+import zlib
+from collections.abc import Iterator
 
 import numpy as np
 from absl import logging
@@ -18,6 +21,7 @@ from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.store.arrays import MappedArray, MemoryArray, may_map
 
 _HASH = 32  # bytes
+_LOCKS = 1024  # files; two blocks that share one are fetched one after the other
 _LEFT = 3600  # seconds after which a file under another name is one that a process left when it was killed
 _unlooked: dict[str, int] = {}  # of each folder, how many bytes this process may write before it looks at all files again
 
@@ -53,6 +57,20 @@ def write_block(path: str, values: np.ndarray, max_bytes: int) -> MemoryArray:
             logging.WARNING, "a block of tokens stays in memory, because %s cannot be written: %s", 60, path, error
         )
         return MemoryArray(values)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """While one process fetches a block, others that need it wait, and then find its file. A process that dies keeps no lock."""
+    number = zlib.crc32(os.path.basename(path).encode()) % _LOCKS
+    with open(f"{os.path.dirname(path)}/{number}.lock", "ab") as file:
+        with contextlib.suppress(OSError):  # a file system without locks: several may fetch it
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
 
 
 def _array(path: str, values: np.ndarray) -> MemoryArray:
