@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import signal
 import threading
 from concurrent import futures
 from typing import ClassVar
@@ -453,10 +454,15 @@ def test_a_forked_process_reads_though_its_parent_was_reading(bound):
     held = block_counts().bytes_held
     child = os.fork()
     if not child:
-        store.opened.set()
-        store.ranges.clear()
-        is_right = block_counts().bytes_held == held and all_of(cache) == TOKENS.tolist() and len(store.ranges) == 50
-        os._exit(0 if is_right else 1)
+        signal.alarm(60)
+        status = 1
+        try:
+            store.opened.set()
+            store.ranges.clear()
+            is_right = block_counts().bytes_held == held and all_of(cache) == TOKENS.tolist() and len(store.ranges) == 50
+            status = 0 if is_right else 1
+        finally:
+            os._exit(status)
     store.opened.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert all_of(cache) == TOKENS.tolist()
