@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import itertools
 import pathlib
 import shutil
@@ -36,7 +35,7 @@ from rich.table import Table
 
 import ul2_tasks
 from ul2_tasks.random_access.sequence import Examples, read_rows
-from ul2_tasks.store.block_cache import BlockCache, block_counts
+from ul2_tasks.store.block_cache import block_counts
 from ul2_tasks.store.write import PairWriter
 
 LENGTHS, BATCH = {"inputs": 512, "targets": 512}, 2048
@@ -76,23 +75,11 @@ class Store(AsyncFileSystem):
         return fsspec.filesystem("memory").info(path)
 
 
-class Permuted:
-    """The tokens of a corpus whose blocks stand in another order; `order` has their numbers."""
-
-    def __init__(self, store, order: np.ndarray):
-        self.store, self.order, self.tokens = store, order, store.tokens
-
-    def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        cut = np.minimum(stops, (starts // BLOCK + 1) * BLOCK)  # a chunk is in two blocks at most
-        starts, stops = np.stack([starts, cut], axis=1).ravel(), np.stack([cut, stops], axis=1).ravel()
-        moved = (self.order[np.minimum(starts // BLOCK, len(self.order) - 1)] - starts // BLOCK) * BLOCK
-        return self.store.read_chunks(starts + moved, stops + moved)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=96 * BLOCK)
-    parser.add_argument("--window", type=int, default=32, help="blocks of 2^20 tokens, of all partitions that are read at a time")
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--window", type=int, default=4, help="blocks of 2^20 tokens in a window of a partition")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--folder", default=".", help="where the tokens are written, and removed")
@@ -103,9 +90,9 @@ def main() -> None:
         make(folder, arguments.tokens // PAIRS // BLOCK * BLOCK)
         fsspec.filesystem("memory").put(f"{folder}/*", "/tokens/")
         kinds = {
-            "local": lambda: everywhere(str(folder)),
-            "remote": lambda: everywhere("far://tokens"),
-            "blocks": lambda: in_windows("far://tokens", arguments.window),
+            "local": lambda: in_turn(str(folder)),
+            "remote": lambda: in_turn("far://tokens"),
+            "blocks": lambda: in_turn("far://tokens", ul2_tasks.BlockShuffle(BLOCK, arguments.partitions, arguments.window)),
         }
         turns = track(range(arguments.repeats), "turns")
         report([{kind: measure(*opened(), arguments.seconds) for kind, opened in kinds.items()} for _ in turns])
@@ -122,37 +109,13 @@ def make(folder: pathlib.Path, tokens: int) -> None:
             pair.add(rng.integers(300, 1000, tokens, np.int32), lengths)
 
 
-def open_examples(place: str, shuffle: bool) -> Examples:
+def in_turn(place: str, blocks: ul2_tasks.BlockShuffle | None = None) -> tuple[Examples, Iterator[range]]:
+    """Batches of `examples`, in a permutation of the whole corpus, or of windows of blocks."""
+    if blocks:
+        ul2_tasks.set_block_cache(4 * blocks.partitions * blocks.window_blocks * blocks.block_tokens)
     source = ul2_tasks.open_source({"train": [f"megatron:{place}/{number}" for number in range(PAIRS)]})
-    return ul2_tasks.examples(ul2_tasks.Mixture("far", source), LENGTHS, shuffle=shuffle)
-
-
-def everywhere(place: str) -> tuple[Examples, Iterator[range]]:
-    """The order of `examples`."""
-    examples = open_examples(place, shuffle=True)
+    examples = ul2_tasks.examples(ul2_tasks.Mixture("far", source, block_shuffle=blocks), LENGTHS)
     return examples, itertools.cycle(range(first, first + BATCH) for first in range(0, len(examples) - BATCH, BATCH))
-
-
-def in_windows(place: str, window: int) -> tuple[Examples, Iterator[np.ndarray]]:
-    """Windows of blocks as they will be: the examples of blocks in another order, permuted within a window by hand."""
-    ul2_tasks.set_block_cache(2 * window * BLOCK * 2)
-    examples, rng = open_examples(place, shuffle=False), np.random.default_rng(0)
-    (corpus,) = examples.numbering.corpora
-    cache = BlockCache(corpus.store, BLOCK)
-    order = rng.permutation(cache.blocks)
-    corpus = dataclasses.replace(corpus, store=Permuted(cache, order))
-    examples = Examples(dataclasses.replace(examples.numbering, corpora=(corpus,)), examples.budgets, examples.describe)
-    windows = len(order) // window
-
-    def batches() -> Iterator[np.ndarray]:
-        cache.prefetch(order[:window].tolist())
-        for number in itertools.cycle(range(windows)):
-            cache.prefetch(order[(number + 1) % windows * window :][:window].tolist())
-            first, last = (len(examples) * window * each // len(order) for each in (number, number + 1))
-            own = first + rng.permutation(last - first)
-            yield from np.split(own, range(BATCH, len(own), BATCH))
-
-    return examples, batches()
 
 
 def measure(examples: Examples, batches: Iterator[Sequence[int]], seconds: float) -> Turn:

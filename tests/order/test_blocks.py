@@ -94,7 +94,8 @@ def test_an_example_is_of_one_partition_which_has_blocks_of_its_own(order, epoch
 @given(orders(), st.integers(0, 10), st.integers(0, 10**6))
 def test_the_blocks_of_a_window_are_all_that_its_examples_read_and_the_next_one_follows(order, epoch, number):
     epochs, slots = order.slots(np.array([epoch * order.examples + number % order.examples]))
-    ((blocks, following),) = order.blocks_of(epochs, slots)
+    (window,) = order.windows_of(epochs, slots)
+    blocks, following = order.blocks_of(*window), order.blocks_of(*order.next_window(*window))
     found = order.ranges(epochs, slots)
     assert set((found.starts // order.blocks.block_tokens).tolist()) <= set(blocks.tolist())
     assert len(following)

@@ -17,6 +17,7 @@ from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
 from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, order_corpus
+from ul2_tasks.store.block_cache import BlockCache, is_remote
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -256,7 +257,8 @@ def number_examples(
                 store = tokens(readers[0].corpus, readers[0].solution.configuration.separate_documents)
                 if store is None:
                     return None
-                stores[name] = store
+                blocks = readers[0].solution.configuration.block_shuffle
+                stores[name] = BlockCache(store, blocks.block_tokens) if blocks and is_remote(store) else store
             found = order_corpus(readers, stores[name], keyed(seed, list(stores).index(name)), shuffle)
             objective = name, tuple(member.task for member in readers), found.order
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
