@@ -73,6 +73,8 @@ import seqio
 assert name == "both_mix" and len(seqio.get_mixture_or_task(name).tasks) == 10
 web_s, own_s = (seqio.get_mixture_or_task(tempered).get_rate(seqio.TaskRegistry.get(name)) for name in ("web_s", "own_s"))
 assert round(web_s / own_s, 2) == 3.23
+corpora = {task.corpus.name for task in seqio.get_mixture_or_task(objectives).tasks}
+assert (ul2, corpora) == ("web_ul2_mix", {"web_corpus"})
 """,
     "docs/guides/tokenizer.md": """
 assert register("unused", "embedded", "gemma.model", **gemma) == "unused_mix"
@@ -449,6 +451,24 @@ print([(stage.first_step, stage.mixtures, stage.ramp_steps) for stage in planned
     assert printed_with_gin(config, program, tmp_path) == (
         "[(0, (('web_mix', 3), ('code_mix', 1)), 0), (10000, (('web_mix', 1), ('code_mix', 1)), 2000)] 128 50000\n"
     )
+
+
+def test_gin_shares_a_corpus(tmp_path):
+    """As the page says. What is bound for all calls of `register` is that of the corpus, too."""
+    (bound,) = re.findall(r"`(own/ul2_tasks\.register\.corpus = .*)`", WRITTEN["docs/guides/mix.md"])
+    lines = f"""from __gin__ import dynamic_registration
+import ul2_tasks
+ul2_tasks.register.source = 'corpus/*.jsonl'
+web/ul2_tasks.register.name = 'web'
+own/ul2_tasks.register.name = 'own'
+{bound}
+NAME = @own/ul2_tasks.register()
+"""
+    program = """
+mixture = seqio.get_mixture_or_task(gin.query_parameter("%NAME").scoped_configurable_fn())
+print(mixture.name, {task.corpus.name for task in mixture.tasks})
+"""
+    assert printed_with_gin(lines, program, tmp_path) == "own_mix {'web_corpus'}\n"
 
 
 def test_the_gin_of_readme_registers_a_corpus(folder):

@@ -220,3 +220,74 @@ def test_a_record_of_1_0_3_tells_no_content_and_goes_on(tmp_path):
     begin(tmp_path, {**RUN, **TOKENS, **content("a", "x")})
     with pytest.raises(ValueError, match=r"sources.a is 'MegatronSource\(x\)' there, and 'MegatronSource\(y\)' here"):
         resume(tmp_path, {**RUN, **TOKENS, **content("a", "y")})
+
+
+def scheduled(*stages, **settings) -> dict:
+    """A run with a schedule: for each stage its first step, and the rates of its tasks, each of a corpus of its own."""
+    told = [
+        {"first": 8 * first, "rates": rates, "corpora": [task.replace("_r1", "_corpus") for task in rates]}
+        for first, rates in stages
+        for first, rates in stages
+    ]
+    tasks = {task: {"denoiser": task} for stage in told for task in stage["rates"]}
+    corpora = {name: f"the tokens of {name}" for stage in told for name in stage["corpora"]}
+    rates = told[0]["rates"]
+    return {**RUN, "tasks": tasks, "corpora": corpora, "rates": rates, **settings} | {"schedule": {"batch_size": 8, "stages": told}}
+
+
+WEB, BOTH, CODE = {"web_r1": 1.0}, {"web_r1": 0.5, "code_r1": 0.5}, {"code_r1": 1.0}
+PLANNED = scheduled((0, WEB), (20, BOTH))
+PLAIN = {key: value for key, value in scheduled((0, WEB)).items() if key != "schedule"}
+JOINED = scheduled((0, WEB), (20, BOTH), (30, {"code_r1": 0.9, "new_r1": 0.1}))
+
+
+@pytest.mark.parametrize("first_step", [0, 1_000_000])
+@pytest.mark.parametrize(
+    ("before", "step", "now"),
+    [
+        (PLANNED, 20, scheduled((0, WEB), (20, CODE))),
+        (PLANNED, 20, scheduled((0, WEB), (25, BOTH))),
+        (PLANNED, 20, PLAIN),
+        (PLAIN, 5, PLANNED),
+        (PLANNED, 30, JOINED),
+        (JOINED, 25, PLANNED),
+        (JOINED, 30, scheduled((0, WEB), (20, BOTH), (40, {"code_r1": 0.9, "other_r1": 0.1}))),
+    ],
+)
+def test_what_a_run_has_not_read_may_change_and_the_record_says_what_is_read_now(tmp_path, before, step, now, first_step):
+    begin(tmp_path, before, step=first_step)
+    for _ in range(2):
+        assert resume(tmp_path, now, step=first_step + step, is_writer=True) == first_step
+        assert json.loads((tmp_path / RUN_RECORD).read_text()) == {**now, "first_step": first_step}
+
+
+@pytest.mark.parametrize("first_step", [0, 1_000_000])
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (scheduled((0, WEB), (20, CODE)), "schedule.step 20.rates.web_r1 is 0.5 there, and None here"),
+        (scheduled((0, WEB), (19, BOTH)), "schedule.step 20 is {.*} there, and None here"),
+        (scheduled((0, WEB), (10, CODE), (20, BOTH)), "schedule.step 10 is None there, and {.*} here"),
+        (scheduled((0, WEB)), "schedule.step 20 is {.*} there, and None here"),
+        (PLAIN, "schedule.step 20 is {.*} there, and None here"),
+        (scheduled((0, {"web_r1": 2.0}), (20, BOTH)), "schedule.step 0.rates.web_r1 is 1.0 there, and 2.0 here"),
+        (scheduled((0, WEB), (20, BOTH), seed=1), "seed is 0 there, and 1 here"),
+    ],
+)
+def test_what_a_run_has_read_may_not_change(tmp_path, now, told, first_step):
+    begin(tmp_path, PLANNED, step=first_step)
+    rest = r".* only the number of hosts may change and the schedule from its step 21 on, or start another run"
+    with pytest.raises(ValueError, match=f"was begun with other data .*{told}{rest}"):
+        resume(tmp_path, now, step=first_step + 21, is_writer=True)
+    assert json.loads((tmp_path / RUN_RECORD).read_text()) == {**PLANNED, "first_step": first_step}
+
+
+def test_stages_of_another_run_before_stay_in_the_record_where_the_schedule_changes(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    stage(tmp_path / "one", **PLANNED)
+    stage(tmp_path / "two", f"{tmp_path}/one/{CHECKPOINT}", **{**PLANNED, "seed": 1})
+    resume(tmp_path / "two", {**JOINED, "seed": 1}, step=60, is_writer=True)
+    record = json.loads((tmp_path / "two" / RUN_RECORD).read_text())
+    assert record["earlier_stages"][0]["corpora"] == PLANNED["corpora"]
+    assert record["schedule"] == JOINED["schedule"]

@@ -270,14 +270,15 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
     compared = (until(it, read) for it in (record, run)) if is_planned else (record, run)
     before, now = ({key: value for key, value in it.items() if key not in skipped} for it in compared)
     if different := list(differences(before, now)):
-        may_change = f" and the schedule from step {start.step} on" if is_planned else ""
+        done = start.step - record["first_step"]
+        may_change = f" and the schedule from its step {done} on" if is_planned else ""
         raise ValueError(
             f"the run in {model_dir} was begun with other data ({path} is there, this start is here): {'; '.join(different)}."
             f" Resume with what is there, of which only the number of hosts may change{may_change}, or start another run in another"
             " MODEL_DIR. See docs/help/troubleshooting.md#a-t5x-run-is-rejected."
         )
     if is_writer and any(record.get(key) != run.get(key) for key in ("rates", "schedule")):  # what comes is changed
-        write_manifest(path, {**record, **run})
+        write_manifest(path, {**run, **{key: record[key] for key in ("first_step", _EARLIER) if key in record}})
     return record["first_step"]
 
 

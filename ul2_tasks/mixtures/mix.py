@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.mixtures.description import check_name
-from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture
+from ul2_tasks.mixtures.mixture import Mixture, check_corpora, members_of_mixture
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
@@ -62,6 +62,7 @@ class Mix:
         names = sorted(mixture.name for mixture in weights)
         if len(set(names)) < len(names):
             raise ValueError(f"mixtures must have different names, got {names}. Rename one of them.")
+        check_corpora(weights)
         pairs = sorted(weights.items(), key=lambda pair: pair[0].name)
         object.__setattr__(self, "mixtures", tuple((mixture, as_python(weight)) for mixture, weight in pairs))
         object.__setattr__(self, "schedule", planned and planned.stages)
@@ -81,7 +82,12 @@ class Mix:
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
         """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Returns the manifests by mixture."""
-        return {mixture.name: mixture.cache(output_dir, max_documents=max_documents) for mixture, _ in _pairs(self)}
+        manifests: dict[str, dict] = {}  # by corpus, as several mixtures may share one
+        for mixture, _ in _pairs(self):
+            corpus = mixture.corpus().name
+            if corpus not in manifests:
+                manifests[corpus] = mixture.cache(output_dir, max_documents=max_documents)
+        return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
 
 
 def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Member]:

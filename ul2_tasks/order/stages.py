@@ -159,14 +159,13 @@ class Timeline:
                 found.append((least - part.first + part.start, most - part.first + part.start))
         return found
 
-    def read_until(self, corpus: int, element: int) -> int:
-        """How many positions of a corpus the elements before this one have read."""
-        read = 0
+    def progress(self, corpus: int, element: int) -> tuple[int, np.ndarray]:
+        """What the elements before one have read of a corpus: all positions below the first, without the second, [m] int64."""
+        fresh, left = 0, np.zeros([0], np.int64)
         for stage, kind in self._stages_of(corpus):
-            whole, rest = divmod(max(0, min(element, stage.stop) - stage.first), stage.mixing.unit)
-            places = whole * stage.mixing.unit + np.arange(rest)
-            read += int(stage.mixing.taken(whole)[kind]) + int((stage.mixing.positions(places, self.key)[0] == kind).sum())
-        return read
+            if stage.first < element:
+                left, fresh = _after(stage._replace(stop=min(stage.stop, element)), self.key)[stage.corpora[kind]]
+        return fresh, left
 
     def _stages_of(self, corpus: int) -> Iterator[tuple[Stage, int]]:
         return ((stage, stage.corpora.index(corpus)) for stage in self.stages if corpus in stage.corpora)

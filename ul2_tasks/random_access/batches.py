@@ -62,6 +62,7 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
         if not len(of_corpus):
             continue
         epochs, slots = found.epochs[of_corpus], found.slots[of_corpus]
+        corpus.fetch_ahead(epochs, slots)
         ranges = corpus.order.ranges(epochs, slots)
         members[of_corpus] = ranges.kinds + sum(len(before.members) for before in numbering.corpora[:number])
         keys[of_corpus] = corpus.order.noise_keys(epochs, slots)

@@ -14,7 +14,7 @@ from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.random_access.corpora import Member
-from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, StageMembers
+from ul2_tasks.random_access.numbering import MemberSchedule, MixedStage, Numbering, StageMembers
 from ul2_tasks.scalars import as_python
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
@@ -72,12 +72,12 @@ def fingerprint(
     }
     if sources := {key: reads(corpus.source, split) for key, corpus in corpora.items() if corpus.is_tokens} | dict(others):
         told["sources"] = sources
-    if any(isinstance(stage.mixing, Shares) for stage in numbering.stages):
-        told["mixing"] = "shares"
     if schedule and schedule.batch_size:
+        stages = [_stage(members) | _mixing(stage) for members, stage in zip(schedule.stages, numbering.stages)]
         told["rates"] = _rates(schedule.stages[0])
-        told["schedule"] = {"batch_size": schedule.batch_size, "stages": [_stage(stage) for stage in schedule.stages]}
-    return told
+        told["schedule"] = {"batch_size": schedule.batch_size, "stages": stages}
+        return told
+    return told | _mixing(numbering.stages[0])
 
 
 def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
@@ -85,12 +85,13 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
 
     What has no schedule is a single stage.
     """
-    whole = {"batch_size": 1, "stages": [{"first": 0, "rates": told["rates"], "corpora": list(told["corpora"])}]}
-    schedule = told.get("schedule", whole)
+    mixing = {key: told[key] for key in ("mixing",) if key in told}
+    whole = {"first": 0, "rates": told["rates"], "corpora": list(told["corpora"]), **mixing}
+    schedule = told.get("schedule", {"batch_size": 1, "stages": [whole]})
     begun = [stage for stage in schedule["stages"] if stage["first"] < max(1, element)]
     tasks, corpora = ({name for stage in begun for name in stage[key]} for key in ("rates", "corpora"))
     later = told["corpora"].keys() - corpora
-    kept = {key: value for key, value in told.items() if key not in ("rates", "schedule")}
+    kept = {key: value for key, value in told.items() if key not in ("rates", "schedule", "mixing")}
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
     for key in kept.keys() & {"corpora", "sources"}:
         kept[key] = {name: value for name, value in told[key].items() if name not in later}
@@ -108,6 +109,11 @@ def _corpora(stages: Sequence[StageMembers]) -> Iterator[tuple[str, Corpus]]:
 
 def _stage(stage: StageMembers) -> dict[str, object]:
     return {"first": stage.first, "rates": _rates(stage), "corpora": list(dict(_corpora([stage])))}
+
+
+def _mixing(stage: MixedStage) -> dict[str, object]:
+    """How a stage mixes corpora, where it is not by a cycle, as it was in 1.0.3."""
+    return {"mixing": "shares"} if isinstance(stage.mixing, Shares) else {}
 
 
 def _rates(stage: StageMembers) -> dict[str, float]:

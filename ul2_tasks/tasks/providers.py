@@ -184,6 +184,7 @@ class DenoisingTask(seqio.Task):
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """Finds the special ids and the full chunk within these budgets; see `solution.solve`."""
+        self.corpus.check_keeps_out(self.name, self.configuration.special_tokens)
         return solve_features(sequence_length, self.output_features, self.configuration)
 
     def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
@@ -329,7 +330,10 @@ class DenoisingMixture(seqio.Mixture):
 
 def order_seed(provider: seqio.Task | seqio.Mixture, seed: int) -> int:
     """The seed of a provider's order: another one for each task alone, so that a stock mixture of them reads different orders."""
-    return keyed(seed, zlib.crc32(provider.denoiser.name.encode())) if isinstance(provider, DenoisingTask) else seed
+    if not isinstance(provider, DenoisingTask):
+        return seed
+    salt = getattr(provider.source, "salt", provider.denoiser.name)
+    return keyed(seed, zlib.crc32(salt.encode()))
 
 
 def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
