@@ -102,6 +102,10 @@ assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
 whole = ul2_tasks.examples(ul2_tasks.Mixture("mine"), {"inputs": 128, "targets": 128}, seed=0)
 assert ul2_tasks.BlockShuffle() == blocks and (whole[3]["inputs"] == examples[3]["inputs"]).all()
 """,
+    "docs/guides/operate.md": """
+import pathlib
+assert pathlib.Path("blocks").is_dir()
+""",
     "docs/guides/schedule.md": """
 assert sum(example["task"].startswith("web") for example in examples[step * 128 : step * 128 + 128]) == 64
 assert len(ul2_tasks.examples(uneven, lengths)) == 204_800_000 and dict(uneven.mixtures)[rare] < 2e-6
@@ -306,7 +310,8 @@ def test_each_name_of_the_package_that_is_written_out_is_there():
     """Bindings of gin name arguments, and are tested where gin reads them."""
     documented = set(re.findall(r"^::: (\S+)", WRITTEN["docs/reference/python.md"], re.MULTILINE))
     assert documented >= {f"ul2_tasks.{name}" for name in ul2_tasks.__all__}
-    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in NOW.values())
+    bindings = r"^```gin\n.*?^```$|`[^`\n]+ = [^`\n]+`"
+    text = "\n".join(re.sub(bindings, "", text, flags=re.MULTILINE | re.DOTALL) for text in NOW.values())
     for name in sorted(set(re.findall(r"\bul2_tasks(?:\.\w+)+", text))):
         module, _, attribute = name.rpartition(".")
         if module == "ul2_tasks" and attribute in dir(ul2_tasks):

@@ -42,7 +42,7 @@ def wait_after(failed: int, error: Exception, path: str) -> float:
         return _WAITS[failed - 1] * _random.uniform(0.75, 1.25)
     if isinstance(error, ShortReadError):
         raise error
-    said = " ".join(f"{type(error).__name__}: {error}".split())
+    said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     raise OSError(
         f"{path} must answer a request within {failed} tries in {sum(_WAITS):.0f} seconds, got errors, the last of them {said}."
         " Check the object store and the network, then resume. See"

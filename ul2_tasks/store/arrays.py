@@ -177,6 +177,8 @@ def _extremes(addresses, counts, of_dtype):
 
 def _fetched(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> dict[int, np.ndarray]:
     """The values of each range that does not lie in memory. The kernel is asked for the mapped ones."""
+    if all(type(array) is MemoryArray for array in arrays):
+        return {}
     widths = np.array([array.dtype.itemsize for array in arrays], np.int64)[numbers]
     first_bytes, last_bytes = starts * widths, stops * widths
     mapped, in_files = (

@@ -66,12 +66,12 @@ class _Setting(NamedTuple):
     folder: str | None
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, slots=True)
 class _Block:
-    """The tokens of a block, how many were read since it was loaded, when the last were, and which of the queues it is in."""
+    """The tokens of a block, how many are still to be read of them, when the last were, and which of the queues it is in."""
 
     array: MemoryArray
-    read: int
+    unread: int
     time: int
     queue: collections.OrderedDict[_Key, _Block]
 
@@ -113,27 +113,32 @@ class _Blocks:
 
     def get(self, cache: BlockCache, blocks: Sequence[int], counts: Sequence[int]) -> list[MemoryArray]:
         """Gives blocks, of which as many tokens are read as `counts` says."""
-        found: list[_Block | futures.Future[_Block]] = []
         keys = [(cache.number, block) for block in blocks]
         with self.lock:
             self._purge()
             self.time += sum(counts) * cache.width
-            missing = [key for key in keys if key not in self.held and key not in self.loading]
-            for key, count in zip(keys, counts):
-                if key in self.held:
-                    self._use(key, self.held[key], count)
-            self._make_room(sum(cache.size(block) for _, block in missing), is_urgent=True, keep=set(keys))
-            for key in missing:
-                self.waiting.pop(key, None)
-                self._start(cache, key, is_ahead=False)
-            self.is_awaited |= self.loading.keys() & set(keys)
-            found = [self.held.get(key) or self.loading[key] for key in keys]
-        blocks_of = [each if isinstance(each, _Block) else each.result() for each in found]
-        with self.lock:
-            for key, each, block, count in zip(keys, found, blocks_of, counts):
-                if each is not block:
+            found = [self.held.get(key) for key in keys]
+            for key, block, count in zip(keys, found, counts):
+                if block:
                     self._use(key, block, count)
-        return [block.array for block in blocks_of]
+            absent = [place for place, block in enumerate(found) if block is None]
+            self._load_now(cache, [keys[place] for place in absent], keep=keys)
+            loading = [self.loading[keys[place]] for place in absent]
+        for place, future in zip(absent, loading):
+            found[place] = future.result()
+        with self.lock:
+            for place in absent:
+                if (block := self.held.get(keys[place])) and block is found[place]:  # it may have had to go
+                    self._use(keys[place], block, counts[place])
+        return [block.array for block in found if block]
+
+    def _load_now(self, cache: BlockCache, absent: Sequence[_Key], keep: Sequence[_Key]) -> None:
+        missing = [key for key in absent if key not in self.loading]
+        self._make_room(sum(cache.size(block) for _, block in missing), is_urgent=True, keep=set(keep) if missing else ())
+        for key in missing:
+            self.waiting.pop(key, None)
+            self._start(cache, key, is_ahead=False)
+        self.is_awaited.update(absent)
 
     def fetch_ahead(self, cache: BlockCache, blocks: Sequence[int]) -> None:
         with self.lock:
@@ -199,7 +204,7 @@ class _Blocks:
                 self.loaded += is_new
                 if array is not None:
                     queue = self.used if key in self.is_awaited else self.ahead
-                    block = self.held[key] = queue[key] = _Block(array, 0, self.time, queue)
+                    block = self.held[key] = queue[key] = _Block(array, len(array), self.time, queue)
                     self.bytes += block.bytes
                     self._make_room(0, is_urgent=True, keep={key})
                 self.is_awaited.discard(key)
@@ -207,17 +212,21 @@ class _Blocks:
         return block
 
     def _use(self, key: _Key, block: _Block, count: int) -> None:
-        block.read, block.time = block.read + count, self.time
-        is_done = block.read >= len(block.array)
-        if is_done:
-            block.read = 0
-        if self.held.get(key) is block:
-            self._put(key, block, self.done if is_done else self.used)
+        block.unread -= count
+        if block.unread <= 0:
+            block.unread = len(block.array)
+            self._put(key, block, self.done)
+        else:
+            self._put(key, block, self.used)
 
     def _put(self, key: _Key, block: _Block, queue: collections.OrderedDict[_Key, _Block]) -> None:
-        del block.queue[key]
-        queue[key] = block
-        block.queue, block.time = queue, self.time
+        if block.queue is queue:
+            queue.move_to_end(key)
+        else:
+            del block.queue[key]
+            queue[key] = block
+            block.queue = queue
+        block.time = self.time
 
     def _make_room(self, size: int, is_urgent: bool, keep: Collection[_Key] = ()) -> bool:
         """Drops blocks, but none of `keep`, until `size` more bytes fit; gives whether they do."""
@@ -244,7 +253,7 @@ class _Blocks:
         block = self.held.pop(key)
         del block.queue[key]
         self.bytes -= block.bytes
-        if block.read:
+        if block.unread < len(block.array):
             self.left[key] = self.time
         while self.left and self.time - next(iter(self.left.values())) > self.setting.max_bytes:
             del self.left[next(iter(self.left))]
@@ -380,9 +389,11 @@ class BlockCache:
 
     def _groups(self, blocks: Sequence[int]) -> list[range]:
         """Which blocks are held at a time: all of them, unless they are more than the bound allows."""
-        sizes = np.cumsum([self.size(block) for block in blocks])
         most = _blocks.setting.max_bytes
-        if not len(blocks) or sizes[-1] <= most:
+        if len(blocks) <= max(1, most // (self.width * self.block_tokens)):
+            return [range(len(blocks))]
+        sizes = np.cumsum([self.size(block) for block in blocks])
+        if sizes[-1] <= most:  # the last block of the store is short
             return [range(len(blocks))]
         _blocks.warn(int(sizes[-1]))
         groups, first = [], 0
