@@ -109,6 +109,8 @@ assert pathlib.Path("blocks").is_dir()
     "docs/guides/schedule.md": """
 assert sum(example["task"].startswith("web") for example in examples[step * 128 : step * 128 + 128]) == 64
 assert len(ul2_tasks.examples(uneven, lengths)) == 204_800_000 and dict(uneven.mixtures)[rare] < 2e-6
+changed = ul2_tasks.examples(objectives, lengths)
+assert [changed[first * 128]["task"].rpartition("_")[0] for first in (0, 30_000, 49_000)] == ["ul2", "gemma", "s_alone"]
 joined = ul2_tasks.examples(after, lengths)
 assert sum(example["task"].startswith("new") for example in joined[6_000 * 128 : 6_003 * 128]) == 128
 """,
