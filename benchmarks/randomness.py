@@ -7,7 +7,9 @@ is its topic. Documents have lengths like those of C4 (log-normal, with a mean o
 * the full permutation, which is the order without blocks;
 * shuffles of blocks of several sizes;
 * a shuffle buffer of 1,000 examples, as SeqIO has it, over one file, and over 1,024 files in a random order, of which 16 are read
-  in turn, 16 examples of each (tf.data's interleave, as in SeqIO's `FileDataSource`).
+  in turn, 16 examples of each (tf.data's interleave, as in SeqIO's `FileDataSource`);
+* with `--streaming CHECKOUT`, `py1e` of MosaicML Streaming with its default block sizes, over samples of the mean length of a chunk
+  in shards of 64 MiB. A batch has equally many samples of each canonical node.
 
 and measures
 
@@ -24,6 +26,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
+import pathlib
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -62,6 +67,9 @@ def main() -> None:
             orders[name_of(blocks)] = ordered(tokens, blocks), blocks
     orders["buffer of 1,000, one file"] = buffered(tokens, is_interleaved=False), None
     orders["buffer of 1,000, 16 of 1,024 files"] = buffered(tokens, is_interleaved=True), None
+    if arguments.streaming:
+        for nodes in (8, 64):
+            orders[f"Streaming's py1e, {nodes} canonical nodes"] = streamed(tokens, arguments.streaming, nodes), None
     console = Console(width=max(150, Console().width))
     for batch in arguments.batches:
         console.print(randomness(tokens, batch, arguments.places, orders, documents))
@@ -73,6 +81,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=float, default=1e10)
     parser.add_argument("--batches", type=numbers, default=(256, 2048), help="how many examples a batch has")
     parser.add_argument("--places", type=int, default=100, help="where ten consecutive batches are taken")
+    parser.add_argument("--streaming", type=pathlib.Path, help="a checkout of mosaicml/streaming, to measure its shuffle too")
     return parser.parse_args()
 
 
@@ -138,6 +147,29 @@ def shuffled(numbers: Numbers, count: int, rng: np.random.Generator) -> Numbers:
         chosen[place] = held[number]
         held[number] = numbers[BUFFER + place]
     return chosen
+
+
+def streamed(tokens: int, checkout: pathlib.Path, nodes: int) -> Sampler:
+    """The same of samples that Streaming shuffles."""
+    for name in ("py1s", "py1e"):  # without the package, which imports what is not needed here
+        spec = importlib.util.spec_from_file_location(
+            f"streaming.base.shuffle.{name}", checkout / "streaming" / "base" / "shuffle" / f"{name}.py"
+        )
+        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[spec.name])
+    length = round(np.average(LENGTHS, weights=CYCLE.counts))
+    samples, in_shard = tokens // length, (1 << 26) // (2 * length)
+    shards = np.array([in_shard] * (samples // in_shard) + [samples % in_shard])
+    block = max(4_000_000 // nodes, 1 << 18)
+    ids = sys.modules["streaming.base.shuffle.py1e"].get_shuffle_py1e(shards, nodes, 7, 0, block)
+
+    def sample(rng: np.random.Generator, count: int) -> tuple[Numbers, Numbers]:
+        rounds, node = np.divmod(np.arange(count), nodes)
+        first = int(rng.integers(samples // nodes - count // nodes - 1))
+        starts = ids[node * (samples // nodes) + first + rounds] * length
+        return starts, starts + length
+
+    return sample
 
 
 @dataclasses.dataclass
