@@ -169,8 +169,12 @@ def test_a_state_is_taken_by_a_schedule_that_agrees_until_its_number_and_by_no_o
     saved = state_of({"pipeline": told(*STAGES), "number": 60 * BATCH})
     later = told(*STAGES[:2], Stage(80, {B: 1}))
     assert number_of(saved, later) == 60 * BATCH
-    with pytest.raises(ValueError, match=r"schedule was .*step 41.*is"):
+    with pytest.raises(
+        ValueError, match=r"stage from step 41 was {.*}, is None; stage .* is None; stage from step 50 was None, is {"
+    ):
         number_of(saved, told(STAGES[0], Stage(50, {C: 1})))
+    with pytest.raises(ValueError, match=r"stage from step 41 was {.*}, is None"):
+        number_of(saved, told(STAGES[0]))
     assert number_of({**saved, "number": 41 * BATCH}, told(STAGES[0], Stage(50, {C: 1}))) == 41 * BATCH
     plain = json.loads(json.dumps(ul2_tasks.examples(Mix("staged", {A: 2, B: 1}), LENGTHS, seed=1).describe()))
     assert number_of(state_of({"pipeline": plain, "number": 41 * BATCH}), told(*STAGES)) == 41 * BATCH
@@ -189,9 +193,9 @@ def test_a_run_takes_a_changed_future_and_says_which_step_of_another_past_differ
     changed = run(*STAGES[:2], Stage(90, {B: 1}))
     assert begin(changed, 71) == 0
     assert json.loads((tmp_path / "ul2_run.json").read_text())["schedule"] == changed["schedule"], "which is the run's from now on"
-    with pytest.raises(ValueError, match=r"schedule\.step 90 is .* and the schedule from its step 95 on"):
+    with pytest.raises(ValueError, match=r"stage from step 90 is .* and the schedule from its step 95 on"):
         begin(run(*STAGES[:2], Stage(94, {B: 1})), 95)
-    with pytest.raises(ValueError, match=r"schedule\.step 0\.rates\.staged_a_r1 is 0\.4.* there, and 0\.2"):
+    with pytest.raises(ValueError, match=r"stage from step 0\.rates\.staged_a_r1 is 0\.4.* there, and 0\.2"):
         begin(run(Stage(0, {A: 1, B: 2}), *STAGES[1:2], Stage(90, {B: 1})), 95)
     assert begin(run(*STAGES[:2], Stage(90, {B: 1}), Stage(95, {C: 1})), 95) == 0
 
