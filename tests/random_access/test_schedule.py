@@ -13,6 +13,7 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, BlockShuffle, EncDecFeatureConverter, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.looking.run import Run
+from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.schedule import schedule_of
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.pytorch.states import number_of, state_of
@@ -148,11 +149,16 @@ def test_a_dataset_has_them_on_any_hosts_from_any_step(found, registered, hosts)
                 assert np.array_equal(row["decoder_target_tokens"][: len(expected)], expected)
 
 
-def test_without_a_cache_a_schedule_is_no_stream(registered):
+def test_without_a_cache_small_corpora_are_read_from_memory_and_documents_that_are_kept_apart_are_not(registered):
+    dataset = seqio.get_mixture_or_task(registered).get_dataset(LENGTHS, split="train", seed=1)
+    expected = ul2_tasks.examples(planned(*STAGES), LENGTHS, seed=1)
+    assert all(same(*pair) for pair in zip(dataset.take(500).as_numpy_iterator(), expected[:500]))
+    register("staged_apart", A.source, BYTES, (R1,), modes=MODES, merge_examples=False)
+    apart = mix("staged_kept_apart", schedule=[Stage(0, {"staged_apart_mix": 1})], batch_size=8, steps=9)
     with pytest.raises(
-        ValueError, match=r"a mixture with a schedule must have random access, but 'staged_mix' has none, because it"
+        ValueError, match="must have random access, but 'staged_kept_apart_mix' has none, because documents are kept apart"
     ):
-        seqio.get_mixture_or_task(registered).get_dataset(LENGTHS, split="train", seed=1)
+        seqio.get_mixture_or_task(apart).get_dataset(LENGTHS, split="train", seed=1)
 
 
 def told(*stages):
@@ -163,8 +169,12 @@ def test_a_state_is_taken_by_a_schedule_that_agrees_until_its_number_and_by_no_o
     saved = state_of({"pipeline": told(*STAGES), "number": 60 * BATCH})
     later = told(*STAGES[:2], Stage(80, {B: 1}))
     assert number_of(saved, later) == 60 * BATCH
-    with pytest.raises(ValueError, match=r"schedule was .*step 41.*is"):
+    with pytest.raises(
+        ValueError, match=r"stage from step 41 was {.*}, is None; stage .* is None; stage from step 50 was None, is {"
+    ):
         number_of(saved, told(STAGES[0], Stage(50, {C: 1})))
+    with pytest.raises(ValueError, match=r"stage from step 41 was {.*}, is None"):
+        number_of(saved, told(STAGES[0]))
     assert number_of({**saved, "number": 41 * BATCH}, told(STAGES[0], Stage(50, {C: 1}))) == 41 * BATCH
     plain = json.loads(json.dumps(ul2_tasks.examples(Mix("staged", {A: 2, B: 1}), LENGTHS, seed=1).describe()))
     assert number_of(state_of({"pipeline": plain, "number": 41 * BATCH}), told(*STAGES)) == 41 * BATCH
@@ -183,9 +193,9 @@ def test_a_run_takes_a_changed_future_and_says_which_step_of_another_past_differ
     changed = run(*STAGES[:2], Stage(90, {B: 1}))
     assert begin(changed, 71) == 0
     assert json.loads((tmp_path / "ul2_run.json").read_text())["schedule"] == changed["schedule"], "which is the run's from now on"
-    with pytest.raises(ValueError, match=r"schedule\.step 90 is .* and the schedule from its step 95 on"):
+    with pytest.raises(ValueError, match=r"stage from step 90 is .* and the schedule from its step 95 on"):
         begin(run(*STAGES[:2], Stage(94, {B: 1})), 95)
-    with pytest.raises(ValueError, match=r"schedule\.step 0\.rates\.staged_a_r1 is 0\.4.* there, and 0\.2"):
+    with pytest.raises(ValueError, match=r"stage from step 0\.rates\.staged_a_r1 is 0\.4.* there, and 0\.2"):
         begin(run(Stage(0, {A: 1, B: 2}), *STAGES[1:2], Stage(90, {B: 1})), 95)
     assert begin(run(*STAGES[:2], Stage(90, {B: 1}), Stage(95, {C: 1})), 95) == 0
 
@@ -210,6 +220,12 @@ def test_the_table_has_what_is_read(found):
         assert row.tokens == sum(stop - start for each in of_corpus for location in each for start, stop in location.tokens)
         assert row.is_exact
         assert {(row.corpus, step) for step in row.epoch_ends} <= {(corpus, step) for (corpus, _), step in last_step.items()}
+
+
+def test_statistics_expect_the_weights_of_the_stages_that_they_are_of(registered):
+    statistics = measure(registered, LENGTHS, examples=600)
+    assert {task.task: task.share["expected"] for task in statistics.tasks}["staged_c_s"] < 0.8 / 3
+    assert all(check.passed for check in statistics.checks if check.name == "mixing rates as expected")
 
 
 def test_a_ramp_is_a_line_of_stages():

@@ -42,7 +42,7 @@ class Mixture(Description):
         source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents,
             block_shuffle: see `register`.
         corpus: another `Mixture`, whose corpus, with its name and its cache, this one reads. Leave out source, vocabulary, text_key
-            and on_error, which are then those of the other mixture.
+            and on_error, which are then those of the other mixture; so is block_shuffle, if it is left out.
 
     Raises:
         ValueError: an argument has another type or value; `chunk_tokens` names a denoiser that is not there; or `corpus` is given,
@@ -88,7 +88,7 @@ class Mixture(Description):
             opened = _owner(source if corpus is None else corpus)
             vocabulary, tokens = _open_shared(opened, vocabulary, mode_names, sentinels, modes)
             _check_shared(opened, source, text_key, on_error)
-            text_key, on_error = opened.text_key, opened.on_error
+            text_key, on_error, block_shuffle = opened.text_key, opened.on_error, block_shuffle or opened.block_shuffle
         if isinstance(chunk_tokens, Mapping):
             chunk_tokens = {key: as_python(bound) for key, bound in chunk_tokens.items()}
         self._set(
