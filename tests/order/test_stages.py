@@ -76,6 +76,15 @@ def test_each_position_of_a_corpus_is_read_once_and_those_left_out_by_an_end_are
         assert set(range(fresh)) - set(left.tolist()) == set(read.tolist())
 
 
+@given(schedules(), st.integers(0, 1000))
+def test_an_element_and_its_position_are_of_one_partition_in_all_stages(schedule, key):
+    """So a host goes on reading its own blocks when weights change."""
+    stages = [stage._replace(mixing=Shares(tuple(1.0 + kind for kind in range(len(stage.orders))), 3)) for stage in schedule]
+    numbers = np.arange(3000)
+    _, positions = positions_of(arrange(stages, orders(), key), numbers)
+    assert (positions % 3 == numbers % 3).all()
+
+
 @given(schedules(), st.integers(0, 1000), st.integers(0, 2600), schedules())
 def test_what_was_read_does_not_depend_on_what_comes(schedule, key, now, other):
     before = [stage for stage in schedule if stage.first < max(1, now)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import seqio
 from rich.console import Console
-from support import byte_vocabulary
+from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, BlockShuffle, EncDecFeatureConverter, MemoryDataSource, Mix, Mixture, Stage, mix, register
@@ -67,6 +67,18 @@ def test_no_token_comes_twice_in_an_epoch(found):
                 read[location.corpus, location.epoch].update(range(start, stop))
     assert all(set(counter.values()) == {1} for counter in read.values())
     assert {epoch for _, epoch in read} >= {0, 1}
+
+
+def test_the_tokens_of_an_example_are_those_of_its_location(found):
+    if found.numbering.packed:
+        pytest.skip("a packed sequence has the examples that it has without packing")
+    stores = {corpus.name: corpus.store for corpus in found.numbering.corpora}
+    for index in range(0, len(found), 7):
+        location, example = found.locate(index), found[index]
+        denoiser = next(each for each in (R1, S) if each.name == location.denoiser)
+        expected = np.concatenate([stores[location.corpus].read_tokens(*each) for each in location.tokens])
+        assert restore(example, denoiser, special_for(denoiser, BYTES, MODES)) == expected.tolist()
+        assert (example["task"], example["denoiser"]) == (location.task, location.denoiser)
 
 
 def test_each_stage_has_its_weights_from_the_very_element(found):

@@ -67,15 +67,10 @@ class Mix:
         object.__setattr__(self, "mixtures", tuple((mixture, as_python(weight)) for mixture, weight in pairs))
         object.__setattr__(self, "schedule", planned and planned.stages)
 
-    @property
-    def planned(self) -> Schedule[Mixture] | None:
-        """The schedule with its batch size and steps; None without one."""
-        return check_schedule(None, self.schedule, self.batch_size, self.steps)
-
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
         told = {mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)}
-        if planned := self.planned:
+        if planned := _planned(self):
             for first_step, weights in planned.flat():
                 told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, weights[each]) for each in weights))
         return digest(told)
@@ -108,16 +103,21 @@ def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Seq
 
 def planned_members(mix: Mix, members: Sequence[Member]) -> MemberSchedule:
     """The tasks of each stage, at their rates, of those of `members_of_mix`."""
-    if mix.planned is None:
+    if (planned := _planned(mix)) is None:
         return MemberSchedule.of(members)
     rates = []
-    for first_step, weights in mix.planned.flat():
+    for first_step, weights in planned.flat():
         of_stage: dict[str, float] = {}
         for mixture, weight in weights.items():
             total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
             of_stage |= {f"{mixture.name}_{each.name}": weight * float(each.weight) / total for each in mixture.denoisers}
         rates.append((first_step, of_stage))
-    return members_by_stage(members, rates, mix.planned.batch_size, mix.planned.steps)
+    return members_by_stage(members, rates, planned.batch_size, planned.steps)
+
+
+def _planned(mix: Mix) -> Schedule[Mixture] | None:
+    """The schedule with its batch size and steps; None without one."""
+    return check_schedule(None, mix.schedule, mix.batch_size, mix.steps)
 
 
 def _pairs(mix: Mix) -> Sequence[tuple[Mixture, float]]:
