@@ -225,7 +225,8 @@ def test_a_record_of_1_0_3_tells_no_content_and_goes_on(tmp_path):
 def scheduled(*stages, **settings) -> dict:
     """A run with a schedule: for each stage its first step, and the rates of its tasks, each of a corpus of its own."""
     told = [
-        {"first": 8 * first, "rates": rates, "corpora": [task.replace("_r1", "_corpus") for task in rates]} for first, rates in stages
+        {"first": 8 * first, "rates": rates, "corpora": [task.replace("_r1", "_corpus") for task in rates]}
+        for first, rates in stages
     ]
     tasks = {task: {"denoiser": task} for stage in told for task in stage["rates"]}
     corpora = {name: f"the tokens of {name}" for stage in told for name in stage["corpora"]}
