@@ -1,9 +1,9 @@
 """A t5x run with a schedule that is killed again and again, and whose future changes: `python benchmarks/soak_schedule.py`.
 
-Beside what `soak_t5x.py` needs and does, the run has `gin/schedule.gin`: three stages over corpora in blocks. A corpus joins at the
-second, and at the third the weights change in a ramp and one corpus is read by one denoiser alone. The run begins with four hosts.
-Each of `--kills` segments gets SIGKILL at a moment that is drawn, and the next is on another number of hosts. After half of them the
-last stage is put off, two come before it, and with the first of these a third corpus joins.
+It needs what `soak_t5x.py` needs. The run has `gin/schedule.gin`: three stages over corpora in blocks. One joins at the second.
+At the third the weights change in a ramp, and one corpus is read by one denoiser alone. The run begins with four hosts. Each of
+`--kills` segments gets SIGKILL at a moment that is drawn, and the next is on another number of hosts. After half of them all stages
+that have not begun are replaced by two others, and with the first of these a third corpus joins.
 
 The script prints the segments, the schedule, a digest of the rows of some steps and how often the tokens of each corpus were read,
 and ends with status 1 unless
@@ -11,8 +11,9 @@ and ends with status 1 unless
 * each step had the rows of an uninterrupted run on one host with the schedule of its segment, whenever it was done, and `seqio`
   gives the same rows without t5x;
 * each segment began at the last whole checkpoint, and the steps that made the last model are each step once;
-* of each corpus no token was read twice in an epoch, and each token of all epochs before the last. What is left of the unit of the
-  mixture at whose middle the run ends is counted as read.
+* of each corpus no token was read twice in an epoch, and each token of all epochs before the last. A stage shuffles 1,024 packed
+  sequences among each other, and here ends in their middle. So tokens are counted beyond the last step, until all are read that
+  come before the last one read.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -78,8 +80,17 @@ def registered(stages: Stages, steps: int) -> str:
     return ul2_tasks.mix("planned", schedule=schedule, batch_size=BATCH, steps=steps)
 
 
+def register_corpora(folder: pathlib.Path) -> None:
+    """The mixtures of the three corpora."""
+    import ul2_tasks
+
+    for name in CORPORA:
+        source = ul2_tasks.open_source(str(folder / name), validation=0.05)
+        ul2_tasks.register(name, source, block_shuffle=ul2_tasks.BlockShuffle(**BLOCKS))
+
+
 def make_corpora(folder: pathlib.Path) -> None:
-    """Three corpora of the documents that come with the package, their caches, and their mixtures."""
+    """Three corpora of the documents that come with the package, and their caches."""
     from rich.console import Console
 
     import ul2_tasks
@@ -89,19 +100,17 @@ def make_corpora(folder: pathlib.Path) -> None:
         (folder / name).mkdir(parents=True)
         texts = ul2_tasks.embedded_documents()[number :: len(CORPORA)]
         (folder / name / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-        source = ul2_tasks.open_source(str(folder / name), validation=0.05)
-        ul2_tasks.register(name, source, block_shuffle=ul2_tasks.BlockShuffle(**BLOCKS))
+    register_corpora(folder)
+    for name in CORPORA:
         build(f"{name}_corpus", str(folder / "cache"), console=Console(quiet=True))
 
 
-def changed(step: int) -> Stages:
-    """The schedule with another future than that of the first, which had its last stage begin before this step or later."""
-    return [
-        FIRST,
-        SECOND,
-        (step, {"web_mix": 0.5, "code_mix": 0.25, "books_mix": 0.25}),
-        (step + 9, LAST | {"books_mix": 0.5}, 6, 2),
-    ]
+def changed(stages: Stages, now: int) -> Stages:
+    """The stages that have begun before a step, and two others."""
+    begun = [stage for stage in stages if stage[0] < max(1, now)]
+    step = max(now + 3, begun[-1][0] + sum(begun[-1][2:3]) + 1)
+    more = (step, {"web_mix": 0.5, "code_mix": 0.25, "books_mix": 0.25}), (step + 9, {**LAST, "books_mix": 0.5}, 6, 2)
+    return [*begun, *more]
 
 
 def soak(run: Run, folder: pathlib.Path, kills: int, rng: random.Random, third: int) -> tuple[list[Stages], list[str]]:
@@ -110,8 +119,7 @@ def soak(run: Run, folder: pathlib.Path, kills: int, rng: random.Random, third: 
     hosts = 4
     for kill in range(kills + 1):
         if kill == kills // 2:
-            now = max(run.checkpoints(), default=0)
-            stages = [*(stage for stage in stages if stage[0] < now), *(stage for stage in changed(now + 3) if stage[0] >= now)]
+            stages = changed(stages, max(run.checkpoints(), default=0))
             print(f"the schedule changes: from step {stages[-2][0]} on", flush=True)
         (folder / "stages.gin").write_text(as_gin(folder, stages))
         of_each.append(stages)
@@ -156,7 +164,10 @@ def count_tokens(mixture: str, steps: int) -> tuple[list[str], list[str]]:
 
     numbering = ul2_tasks.examples(mixture, LENGTHS, pack=True).numbering
     stage, elements = numbering.timeline.stages[-1], steps * BATCH
-    stop = stage.first + -(-(elements - stage.first) // stage.mixing.unit) * stage.mixing.unit
+    units = -(-(elements - stage.first) // stage.mixing.unit)
+    while any(taken < len(left) for taken, left in zip(stage.mixing.taken(units), stage.left)):
+        units += 1
+    stop = stage.first + units * stage.mixing.unit
     problems, told = [], []
     for name in sorted({corpus.name for corpus in numbering.corpora}):
         by_epoch: dict[int, np.ndarray] = {}
@@ -175,9 +186,10 @@ def count_tokens(mixture: str, steps: int) -> tuple[list[str], list[str]]:
             problems.append(f"{name}: a token was read twice in an epoch")
         if set(by_epoch) != set(range(last + 1)) or any(by_epoch[epoch].min() < 1 for epoch in range(last)):
             problems.append(f"{name}: a token of an epoch was left out")
+        part = by_epoch[last].sum() / len(by_epoch[last])
         told.append(
-            f"{name}: {len(by_epoch[last]):,} tokens, of which the run read {read:,}: at the end of the unit {last} epochs, each token"
-            f" once in each, and {by_epoch[last].sum() / len(by_epoch[last]):.0%} of the next, none twice"
+            f"{name} has {len(by_epoch[last]):,} tokens. The run read {read:,}. {stop - elements:,} packed sequences later these are"
+            f" {last} epochs, each token once in each, and {part:.0%} of the next, none twice"
         )
     return problems, told
 
@@ -197,19 +209,22 @@ def main() -> None:
     folder, began = pathlib.Path(arguments.folder or tempfile.mkdtemp(prefix="soak-")).absolute(), time.monotonic()
     os.chdir(REPOSITORY)
     prepare(folder / "cache")
-    make_corpora(folder)
+    making = multiprocessing.get_context("spawn").Process(target=make_corpora, args=(folder,))  # this process stays as it is forked
+    making.start()
+    making.join()
     files = ("gin/ul2_tiny.gin", "gin/schedule.gin", str(folder / "stages.gin"), "gin/elastic.gin")
     run = Run(folder / "run", folder / "cache", disk=False, files=files)
     of_each, problems = soak(run, folder, arguments.kills, random.Random(arguments.seed), arguments.third)
     steps = run.checkpoints()[-1]
 
+    whole = Run(folder / "whole", folder / "cache", disk=False, files=files).segment("uninterrupted", 1, steps)
+    register_corpora(folder)
     most = max(max(segment.rows, default=0) for segment in run.segments) + 1
-    rows = {}
+    rows: dict[str, list[list[str]]] = {}
     for stages in of_each:
         if str(stages) not in rows:
             rows[str(stages)] = list(from_seqio(folder / "cache", most, registered(stages, steps)))
     found, counts = compare(run.segments, [rows[str(stages)] for stages in of_each])
-    whole = Run(folder / "whole", folder / "cache", disk=False, files=files).segment("uninterrupted", 1, steps)
     if [whole.rows.get(step) for step in range(steps)] != rows[str(of_each[-1])][:steps]:
         found.append("the uninterrupted run on one host has other rows than seqio's")
     losses = {step: loss for segment in run.segments for step, loss in segment.losses.items()}
