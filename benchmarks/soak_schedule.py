@@ -186,9 +186,9 @@ def count_tokens(mixture: str, steps: int) -> tuple[list[str], list[str]]:
             problems.append(f"{name}: a token was read twice in an epoch")
         if set(by_epoch) != set(range(last + 1)) or any(by_epoch[epoch].min() < 1 for epoch in range(last)):
             problems.append(f"{name}: a token of an epoch was left out")
-        part = by_epoch[last].sum() / len(by_epoch[last])
+        tokens, part = len(by_epoch[last]), by_epoch[last].mean()
         told.append(
-            f"{name} has {len(by_epoch[last]):,} tokens. The run read {read:,}. {stop - elements:,} packed sequences later these are"
+            f"{name} has {tokens:,} tokens. The run read {read:,}. {stop - elements:,} packed sequences later these are"
             f" {last} epochs, each token once in each, and {part:.0%} of the next, none twice"
         )
     return problems, told
