@@ -13,6 +13,12 @@ In a new process each, over the large cache and over one pair of it: seconds unt
 
 and the memory that the process then has, in all, and without the pages of files.
 
+`python benchmarks/scale.py --schedule` measures three corpora in blocks instead, of these tokens together: by one ratio, and by
+a schedule of 20 stages that change it each 100,000 steps.
+
+`python benchmarks/scale.py --corpora 5 50 500` measures mixtures of so many small corpora, each with a cache of its own: seconds
+until the mixture is open, and until its first 128 examples are there.
+
 `python benchmarks/scale.py --reading` measures blocks of 512 chunks at random places of 16 pairs instead: warm; with the page cache
 dropped before each block; from `memory://`; and from a file system of fsspec that answers each request after 20 ms.
 `benchmarks/cold.py` measures what of that is left in a pipeline.
@@ -38,31 +44,51 @@ from rich.console import Console
 from rich.table import Table
 
 LENGTHS = {"inputs": 512, "targets": 512}
+CORPORA = ("scale_a", "scale_b", "scale_c")
 HOSTS, ROWS, STEP, BATCH = 1024, 128, 10**6, 2048
 
 
 def main() -> None:
     arguments = parse_arguments()
     if arguments.child:
-        print(json.dumps(measure(arguments.child)))
+        measures = {"stages": measure_schedule, "corpora": measure_corpora}.get(arguments.what, measure)
+        print(json.dumps(measures(arguments.child, *filter(None, [arguments.number]))))
         return
     if arguments.reading:
         reading(arguments.folder)
         return
     folder = pathlib.Path(tempfile.mkdtemp(prefix="scale-", dir=arguments.folder))
+    size = f"{arguments.tokens:.0e} tokens, {arguments.documents:.0e} documents, {arguments.pairs:,} pairs"
     try:
         of_pair = (arguments.documents // arguments.pairs, arguments.tokens // arguments.pairs)
+        if arguments.schedule:
+            pairs = arguments.pairs // len(CORPORA)
+            for name in CORPORA:
+                make(folder, pairs, *of_pair, name)
+            found = {f"{stages} stages": in_new_process(folder, "stages", stages) for stages in (1, 20)}
+            report(found, size)
+            return
+        if arguments.corpora:
+            for number in range(max(arguments.corpora)):
+                make(folder, 1, 100, 100_000, f"scale{number:03d}")
+            report({f"{number} corpora": in_new_process(folder, "corpora", number) for number in arguments.corpora})
+            return
         found = {}
         for name, pairs in (("one pair", 1), ("large", arguments.pairs)):
             make(folder / name, pairs, *of_pair)
-            command = [sys.executable, __file__, "--child", str(folder / name)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(done.stderr[-3000:])
-            found[name] = json.loads(done.stdout.splitlines()[-1])
-        report(found, arguments)
+            found[name] = in_new_process(folder / name)
+        report(found, size)
     finally:
         shutil.rmtree(folder)
+
+
+def in_new_process(folder: pathlib.Path, what: str = "", number: int = 0) -> dict[str, float]:
+    """What a new process measures over this folder."""
+    command = [sys.executable, __file__, "--child", str(folder), "--what", what, "--number", str(number)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -72,17 +98,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=10**12)
     parser.add_argument("--folder", default=".", help="where the cache is made; a pair's bytes and two names a pair")
     parser.add_argument("--reading", action="store_true", help="measure the reading of blocks")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--schedule", action="store_true", help="measure a schedule of 20 stages over three corpora in blocks")
+    parser.add_argument("--corpora", type=int, nargs="+", help="measure the start of mixtures of so many corpora")
+    for name, kind in (("child", str), ("what", str), ("number", int)):
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int) -> None:
-    """A cache of the corpus `scale`, each pair with so many documents and tokens."""
+def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: str = "scale") -> None:
+    """A cache of a corpus, each pair with so many documents and tokens."""
     from ul2_tasks.corpus import cache
     from ul2_tasks.corpus.corpus import corpus_settings
     from ul2_tasks.store.write import PairWriter
 
-    corpus = registered()
+    corpus = registered(name)
     folder = folder / corpus.name
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -107,14 +136,14 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int) -> None:
     (folder / cache.COMPLETED).write_text("")
 
 
-def registered():
-    """The task of the corpus `scale`. Its cache is made up, so its texts are never read."""
+def registered(name: str = "scale", **settings):
+    """The task of a corpus. Its cache is made up, so its texts are never read."""
     import seqio
 
     import ul2_tasks
 
-    ul2_tasks.register("scale", "embedded")
-    return seqio.TaskRegistry.get("scale_corpus")
+    ul2_tasks.register(name, "embedded", **settings)
+    return seqio.TaskRegistry.get(f"{name}_corpus")
 
 
 def measure(folder: str) -> dict[str, float]:
@@ -163,6 +192,74 @@ def measure(folder: str) -> dict[str, float]:
     reached("when")
     assert len(examples) // 2 in numbers
     return found | {"examples": len(examples)}
+
+
+def measure_schedule(folder: str, stages: int) -> dict[str, float]:
+    """Seconds by what is measured, of three corpora in blocks."""
+    import seqio
+
+    import ul2_tasks
+    from ul2_tasks.random_access.dataset import continued
+
+    for name in CORPORA:
+        registered(name, block_shuffle=ul2_tasks.BlockShuffle())
+    weights = [dict(zip(map("{}_mix".format, CORPORA), (1 - 0.04 * number, 0.2, 0.1 + 0.07 * number))) for number in range(stages)]
+    schedule = [ul2_tasks.Stage(100_000 * number, of_stage) for number, of_stage in enumerate(weights)]
+    mixture = ul2_tasks.mix("planned", schedule=schedule, batch_size=BATCH, steps=2 * STEP)
+    seqio.add_global_cache_dirs([folder])
+    ul2_tasks.examples("ul2_mix", LENGTHS)  # TensorFlow's own start
+    found, began = {}, time.perf_counter()
+
+    def reached(stage: str) -> None:
+        nonlocal began
+        found[stage] = time.perf_counter() - began
+        began = time.perf_counter()
+
+    examples = ul2_tasks.examples(mixture, LENGTHS)
+    reached("open")
+    examples.__getitems__(range(0, ROWS * HOSTS, HOSTS))
+    reached("first batch")
+    examples.__getitems__(range(STEP * BATCH, STEP * BATCH + ROWS * HOSTS, HOSTS))
+    reached("batch of step 10^6")
+    for place in ("first", "second"):
+        where = examples.locate(STEP * BATCH + 1)
+        reached(f"where, {place} time")
+        numbers = examples.find(where.documents[0][0], where.corpus)
+        reached(f"when, {place} time")
+        assert STEP * BATCH + 1 in numbers
+    rows = seqio.get_dataset(
+        mixture,
+        LENGTHS,
+        ul2_tasks.EncDecFeatureConverter(pack=True),
+        dataset_split="train",
+        shuffle=True,
+        num_epochs=None,
+        use_cached=True,
+        seed=0,
+        shard_info=seqio.ShardInfo(0, HOSTS),
+    )
+    next(iter(rows.batch(ROWS, drop_remainder=True)))
+    reached("seqio.get_dataset, first batch")
+    next(iter(continued(rows, STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
+    reached("goes on at step 10^6, first batch")
+    return found | {"MB": memory("VmRSS"), "MB without files": memory("RssAnon")}
+
+
+def measure_corpora(folder: str, number: int) -> dict[str, float]:
+    """Seconds by what is measured, of a mixture of so many corpora."""
+    import ul2_tasks
+
+    mixtures = [ul2_tasks.Mixture(f"scale{each:03d}", "embedded") for each in range(number)]
+    mix = ul2_tasks.Mix("many", {mixture: 1 + each for each, mixture in enumerate(mixtures)})
+    ul2_tasks.examples(ul2_tasks.Mixture("scale000"), LENGTHS, cache_dirs=[folder]).__getitems__(range(ROWS))  # what is compiled
+    began = time.perf_counter()
+    examples = ul2_tasks.examples(mix, LENGTHS, cache_dirs=[folder])
+    opened = time.perf_counter()
+    examples.__getitems__(range(ROWS))
+    first = time.perf_counter()
+    examples.__getitems__(range(ROWS, 2 * ROWS))
+    found = {"open": opened - began, "first batch": first - opened, "next batch": time.perf_counter() - first}
+    return found | {"open, by corpus": found["open"] / number}
 
 
 def reading(folder: str) -> None:
@@ -230,9 +327,8 @@ def memory(key: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1024
 
 
-def report(found: dict[str, dict[str, float]], arguments: argparse.Namespace) -> None:
-    size = f"{arguments.tokens:.0e} tokens, {arguments.documents:.0e} documents, {arguments.pairs:,} pairs"
-    table = Table(title=f"{size}: seconds, and MB", title_justify="left")
+def report(found: dict[str, dict[str, float]], size: str = "") -> None:
+    table = Table(title=f"{size}: seconds, and MB" if size else "seconds", title_justify="left")
     for column in ("", *found):
         table.add_column(column, justify="right" if column else "left")
     for stage in next(iter(found.values())):

@@ -42,7 +42,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,7 @@ import numpy as np
 REPOSITORY = pathlib.Path(__file__).parent.parent
 LENGTHS, BATCH, PERIOD = {"inputs": 128, "targets": 128}, 8, 10  # of gin/ul2_tiny.gin
 HOSTS = (1, 2, 4)
+FILES = ("gin/ul2_tiny.gin", "gin/elastic.gin")
 PLANNED = (2, 1, 4, 2)
 DISK, LEFT = 64 << 20, 1 << 20  # bytes: what is left is room for logs, not for a checkpoint
 ENDLESS = 1_000_000
@@ -155,10 +156,13 @@ class Segment(NamedTuple):
 
 
 class Run:
-    """A run of t5x in a folder: its checkpoints, on a disk of its own if `disk`, and the records of its segments."""
+    """A run of t5x in a folder: its checkpoints, on a disk of its own if `disk`, and the records of its segments.
 
-    def __init__(self, folder: pathlib.Path, cache: pathlib.Path, disk: bool):
-        self.folder, self.cache, self.segments = folder, cache, []
+    `files` are its gin files, before those of this script.
+    """
+
+    def __init__(self, folder: pathlib.Path, cache: pathlib.Path, disk: bool, files: Sequence[str] = FILES):
+        self.folder, self.cache, self.files, self.segments = folder, cache, files, []
         folder.mkdir(parents=True)
         self.disk = folder / "disk"
         self.disk.mkdir()
@@ -205,7 +209,7 @@ class Processes:
 
     def __init__(self, run: Run, hosts: int, until: int, records: pathlib.Path):
         self.run, self.records = run, records
-        arguments = [f"--gin_file={file}" for file in ("gin/ul2_tiny.gin", "gin/elastic.gin", run.folder / "soak.gin")]
+        arguments = [f"--gin_file={file}" for file in (*run.files, run.folder / "soak.gin")]
         arguments += [f"--seqio_additional_cache_dirs={run.cache}", f"--gin.TRAIN_STEPS={until}"]
         arguments += [f'--gin.MODEL_DIR="{run.model_dir}"', f'--gin.RECORDS="{records}"']
         if hosts > 1:
@@ -361,7 +365,7 @@ def full_disk(run: Run, rng: random.Random) -> list[str]:
     return [] if found.end.startswith("failed") else [f"with a full disk it went {found.end}"]
 
 
-def from_seqio(cache: pathlib.Path, steps: int) -> Iterator[list[str]]:
+def from_seqio(cache: pathlib.Path, steps: int, mixture: str = "ul2_mix") -> Iterator[list[str]]:
     """The digests of each step's rows, from the pipeline alone."""
     import seqio
 
@@ -369,7 +373,7 @@ def from_seqio(cache: pathlib.Path, steps: int) -> Iterator[list[str]]:
 
     seqio.add_global_cache_dirs([str(cache)])
     settings = {"dataset_split": "train", "shuffle": True, "num_epochs": None, "seed": 0, "use_cached": True}
-    rows = seqio.get_dataset("ul2_mix", LENGTHS, ul2_tasks.EncDecFeatureConverter(pack=True), **settings)
+    rows = seqio.get_dataset(mixture, LENGTHS, ul2_tasks.EncDecFeatureConverter(pack=True), **settings)
     return map(digests, rows.batch(BATCH).take(steps).as_numpy_iterator())
 
 

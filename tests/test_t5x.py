@@ -19,7 +19,17 @@ import tensorflow as tf
 from rich.console import Console
 from support import byte_vocabulary, long_documents, restore, t5_model
 
-from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, get_dataset_at_step, register
+from ul2_tasks import (
+    T5GEMMA2,
+    BlockShuffle,
+    EncDecFeatureConverter,
+    MemoryDataSource,
+    Stage,
+    get_dataset_at_step,
+    mix,
+    open_source,
+    register,
+)
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.denoising.denoisers import PRESETS
 from ul2_tasks.t5x_dataset import RUN_RECORD
@@ -350,12 +360,17 @@ def cached_corpus(folder, texts) -> str:
 
 
 @pytest.fixture
-def mixture(tmp_path, monkeypatch) -> str:
+def nothing_registered(monkeypatch):
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
         monkeypatch.setattr(registry, "_REGISTRY", {})
     before = seqio.get_global_cache_dirs()
-    yield cached_corpus(tmp_path / "cache", long_documents())
+    yield
     seqio.set_global_cache_dirs(before)
+
+
+@pytest.fixture
+def mixture(tmp_path, nothing_registered) -> str:
+    return cached_corpus(tmp_path / "cache", long_documents())
 
 
 def batches_at_step(model_dir, mixture, shard=0, shards=1, count=4, initial=None, **settings) -> list[list[str]]:
@@ -429,6 +444,132 @@ def test_packed_examples_of_random_lengths_are_rejected_and_unpacked_or_fixed_on
         batches_at_step(tmp_path / "rejected", random)
     assert len(batches_at_step(tmp_path / "unpacked", random, pack=False)) == 4
     assert len(batches_at_step(tmp_path / "fixed", fixed)) == 4
+
+
+@pytest.fixture
+def corpora(tmp_path, nothing_registered) -> None:
+    """Three mixtures, `web_mix`, `code_mix` and `books_mix`, of corpora in blocks that have caches."""
+    vocabulary, modes = byte_vocabulary()
+    for number, name in enumerate(("web", "code", "books")):
+        source = MemoryDataSource(lambda number=number: long_documents()[number::4], validation=0)
+        register(name, source, vocabulary, modes=modes, block_shuffle=BlockShuffle(2000, 4, 2))
+        build(f"{name}_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
+    seqio.set_global_cache_dirs([str(tmp_path / "cache")])
+
+
+def planned(*stages, **settings) -> str:
+    """A mixture with these stages under one name, also if it had others before."""
+    seqio.MixtureRegistry._REGISTRY.pop("planned_mix", None)
+    schedule = [Stage(*stage) for stage in stages]
+    return mix("planned", **{"schedule": schedule, "batch_size": 8, "steps": 20, **settings})
+
+
+# A corpus joins at step 4. At step 9 the first has other denoisers, and the weights come to those of step 12 in two parts.
+FIRST, JOINED, LAST = (0, {"web_mix": 1}), (4, {"web_mix": 0.7, "code_mix": 0.3}), (9, {"web_s": 0.2, "code_mix": 0.8}, 3, 2)
+OTHER = (9, {"web_mix": 0.4, "code_mix": 0.4, "books_mix": 0.2})
+
+
+def killed_and_resumed(run, mixture, step, hosts, **settings) -> list[list[str]]:
+    """The batches of all hosts together, four from a step on, in a run that was killed after it had saved that step."""
+    (run / f"checkpoint_{step}").mkdir()
+    (run / f"checkpoint_{step + 1}.orbax-checkpoint-tmp-123").mkdir()
+    shares = [batches_at_step(run, mixture, host, hosts, **settings) for host in range(hosts)]
+    return [list(itertools.chain(*zip(*parts))) for parts in zip(*shares)]
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_each_step_of_a_schedule_has_the_same_rows_on_any_number_of_hosts_whatever_changes_later(corpora, tmp_path, pack):
+    rows = [batches_at_step(tmp_path / "a", planned(FIRST, JOINED, LAST), count=14, pack=pack)]
+    rows += [batches_at_step(tmp_path / "b", planned(FIRST, JOINED, OTHER), count=14, pack=pack)]
+    assert rows[0][:9] == rows[1][:9]
+    assert not {row for batch in rows[0][9:] for row in batch} <= {row for batch in rows[1][9:] for row in batch}
+    assert len({row for batch in rows[0] for row in batch}) == 14 * 8
+
+    run, schedule = tmp_path / "run", planned(FIRST, JOINED, LAST)
+    assert batches_at_step(run, schedule, count=5, pack=pack) == rows[0][:5]
+    for step, hosts in ((2, 2), (3, 4), (5, 1)):
+        assert killed_and_resumed(run, schedule, step, hosts, pack=pack) == rows[0][step : step + 4]
+    changed = planned(FIRST, JOINED, OTHER)
+    for step, hosts in ((7, 4), (10, 2)):
+        assert killed_and_resumed(run, changed, step, hosts, pack=pack) == rows[1][step : step + 4]
+    assert list(json.loads((run / RUN_RECORD).read_text())["corpora"]) == ["web_corpus", "code_corpus", "books_corpus"]
+    past = planned(FIRST, JOINED, LAST)
+    with pytest.raises(ValueError, match=r"was begun with other data .*stage from step 9.* schedule from its step 11 on, or start"):
+        killed_and_resumed(run, past, 11, 1, pack=pack)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_mixture_gets_a_schedule_while_the_run_goes_on(corpora, tmp_path, pack):
+    both = {"web_mix": 0.7, "code_mix": 0.3}
+    batches_at_step(tmp_path / "run", planned(mixtures=both, schedule=None, batch_size=None, steps=None), pack=pack)
+    schedule = planned((0, both), (5, {"books_mix": 1}))
+    whole = batches_at_step(tmp_path / "whole", schedule, count=8, pack=pack)
+    assert killed_and_resumed(tmp_path / "run", schedule, 3, 2, pack=pack) == whole[3:7]
+
+
+def test_a_schedule_of_another_batch_size_than_the_runs_is_refused(corpora, tmp_path):
+    with pytest.raises(ValueError, match=r"batch_size of the schedule of 'planned_mix' must be that of the run, 8, got 16\. Pass"):
+        batches_at_step(tmp_path / "run", planned(FIRST, batch_size=16))
+    assert not (tmp_path / "run").exists()
+
+
+SMALL_SCHEDULE = """
+from __gin__ import dynamic_registration
+import ul2_tasks
+ul2_tasks.open_source.validation = 0.1
+ul2_tasks.BlockShuffle:
+  block_tokens = 4096
+  partitions = 4
+  window_blocks = 2
+second/ul2_tasks.Stage.first_step = 6
+last/ul2_tasks.Stage:
+  first_step = 13
+  ramp_steps = 4
+  ramp_every = 2
+"""
+
+ONE_MORE_STAGE = """
+from __gin__ import dynamic_registration
+import ul2_tasks
+ul2_tasks.mix.schedule = [@first/ul2_tasks.Stage(), @second/ul2_tasks.Stage(), @last/ul2_tasks.Stage(), @more/ul2_tasks.Stage()]
+more/ul2_tasks.Stage:
+  first_step = 25
+  mixtures = [(%CODE, 1)]
+"""
+
+
+@pytest.fixture
+def on_a_schedule(tmp_path, nothing_registered):
+    """Arguments of a run of `schedule.gin` over two small corpora that have caches."""
+    (tmp_path / "small.gin").write_text(SMALL_SCHEDULE)
+    arguments = [f"--seqio_additional_cache_dirs={tmp_path / 'cache'}"]
+    for number, name in enumerate(("web", "code")):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in long_documents()[number::2]))
+        register(name, open_source(str(path), validation=0.1))
+        build(f"{name}_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
+        arguments.append(f'--gin.{name.upper()}_FILES="{path}"')
+    files = ("gin/ul2_tiny.gin", "gin/schedule.gin", str(tmp_path / "small.gin"), "gin/elastic.gin")
+    return arguments, {"files": files}
+
+
+def test_it_trains_on_a_schedule_with_other_hosts_and_refuses_another_past(on_a_schedule, tmp_path):
+    arguments, files = on_a_schedule
+    train(tmp_path / "whole", *arguments, steps(20), **files)
+    whole = losses(tmp_path / "whole")
+    assert whole["train", 20] < whole["train", 10] < 9
+    assert {("training_eval/web_s", 20), ("training_eval/code_s", 20)} <= set(whole)
+
+    run = tmp_path / "run"
+    arguments.append("--gin.train.train_eval_dataset_cfg=None")  # which takes most of the time
+    train_together(run, *arguments, steps(10), **files)
+    train(run, *arguments, steps(20), **files)
+    assert losses(run) == pytest.approx({("train", step): whole["train", step] for step in (10, 20)}, rel=1e-5)
+    log = refused(run, *arguments, steps(30), "--gin.second/ul2_tasks.Stage.first_step=7", **files)
+    assert re.search("stage from step 6 is {.*} there, and None here", log[log.rindex("ValueError: ") :])
+    (tmp_path / "more.gin").write_text(ONE_MORE_STAGE)
+    train(run, *arguments, steps(30), files=(*files["files"], str(tmp_path / "more.gin")))
+    assert ("train", 30) in losses(run)
 
 
 VOCABULARY = """
@@ -537,7 +678,7 @@ def test_a_decoder_only_model_trains(tmp_path):
 
 
 OWN_FILES = {"gin/own_corpus.gin", "gin/t5_vocabulary.gin"}
-PARTS = re.compile(r"gin/models/(network|t5_1_1)|gin/chat\.gin")
+PARTS = re.compile(r"gin/models/(network|t5_1_1)|gin/(chat|schedule)\.gin")  # schedule.gin needs a cache: it is trained on above
 RUNS = {
     "gin/ul2.gin": ["gin/models/base.gin"],
     "gin/ul2_continue.gin": ["gin/models/base.gin"],

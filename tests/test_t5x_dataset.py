@@ -227,7 +227,6 @@ def scheduled(*stages, **settings) -> dict:
     told = [
         {"first": 8 * first, "rates": rates, "corpora": [task.replace("_r1", "_corpus") for task in rates]}
         for first, rates in stages
-        for first, rates in stages
     ]
     tasks = {task: {"denoiser": task} for stage in told for task in stage["rates"]}
     corpora = {name: f"the tokens of {name}" for stage in told for name in stage["corpora"]}
@@ -249,6 +248,7 @@ JOINED = scheduled((0, WEB), (20, BOTH), (30, {"code_r1": 0.9, "new_r1": 0.1}))
         (PLANNED, 20, scheduled((0, WEB), (25, BOTH))),
         (PLANNED, 20, PLAIN),
         (PLAIN, 5, PLANNED),
+        ({**PLAIN, "mixture": "web_mix", "rates": {"web_r1": 3}}, 5, PLANNED),  # what `register` returned
         (PLANNED, 30, JOINED),
         (JOINED, 25, PLANNED),
         (JOINED, 30, scheduled((0, WEB), (20, BOTH), (40, {"code_r1": 0.9, "other_r1": 0.1}))),
@@ -270,7 +270,7 @@ def test_what_a_run_has_not_read_may_change_and_the_record_says_what_is_read_now
         (scheduled((0, WEB), (10, CODE), (20, BOTH)), "stage from step 10 is None there, and {.*} here"),
         (scheduled((0, WEB)), "stage from step 20 is {.*} there, and None here"),
         (PLAIN, "stage from step 20 is {.*} there, and None here"),
-        (scheduled((0, {"web_r1": 2.0}), (20, BOTH)), "stage from step 0.rates.web_r1 is 1.0 there, and 2.0 here"),
+        (scheduled((0, WEB), (20, {**BOTH, "web_r1": 1.0})), "stage from step 20.rates.web_r1 is 0.5 there, and 1.0 here"),
         (scheduled((0, WEB), (20, BOTH), seed=1), "seed is 0 there, and 1 here"),
     ],
 )

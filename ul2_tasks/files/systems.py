@@ -171,6 +171,8 @@ def remove_tree(folder: str) -> None:
 
 def parallel_map(function: Callable, values: Iterable) -> list:
     """Like `map`, in 16 threads: with a remote file system nearly all of the time is waiting."""
+    if len(values := list(values)) < 2:
+        return list(map(function, values))
     with futures.ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(function, values))
 

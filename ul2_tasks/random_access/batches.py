@@ -57,14 +57,13 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     members, starts, stops = (np.zeros_like(found.slots) for _ in range(3))
     keys = np.zeros(len(members), np.uint64)
     tokens: list[np.ndarray] = [np.zeros([0], np.int32)]
-    for number, corpus in enumerate(numbering.corpora):
-        of_corpus = np.flatnonzero(found.corpora == number)
-        if not len(of_corpus):
-            continue
+    firsts = np.cumsum([0, *(len(corpus.members) for corpus in numbering.corpora)])
+    for number in np.unique(found.corpora).tolist():
+        corpus, of_corpus = numbering.corpora[number], np.flatnonzero(found.corpora == number)
         epochs, slots = found.epochs[of_corpus], found.slots[of_corpus]
         corpus.fetch_ahead(epochs, slots)
         ranges = corpus.order.ranges(epochs, slots)
-        members[of_corpus] = ranges.kinds + sum(len(before.members) for before in numbering.corpora[:number])
+        members[of_corpus] = ranges.kinds + firsts[number]
         keys[of_corpus] = corpus.order.noise_keys(epochs, slots)
         stops[of_corpus] = np.cumsum(ranges.sizes) + sum(map(len, tokens))
         starts[of_corpus] = stops[of_corpus] - ranges.sizes
@@ -84,9 +83,9 @@ def write_batch(
     int64}, how many tokens each example has.
     """
     count = len(batch.members)
-    of_members = [np.flatnonzero(batch.members == number) for number in range(len(members))]
+    of_members = [(np.flatnonzero(batch.members == number), members[number]) for number in np.unique(batch.members).tolist()]
     longest = np.zeros([count, len(EXAMPLE)], np.int64)
-    for of_member, member in zip(of_members, members):
+    for of_member, member in of_members:
         longest[of_member] = longest_examples(member.solution)[(batch.stops - batch.starts)[of_member]]
     if pack:
         rows = batch.places - batch.places[:1]
@@ -106,7 +105,7 @@ def write_batch(
     arrays = {key: zeros_for_tensors(3 if pack else 1, shapes[key]) for key in EXAMPLE}
     written = {key: each[0] for key, each in arrays.items()}
     sizes = np.zeros_like(longest)
-    for of_member, member in zip(of_members, members):
+    for of_member, member in of_members:
         chunks = (each[of_member] for each in (batch.starts, batch.stops, batch.keys, rows, places))
         sizes[of_member] = write_examples(recipe_of(member.solution), batch.tokens, *chunks, *written.values())
     if pack:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
+from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import MemberSchedule, MixedStage, Numbering, StageMembers
@@ -84,7 +85,8 @@ def fingerprint(
 def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     """What a fingerprint says of the elements before one, as JSON has it: nothing of the stages that begin later.
 
-    What has no schedule is a single stage.
+    What has no schedule is a single stage. The name of a mixture decides nothing, so that a run of one corpus may get a schedule of
+    several; that of a task decides its order.
     """
     mixing = {key: told[key] for key in ("mixing",) if key in told}
     whole = {"first": 0, "rates": told["rates"], "corpora": list(told["corpora"]), **mixing}
@@ -93,10 +95,18 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     tasks, corpora = ({name for stage in begun for name in stage[key]} for key in ("rates", "corpora"))
     later = told["corpora"].keys() - corpora
     kept = {key: value for key, value in told.items() if key not in ("rates", "schedule", "mixing")}
+    kept["mixture"] = told["mixture"] if told["mixture"] in told["tasks"] else "any"
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
     for key in kept.keys() & {"corpora", "sources"}:
         kept[key] = {name: value for name, value in told[key].items() if name not in later}
-    return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": stage for stage in begun}
+    return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": _as_read(stage) for stage in begun}
+
+
+def _as_read(stage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A stage with what decides its elements: of a single corpus the cycle of its tasks, whatever the sum of the rates is."""
+    if len(stage["corpora"]) > 1:
+        return stage
+    return {**stage, "rates": dict(zip(stage["rates"], nearest_cycle(list(stage["rates"].values())).counts))}
 
 
 def changes_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

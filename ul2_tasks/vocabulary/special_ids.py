@@ -9,6 +9,7 @@ of SeqIO's SentencePiece vocabularies. Of any other, such as `seqio.ByteVocabula
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -72,7 +73,9 @@ class SpecialTokensRequest:
 
     def tokens(self, vocabulary: seqio.Vocabulary, mode: str | None) -> SpecialTokens:
         """The special ids of a denoiser of this mode; see `special_tokens`."""
-        return special_tokens(vocabulary, mode, self.sentinels, self.modes)
+        modes = plain_modes(self.modes)
+        of_modes = None if modes is None else tuple(modes.items())
+        return _special_tokens(_Equal(vocabulary), mode, plain_sentinels(self.sentinels), of_modes)
 
     def ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
         """The ids of all sentinels and modes, which no text may become; see `special_ids`."""
@@ -87,6 +90,28 @@ class SpecialTokensRequest:
             _ids_of(vocabulary, "sentinels", sentinels) if isinstance(sentinels, tuple) else sentinels,
             None if modes is None else {name: _mode_of_seqio(vocabulary, name, mode) for name, mode in modes.items()},
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Equal:
+    """A vocabulary as part of a key; not all of them have hashes."""
+
+    vocabulary: seqio.Vocabulary
+
+    def __eq__(self, other: object) -> bool:
+        one, another = self.vocabulary, getattr(other, "vocabulary", None)
+        return one is another or bool(one == another)
+
+    def __hash__(self) -> int:
+        return hash(type(self.vocabulary))
+
+
+@functools.lru_cache(maxsize=64)
+def _special_tokens(
+    of: _Equal, mode: str | None, sentinels: tuple[Token, ...] | str | None, modes: tuple[tuple[str, Mode], ...] | None
+) -> SpecialTokens:
+    """The mixtures of a vocabulary, of which there may be hundreds, mostly ask for the same."""
+    return special_tokens(of.vocabulary, mode, sentinels, None if modes is None else dict(modes))
 
 
 def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
@@ -179,7 +204,8 @@ def special_ids(
     For the arguments see `special_tokens`. A mode that is given as a text adds no id.
     """
     names = set(mode_names) or {None}
-    reserved = (special_tokens(vocabulary, name, sentinels, modes).reserved for name in names)
+    request = SpecialTokensRequest(sentinels, modes)
+    reserved = (request.tokens(vocabulary, name).reserved for name in names)
     return frozenset().union(*reserved) - {vocabulary.pad_id}
 
 
