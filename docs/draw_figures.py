@@ -8,10 +8,14 @@ import pathlib
 import re
 from xml.sax.saxutils import escape
 
+import numpy as np
+
 from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import letters
 from ul2_tasks.images.schemas import SCHEMAS
+from ul2_tasks.order.blocks import BlockOrder, BlockShuffle
+from ul2_tasks.order.cycles import nearest_cycle
 
 HERE = pathlib.Path(__file__).parent
 BLUE, SKY, ORANGE, RED, GREEN = "#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#009e73"  # of Okabe and Ito
@@ -186,6 +190,43 @@ def random_access() -> str:
     return page(770, 190, "Step 16 has example 522, of tokens 10101 to 10205, of documents 69 and 70; and back", body)
 
 
+def block_shuffle() -> str:
+    """Blocks of a corpus, permuted, in windows of partitions, and the examples of an epoch: those that the package computes."""
+    size, partitions, in_window, in_block = 1000, 3, 2, 4
+    blocks = BlockShuffle(size, partitions, in_window)
+    order = BlockOrder(nearest_cycle([1]), (size // in_block,), 12 * size, 3, True, blocks)
+    count = order.tokens // size
+    permuted = order.placed(np.zeros(count, np.int64), np.arange(count)).tolist()
+    owner = {block: place // in_window % partitions for place, block in enumerate(permuted)}
+    found = order.ranges(*order.slots(np.arange(order.examples)))
+    read = found.starts[np.flatnonzero(np.diff(found.of, prepend=-1))] // size
+    colours, left, wide = (BLUE, ORANGE, GREEN), 150, 46
+
+    def cell(x: float, y: float, width: float, colour: str, words: str) -> str:
+        shape = f'<rect style="fill: {colour}" x="{x:.0f}" y="{y}" width="{width:.0f}" height="28" rx="4"/>'
+        return shape + "\n" + text(x + width / 2, y + 19, words, "middle on")
+
+    body = [text(16, 39, "corpus"), text(16, 109, "blocks, permuted"), text(16, 199, "examples 0, 1, ..")]
+    for block in range(count):
+        body.append(cell(left + block * (wide + 3), 20, wide, "#6e7781", f"{block}"))
+    for place, block in enumerate(permuted):
+        x = left + place * (wide + 3)
+        body.append(cell(x, 90, wide, colours[owner[block]], f"{block}"))
+        if place % in_window == 0:
+            end = x + in_window * (wide + 3) - 7
+            body += [f'<path class="arrow" style="marker-end: none" d="M{x + 2:.0f} 124 v6 H{end:.0f} v-6"/>']
+            body.append(text((x + end) / 2, 147, "window", "middle dim"))
+    width = (12 * (wide + 3)) / 24 - 2
+    for example, block in enumerate(read[:24].tolist()):
+        body.append(cell(left + example * (width + 2), 180, width, colours[owner[block]], f"{block}"))
+    body.append(
+        text(left, 226, "and the block that each is from: chunks of the first window of partition 0, 1, 2, 0, 1, 2, ..", "dim")
+    )
+    body += legend(left, 256, {f"partition {number}": colour for number, colour in enumerate(colours)})
+    title = "Blocks of a corpus are permuted, windows of them belong to partitions, and examples come from partitions in turn"
+    return page(left + 12 * (wide + 3) + 14, 274, title, body)
+
+
 def performance() -> str:
     """The table of model features, as bars from 0."""
     rows = table("explanation/performance.md", "ns/token")
@@ -313,7 +354,20 @@ def throughput() -> str:
     return page(left + longest + 90, round(y) + 16, "Tokens per second from warm, cold and remote files", body)
 
 
-DRAWN = (pipeline, denoising, lengths, which_path, random_access, kinds, images, cost, reliability, performance, throughput)
+DRAWN = (
+    pipeline,
+    denoising,
+    lengths,
+    which_path,
+    random_access,
+    block_shuffle,
+    kinds,
+    images,
+    cost,
+    reliability,
+    performance,
+    throughput,
+)
 FIGURES = {f"{draw.__name__}.svg": draw for draw in DRAWN}
 
 

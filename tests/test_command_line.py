@@ -750,3 +750,34 @@ def test_the_first_command_prints_its_screen_alone(tmp_path):
     done = subprocess.run([sys.executable, "-m", "ul2_command"], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) <= 24
+
+
+def test_commands_of_mixtures_that_share_a_corpus(tmp_path, monkeypatch):
+    """They speak of the corpus that is there, which is cached once."""
+    (tmp_path / "sharing_corpora.py").write_text("""
+import ul2_tasks
+first = ul2_tasks.register("sharing", denoisers=ul2_tasks.T5GEMMA2[3:])
+second = ul2_tasks.register("shared_s", corpus=first, denoisers=ul2_tasks.T5GEMMA2[4])
+ul2_tasks.mix("sharing_both", {first: 1, second: 1})
+""")
+    monkeypatch.chdir(tmp_path)
+    both, second = ([f"{name}_mix", "--module", "sharing_corpora"] for name in ("sharing_both", "shared_s"))
+    missing = ul2("show", *second, "--step", 0, "--batch_size", 2, "--cache", "CACHE")
+    assert "which has no cache of sharing_corpus. Write it" in missing.output
+    assert "sharing_corpus" in ul2("cache", *second, "--output", "CACHE").output
+    assert "sharing_corpus is complete already" in ul2("cache", *both, "--output", "CACHE").output
+    assert os.listdir("CACHE") == ["sharing_corpus"]
+    lengths, step = ["--lengths", "64,64"], ["--step", 0, "--batch_size", 40, "--cache", "CACHE", "--json"]
+    shown = [json.loads(line) for line in ul2("show", *both, *lengths, *step).output.splitlines()]
+    assert {one["task"] for one in shown} == {"sharing_x2", "sharing_s", "shared_s_s"}
+    assert {one["location"]["corpus"] for one in shown} == {"sharing_corpus"}
+    assert "document 3 of sharing_corpus" in ul2("find", *both, *lengths, "--cache", "CACHE", "--document", 3).output
+    assert json.loads(ul2("lengths", *both, *lengths, "--json").output)["corpora"] == ["shared_s_mix", "sharing_mix"]
+    assert ul2("doctor", *both, *lengths).output.count("corpus (sharing_corpus)") == 1
+    assert "shared_s_s" in ul2("stats", *both, *lengths, "--examples", 200, "--json").output
+    done = ul2("report", *both, *lengths, "--examples", 200, "--output", "report.html")
+    assert done.exit_code == 0, done.output
+    ul2("export", *both, "--format", "megatron", "--output", "TOKENS", "--cache", "CACHE")
+    assert sorted(os.listdir("TOKENS")) == ["sharing-train.bin", "sharing-train.idx"]
+    done = ul2("show", *second, "--text", "a text of mine, in some words", *lengths)
+    assert "shared_s_text_s" in done.output, done.output

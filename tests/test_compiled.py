@@ -1,10 +1,14 @@
 """Machine code that cannot be kept: it is made anew."""
 
+import os
 import pathlib
 import runpy
+import signal
+import threading
 
 import numpy as np
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
 from ul2_tasks.compiled import compiled, part_of_compiled
 
@@ -74,3 +78,27 @@ def test_it_is_still_the_function_that_was_written(tmp_path):
     written = function_in(tmp_path)
     assert compiled(written).__name__ == "double"
     assert doubles(compiled(written).__wrapped__)
+
+
+def test_a_process_that_is_forked_while_another_thread_compiles_does_not_wait_for_it(tmp_path):
+    compiling, may_end = threading.Event(), threading.Event()
+
+    def compile_for_long():
+        with global_compiler_lock:
+            compiling.set()
+            may_end.wait(30)
+
+    thread = threading.Thread(target=compile_for_long)
+    thread.start()
+    compiling.wait(30)
+    threading.Timer(0.2, may_end.set).start()  # the fork waits for it
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        status = 1
+        try:
+            status = 0 if doubles(compiled(function_in(tmp_path))) else 1
+        finally:
+            os._exit(status)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

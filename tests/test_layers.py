@@ -36,7 +36,7 @@ LAYERS = {
     "corpus": {"chat", "files", "images", "jobs", "order", "sources", "store", "vocabulary"},
     "random_access": {"corpus", "denoising", "order", "store", "vocabulary"},
     "mixtures": {"random_access", "chat", "corpus", "denoising", "images", "order", "sources", "store", "vocabulary"},
-    "tasks": {"random_access", "chat", "corpus", "denoising", "images", "mixtures", "order", "sources", "vocabulary"},
+    "tasks": {"random_access", "chat", "corpus", "denoising", "images", "mixtures", "order", "sources", "store", "vocabulary"},
     "pytorch": {"random_access", "converters", "corpus", "denoising", "images", "mixtures", "tasks", "vocabulary"},
     "export": {"chat", "corpus", "files", "jobs", "sources", "store", "tasks", "vocabulary"},
     "looking": {

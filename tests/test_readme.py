@@ -73,6 +73,8 @@ import seqio
 assert name == "both_mix" and len(seqio.get_mixture_or_task(name).tasks) == 10
 web_s, own_s = (seqio.get_mixture_or_task(tempered).get_rate(seqio.TaskRegistry.get(name)) for name in ("web_s", "own_s"))
 assert round(web_s / own_s, 2) == 3.23
+corpora = {task.corpus.name for task in seqio.get_mixture_or_task(objectives).tasks}
+assert (ul2, corpora) == ("web_ul2_mix", {"web_corpus"})
 """,
     "docs/guides/tokenizer.md": """
 assert register("unused", "embedded", "gemma.model", **gemma) == "unused_mix"
@@ -95,6 +97,22 @@ assert len(next(dataset.as_numpy_iterator())["inputs"]) <= 64
     "docs/guides/random_access.md": """
 assert len(later) == 10 and len(batch) == 8
 assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
+""",
+    "docs/guides/block_shuffle.md": """
+whole = ul2_tasks.examples(ul2_tasks.Mixture("mine"), {"inputs": 128, "targets": 128}, seed=0)
+assert ul2_tasks.BlockShuffle() == blocks and (whole[3]["inputs"] == examples[3]["inputs"]).all()
+""",
+    "docs/guides/operate.md": """
+import pathlib
+assert pathlib.Path("blocks").is_dir()
+""",
+    "docs/guides/schedule.md": """
+assert sum(example["task"].startswith("web") for example in examples[step * 128 : step * 128 + 128]) == 64
+assert len(ul2_tasks.examples(uneven, lengths)) == 204_800_000 and dict(uneven.mixtures)[rare] < 2e-6
+changed = ul2_tasks.examples(objectives, lengths)
+assert [changed[first * 128]["task"].rpartition("_")[0] for first in (0, 30_000, 49_000)] == ["ul2", "gemma", "s_alone"]
+joined = ul2_tasks.examples(after, lengths)
+assert sum(example["task"].startswith("new") for example in joined[6_000 * 128 : 6_003 * 128]) == 128
 """,
     "docs/guides/denoisers.md": """
 import seqio
@@ -294,7 +312,8 @@ def test_each_name_of_the_package_that_is_written_out_is_there():
     """Bindings of gin name arguments, and are tested where gin reads them."""
     documented = set(re.findall(r"^::: (\S+)", WRITTEN["docs/reference/python.md"], re.MULTILINE))
     assert documented >= {f"ul2_tasks.{name}" for name in ul2_tasks.__all__}
-    text = "\n".join(re.sub(r"^```gin\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for text in NOW.values())
+    bindings = r"^```gin\n.*?^```$|`[^`\n]+ = [^`\n]+`"
+    text = "\n".join(re.sub(bindings, "", text, flags=re.MULTILINE | re.DOTALL) for text in NOW.values())
     for name in sorted(set(re.findall(r"\bul2_tasks(?:\.\w+)+", text))):
         module, _, attribute = name.rpartition(".")
         if module == "ul2_tasks" and attribute in dir(ul2_tasks):
@@ -427,6 +446,36 @@ print(all("validation" in task.splits for task in mixture.tasks))  # t5x evaluat
 """
     config = f"from __gin__ import dynamic_registration\nimport ul2_tasks\n{lines}"
     assert printed_with_gin(config, program, tmp_path) == "both_mix 10 1.5\nTrue\n"
+
+
+def test_the_gin_of_the_page_of_schedules_registers_one(tmp_path):
+    (lines,) = blocks("docs/guides/schedule.md", "gin")
+    program = """
+planned = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn()).planned
+print([(stage.first_step, stage.mixtures, stage.ramp_steps) for stage in planned.stages], planned.batch_size, planned.steps)
+"""
+    config = f"from __gin__ import dynamic_registration\nimport ul2_tasks\n{lines}"
+    assert printed_with_gin(config, program, tmp_path) == (
+        "[(0, (('web_mix', 3), ('code_mix', 1)), 0), (10000, (('web_mix', 1), ('code_mix', 1)), 2000)] 128 50000\n"
+    )
+
+
+def test_gin_shares_a_corpus(tmp_path):
+    """As the page says. What is bound for all calls of `register` is that of the corpus, too."""
+    (bound,) = re.findall(r"`(own/ul2_tasks\.register\.corpus = .*)`", WRITTEN["docs/guides/mix.md"])
+    lines = f"""from __gin__ import dynamic_registration
+import ul2_tasks
+ul2_tasks.register.source = 'corpus/*.jsonl'
+web/ul2_tasks.register.name = 'web'
+own/ul2_tasks.register.name = 'own'
+{bound}
+NAME = @own/ul2_tasks.register()
+"""
+    program = """
+mixture = seqio.get_mixture_or_task(gin.query_parameter("%NAME").scoped_configurable_fn())
+print(mixture.name, {task.corpus.name for task in mixture.tasks})
+"""
+    assert printed_with_gin(lines, program, tmp_path) == "own_mix {'web_corpus'}\n"
 
 
 def test_the_gin_of_readme_registers_a_corpus(folder):

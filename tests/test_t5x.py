@@ -494,7 +494,7 @@ def test_each_step_of_a_schedule_has_the_same_rows_on_any_number_of_hosts_whatev
         assert killed_and_resumed(run, changed, step, hosts, pack=pack) == rows[1][step : step + 4]
     assert list(json.loads((run / RUN_RECORD).read_text())["corpora"]) == ["web_corpus", "code_corpus", "books_corpus"]
     past = planned(FIRST, JOINED, LAST)
-    with pytest.raises(ValueError, match=r"was begun with other data .*schedule\.step 9.* schedule from its step 11 on, or start"):
+    with pytest.raises(ValueError, match=r"was begun with other data .*stage from step 9.* schedule from its step 11 on, or start"):
         killed_and_resumed(run, past, 11, 1, pack=pack)
 
 
@@ -566,7 +566,7 @@ def test_it_trains_on_a_schedule_with_other_hosts_and_refuses_another_past(on_a_
     train(run, *arguments, steps(20), **files)
     assert losses(run) == pytest.approx({("train", step): whole["train", step] for step in (10, 20)}, rel=1e-5)
     log = refused(run, *arguments, steps(30), "--gin.second/ul2_tasks.Stage.first_step=7", **files)
-    assert re.search("schedule.step 6 is {.*} there, and None here", log[log.rindex("ValueError: ") :])
+    assert re.search("stage from step 6 is {.*} there, and None here", log[log.rindex("ValueError: ") :])
     (tmp_path / "more.gin").write_text(ONE_MORE_STAGE)
     train(run, *arguments, steps(30), files=(*files["files"], str(tmp_path / "more.gin")))
     assert ("train", 30) in losses(run)

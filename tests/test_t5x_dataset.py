@@ -265,12 +265,12 @@ def test_what_a_run_has_not_read_may_change_and_the_record_says_what_is_read_now
 @pytest.mark.parametrize(
     ("now", "told"),
     [
-        (scheduled((0, WEB), (20, CODE)), "schedule.step 20.rates.web_r1 is 0.5 there, and None here"),
-        (scheduled((0, WEB), (19, BOTH)), "schedule.step 20 is {.*} there, and None here"),
-        (scheduled((0, WEB), (10, CODE), (20, BOTH)), "schedule.step 10 is None there, and {.*} here"),
-        (scheduled((0, WEB)), "schedule.step 20 is {.*} there, and None here"),
-        (PLAIN, "schedule.step 20 is {.*} there, and None here"),
-        (scheduled((0, WEB), (20, {**BOTH, "web_r1": 1.0})), "schedule.step 20.rates.web_r1 is 0.5 there, and 1.0 here"),
+        (scheduled((0, WEB), (20, CODE)), "stage from step 20.rates.web_r1 is 0.5 there, and None here"),
+        (scheduled((0, WEB), (19, BOTH)), "stage from step 20 is {.*} there, and None here"),
+        (scheduled((0, WEB), (10, CODE), (20, BOTH)), "stage from step 10 is None there, and {.*} here"),
+        (scheduled((0, WEB)), "stage from step 20 is {.*} there, and None here"),
+        (PLAIN, "stage from step 20 is {.*} there, and None here"),
+        (scheduled((0, WEB), (20, {**BOTH, "web_r1": 1.0})), "stage from step 20.rates.web_r1 is 0.5 there, and 1.0 here"),
         (scheduled((0, WEB), (20, BOTH), seed=1), "seed is 0 there, and 1 here"),
     ],
 )

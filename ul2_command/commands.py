@@ -120,11 +120,16 @@ def main(context: click.Context) -> None:
     metavar="HOST/HOSTS",
     help="Show only the part of the step's batch that this host reads, such as 3/64.  [default: the global batch]",
 )
+@click.option(
+    "--schedule", "of_schedule", is_flag=True, help="Show what each stage of the mixture's schedule reads, instead of examples."
+)
 @of_a_run
-def show(data, text, texts, as_json: bool, step: int | None, **options) -> None:
+def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, **options) -> None:
     """Show examples of each denoiser as text.
 
     Unmasked text is plain, and each masked span has the colour of its sentinel.
+
+    With --schedule, show which corpora each stage of a schedule reads: tokens, epochs, and the steps at which epochs end.
 
     With --step, show the examples that a training run reads at that step, each with its index, epoch, documents and tokens. This
     needs random access: a cache of `ul2 cache`, or a corpus that fits in memory.
@@ -134,12 +139,18 @@ def show(data, text, texts, as_json: bool, step: int | None, **options) -> None:
     ul2 show --text "The quick brown fox jumps over the lazy dog." --seed 1
     ul2 show --step 12345 --run my_run --cache cache
     ul2 show --step 12345 --batch_size 2048 --host 3/64
+    ul2 show my_run --module my_run --schedule --cache cache
     ul2 show --json --count 100 > examples.jsonl
     """
     own = [*text, *(file.read() for file in texts)]
     if own and data.source:
         raise excludes("--text and --file", "--corpus")
     kind = kind_of(data)
+    if of_schedule:
+        if own or step is not None:
+            raise excludes("--schedule", "--step" if step is not None else "--text")
+        kind.show_schedule(data, as_json, **options)
+        return
     if step is None and (given := data.given_of("host", "batch_size", "packed", "cache_dir", "run_dir")):
         raise needs(data.option(given[0]), "--step")
     kind.show(data, as_json, texts=own, step=step, **options)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ul2_tasks.sources.by_name import open_source
     from ul2_tasks.sources.image_text import open_image_text
     from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
+    from ul2_tasks.store.block_cache import set_block_cache
     from ul2_tasks.t5x_dataset import get_dataset_at_step, get_dataset_of_stream
     from ul2_tasks.tasks.chat import register_chat
     from ul2_tasks.tasks.downstream import topics_task, with_mode
@@ -98,6 +99,7 @@ __all__ = [
     "register",
     "register_chat",
     "register_image_text",
+    "set_block_cache",
     "topics_task",
     "with_mode",
 ]
@@ -152,6 +154,7 @@ _MODULES = {
     "register": "tasks.registry",
     "register_chat": "tasks.chat",
     "register_image_text": "tasks.image_text",
+    "set_block_cache": "store.block_cache",
     "topics_task": "tasks.downstream",
     "check_round_trip": "vocabulary.special_ids",
     "with_mode": "tasks.downstream",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core.compiler_lock import global_compiler_lock
 
 
 def compiled(function: Callable) -> Callable:
@@ -38,3 +40,11 @@ def compiled(function: Callable) -> Callable:
 def part_of_compiled(function: Callable) -> Callable:
     """A function that compiled functions call. It is of their file, as old as what is kept of them, or one that never changes."""
     return numba.njit(nogil=True)(function)
+
+
+# A process that was forked while another thread compiled would wait for that thread, which it does not have.
+os.register_at_fork(
+    before=global_compiler_lock.acquire,
+    after_in_parent=global_compiler_lock.release,
+    after_in_child=global_compiler_lock.release,
+)

@@ -288,7 +288,9 @@ def earlier_stages(start: Start) -> list[dict[str, Any]]:
     if not start.checkpoint or not exists(path):
         return []
     record = load(path)
-    told = {key: record[key] for key in ("mixture", "seed", "corpora", *ADDED) if key in record}
+    element = (start.step - record["first_step"]) * record["batch_size"]
+    read = until(record, element) if "schedule" in record else record
+    told = {key: read[key] for key in ("mixture", "seed", "corpora", *ADDED) if key in read}
     return [*record.get(_EARLIER, []), *([{"run": path, **told}] if start.step > record["first_step"] else [])]
 
 

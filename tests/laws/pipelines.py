@@ -46,6 +46,7 @@ R1, S = T5GEMMA2[::4]
 SIZES = [5 + 7 * number % 31 for number in range(95)]  # of the documents, in words
 WORDS = sum(SIZES)
 ROLES = ("user", "assistant", "system", "analysis", "final")  # which Harmony's form spells
+BLOCKS = ul2_tasks.BlockShuffle(block_tokens=130, partitions=3, window_blocks=2)
 OF_EPOCHS = ("hosts", "epochs", "once")  # laws
 FOLDER = pathlib.Path()  # of all files; `use` sets it
 
@@ -312,6 +313,15 @@ def register_two(corpus: str, weight: float = 1) -> str:
     return ul2_tasks.mix("laws_two", {register_stream(corpus, 1): weight, more: 1})
 
 
+def register_staged(corpus: str, weight: float = 1) -> str:
+    """Two corpora in blocks, at weights that change."""
+    source = MemoryDataSource(lambda: documents("one")[::-1], validation=0)
+    more = ul2_tasks.register("laws_more", source, renderer().vocabulary, [S], block_shuffle=BLOCKS)
+    texts = register_texts(corpus, 1, denoisers=[R1], block_shuffle=BLOCKS)
+    stages = [ul2_tasks.Stage(0, {texts: weight, more: 1}), ul2_tasks.Stage(5, {texts: 1, more: 3}, ramp_steps=8, ramp_every=2)]
+    return ul2_tasks.mix("laws_staged", schedule=stages, batch_size=3, steps=30)
+
+
 def register_beside(corpus: str, weight: float = 1) -> str:
     """Texts beside a task of SeqIO's own."""
 
@@ -487,6 +497,7 @@ OF_ITS_EXAMPLES = dict.fromkeys(
     "It is made of the examples of another pipeline, of which the law is asked.",
 )
 A_SEQUENCE = "Its state is a number: its reader keeps what it is a number of."
+IN_BLOCKS = {"ids": "A chunk may go on in another block. Its tokens are those of its location, see test_schedule.py."}
 ONE_TASK = "It is one task."
 
 
@@ -581,6 +592,27 @@ TEXTS = [
         numbered=True,
         state_bytes=10_000,
         lacks={**as_above("new process", "another seed", "another lengths", "no seed"), **ENDS_EARLY},
+    ),
+    Pipeline(
+        name="texts in blocks, indexed",
+        build=of_seqio(functools.partial(register_texts, block_shuffle=BLOCKS), cached=("laws",)),
+        state=CHECKPOINT,
+        others={"seed": SEEDS},
+        texts=texts(shift=1),
+        numbered=True,
+        state_bytes=10_000,
+        lacks={**as_above("new process", "another lengths", "another rates", "another corpus", "no seed"), **IN_BLOCKS},
+    ),
+    Pipeline(
+        name="texts of two corpora in stages, packed by number",
+        build=of_seqio(register_staged, cached=("laws", "laws_more"), converter=EncDecFeatureConverter(pack=True)),
+        state=CHECKPOINT,
+        others={"seed": SEEDS, "rates": OTHER_SHARES},
+        texts=texts_of_rows(shift=1),
+        hosts=(2, 5),
+        numbered=True,
+        state_bytes=10_000,
+        lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY, **IN_BLOCKS},
     ),
     Pipeline(
         name="texts beside a foreign task",

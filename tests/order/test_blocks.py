@@ -94,7 +94,8 @@ def test_an_example_is_of_one_partition_which_has_blocks_of_its_own(order, epoch
 @given(orders(), st.integers(0, 10), st.integers(0, 10**6))
 def test_the_blocks_of_a_window_are_all_that_its_examples_read_and_the_next_one_follows(order, epoch, number):
     epochs, slots = order.slots(np.array([epoch * order.examples + number % order.examples]))
-    ((blocks, following),) = order.blocks_of(epochs, slots)
+    (window,) = order.windows_of(epochs, slots)
+    blocks, following = order.blocks_of(*window), order.blocks_of(*order.next_window(*window))
     found = order.ranges(epochs, slots)
     assert set((found.starts // order.blocks.block_tokens).tolist()) <= set(blocks.tolist())
     assert len(following)
@@ -112,6 +113,10 @@ def test_what_is_read_before_a_switch_is_the_same_for_all_denoisers(order, examp
     other = BlockOrder(T5GEMMA2, (5, 9, 6, 9, 7), order.tokens, order.seed, order.shuffle, order.blocks)
     before = [cover(each, *each.slots(np.arange(each.first_of(switch.epoch, switch.round)))) for each in (order, other)]
     assert (before[0] == before[1]).all()
+    assert before[0].sum() == switch.epoch * order.tokens + order.tokens_of(switch.round)
+    begun = order.begun(example)
+    assert begun == switch if begun.element == example else begun.element < example < switch.element
+    assert order.begun(switch.element) == switch
 
 
 @given(orders(), st.integers(0, 20), st.integers(0, 3000))

@@ -37,7 +37,7 @@ def test_places_and_positions_are_one_to_one(shares, key, first, data):
     assert shares.places(*shares.positions(places, key), key).tolist() == places.tolist()
 
 
-@given(weights, st.sampled_from([2, 4, 64, 300]), keys, st.integers(0, 1 << 40))
+@given(weights, st.sampled_from([2, 4, 64, 100]), keys, st.integers(0, 1 << 40))
 def test_a_place_and_its_position_are_of_one_partition(weights, partitions, key, first):
     places = first + np.arange(2000)
     _, positions = Shares(weights, partitions).positions(places, key)
@@ -46,8 +46,8 @@ def test_a_place_and_its_position_are_of_one_partition(weights, partitions, key,
 
 def test_a_group_of_all_partitions_has_all_kinds_in_their_ratio():
     """Not the same kind in all partitions at a time, which would make batches of one corpus."""
-    kinds, _ = Shares((0.5, 0.25, 0.25), 64).positions(np.arange(256 * 64), key=5)
-    counts = np.stack([np.bincount(group, minlength=3) for group in kinds.reshape(256, 64)])
+    kinds, _ = Shares((0.5, 0.25, 0.25), 64).positions(np.arange(64 * 64), key=5)
+    counts = np.stack([np.bincount(group, minlength=3) for group in kinds.reshape(64, 64)])
     assert np.abs(counts - [32, 16, 16]).max() <= 3
 
 
@@ -58,13 +58,13 @@ def test_a_reader_of_every_eighth_place_sees_all_kinds_in_their_ratio():
 
 def test_one_in_a_million_beside_nine_tenths_is_exact_over_the_run():
     weights = np.array([0.9, 0.0999, 1e-6, 0.00003])
-    taken = Shares(tuple(weights)).taken(10**12 // 256)
+    taken = Shares(tuple(weights)).taken(10**12 // 64)
     assert np.abs(taken - taken.sum() * weights / weights.sum()).max() < 1.5
 
 
 def test_a_golden():
     kinds, positions = Shares((3.0, 1.0, 0.5)).positions(np.array([0, 1, 2, 3, 10**12]), key=1)
-    assert (kinds.tolist(), positions.tolist()) == ([0, 0, 1, 0, 0], [93, 38, 3, 53, 666666666829])
+    assert (kinds.tolist(), positions.tolist()) == ([0, 0, 1, 0, 0], [4, 23, 12, 15, 666666666681])
 
 
 @pytest.mark.parametrize("weights", [(), (1.0, 0.0), (float("nan"),), (1.0, float("inf")), (-1.0,)])

@@ -72,7 +72,17 @@ def test_each_position_of_a_corpus_is_read_once_and_those_left_out_by_an_end_are
             whole = last.mixing.taken((3000 - last.first) // last.mixing.unit)[kind]
             if whole > len(last.left[kind]):
                 assert set(range(last.fresh[kind] + whole - len(last.left[kind]))) <= set(read.tolist())
-        assert timeline.read_until(corpus, 3000) == len(read)
+        fresh, left = timeline.progress(corpus, 3000)
+        assert set(range(fresh)) - set(left.tolist()) == set(read.tolist())
+
+
+@given(schedules(), st.integers(0, 1000))
+def test_an_element_and_its_position_are_of_one_partition_in_all_stages(schedule, key):
+    """So a host goes on reading its own blocks when weights change."""
+    stages = [stage._replace(mixing=Shares(tuple(1.0 + kind for kind in range(len(stage.orders))), 3)) for stage in schedule]
+    numbers = np.arange(3000)
+    _, positions = positions_of(arrange(stages, orders(), key), numbers)
+    assert (positions % 3 == numbers % 3).all()
 
 
 @given(schedules(), st.integers(0, 1000), st.integers(0, 2600), schedules())

@@ -8,12 +8,15 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.asyn import AsyncFileSystem
+from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ul2_tasks.files import retries
+from ul2_tasks.files.systems import size
 from ul2_tasks.store.arrays import FileArray, MappedArray, read_joined, read_ranges
-from ul2_tasks.store.fetch import fetch, near_ranges
+from ul2_tasks.store.fetch import fetch, near_ranges, remote_reads
 from ul2_tasks.store.read import MemoryStore
 
 
@@ -29,6 +32,11 @@ class Counting(MemoryFileSystem):
         if Counting.together:
             Counting.together.wait(timeout=30)
         return super().cat_file(path, start, end, **keywords)
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr(retries, "_WAITS", (0.001, 0.002))
 
 
 @pytest.fixture
@@ -113,6 +121,130 @@ def test_ranges_of_an_asynchronous_file_system_wait_side_by_side(protocol):
 def test_a_file_that_is_not_there_is_an_error_of_its_file_system(protocol):
     with pytest.raises(FileNotFoundError):
         fetch([f"{protocol}://asked/none"], np.zeros(3, np.int64), np.array([0, 500_000, 900_000]), np.array([1, 500_001, 900_001]))
+
+
+# What object stores and networks answer now and then.
+ERRORS = {
+    "time-out": TimeoutError("timed out"),
+    "reset": ConnectionResetError(104, "Connection reset by peer"),
+    "503": RuntimeError("503 Slow Down\nplease"),  # of a package whose errors are no OSErrors
+    "time-out of fsspec": FSTimeoutError(),
+    "short read": None,
+}
+
+
+class Failing:
+    """Each request fails as often as `failures` says for its first byte, each time by the next error."""
+
+    failures: ClassVar[dict[int, int]] = {}
+    errors: ClassVar[list[Exception | None]] = []
+    lock: ClassVar[threading.Lock] = threading.Lock()
+
+    @classmethod
+    def answer(cls, path, start, end) -> bytes:
+        with cls.lock:
+            if not cls.failures.get(start):
+                return CONTENT[start:end]
+            cls.failures[start] -= 1
+            cls.errors.append(error := cls.errors.pop(0))
+        if error is not None:
+            raise error
+        return CONTENT[start : end - 1]
+
+
+class FailingInThreads(MemoryFileSystem):
+    protocol = "failing-threads"
+
+    def cat_file(self, path, start=None, end=None, **keywords):
+        return Failing.answer(path, start, end)
+
+
+class FailingInCoroutines(AsyncFileSystem):
+    protocol = "failing-coroutines"
+
+    async def _cat_file(self, path, start=None, end=None, **keywords):
+        return Failing.answer(path, start, end)
+
+
+class FailingInOneGo(FailingInCoroutines):
+    protocol = "failing-one-go"
+
+    async def _cat_ranges(self, paths, starts, ends, on_error="return", **keywords):
+        answers = [self._cat_file(*each) for each in zip(paths, starts, ends)]
+        return await asyncio.gather(*answers, return_exceptions=on_error == "return")
+
+
+@pytest.fixture(params=[FailingInThreads, FailingInCoroutines, FailingInOneGo])
+def failing(request) -> str:
+    """The path of a file with `CONTENT`."""
+    fsspec.register_implementation(request.param.protocol, request.param, clobber=True)
+    Failing.failures, Failing.errors = {}, list(ERRORS.values())
+    return f"{request.param.protocol}://failing/a"
+
+
+CONTENT = np.random.default_rng(0).bytes(1_000_000)
+
+
+def read_of(path, starts) -> list[bytes]:
+    starts = np.array(starts)
+    return [bytes(found) for found in fetch([path], np.zeros(len(starts), np.int64), starts, starts + 10)]
+
+
+@pytest.mark.parametrize("starts", [[100_000], list(range(0, 900_000, 100_000))], ids=["one", "many"])
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_request_that_fails_is_tried_again(failing, starts, error):
+    Failing.errors, Failing.failures = [ERRORS[error]], {100_000: 2, 300_000: 1}
+    before, _ = remote_reads()
+    assert read_of(failing, starts) == [CONTENT[start : start + 10] for start in starts]
+    assert remote_reads()[0] - before == len(starts) + 2 + (300_000 in starts)
+
+
+@pytest.mark.parametrize("starts", [[100_000], list(range(0, 900_000, 100_000))], ids=["one", "many"])
+def test_one_that_fails_too_often_is_an_error_that_names_the_object_and_the_last_error(failing, starts):
+    Failing.errors, Failing.failures = [ERRORS["reset"], ERRORS["503"]], {100_000: 1000}
+    message = (
+        rf"^{failing} must answer a request within 3 tries in 0 seconds, got errors, the last of them ConnectionResetError: \[Errno"
+        r" 104\] Connection reset by peer\. Check the object store and the network, then resume\. See"
+        r" docs/help/troubleshooting\.md#an-object-store-does-not-answer\.$"
+    )
+    with pytest.raises(OSError, match=message):
+        read_of(failing, starts)
+    assert Failing.failures == {100_000: 997}
+
+
+def test_one_that_is_always_short_is_a_file_that_was_cut(failing):
+    Failing.errors, Failing.failures = [None], {100_000: 1000}
+    with pytest.raises(OSError, match=rf"^{failing} ends 1 bytes too early, because it was cut"):
+        read_of(failing, [100_000])
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("gone"), PermissionError("not yours"), TypeError("a bug")])
+@pytest.mark.parametrize("starts", [[100_000], [0, 100_000]], ids=["one", "many"])
+def test_what_another_try_would_not_change_is_raised_at_once(failing, error, starts):
+    Failing.errors, Failing.failures = [error], {100_000: 1000}
+    with pytest.raises(type(error), match=str(error)):
+        read_of(failing, starts)
+    assert Failing.failures == {100_000: 999}
+
+
+def test_a_server_that_answers_with_the_whole_file_is_refused(failing, monkeypatch):
+    monkeypatch.setattr(Failing, "answer", lambda path, start, end: CONTENT)
+    with pytest.raises(ValueError, match=rf"^{failing} must answer with the 10 bytes that were asked for, got 1000000\. Use a"):
+        read_of(failing, [0])
+
+
+def test_the_size_of_a_file_is_asked_for_again():
+    class Sizes(MemoryFileSystem):
+        protocol = "failing-sizes"
+
+        def size(self, path):
+            if not errors:
+                return 7
+            raise errors.pop()
+
+    errors = [TimeoutError()]
+    fsspec.register_implementation("failing-sizes", Sizes, clobber=True)
+    assert size("failing-sizes://a") == 7
 
 
 def test_a_file_that_is_mapped_and_one_that_is_not_are_read_alike(tmp_path):

@@ -15,7 +15,7 @@ class Conversations(Kind):
     parts: ClassVar = {"ul2_tasks.mixtures.chat": "Chat", "ul2_tasks.tasks.chat": "ChatTask"}
     cannot: ClassVar = {
         "find": LOOK,
-        "show --step": LEAVE_OUT,
+        **dict.fromkeys(("show --step", "show --schedule"), LEAVE_OUT),
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
         "lengths": f"They are not cut into chunks. {LOOK}",

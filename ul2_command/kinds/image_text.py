@@ -12,7 +12,7 @@ class ImageText(Kind):
     parts: ClassVar = {"ul2_tasks.tasks.image_text": "ImageTextTask"}
     cannot: ClassVar = {
         "find": LOOK,
-        "show --step": LEAVE_OUT,
+        **dict.fromkeys(("show --step", "show --schedule"), LEAVE_OUT),
         **dict.fromkeys(("show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
         "stats --cache": LEAVE_OUT,

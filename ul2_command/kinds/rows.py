@@ -29,6 +29,7 @@ class Rows(Kind):
     name = "image-text records"
     cannot: ClassVar = {
         "find": LOOK,
+        "show --schedule": LEAVE_OUT,
         "lengths": f"They have no denoisers. {LOOK}",
         "cache": f"Training reads them from their files. {LOOK}",
         "export": f"Training reads them from their files. {LOOK}",

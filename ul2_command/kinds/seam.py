@@ -71,6 +71,10 @@ class Kind(Protocol):
         """`ul2 show`: prints examples."""
         raise _undone(self)
 
+    def show_schedule(self, data: Data, as_json: bool, **options) -> None:
+        """`ul2 show --schedule`: prints what each stage reads."""
+        raise _undone(self)
+
     def find(self, data: Data, **options) -> None:
         """`ul2 find`: prints when a document is read."""
         raise _undone(self)

@@ -30,7 +30,7 @@ class Texts(Kind):
         return super().refusal(data)
 
     def lengths_of(self, data):
-        return of_denoisers(data.lengths) or (TRAINED if "step" in data.given else SHOWN)
+        return of_denoisers(data.lengths) or (TRAINED if data.given_of("step", "of_schedule") else SHOWN)
 
     def corpora(self, data):
         if data.described is not None:
@@ -51,6 +51,12 @@ class Texts(Kind):
             raise excludes("--text and --file", "--step")
         run = open_run(data, sequence_length=lengths, split=split, seed=seed, **of_run)
         (shows.show_step_json if as_json else shows.show_step)(run, step, host, **chosen)
+
+    def show_schedule(self, data, as_json, *, count, denoisers, host, split, seed, **of_run):
+        from ul2_tasks.looking.texts import schedule
+
+        run = open_run(data, sequence_length=self.lengths_of(data), split=split, seed=seed, **of_run)
+        (schedule.show_schedule_json if as_json else schedule.show_schedule)(run)
 
     def find(self, data, *, document, text, epochs, count, **of_run):
         from ul2_tasks.looking.texts.find import find

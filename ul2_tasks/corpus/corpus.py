@@ -20,10 +20,12 @@ from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.batches import encode_batch
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, id_shift, piece_names
 
 if TYPE_CHECKING:
     import seqio
+
+_SHOWN = 10  # tokens in an error
 
 
 class Encoded(NamedTuple):
@@ -79,6 +81,23 @@ class Corpus:
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
         texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
         return Encoded(texts, *encode_batch(self.tokenizer, texts), are_whole)
+
+    def check_keeps_out(self, task: str, special_tokens: SpecialTokensRequest) -> None:
+        """Raises a ValueError where its text could become a special token of a task, which is of a mixture that shares the corpus.
+
+        The tokens of a corpus that is tokens are checked as they are read.
+        """
+        own = self.configuration.special_tokens
+        if special_tokens == own or self.is_tokens:
+            return
+        vocabulary = self.vocabulary
+        if ids := encodable_ids(vocabulary, special_tokens.ids(vocabulary) - own.ids(vocabulary)):
+            more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+            raise ValueError(
+                f"the sentinels and modes of {task!r} must be kept out of the text of {self.name!r}, got"
+                f" {piece_names(vocabulary, ids[:_SHOWN])}{more}, which a text becomes that spells them. Name them as sentinels or"
+                f" modes of {self.read_as[0]!r} too, or use control pieces."
+            )
 
     def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
         """The records of a shard of the source, see `shard_records`, as `encode` takes them."""

@@ -110,7 +110,7 @@ class CorpusView(DataSource):
 
     SeqIO hands one seed to all tasks of a mixture, so that five stock tasks read the same documents in the same order. Here the
     seed of the order is salted. The corpus is cached, not this view, so all denoisers share one cache. The salt is the name of the
-    denoiser.
+    denoiser, or of the task where several mixtures share a corpus and may have the same denoiser.
     """
 
     def __init__(self, corpus: CorpusTask, salt: str, use_cached: bool = False):
@@ -125,6 +125,10 @@ class CorpusView(DataSource):
     @property
     def corpus(self) -> CorpusTask:
         return self._corpus
+
+    @property
+    def salt(self) -> str:
+        return self._salt
 
     @property
     def splits(self) -> Sequence[str]:

@@ -21,6 +21,8 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFile
 
+from ul2_tasks.files.retries import retried
+
 
 class _LocalFiles(LocalFileSystem):
     """Local files by their paths as they are spelled: no `~` is expanded, and "" is no folder."""
@@ -90,7 +92,7 @@ def names_in(folder: str) -> set[str]:
 def size(path: str) -> int:
     """The size of a file, in bytes."""
     system, name = file_system(path)
-    return system.size(name)
+    return system.size(name) if is_local(path) else retried(lambda: system.size(name), path)
 
 
 def read(path: str) -> bytes:

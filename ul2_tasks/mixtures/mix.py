@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.mixtures.description import check_name
-from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture
+from ul2_tasks.mixtures.mixture import Mixture, check_corpora, members_of_mixture
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
@@ -33,7 +33,7 @@ class Mix:
         mixtures: the weights, positive numbers, of mixtures with different names and one vocabulary. A weight divided by the sum of
             all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of the names; with a
             schedule, of a mixture and its fraction of the whole run.
-        schedule: instead of `mixtures`, a list of `Stage`, whose weights change while a run goes on; see `mix`.
+        schedule: instead of `mixtures`, a list of `Stage`, whose weights change during a run; see `mix`.
         batch_size, steps: with a schedule, the global batch size and the number of steps of the run.
 
     Raises:
@@ -62,26 +62,27 @@ class Mix:
         names = sorted(mixture.name for mixture in weights)
         if len(set(names)) < len(names):
             raise ValueError(f"mixtures must have different names, got {names}. Rename one of them.")
+        check_corpora(weights)
         pairs = sorted(weights.items(), key=lambda pair: pair[0].name)
         object.__setattr__(self, "mixtures", tuple((mixture, as_python(weight)) for mixture, weight in pairs))
         object.__setattr__(self, "schedule", planned and planned.stages)
 
-    @property
-    def planned(self) -> Schedule[Mixture] | None:
-        """The schedule with its batch size and steps; None without one."""
-        return check_schedule(None, self.schedule, self.batch_size, self.steps)
-
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
         told = {mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)}
-        if planned := self.planned:
+        if planned := _planned(self):
             for first_step, weights in planned.flat():
                 told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, weights[each]) for each in weights))
         return digest(told)
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
         """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Returns the manifests by mixture."""
-        return {mixture.name: mixture.cache(output_dir, max_documents=max_documents) for mixture, _ in _pairs(self)}
+        manifests: dict[str, dict] = {}  # by corpus, as several mixtures may share one
+        for mixture, _ in _pairs(self):
+            corpus = mixture.corpus().name
+            if corpus not in manifests:
+                manifests[corpus] = mixture.cache(output_dir, max_documents=max_documents)
+        return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
 
 
 def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Member]:
@@ -102,16 +103,21 @@ def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Seq
 
 def planned_members(mix: Mix, members: Sequence[Member]) -> MemberSchedule:
     """The tasks of each stage, at their rates, of those of `members_of_mix`."""
-    if mix.planned is None:
+    if (planned := _planned(mix)) is None:
         return MemberSchedule.of(members)
     rates = []
-    for first_step, weights in mix.planned.flat():
+    for first_step, weights in planned.flat():
         of_stage: dict[str, float] = {}
         for mixture, weight in weights.items():
             total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
             of_stage |= {f"{mixture.name}_{each.name}": weight * float(each.weight) / total for each in mixture.denoisers}
         rates.append((first_step, of_stage))
-    return members_by_stage(members, rates, mix.planned.batch_size, mix.planned.steps)
+    return members_by_stage(members, rates, planned.batch_size, planned.steps)
+
+
+def _planned(mix: Mix) -> Schedule[Mixture] | None:
+    """The schedule with its batch size and steps; None without one."""
+    return check_schedule(None, mix.schedule, mix.batch_size, mix.steps)
 
 
 def _pairs(mix: Mix) -> Sequence[tuple[Mixture, float]]:

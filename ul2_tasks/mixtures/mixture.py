@@ -11,11 +11,11 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.mixtures.description import Description, corpus_in, folders, special_tokens_of
+from ul2_tasks.mixtures.description import Description, corpus_in, folders, is_same, special_tokens_of
 from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.random_access.corpora import Member, why_a_stream
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
-from ul2_tasks.scalars import as_python, check_on_error
+from ul2_tasks.scalars import as_python, check_on_error, is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.read import TokenStore
@@ -41,13 +41,16 @@ class Mixture(Description):
         name: the beginning of the names of the corpus and the tasks, NAME_corpus and NAME_<denoiser>, in caches and examples.
         source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents,
             block_shuffle: see `register`.
+        corpus: another `Mixture`, whose corpus, with its name and its cache, this one reads. Leave out source, vocabulary, text_key
+            and on_error, which are then those of the other mixture; so is block_shuffle, if it is left out.
 
     Raises:
-        ValueError: an argument has another type or value, or `chunk_tokens` names a denoiser that is not there.
+        ValueError: an argument has another type or value; `chunk_tokens` names a denoiser that is not there; or `corpus` is given,
+            and an argument says another corpus.
     """
 
     name: str
-    source: seqio.DataSource
+    source: seqio.DataSource | Mixture  # a mixture where its corpus is shared, so that `dataclasses.replace` keeps it
     vocabulary: seqio.Vocabulary
     denoisers: tuple[Denoiser, ...]
     text_key: str
@@ -74,10 +77,18 @@ class Mixture(Description):
         merge_examples: bool = True,
         separate_documents: bool = False,
         block_shuffle: BlockShuffle | None = None,
+        corpus: Mixture | None = None,
     ):
-        opened = open_source(source, text_key=text_key or "text")
         checked = check_denoisers(denoisers)
-        vocabulary, tokens = open_for_modes(vocabulary, [denoiser.mode for denoiser in checked], sentinels, modes)
+        mode_names = [denoiser.mode for denoiser in checked]
+        if corpus is None and not isinstance(source, Mixture):
+            opened = open_source(source, text_key=text_key or "text")
+            vocabulary, tokens = open_for_modes(vocabulary, mode_names, sentinels, modes)
+        else:
+            opened = _owner(source if corpus is None else corpus)
+            vocabulary, tokens = _open_shared(opened, vocabulary, mode_names, sentinels, modes)
+            _check_shared(opened, source, text_key, on_error)
+            text_key, on_error, block_shuffle = opened.text_key, opened.on_error, block_shuffle or opened.block_shuffle
         if isinstance(chunk_tokens, Mapping):
             chunk_tokens = {key: as_python(bound) for key, bound in chunk_tokens.items()}
         self._set(
@@ -107,13 +118,85 @@ class Mixture(Description):
         if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
             raise ValueError(f"chunk_tokens must name denoisers of {names}, got {unknown}.")
 
-    def _saved(self) -> Mapping[str, object]:
-        return {key: value for key, value in super()._saved().items() if key != "block_shuffle" or value is not None}
-
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """Returns the corpus, whose cache may be in one of these folders."""
-        configuration = CorpusConfiguration(self.text_key, self.on_error, special_tokens_of(self))
-        return TextCorpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, folders(cache_dirs))
+        owner = owner_of(self)
+        configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner))
+        return TextCorpus(f"{owner.name}_corpus", owner.source, owner.vocabulary, configuration, folders(cache_dirs))
+
+    def _saved(self) -> Mapping[str, object]:
+        """See `Description._saved`; of a shared corpus also its name, by which it is read once with the other mixture."""
+        saved = {key: value for key, value in super()._saved().items() if key != "block_shuffle" or value is not None}
+        owner = owner_of(self)
+        return saved if owner is self else {**saved, "corpus": f"{owner.name}_corpus"}
+
+
+def owner_of(mixture: Mixture) -> Mixture:
+    """The mixture whose corpus a mixture reads: itself, unless it was given another one's."""
+    return mixture.source if isinstance(mixture.source, Mixture) else mixture
+
+
+def check_corpora(mixtures: Iterable[Mixture]) -> None:
+    """Raises a ValueError where mixtures read different corpora of one name."""
+    found: dict[str, Corpus] = {}
+    for mixture in mixtures:
+        corpus = mixture.corpus()
+        first = found.setdefault(corpus.name, corpus)
+        if not all(is_same(value, vars(corpus)[key]) for key, value in vars(first).items()):
+            raise ValueError(
+                f"mixtures must have different names for different corpora, got two of {corpus.name!r}. Rename one, or pass"
+                " corpus= with the very mixture that is mixed."
+            )
+
+
+def _owner(corpus: object) -> Mixture:
+    if isinstance(corpus, Mixture):
+        return owner_of(corpus)
+    instead = "Use ul2_tasks.register for registered names" if isinstance(corpus, str) else "Only a corpus of texts is shared"
+    raise ValueError(f"corpus must be a ul2_tasks.Mixture, got {corpus!r:.100}. {instead}.")
+
+
+def _open_shared(
+    owner: Mixture,
+    vocabulary: seqio.Vocabulary | str | os.PathLike,
+    mode_names: Sequence[str | None],
+    sentinels: int | Sentinels | None,
+    modes: Mapping[str, Mode] | None,
+) -> tuple[seqio.Vocabulary, tuple[Token, ...] | str | None]:
+    """See `open_for_modes`. The vocabulary is the owner's, so it has to be left out, or to be equal."""
+    is_left_out = isinstance(vocabulary, str) and vocabulary == "default"
+    if is_left_out and is_integer(sentinels, at_least=0):
+        raise ValueError(
+            f"sentinels must be None or tokens for a shared corpus, got {sentinels}. Pass sentinels={sentinels} to {owner.name!r},"
+            " which has the vocabulary."
+        )
+    opened, tokens = open_for_modes(owner.vocabulary if is_left_out else vocabulary, mode_names, sentinels, modes)
+    if opened != owner.vocabulary:
+        raise _not_shared("vocabulary", owner, vocabulary)
+    return owner.vocabulary, tokens
+
+
+def _check_shared(owner: Mixture, source: object, text_key: str | None, on_error: str) -> None:
+    """Raises a ValueError where an argument is neither left out nor that of the corpus.
+
+    Equal ones are taken, because a gin file may bind them for all calls of `register`.
+    """
+    if isinstance(source, Mixture):
+        is_its_own = owner_of(source) == owner
+    else:
+        is_left_out = isinstance(source, str) and source == "embedded"
+        is_its_own = is_left_out or is_same(open_source(source, text_key=owner.text_key), owner.source)
+    if not is_its_own:
+        raise _not_shared("source", owner, source)
+    if text_key not in (None, owner.text_key):
+        raise _not_shared("text_key", owner, text_key)
+    if on_error not in ("raise", owner.on_error):
+        raise _not_shared("on_error", owner, on_error)
+
+
+def _not_shared(argument: str, owner: Mixture, got: object) -> ValueError:
+    value = "" if argument == "vocabulary" else f", {getattr(owner, argument)!r:.200}"
+    return ValueError(f"{argument} must be that of the shared corpus{value}, got {got!r:.200}. Leave it out.")
 
 
 def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration:
@@ -155,6 +238,7 @@ class DescribedTask:
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """See `solution.solve`."""
+        self.corpus.check_keeps_out(self.name, self.configuration.special_tokens)
         return solve(sequence_length, self.vocabulary, self.configuration)
 
 
@@ -180,6 +264,13 @@ class HasDenoiser(Protocol):
     def denoiser(self) -> Denoiser: ...
 
 
+class NamedDenoising(HasDenoiser, Protocol):
+    """A task with a denoiser and a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class Solvable(Protocol):
     """A denoising task, described or of SeqIO."""
 
@@ -197,6 +288,11 @@ def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collect
     if unknown := sorted(set(denoisers or ()) - set(names)):
         raise ValueError(f"the denoiser must be one of {names} in {mixture!r}, got {unknown}.")
     return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
+
+
+def registered_as(task: NamedDenoising) -> str:
+    """The NAME of the mixture that a task NAME_<denoiser> was made for."""
+    return task.name.removesuffix(f"_{task.denoiser.name}")
 
 
 def name_of(mixture: Any) -> str:

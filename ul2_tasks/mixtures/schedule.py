@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -77,8 +78,8 @@ class Schedule(Generic[_Of]):
         for (first, weights), stop in zip(flat, [*(first for first, _ in flat[1:]), max(self.steps, flat[-1].first_step + 1)]):
             steps = max(0, min(stop, max(self.steps, 1)) - first) + 1e-9  # a stage after the last step counts for nearly nothing
             for each, weight in weights.items():
-                parts[each] = parts.get(each, 0.0) + steps * weight / sum(weights.values())
-        total = sum(parts.values())
+                parts[each] = parts.get(each, 0.0) + steps * weight / math.fsum(weights.values())
+        total = math.fsum(parts.values())
         return {each: part / total for each, part in parts.items()}
 
     def flat(self) -> list[FlatStage[_Of]]:
@@ -140,5 +141,5 @@ def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]]) -> d
 
 
 def _fractions(weights: Mapping[_Of, float]) -> dict[_Of, float]:
-    total = sum(weights.values())
+    total = math.fsum(weights.values())  # the same whatever their order is
     return {each: weight / total for each, weight in weights.items()}

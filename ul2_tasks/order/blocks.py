@@ -127,6 +127,15 @@ class Windows:
             rounds += windows // partitions
         return Switch(epoch + 1, 0, (epoch + 1) * self.elements)
 
+    def begun(self, element: int) -> Switch:
+        """The round that an element is of."""
+        epoch, number = divmod(element, self.elements)
+        section = int(np.searchsorted(self.starts, number, side="right")) - 1
+        size = self.partitions[section] * self.sizes[section]
+        done = (number - int(self.starts[section])) // size
+        before = sum(windows // turns for windows, turns in zip(self.windows[:section], self.partitions))
+        return Switch(epoch, before + done, epoch * self.elements + int(self.starts[section]) + done * size)
+
     def first_of(self, epoch: int, number: int) -> int:
         """The first element of a round of an epoch."""
         for windows, partitions, size, start in zip(self.windows, self.partitions, self.sizes, self.starts.tolist()):
@@ -266,9 +275,21 @@ class BlockOrder:
         """See `Order.switch`."""
         return self.windows.switch(example)
 
+    def begun(self, element: int) -> Switch:
+        """See `Order.begun`."""
+        return self.windows.begun(element)
+
     def first_of(self, epoch: int, number: int) -> int:
         """See `Order.first_of`."""
         return self.windows.first_of(epoch, number)
+
+    def tokens_of(self, rounds: int) -> int:
+        """See `Order.tokens_of`."""
+        tokens = 0
+        for section in self.sections:
+            here = min(rounds, section.windows // section.partitions)
+            tokens, rounds = tokens + here * section.partitions * section.inner.tokens, rounds - here
+        return tokens
 
     def placed(self, epochs: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """[n] int64, which block is at each place of the order of an epoch's blocks. The short one keeps its place."""
@@ -278,27 +299,25 @@ class BlockOrder:
         found = permute(np.minimum(numbers, whole - 1), whole, keys(keyed(self.seed, _FOR_BLOCKS), epochs))
         return np.where(numbers < whole, found, numbers)
 
-    def blocks_of(self, epochs: np.ndarray, slots: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The blocks of each window that has some of these slots, and those of the window that its partition reads next.
-
-        Windows come in the order in which their first slots do. Gives [blocks] int64 for each of both.
-        """
+    def windows_of(self, epochs: np.ndarray, slots: np.ndarray) -> list[tuple[int, int, int]]:
+        """The windows that have these slots, each once: epoch, section, and which of its windows."""
         places = self.place_of(epochs, slots)
-        codes = np.stack([places.epochs, places.sections, places.windows])
-        _, firsts = np.unique(codes, axis=1, return_index=True)
-        return [self._window_and_next(*codes[:, first].tolist()) for first in np.sort(firsts)]
+        most = max(self.windows.windows)
+        codes = np.unique((places.epochs * len(self.sections) + places.sections) * most + places.windows)
+        sections, windows = np.divmod(codes, most)
+        return list(zip(*(each.tolist() for each in (*np.divmod(sections, len(self.sections)), windows))))
 
-    def _window_and_next(self, epoch: int, section: int, window: int) -> tuple[np.ndarray, np.ndarray]:
+    def next_window(self, epoch: int, section: int, window: int) -> tuple[int, int, int]:
+        """The window that the partition of a window reads next, or what follows that all partitions read."""
         own, following = self.sections[section], window + self.sections[section].partitions
         if following < own.windows:
-            after = (epoch, section, following)
-        elif section + 1 < len(self.sections):
-            after = (epoch, section + 1, window % own.partitions % self.sections[section + 1].windows)
-        else:
-            after = (epoch + 1, 0, window % self.sections[0].partitions)
-        return self._blocks_of_window(epoch, section, window), self._blocks_of_window(*after)
+            return epoch, section, following
+        if section + 1 < len(self.sections):
+            return epoch, section + 1, window % own.partitions % self.sections[section + 1].windows
+        return epoch + 1, 0, window % self.sections[0].partitions
 
-    def _blocks_of_window(self, epoch: int, section: int, window: int) -> np.ndarray:
+    def blocks_of(self, epoch: int, section: int, window: int) -> np.ndarray:
+        """[blocks] int64, the blocks of a window."""
         size, tokens = self.blocks.block_tokens, self.sections[section].inner.tokens
         first = int(self._first_tokens[section]) + window * tokens
         numbers = np.arange(first // size, -(-(first + tokens) // size))
@@ -380,6 +399,10 @@ class PackedBlockOrder:
     def switch(self, row: int) -> Switch:
         """See `Order.switch`."""
         return self.windows.switch(row)
+
+    def begun(self, element: int) -> Switch:
+        """See `Order.begun`."""
+        return self.windows.begun(element)
 
     def first_of(self, epoch: int, number: int) -> int:
         """See `Order.first_of`."""

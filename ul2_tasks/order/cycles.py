@@ -49,6 +49,11 @@ class Cycle:
         return len(self.kinds)
 
     @property
+    def partitions(self) -> int:
+        """One: see `Shares`."""
+        return 1
+
+    @property
     def unit(self) -> int:
         """How many places make a unit, which has the ratio exactly: a cycle."""
         return len(self)

@@ -200,6 +200,15 @@ class Order:
         epoch = -(-example // self.examples)
         return Switch(epoch, 0, epoch * self.examples)
 
+    def begun(self, example: int) -> Switch:
+        """The round that an example is of."""
+        epoch = example // self.examples
+        return Switch(epoch, 0, epoch * self.examples)
+
+    def tokens_of(self, rounds: int) -> int:
+        """How many tokens the first rounds of an epoch have."""
+        return rounds * self.tokens
+
     def first_of(self, epoch: int, number: int) -> int:
         """The first example of a round of an epoch; here an epoch is one round."""
         return epoch * self.examples

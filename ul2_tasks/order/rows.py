@@ -129,6 +129,11 @@ class PackedOrder:
         epoch = -(-row // self.rows)
         return Switch(epoch, 0, epoch * self.rows)
 
+    def begun(self, row: int) -> Switch:
+        """See `Order.begun`."""
+        epoch = row // self.rows
+        return Switch(epoch, 0, epoch * self.rows)
+
     def first_of(self, epoch: int, number: int) -> int:
         """See `Order.first_of`."""
         return epoch * self.rows

@@ -27,7 +27,7 @@ from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.order.permutation import invert, keys, permute
 from ul2_tasks.scalars import is_finite
 
-_GROUP = 256  # places that are shuffled among each other, of each partition
+_GROUP = 64  # places that are shuffled among each other, of each partition
 _ROWS, _TURNS = 0, 1  # what a key is for
 
 
@@ -41,7 +41,7 @@ class Shares:
     >>> shares.positions(np.arange(8))
     (array([0, 0, 1, 0, 0, 0, 1, 0]), array([0, 1, 0, 2, 3, 4, 1, 5]))
     >>> shares.taken(2)  # by two units
-    array([384, 128])
+    array([96, 32])
     """
 
     weights: tuple[float, ...]

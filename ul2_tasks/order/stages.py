@@ -19,9 +19,9 @@ after which another order goes on: so each token of an epoch stays in one exampl
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -49,10 +49,12 @@ class Wanted(NamedTuple):
     orders: tuple[int, ...]
 
 
-class Stage(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Stage:
     """A stage as it is read: [first, stop), and for each of its kinds the corpus, and which positions there it reads.
 
-    First come those of `left` of a kind, [m] int64, which earlier stages left out, and then all from `fresh` of it on.
+    They are all from `fresh` of the kind on, and those of `left` of it, [m] int64, ascending, which earlier stages left out. With
+    partitions the element i reads positions p of p = i modulo their number alone; of these it reads those left out first.
     """
 
     first: int
@@ -62,21 +64,72 @@ class Stage(NamedTuple):
     left: tuple[np.ndarray, ...]
     fresh: tuple[int, ...]
 
+    @functools.cached_property
+    def _lanes(self) -> tuple[_Lanes, ...]:
+        """What is left of each kind."""
+        found = []
+        for left in self.left:
+            of = left % self.mixing.partitions
+            by_lane = np.argsort(of, kind="stable")
+            counts = np.bincount(of, minlength=self.mixing.partitions)
+            starts = np.cumsum(counts) - counts
+            turns = np.empty_like(left)
+            turns[by_lane] = np.arange(len(left)) - starts[of[by_lane]]
+            found.append(_Lanes(left[by_lane], starts, counts, turns))
+        return tuple(found)
+
     def at(self, kind: int, ranks: np.ndarray) -> np.ndarray:
         """The positions of the elements of a kind, by how many of the kind come before in this stage."""
-        left = self.left[kind]
+        turns, lanes = np.divmod(ranks, self.mixing.partitions)
+        lanes = (lanes + self.first) % self.mixing.partitions
+        left, starts, counts, _ = self._lanes[kind]
+        positions = self._fresh(kind, lanes) + (turns - counts[lanes]) * self.mixing.partitions
         if not len(left):
-            return self.fresh[kind] + ranks
-        return np.where(ranks < len(left), left[np.minimum(ranks, len(left) - 1)], self.fresh[kind] + ranks - len(left))
+            return positions
+        return np.where(turns < counts[lanes], left[np.minimum(starts[lanes] + turns, len(left) - 1)], positions)
 
     def ranks(self, kind: int, positions: np.ndarray) -> np.ndarray:
         """The inverse of `at`, [n] int64; -1 for a position that this stage does not come to."""
-        left = self.left[kind]
-        fresh = np.where(positions >= self.fresh[kind], positions - self.fresh[kind] + len(left), -1)
-        if not len(left):
-            return fresh
-        place = np.minimum(np.searchsorted(left, positions), len(left) - 1)
-        return np.where(left[place] == positions, place, fresh)
+        lanes = positions % self.mixing.partitions
+        _, _, counts, of_left = self._lanes[kind]
+        turns = counts[lanes] + (positions - self._fresh(kind, lanes)) // self.mixing.partitions
+        is_read = positions >= self.fresh[kind]
+        if len(left := self.left[kind]):
+            place = np.minimum(np.searchsorted(left, positions), len(left) - 1)
+            turns = np.where(left[place] == positions, of_left[place], turns)
+            is_read |= left[place] == positions
+        return np.where(is_read, turns * self.mixing.partitions + (lanes - self.first) % self.mixing.partitions, -1)
+
+    def after(self, kind: int, key: int | None) -> tuple[int, np.ndarray]:
+        """What is read of a kind until the stage stops: see `Timeline.progress`."""
+        size, partitions = self.mixing.unit, self.mixing.partitions
+        units, rest = divmod(self.stop - self.first, size)
+        before, after = (int(self.mixing.taken(each)[kind]) for each in (units, units + bool(rest)))
+        kinds, ranks = self.mixing.positions(units * size + np.arange(rest), key)
+        omitted = np.setdiff1d(np.arange(before, after), ranks[kinds == kind], assume_unique=True)
+        left, starts, counts, _ = self._lanes[kind]
+        lanes, turns = np.arange(partitions), after // partitions
+        firsts = self._fresh(kind, lanes) + np.maximum(0, turns - counts) * partitions  # of each lane, the next that is fresh
+        fresh = max(self.fresh[kind], int(firsts.max()) - partitions + 1)
+        behind = np.arange(self.fresh[kind], fresh)  # lanes that had more left have come less far
+        kept = np.arange(len(left)) - np.repeat(starts, counts) >= turns
+        return fresh, np.sort(np.concatenate([self.at(kind, omitted), left[kept], behind[behind >= firsts[behind % partitions]]]))
+
+    def _fresh(self, kind: int, lanes: np.ndarray) -> np.ndarray:
+        """The first fresh position of lanes."""
+        return self.fresh[kind] + (lanes - self.fresh[kind]) % self.mixing.partitions
+
+
+class _Lanes(NamedTuple):
+    """What is left of a kind, lane by lane: the positions, [m]; where each lane's begin, and how many they are, [C].
+
+    `turns`, [m], are which of its lane's each of `Stage.left` is, which ascend.
+    """
+
+    left: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+    turns: np.ndarray
 
 
 class Part(NamedTuple):
@@ -144,29 +197,26 @@ class Timeline:
         """Ranges of indices of an order in which all lie that the elements first .. last have."""
         found = []
         for corpus, part, stop in self._parts_of(order):
-            least, most = stop, part.first
+            bounds = []
             for stage, kind in self._stages_of(corpus):
                 start, end = max(first, stage.first), min(last + 1, stage.stop)
                 if start < end:
-                    before, after = ((start - stage.first) // stage.mixing.unit, -(-(end - stage.first) // stage.mixing.unit))
-                    ranks = stage.mixing.taken(before)[kind], stage.mixing.taken(after)[kind]
-                    positions = stage.at(kind, np.array([ranks[0], max(ranks[0], ranks[1] - 1)]))
-                    left = stage.left[kind][ranks[0] : ranks[1]]
-                    least = min([least, int(positions[0]), *left[:1].tolist()])
-                    most = max([most, int(positions[1]) + 1, *(left[-1:] + 1).tolist()])
-            least, most = max(least, part.first), min(most, stop)
+                    units = (start - stage.first) // stage.mixing.unit, -(-(end - stage.first) // stage.mixing.unit)
+                    ranks = [int(stage.mixing.taken(each)[kind]) for each in units]
+                    turns = [np.arange(stage.mixing.partitions) + rank for rank in (ranks[0], ranks[1] - stage.mixing.partitions)]
+                    bounds += [*stage.left[kind].tolist(), *(int(each) for of in turns for each in stage.at(kind, of))]
+            least, most = max(min(bounds, default=stop), part.first), min(max(bounds, default=-1) + 1, stop)
             if least < most:
                 found.append((least - part.first + part.start, most - part.first + part.start))
         return found
 
-    def read_until(self, corpus: int, element: int) -> int:
-        """How many positions of a corpus the elements before this one have read."""
-        read = 0
+    def progress(self, corpus: int, element: int) -> tuple[int, np.ndarray]:
+        """What the elements before one have read of a corpus: all positions below the first, without the second, [m] int64."""
+        fresh, left = 0, np.zeros([0], np.int64)
         for stage, kind in self._stages_of(corpus):
-            whole, rest = divmod(max(0, min(element, stage.stop) - stage.first), stage.mixing.unit)
-            places = whole * stage.mixing.unit + np.arange(rest)
-            read += int(stage.mixing.taken(whole)[kind]) + int((stage.mixing.positions(places, self.key)[0] == kind).sum())
-        return read
+            if stage.first < element:
+                fresh, left = dataclasses.replace(stage, stop=min(stage.stop, element)).after(kind, self.key)
+        return fresh, left
 
     def _stages_of(self, corpus: int) -> Iterator[tuple[Stage, int]]:
         return ((stage, stage.corpora.index(corpus)) for stage in self.stages if corpus in stage.corpora)
@@ -195,8 +245,8 @@ def arrange(wanted: Sequence[Wanted], orders: Sequence[Rounds], key: int | None)
             _switch_to(parts[corpus], order, fresh[corpus], orders)
         stages.append(Stage(first, stop, mixing, of, tuple(left[corpus] for corpus in of), tuple(fresh[corpus] for corpus in of)))
         if stop != _NO_END:
-            for corpus, (still_left, now_fresh) in _after(stages[-1], key).items():
-                left[corpus], fresh[corpus] = still_left, now_fresh
+            for kind, corpus in enumerate(of):
+                fresh[corpus], left[corpus] = stages[-1].after(kind, key)
     return Timeline(tuple(stages), tuple(map(tuple, parts)), key)
 
 
@@ -213,23 +263,3 @@ def _switch_to(parts: list[Part], order: int, position: int, orders: Sequence[Ro
         first = position + switch.element - index
         new = Part(first, order, orders[order].first_of(switch.epoch, switch.round))
         parts[-1:] = [new] if first == last.first else [last, new]
-
-
-def _after(stage: Stage, key: int | None) -> Mapping[int, tuple[np.ndarray, int]]:
-    """For each corpus of a stage that ends, the positions that it has left out, and from where on all are left."""
-    units, rest = divmod(stage.stop - stage.first, stage.mixing.unit)
-    before, after = stage.mixing.taken(units), stage.mixing.taken(units + bool(rest))
-    kinds, ranks = stage.mixing.positions(units * stage.mixing.unit + np.arange(rest), key)
-    found = {}
-    for kind, corpus in enumerate(stage.corpora):
-        begun = np.arange(before[kind], after[kind])
-        omitted = np.setdiff1d(begun, ranks[kinds == kind], assume_unique=True)
-        kept = stage.left[kind]
-        still_left = np.sort(np.concatenate([stage.at(kind, omitted), kept[after[kind] :]]))
-        found[corpus] = still_left, int(stage.fresh[kind] + max(0, after[kind] - len(kept)))
-    return found
-
-
-def stage_at(firsts: Sequence[int], element: int) -> int:
-    """Which stage an element is of."""
-    return bisect.bisect_right(firsts, element) - 1

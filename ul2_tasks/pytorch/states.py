@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ul2_tasks.random_access.fingerprint import ADDED, changes_later, until
+from ul2_tasks.random_access.fingerprint import ADDED, STAGE, changes_later, until
 from ul2_tasks.scalars import is_integer
 
 STATE_VERSION = 1
@@ -78,7 +78,9 @@ def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int 
         pipeline = {key: value for key, value in pipeline.items() if key != "use_cached"}
     number = state.get("number", first)
     if "corpora" in saved and changes_later(saved, pipeline):
-        check_same(until(saved, number), until(json.loads(json.dumps(pipeline)), number), may_lack={"workers", *ADDED})
+        before, now = until(saved, number), until(json.loads(json.dumps(pipeline)), number)
+        gone = dict.fromkeys(key for key in before if key.startswith(STAGE))
+        check_same(before, gone | now, may_lack={"workers", *ADDED})
         return number
     check_same(saved, pipeline, may_lack=pipeline if "shard" in saved else {"workers", *ADDED})
     if state.get("given"):

@@ -61,6 +61,7 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     for number in np.unique(found.corpora).tolist():
         corpus, of_corpus = numbering.corpora[number], np.flatnonzero(found.corpora == number)
         epochs, slots = found.epochs[of_corpus], found.slots[of_corpus]
+        corpus.fetch_ahead(epochs, slots)
         ranges = corpus.order.ranges(epochs, slots)
         members[of_corpus] = ranges.kinds + firsts[number]
         keys[of_corpus] = corpus.order.noise_keys(epochs, slots)

@@ -16,6 +16,7 @@ from ul2_tasks.order.blocks import BlockOrder, PackedBlockOrder, order_of, packe
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.rows import PackedOrder
+from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from ul2_tasks.corpus.corpus import Corpus
 
+_MOST_WINDOWS = 1 << 14  # that are remembered
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
@@ -82,6 +84,24 @@ class OrderedCorpus:
         self._check(tokens, shift)
         return tokens
 
+    def fetch_ahead(self, epochs: np.ndarray, slots: np.ndarray) -> None:
+        """Has the blocks of new windows among these fetched, and then those of the windows that come next."""
+        if not isinstance(self.order, BlockOrder) or not isinstance(self.store, BlockCache):
+            return
+        new = [window for window in self.order.windows_of(epochs, slots) if window not in self._begun]
+        if not new:
+            return
+        if len(self._begun) > _MOST_WINDOWS:
+            self._begun.clear()
+        self._begun.update(new)
+        windows = [*new, *map(self.order.next_window, *zip(*new))]
+        self.store.prefetch(np.concatenate([self.order.blocks_of(*window) for window in windows]).tolist())
+
+    @functools.cached_property
+    def _begun(self) -> set[tuple[int, int, int]]:
+        """The windows whose blocks were asked for."""
+        return set()
+
     @property
     def _vocabulary(self):
         return self.members[0].solution.vocabulary
@@ -100,9 +120,14 @@ class OrderedCorpus:
         found, ids = np.unique(tokens), len(self._is_text)
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
         raise ValueError(
-            f"{self.name!r} must have ids of text alone, got {(wrong - shift).tolist()}, which are padding, sentinels, modes, or"
+            f"{self.name!r} must have ids of text alone, got {_some(wrong - shift)}, which are padding, sentinels, modes, or"
             " beyond the vocabulary. Register it with the vocabulary that tokenized it."
         )
+
+
+def _some(ids: np.ndarray) -> str:
+    """The first of some ids, and how many there are besides."""
+    return f"{ids[:8].tolist()}" + (f" and {len(ids) - 8:,} more" if len(ids) > 8 else "")
 
 
 @compiled
@@ -118,15 +143,9 @@ def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffl
     """Puts the chunks of a corpus in order. `why_a_stream` says nothing of its tasks. The seed is of the order and of the noise."""
     if not store.tokens:
         raise ValueError(f"{members[0].corpus.name!r} has no token in this split. Look at it with `ul2 doctor`.")
-    blocks = {member.solution.configuration.block_shuffle for member in members}
-    if len(blocks) > 1:
-        raise ValueError(
-            f"block_shuffle must be the same for all tasks of {members[0].corpus.name!r}, got {sorted(map(repr, blocks))}. Register"
-            " them with the same one."
-        )
     lengths = tuple(member.solution.full.length for member in members)
     cycle = _cycle_of({member.task: member.rate for member in members})
-    order = order_of(cycle, lengths, store.tokens, seed, shuffle, *blocks)
+    order = order_of(cycle, lengths, store.tokens, seed, shuffle, members[0].solution.configuration.block_shuffle)
     return OrderedCorpus(members[0].corpus.name, store, tuple(members), order)
 
 

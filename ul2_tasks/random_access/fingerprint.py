@@ -29,6 +29,7 @@ NUMBERED_VERSION = 1  # raised whenever a number is that of another example
 # What a fingerprint says that those of 1.0.3 do not: what a stream reads; by name, what is read of which the rest of a
 # fingerprint of numbers does not tell the content; and the rates of a mixture of texts with images.
 ADDED = ("source", "sources", "mixing_rates")
+STAGE = "stage from step "  # how the keys of `until` begin that say what a stage is
 _AT_A_TIME = 1 << 22
 
 
@@ -98,7 +99,7 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
     for key in kept.keys() & {"corpora", "sources"}:
         kept[key] = {name: value for name, value in told[key].items() if name not in later}
-    return kept | {"schedule": {f"step {stage['first'] // schedule['batch_size']}": _as_read(stage) for stage in begun}}
+    return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": _as_read(stage) for stage in begun}
 
 
 def _as_read(stage: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
 from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, order_corpus
+from ul2_tasks.store.block_cache import BlockCache, is_remote
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -131,6 +132,11 @@ class Numbering:
     size: int | None
 
     @functools.cached_property
+    def names(self) -> list[str]:
+        """The names of the corpora, each once, as the timeline counts them."""
+        return list(dict.fromkeys(corpus.name for corpus in self.corpora))
+
+    @functools.cached_property
     def epoch(self) -> int:
         """How many elements an epoch has: whole units of the mixture, so that no element of the first corpus to end comes twice."""
         if self.size is not None:
@@ -237,6 +243,7 @@ def number_examples(
     without, or None for what is to stay a stream. With `shuffle` examples come in a pseudo-random permutation of all of an epoch;
     else in the order of the corpus. Gives None where a corpus has no tokens that can be read at any place.
     """
+    _check_shared(member for _, members in schedule.stages for member in members)
     stores: dict[str, TokenStore] = {}
     corpora: dict[tuple, OrderedCorpus] = {}
     stages = []
@@ -250,7 +257,8 @@ def number_examples(
                 store = tokens(readers[0].corpus, readers[0].solution.configuration.separate_documents)
                 if store is None:
                     return None
-                stores[name] = store
+                blocks = readers[0].solution.configuration.block_shuffle
+                stores[name] = BlockCache(store, blocks.block_tokens) if blocks and is_remote(store) else store
             found = order_corpus(readers, stores[name], keyed(seed, list(stores).index(name)), shuffle)
             objective = name, tuple(member.task for member in readers), found.order
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
@@ -280,3 +288,20 @@ def _partitions(orders: Sequence[object]) -> int:
             " same, block_shuffle=BlockShuffle(partitions=..)."
         )
     return partitions
+
+
+def _check_shared(members: Iterable[Member]) -> None:
+    """Raises a ValueError where tasks that read one corpus, also in different stages, divide it in other ways.
+
+    Tokens are then counted otherwise, or a round of blocks has others, so that some would be read twice in an epoch.
+    """
+    firsts: dict[str, Member] = {}
+    for member in members:
+        first = firsts.setdefault(member.corpus.name, member)
+        for argument in ("separate_documents", "block_shuffle"):
+            values = [getattr(each.solution.configuration, argument) for each in (first, member)]
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"{argument} must be the same for all tasks of {first.corpus.name!r}, got {values[0]} for {first.task!r} and"
+                    f" {values[1]} for {member.task!r}. Register them with the same one."
+                )

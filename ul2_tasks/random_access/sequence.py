@@ -120,7 +120,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             ValueError: the corpus does not exist.
             IndexError: the document does not exist.
         """
-        names = list(dict.fromkeys(each.name for each in self.numbering.corpora))
+        names = self.numbering.names
         if corpus not in (None, *names) or (corpus is None and len(names) > 1):
             raise ValueError(f"corpus must be one of {names}, got {corpus!r}.")
         first, last = self.first, self.first + len(self) - 1

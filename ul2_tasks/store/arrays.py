@@ -43,12 +43,12 @@ class MemoryArray:
 
 
 class MappedArray(MemoryArray):
-    """All values of a local file, as a memory map. It has one at least."""
+    """The values of a local file, all or the first `count`, as a memory map. It has one at least."""
 
-    def __init__(self, path: str, dtype: np.dtype):
+    def __init__(self, path: str, dtype: np.dtype, count: int = -1):
         _MAPPED.add(self)
         self.map = _map(path)
-        super().__init__(np.frombuffer(self.map, dtype))
+        super().__init__(np.frombuffer(self.map, dtype, count))
 
 
 class FileArray:
@@ -67,8 +67,12 @@ _MAPPED: weakref.WeakSet[MappedArray] = weakref.WeakSet()
 
 def open_array(path: str, dtype: np.dtype) -> Array:
     """All values of a file: memory-mapped if it is a local one, not empty, and this process does not have too many maps."""
-    is_mapped = is_local(path) and len(_MAPPED) < min(_MOST_MAPPED, most_open(4)) and size(path)
-    return MappedArray(path, dtype) if is_mapped else FileArray(path, dtype)
+    return MappedArray(path, dtype) if is_local(path) and may_map() and size(path) else FileArray(path, dtype)
+
+
+def may_map() -> bool:
+    """Whether this process does not have too many maps."""
+    return len(_MAPPED) < min(_MOST_MAPPED, most_open(4))
 
 
 def open_reader(path: str) -> Reader:
@@ -100,7 +104,7 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
 
     Raises a ValueError where a dtype wider than int32 holds what is no id, and an IndexError where a range is not in its array.
     """
-    _check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
+    check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
     fetched = _fetched(arrays, numbers, starts, stops)
     dtypes = [array.dtype for array in arrays]
     bases = np.array([0 if isinstance(array, FileArray) else array.address for array in arrays], np.int64)
@@ -121,7 +125,7 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
     return joined
 
 
-def _check_within(starts: np.ndarray, stops: np.ndarray, sizes: np.ndarray) -> None:
+def check_within(starts: np.ndarray, stops: np.ndarray, sizes: np.ndarray) -> None:
     """What reads memory by its address would read something else."""
     wrong = np.flatnonzero((starts < 0) | (stops < starts) | (stops > sizes))
     if len(wrong):
@@ -173,6 +177,8 @@ def _extremes(addresses, counts, of_dtype):
 
 def _fetched(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> dict[int, np.ndarray]:
     """The values of each range that does not lie in memory. The kernel is asked for the mapped ones."""
+    if all(type(array) is MemoryArray for array in arrays):
+        return {}
     widths = np.array([array.dtype.itemsize for array in arrays], np.int64)[numbers]
     first_bytes, last_bytes = starts * widths, stops * widths
     mapped, in_files = (

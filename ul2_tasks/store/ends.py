@@ -18,31 +18,31 @@ class WithEnds:
     """
 
     def __init__(self, store: MemoryStore | Store, end: int):
-        self._store, self._end = store, end
+        self.store, self.end = store, end
 
     @property
     def documents(self) -> int:
-        return self._store.documents
+        return self.store.documents
 
     @property
     def tokens(self) -> int:
-        return self._store.tokens + self._store.documents
+        return self.store.tokens + self.store.documents
 
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         """See `Store`, also for the other methods."""
         return self.read_chunks(np.array([start]), np.array([stop])) if start < stop else np.zeros([0], np.int32)
 
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        ends = self._store.ends_within(starts, stops)
-        tokens = self._store.read_chunks(starts - ends.before, stops - ends.before - ends.counts)
+        ends = self.store.ends_within(starts, stops)
+        tokens = self.store.read_chunks(starts - ends.before, stops - ends.before - ends.counts)
         lengths = stops - starts
         in_result = ends.places + np.repeat(np.cumsum(lengths) - lengths - starts, ends.counts)
-        return np.insert(tokens, in_result - np.arange(len(ends.places)), self._end)
+        return np.insert(tokens, in_result - np.arange(len(ends.places)), self.end)
 
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
-        first, last = self._store.ends_within(np.array([start, stop - 1]), np.array([start + 1, stop])).before
+        first, last = self.store.ends_within(np.array([start, stop - 1]), np.array([start + 1, stop])).before
         return int(first), int(last) + 1
 
     def tokens_of(self, document: int) -> tuple[int, int]:
-        start, stop = self._store.tokens_of(document)
+        start, stop = self.store.tokens_of(document)
         return start + document, stop + document + 1

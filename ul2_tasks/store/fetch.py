@@ -1,4 +1,7 @@
-"""Ranges of bytes of files: near ones are read as one, and those of a remote file system are asked for side by side."""
+"""Ranges of bytes of files: near ones are read as one, and those of a remote file system are asked for side by side.
+
+A remote request that fails is tried again, see `files.retries`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple, TypeVar
@@ -14,12 +18,15 @@ import numpy as np
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem, sync
 
+from ul2_tasks.files.retries import ShortReadError, retried, wait_after
 from ul2_tasks.files.systems import file_system, is_local
 
 _NEAR = 1 << 16  # bytes: to read so many for nothing takes less time than another request
 _THREADS = 64  # they wait for requests
 _COROUTINES = 512  # likewise; at 20 ms a request, 25,000 requests a second
 _FILE = 48  # bits of a place in a file
+_counts = [0, 0]  # requests and bytes
+_lock = threading.Lock()
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -90,14 +97,7 @@ def _read(requests: Sequence[tuple[str, int, int]]) -> list[memoryview]:
             found = _from_async(system, requests)
         else:
             found = _from_threads(requests)
-    buffers = [memoryview(buffer) for buffer in found]
-    for (path, start, stop), buffer in zip(requests, buffers):
-        if len(buffer) < stop - start:
-            raise OSError(
-                f"{path} ends {stop - start - len(buffer)} bytes too early, because it was cut while it was read. Write or copy"
-                " it again."
-            )
-    return buffers
+    return [memoryview(buffer) for buffer in found]
 
 
 def _from_threads(requests: Sequence[tuple[str, int, int]]) -> list[Any]:
@@ -118,14 +118,21 @@ def _from_async(system: AsyncFileSystem, requests: Sequence[tuple[str, int, int]
     """Likewise with coroutines, unless the file system has a way of its own to read many ranges."""
     names = {path: _file_system(path, os.getpid(), threading.get_ident())[1] for path, _, _ in requests}
     if type(system)._cat_ranges is not AsyncFileSystem._cat_ranges:
-        paths, starts, stops = zip(*requests)
-        return system.cat_ranges([names[path] for path in paths], list(starts), list(stops), on_error="raise")
+        return _by_its_own_way(system, names, requests)
     found: list[Any] = [None] * len(requests)
     waiting = iter(enumerate(requests))
 
     async def work() -> None:
-        for number, (path, start, stop) in waiting:
-            found[number] = await system._cat_file(names[path], start=start, end=stop)
+        for number, request in waiting:
+            path, start, stop = request
+            failed = 0
+            while found[number] is None:
+                _count(requests=1)
+                try:
+                    found[number] = _whole(await system._cat_file(names[path], start=start, end=stop), request)
+                except Exception as error:
+                    failed += 1
+                    await asyncio.sleep(wait_after(failed, error, path))
 
     async def all_work() -> None:
         tasks = [asyncio.ensure_future(work()) for _ in range(min(_COROUTINES, len(requests)))]
@@ -139,12 +146,80 @@ def _from_async(system: AsyncFileSystem, requests: Sequence[tuple[str, int, int]
     return found
 
 
+def _by_its_own_way(system: AsyncFileSystem, names: dict[str, str], requests: Sequence[tuple[str, int, int]]) -> list[Any]:
+    """Those that fail are asked for again, and no others."""
+    found: list[Any] = [None] * len(requests)
+    missing, failed = list(range(len(requests))), 0
+    while missing:
+        _count(requests=len(missing))
+        paths, starts, stops = zip(*(requests[number] for number in missing))
+        try:
+            answers = system.cat_ranges([names[path] for path in paths], list(starts), list(stops), on_error="return")
+        except Exception as error:
+            answers = [error] * len(missing)
+        failures: dict[int, Exception] = {}
+        for number, answer in zip(missing, answers):
+            try:
+                if isinstance(answer, Exception):
+                    raise answer
+                found[number] = _whole(answer, requests[number])
+            except Exception as error:
+                failures[number] = error
+        missing, failed = list(failures), failed + 1
+        if waits := [wait_after(failed, error, requests[number][0]) for number, error in failures.items()]:
+            time.sleep(max(waits))
+    return found
+
+
 def _read_range(request: tuple[str, int, int]) -> Any:
     path, start, stop = request
     if is_local(path):
-        return np.fromfile(path, np.uint8, stop - start, offset=start)
+        return _whole(np.fromfile(path, np.uint8, stop - start, offset=start), request)
     system, name = _file_system(path, os.getpid(), threading.get_ident())
-    return system.cat_file(name, start, stop)
+
+    def ask() -> Any:
+        _count(requests=1)
+        return _whole(system.cat_file(name, start, stop), request)
+
+    return retried(ask, path)
+
+
+def _whole(buffer: Any, request: tuple[str, int, int]) -> Any:
+    """The bytes that were read, if they are those that were asked for."""
+    path, start, stop = request
+    if not is_local(path):
+        _count(read=len(buffer))
+    if len(buffer) < stop - start:
+        raise ShortReadError(
+            f"{path} ends {stop - start - len(buffer)} bytes too early, because it was cut while it was read. Write or copy"
+            " it again."
+        )
+    if len(buffer) > stop - start:
+        raise ValueError(
+            f"{path} must answer with the {stop - start} bytes that were asked for, got {len(buffer)}. Use a server that supports"
+            " range requests."
+        )
+    return buffer
+
+
+def _count(requests: int = 0, read: int = 0) -> None:
+    with _lock:
+        _counts[:] = _counts[0] + requests, _counts[1] + read
+
+
+def remote_reads() -> tuple[int, int]:
+    """How many requests for bytes of remote files this process has made, failed ones too, and the bytes of the answers."""
+    with _lock:
+        return _counts[0], _counts[1]
+
+
+def _unlock() -> None:
+    """In a process that was forked, in which the thread that has the lock is not there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
 
 
 @functools.lru_cache

@@ -49,7 +49,7 @@ def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, conf
             (
                 f" It may be the same one, but {cannot_tell(source)}"
                 for source in sources
-                if source and source_identity(source) is None
+                if is_source(source) and source_identity(source) is None
             ),
             "",
         )
@@ -61,6 +61,8 @@ def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, conf
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, Description):
+        return f"the corpus of {value.name!r}"
     if not is_source(value):
         return repr(value)
     identity = source_identity(value)

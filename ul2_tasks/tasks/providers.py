@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ul2_tasks.chat.supervision import TEXT
 from ul2_tasks.corpus import cache, passes
-from ul2_tasks.corpus.corpus import no_cache
+from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.own_code import code_in_words
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
@@ -36,9 +36,10 @@ from ul2_tasks.random_access.dataset import Reading
 from ul2_tasks.random_access.fingerprint import described, fingerprint
 from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage, number_examples
 from ul2_tasks.random_access.resuming import seed_of
-from ul2_tasks.random_access.tokens import stored_tokens
+from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
+from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.arguments import Reader, check_splits, in_saved_order, reader_of, saved_task_name
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
@@ -184,6 +185,7 @@ class DenoisingTask(seqio.Task):
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """Finds the special ids and the full chunk within these budgets; see `solution.solve`."""
+        self.corpus.check_keeps_out(self.name, self.configuration.special_tokens)
         return solve_features(sequence_length, self.output_features, self.configuration)
 
     def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
@@ -261,8 +263,8 @@ class DenoisingMixture(seqio.Mixture):
         if reading is None and self.planned:
             raise ValueError(
                 f"a mixture with a schedule must have random access, but {self.name!r} has none, because"
-                f" {next(filter(None, (task.why_a_stream() for task in ours)), 'it does not read a cache of `ul2 cache`')}. Set"
-                " use_cached=True, and name the folder of the cache with seqio.add_global_cache_dirs."
+                f" {next(filter(None, (task.why_a_stream() for task in ours)), 'a cache is not one of `ul2 cache`')}. Write"
+                " caches with `ul2 cache`, and leave out what makes it a stream."
             )
         if reading is None:
             stream = super().get_dataset(
@@ -329,7 +331,10 @@ class DenoisingMixture(seqio.Mixture):
 
 def order_seed(provider: seqio.Task | seqio.Mixture, seed: int) -> int:
     """The seed of a provider's order: another one for each task alone, so that a stock mixture of them reads different orders."""
-    return keyed(seed, zlib.crc32(provider.denoiser.name.encode())) if isinstance(provider, DenoisingTask) else seed
+    if not isinstance(provider, DenoisingTask):
+        return seed
+    salt = getattr(provider.source, "salt", provider.denoiser.name)
+    return keyed(seed, zlib.crc32(salt.encode()))
 
 
 def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
@@ -368,9 +373,16 @@ def _numbered(
     seed, num_epochs, host, hosts = who
     numbered = solved_members(tasks, rates, sequence_length)
     schedule = planned_members_of(provider, numbered)
+
+    def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore | None:
+        stored = stored_tokens(corpus, split, use_cached, separate_documents)
+        if stored is None and schedule.batch_size and not use_cached:  # there is no stream to read instead
+            return tokens_in_memory(corpus, split, separate_documents)
+        return stored
+
     numbering = number_examples(
         schedule,
-        lambda corpus, separate_documents: stored_tokens(corpus, split, use_cached, separate_documents),
+        tokens,
         order_seed(provider, secrets.randbits(62) if seed is None else seed),
         bool(shuffle),
     )
@@ -385,7 +397,7 @@ def _numbered(
         numbering,
         sequence_length,
         rates=rates,
-        cache_dirs={task.source.corpus.name: task.source.corpus.cache_dir for task in tasks},
+        cache_dirs={task.source.corpus.name: task.source.corpus.cache_dir if use_cached else None for task in tasks},
         split=split,
         shuffle=bool(shuffle),
         seed=seed_of(seed),
@@ -403,6 +415,18 @@ def planned_members_of(provider: DenoisingTask | DenoisingMixture, members: Sequ
         return MemberSchedule.of(members)
     rates = [(first_step, _rates_of(weights)) for first_step, weights in planned.flat()]
     return members_by_stage(members, rates, planned.batch_size, planned.steps)
+
+
+def rates_among(mixture: seqio.Mixture, examples: int) -> dict[str, float]:
+    """The part that each task of a mixture has of its first examples; with a schedule of those stages that they are of."""
+    planned: Schedule[str] | None = getattr(mixture, "planned", None)
+    parts = {task.name: 0.0 if planned else float(mixture.get_rate(task)) for task in mixture.tasks}
+    flat = planned.flat() if planned else []
+    firsts = [min(first_step * planned.batch_size, examples) for first_step, _ in flat] if planned else []
+    for first, stop, (_, weights) in zip(firsts, [*firsts[1:], examples], flat):
+        for name, rate in _rates_of(weights).items():
+            parts[name] += (stop - first) * rate / sum(weights.values())
+    return {name: part / sum(parts.values()) for name, part in parts.items()}
 
 
 def _rates_of(weights: Mapping[str, float]) -> dict[str, float]:

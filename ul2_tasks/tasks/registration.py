@@ -71,7 +71,13 @@ class Registration:
             return Chat(_name_and_format(self.name)[0], **arguments)
         if "preset" in arguments:
             arguments["denoisers"] = arguments.pop("preset")
-        return Mixture(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **self.source}), **arguments)
+        if isinstance(arguments.get("corpus"), str):
+            from ul2_tasks.tasks.registry import mixture_of
+
+            arguments["corpus"] = mixture_of(arguments["corpus"])
+        is_shared = "corpus" in arguments and not source
+        opened = "embedded" if is_shared else open_source(**{"spec": "embedded", **source})
+        return Mixture(self.name.removesuffix("_mix"), opened, **arguments)
 
 
 def hand_over(description: Mixture | Chat, registration: Registration) -> str:

@@ -12,7 +12,7 @@ from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
-from ul2_tasks.mixtures.mixture import Mixture, denoising_of
+from ul2_tasks.mixtures.mixture import Mixture, denoising_of, owner_of
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
 from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.sources.file_source import Files
@@ -49,6 +49,7 @@ def register(
     merge_examples: bool = True,
     separate_documents: bool = False,
     block_shuffle: BlockShuffle | None = None,
+    corpus: Mixture | str | None = None,
 ) -> str:
     """Registers `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and the mixture `NAME_mix`.
 
@@ -80,13 +81,17 @@ def register(
         block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
             for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It is of random access
             alone; a stream has a shuffle buffer.
+        corpus: the corpus to share, with its cache: the name of a registered one, "pre_corpus", or of its mixture, "pre_mix"; or a
+            `Mixture`, which is registered too. There is no `NAME_corpus` then. Leave out source, vocabulary, text_key and on_error,
+            which are those of the corpus.
 
     Returns:
         "NAME_mix".
 
     Raises:
-        ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are listed. Wrong sentinels
-            and modes raise a ValueError when a dataset is made.
+        ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are listed; there is no such
+            corpus, or an argument says another one. Wrong sentinels and modes raise a ValueError when a dataset is made, and so do
+            those that the text of a shared corpus could become.
     """
     return add(
         Mixture(
@@ -102,28 +107,50 @@ def register(
             merge_examples=merge_examples,
             separate_documents=separate_documents,
             block_shuffle=block_shuffle,
+            corpus=mixture_of(corpus) if isinstance(corpus, str) else corpus,
         )
     )
 
 
 def add(mixture: Mixture) -> str:
     """Hands a mixture to SeqIO's registries; see `register`."""
-    return hand_over(mixture, ("corpus", "mix", *(denoiser.name for denoiser in mixture.denoisers)), lambda: _tasks(mixture), "mix")
+    owner = owner_of(mixture)
+    own = ("corpus",) if owner is mixture else ()
+    if not own:
+        add(owner)
+    suffixes = (*own, "mix", *(denoiser.name for denoiser in mixture.denoisers))
+    return hand_over(mixture, suffixes, lambda: _tasks(mixture, is_shared=not own), "mix")
 
 
-def _tasks(mixture: Mixture) -> list[seqio.Task]:
+def mixture_of(corpus: str) -> Mixture:
+    """What is registered with a corpus, by its name or that of a mixture that reads it."""
+    registered = {name: getattr(seqio.MixtureRegistry.get(name), "configuration", None) for name in seqio.MixtureRegistry.names()}
+    mixtures = {name: found for name, found in registered.items() if isinstance(found, Mixture)}
+    for name, mixture in mixtures.items():
+        if corpus in (name, mixture.corpus().name):
+            return owner_of(mixture)
+    known = sorted({mixture.corpus().name for mixture in mixtures.values()})
+    is_there = corpus in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
+    what = ", which is not of one corpus of texts. Choose one that is." if is_there else ". Register it first."
+    raise ValueError(f"corpus must be one of {known}, or a mixture that reads one, got {corpus!r}{what}")
+
+
+def _tasks(mixture: Mixture, is_shared: bool) -> list[seqio.Task]:
     feature, described = seqio.Feature(mixture.vocabulary, add_eos=True), mixture.corpus()
-    corpus = CorpusTask(described.name, described.source, {"targets": feature}, configuration=described.configuration)
+    if is_shared:
+        corpus = seqio.TaskRegistry.get(described.name)
+    else:
+        corpus = CorpusTask(described.name, described.source, {"targets": feature}, configuration=described.configuration)
     tasks = [
         DenoisingTask(
-            f"{mixture.name}_{denoiser.name}",
-            CorpusView(corpus, salt=denoiser.name),
+            task := f"{mixture.name}_{denoiser.name}",
+            CorpusView(corpus, salt=task if is_shared else denoiser.name),
             {"inputs": feature, "targets": feature},
             configuration=denoising_of(mixture, denoiser),
         )
         for denoiser in mixture.denoisers
     ]
-    return [corpus, *tasks]
+    return tasks if is_shared else [corpus, *tasks]
 
 
 def mix(

@@ -14,7 +14,7 @@ from ul2_tasks.denoising.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.looking.texts.tasks import others_of, tasks_of
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
-from ul2_tasks.mixtures.mixture import Mixture, name_of
+from ul2_tasks.mixtures.mixture import Mixture, name_of, registered_as
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ def look_at(mixture: str | Mixture, sequence_length: Mapping[str, int]) -> Lengt
         problems=problems,
         notes=notes,
         ways=_ways(denoisers, tasks, sequence_length) if denoisers and not problems else [],
-        corpora=list(dict.fromkeys(f"{task.corpus.name.removesuffix('_corpus')}_mix" for task in of_ours)),
+        corpora=list(dict.fromkeys(f"{registered_as(task)}_mix" for task in of_ours)),
         left_out=others_of(mixture),
     )
 

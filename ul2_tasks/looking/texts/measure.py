@@ -28,7 +28,7 @@ from ul2_tasks.looking.texts.overlap import pairs_that_share
 from ul2_tasks.looking.texts.quick_tasks import drawn_mixture, quick_tasks, reads_memory
 from ul2_tasks.looking.texts.theory import binomial_interval, chi_square_p_value, span_probabilities
 from ul2_tasks.order.packing import count_rows
-from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks, rates_among
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.special_ids import check_round_trip, vocabulary_identity
 
@@ -72,7 +72,9 @@ def measure(
     drawing = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
     dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
     taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
-    return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=use_cached)
+    return measure_examples(
+        drawn, sequence_length, taken, documents, seed, split, has_tails=use_cached or getattr(drawn, "planned", None) is not None
+    )
 
 
 def measure_examples(
@@ -97,7 +99,7 @@ def measure_examples(
     every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // FINGERPRINTS_A_CHUNK)
     counts = {name: Counts(task, sequence_length, every, has_tails) for name, task in tasks.items()}
     drawn, own = _count(examples, counts, [*tasks, *others])
-    rates = {task.name: mixture.get_rate(task) for task in present}
+    rates = {name: rate for name, rate in rates_among(mixture, len(drawn["inputs"])).items() if name in [*tasks, *others]}
     rates = {name: rate / sum(rates.values()) for name, rate in rates.items()}
     measured = [
         _task_statistics(counts[name], own[name], drawn, rates[name], documents[task.source.corpus.name].lengths.mean())

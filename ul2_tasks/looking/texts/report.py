@@ -23,7 +23,7 @@ class FillAdvice:
     """The chunk lengths that fill the packed rows of a corpus's denoisers best.
 
     Attributes:
-        corpus: the name of the corpus's task.
+        corpus: the name of the corpus's task; of a mixture that shares another one's corpus, its own name.
         chunk_tokens: the chunk length for each denoiser, by its name.
         now, then: {"inputs": .., "targets": ..}, the part of packed rows that holds tokens, now and with these chunk lengths.
     """
@@ -52,12 +52,14 @@ class FillAdvice:
 def advise(mixture: str, sequence_length: Mapping[str, int]) -> list[FillAdvice]:
     """The advice on chunk lengths for each corpus of a registered mixture. It takes some ten seconds."""
     from ul2_tasks.mixtures.advice import best_chunk_tokens, packed_fill
+    from ul2_tasks.mixtures.mixture import registered_as
     from ul2_tasks.tasks.providers import denoising_tasks
 
     best = functools.cache(lambda denoisers: best_chunk_tokens(denoisers, sequence_length))  # corpora often share denoisers
     by_corpus: dict[str, list] = {}
     for task in denoising_tasks(mixture):
-        by_corpus.setdefault(task.source.corpus.name, []).append(task)
+        is_shared = task.source.corpus.name != f"{registered_as(task)}_corpus"
+        by_corpus.setdefault(f"{registered_as(task)}_mix" if is_shared else task.source.corpus.name, []).append(task)
     found = []
     for corpus, tasks in by_corpus.items():
         denoisers = tuple(task.denoiser for task in tasks)

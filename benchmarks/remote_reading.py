@@ -1,0 +1,150 @@
+"""How fast examples are read from an object store: `python benchmarks/remote_reading.py [--seconds 5] [--repeats 5]`.
+
+It writes 10^8 made-up tokens, uint16, and puts them into a file system of fsspec that answers each request after 20 ms, at 50 MB a
+second, and fails at 1 % of them: by a time-out, a reset, a 503 or a short read. It reads examples of 512, 512, a batch at a time:
+
+* local: a memory-mapped file in the page cache, in a permutation of the whole corpus;
+* remote: the same from the object store, where each chunk is a request, but for those of a batch within 64 kB of each other, which
+  are many in a corpus as small as this;
+* blocks: in windows of blocks, each window in a permutation, while the blocks of the next one are fetched ahead.
+
+Printed are text tokens a second, medians of turns in which the three take turns, with the least and the most; the share of local in
+the same turn; requests for 10^6 tokens, failed ones too; and bytes read over the bytes of the tokens that were used. A turn begins
+with no block, and counts after two seconds. The seconds are wall time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import fsspec
+import numpy as np
+from fsspec.asyn import AsyncFileSystem
+from rich import box
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import ul2_tasks
+from ul2_tasks.random_access.sequence import Examples, read_rows
+from ul2_tasks.store.block_cache import block_counts
+from ul2_tasks.store.write import PairWriter
+
+LENGTHS, BATCH = {"inputs": 512, "targets": 512}, 2048
+BLOCK, PAIRS, DOCUMENT = 1 << 20, 4, 1000  # tokens, and files
+DELAY, RATE, FAILURES, BEFORE = 0.02, 50e6, 0.01, 2.0  # seconds, bytes a second of one answer, the share of requests, seconds
+
+
+class Turn(NamedTuple):
+    """Of one turn: text tokens a second, requests for 10^6 tokens, and bytes read over bytes used."""
+
+    speed: float
+    requests: float
+    read: float
+
+
+class Store(AsyncFileSystem):
+    """The files of `memory://` behind a network."""
+
+    protocol = "far"
+    failures = np.random.default_rng(0)
+
+    async def _cat_file(self, path, start=None, end=None, **keywords):
+        failure = int(self.failures.integers(4)) if self.failures.random() < FAILURES else None
+        await asyncio.sleep(DELAY)
+        if failure == 0:
+            raise TimeoutError
+        if failure == 1:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        if failure == 2:
+            raise RuntimeError("503 Slow Down")
+        found = fsspec.filesystem("memory").cat_file(path, start, end)
+        await asyncio.sleep(len(found) / RATE)
+        return found[: len(found) // 2] if failure == 3 else found
+
+    async def _info(self, path, **keywords):
+        await asyncio.sleep(DELAY)
+        return fsspec.filesystem("memory").info(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=96 * BLOCK)
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--window", type=int, default=4, help="blocks of 2^20 tokens in a window of a partition")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--folder", default=".", help="where the tokens are written, and removed")
+    arguments = parser.parse_args()
+    fsspec.register_implementation("far", Store, clobber=True)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="remote-", dir=arguments.folder))
+    try:
+        make(folder, arguments.tokens // PAIRS // BLOCK * BLOCK)
+        fsspec.filesystem("memory").put(f"{folder}/*", "/tokens/")
+        kinds = {
+            "local": lambda: in_turn(str(folder)),
+            "remote": lambda: in_turn("far://tokens"),
+            "blocks": lambda: in_turn("far://tokens", ul2_tasks.BlockShuffle(BLOCK, arguments.partitions, arguments.window)),
+        }
+        turns = track(range(arguments.repeats), "turns")
+        report([{kind: measure(*opened(), arguments.seconds) for kind, opened in kinds.items()} for _ in turns])
+    finally:
+        shutil.rmtree(folder)
+
+
+def make(folder: pathlib.Path, tokens: int) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(PAIRS):
+        lengths = np.full(-(-tokens // DOCUMENT), DOCUMENT)
+        lengths[-1] -= lengths.sum() - tokens
+        with PairWriter(f"{folder}/{number}.bin", f"{folder}/{number}.idx", np.dtype(np.uint16)) as pair:
+            pair.add(rng.integers(300, 1000, tokens, np.int32), lengths)
+
+
+def in_turn(place: str, blocks: ul2_tasks.BlockShuffle | None = None) -> tuple[Examples, Iterator[range]]:
+    """Batches of `examples`, in a permutation of the whole corpus, or of windows of blocks."""
+    if blocks:
+        ul2_tasks.set_block_cache(4 * blocks.partitions * blocks.window_blocks * blocks.block_tokens)
+    source = ul2_tasks.open_source({"train": [f"megatron:{place}/{number}" for number in range(PAIRS)]})
+    examples = ul2_tasks.examples(ul2_tasks.Mixture("far", source, block_shuffle=blocks), LENGTHS)
+    return examples, itertools.cycle(range(first, first + BATCH) for first in range(0, len(examples) - BATCH, BATCH))
+
+
+def measure(examples: Examples, batches: Iterator[Sequence[int]], seconds: float) -> Turn:
+    for limit in (BEFORE, seconds):
+        tokens, counts, began = 0.0, block_counts(), time.perf_counter()
+        while time.perf_counter() < began + limit:
+            batch = next(batches)
+            read_rows(examples, np.asarray(batch))
+            tokens += len(batch) * examples.numbering.tokens_per_element
+        took = time.perf_counter() - began
+    requests, read = (after - before for before, after in zip(counts[:2], block_counts()[:2]))
+    return Turn(tokens / took, 1e6 * requests / tokens, read / (2 * tokens))
+
+
+def report(turns: list[dict[str, Turn]]) -> None:
+    columns = ("", "tokens a second", "share of local", "requests for 10^6 tokens", "bytes read over used")
+    table = Table(*columns, box=box.SIMPLE, title="Examples of 512, 512", title_justify="left")
+    for kind in turns[0]:
+        speeds = [turn[kind].speed for turn in turns]
+        shares = [turn[kind].speed / turn["local"].speed for turn in turns]
+        table.add_row(
+            kind,
+            f"{np.median(speeds) / 1e6:.1f} M ({min(speeds) / 1e6:.1f} to {max(speeds) / 1e6:.1f})",
+            f"{np.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})",
+            f"{np.median([turn[kind].requests for turn in turns]):.2f}",
+            f"{np.median([turn[kind].read for turn in turns]):.3f}",
+        )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

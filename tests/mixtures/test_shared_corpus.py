@@ -1,0 +1,348 @@
+"""`corpus=`: several mixtures read one corpus and its cache, and a mixture of them reads each token once."""
+
+import collections
+import dataclasses
+import json
+import math
+import pickle
+from fractions import Fraction
+
+import new_process
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
+
+import ul2_tasks
+from ul2_tasks import BlockShuffle, Chat, Mix, Mixture, SequentialDenoiser, Stage, examples, mix, register
+from ul2_tasks.sources.memory import texts_in_memory
+from ul2_tasks.tasks.registration import with_texts
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
+
+LENGTHS = {"inputs": 96, "targets": 80}
+TEXTS = ul2_tasks.embedded_documents()[:30]
+UL2_NAMES, T5GEMMA2_NAMES = ([denoiser.name for denoiser in preset] for preset in (ul2_tasks.UL2, ul2_tasks.T5GEMMA2))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> str:
+    file = tmp_path_factory.mktemp("shared") / "texts.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    return str(file)
+
+
+def pair(path: str) -> tuple[Mixture, Mixture]:
+    """UL2 on a corpus, and T5Gemma 2's mixture on the same."""
+    first = Mixture("sc_pre", path, DEFAULT_MODEL, "UL2")
+    return first, Mixture("sc_s", corpus=first)
+
+
+def registered_pair(path: str) -> tuple[str, str]:
+    first = register("sc_pre", path, DEFAULT_MODEL, "UL2")
+    return first, register("sc_s", corpus=first)
+
+
+def plain(found) -> list[dict]:
+    return [{key: value if isinstance(value, str) else value.tolist() for key, value in one.items()} for one in found]
+
+
+def test_the_corpus_is_that_of_the_other_mixture(path, tmp_path):
+    first, second = pair(path)
+    other = Mixture("sc_third", denoisers="UL2R", corpus=second)
+    for mixture in (second, other):
+        corpus = mixture.corpus([tmp_path])
+        assert corpus.name == "sc_pre_corpus"
+        assert vars(corpus) == vars(first.corpus([tmp_path]))
+        assert (mixture.vocabulary, mixture.text_key, mixture.on_error) == (first.vocabulary, "text", "raise")
+    assert other == Mixture("sc_third", denoisers="UL2R", corpus=first), "a chain leads to the first"
+    first.cache(tmp_path)
+    found = examples(second, LENGTHS, cache_dirs=[tmp_path])
+    assert found.describe()["use_cached"]
+    assert {found.locate(i).corpus for i in range(5)} == {"sc_pre_corpus"}
+    assert plain(found[:9]) == plain(examples(Mixture("sc_s", path, DEFAULT_MODEL), LENGTHS)[:9]), "as of a corpus of its own"
+
+
+def test_two_are_equal_and_stay_so(path):
+    first, second = pair(path)
+    again = pair(path)[1]
+    assert second == again == dataclasses.replace(second) == pickle.loads(pickle.dumps(second))
+    assert hash(second) == hash(again)
+    assert second.fingerprint() == again.fingerprint() == dataclasses.replace(second, name="other").fingerprint()
+    other = dataclasses.replace(second, denoisers="UL2")
+    assert other != second
+    assert other.corpus().name == "sc_pre_corpus"
+    alone = Mixture("sc_s", path, DEFAULT_MODEL)
+    assert second != alone
+    assert len({mixture.fingerprint() for mixture in (first, second, other, alone)}) == 4
+    assert Mix("both", {first: 1, second: 1}).fingerprint() != Mix("both", {first: 1, alone: 1}).fingerprint()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    weights=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    seed=st.integers(0, 2**40),
+    lengths=st.tuples(st.integers(40, 120), st.integers(40, 120)),
+    separate=st.booleans(),
+)
+def test_a_mix_reads_each_token_of_an_epoch_once(weights, seed, lengths, separate):
+    """In an exact ratio of denoisers, but for the end of the epoch."""
+    first = Mixture("pre", texts_in_memory(TEXTS[:12]), denoisers="UL2", separate_documents=separate)
+    second = Mixture("s", corpus=first, separate_documents=separate)
+    both = Mix("both", dict(zip((first, second), weights)))
+    found = examples(both, dict(zip(LENGTHS, lengths)), seed=seed)
+    for epoch in (0, 3):
+        read, tasks = collections.Counter(), collections.Counter()
+        for number in range(len(found)):
+            location = found.epoch(epoch).locate(number)
+            assert (location.corpus, location.epoch) == ("pre_corpus", epoch)
+            tasks[location.task] += 1
+            for start, stop in location.tokens:
+                read.update(range(start, stop))
+        assert set(read.values()) == {1}
+        assert set(read) == set(range(len(read)))
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (3, 1), (2, 5)])
+def test_the_ratio_of_denoisers_is_exact(weights):
+    """In each cycle, the fewest examples that can have it."""
+    first = Mixture("pre", denoisers="UL2")
+    second = Mixture("s", corpus=first)
+    shares = {}
+    for mixture, weight in zip((first, second), weights):
+        total = sum(weights) * sum(denoiser.weight for denoiser in mixture.denoisers)
+        shares |= {f"{mixture.name}_{each.name}": Fraction(weight * each.weight, total) for each in mixture.denoisers}
+    cycle = math.lcm(*(share.denominator for share in shares.values()))
+    found = examples(Mix("both", dict(zip((first, second), weights))), {"inputs": 32, "targets": 32}, seed=8, shuffle=False)
+    assert len(found) > 3 * cycle
+    for start in range(0, 3 * cycle, cycle):
+        tasks = collections.Counter(found.locate(number).task for number in range(start, start + cycle))
+        assert tasks == {task: share * cycle for task, share in shares.items()}
+
+
+def test_a_schedule_goes_from_one_objective_to_the_other():
+    """Over one corpus, of whose tokens none is read twice in an epoch; registered and described alike."""
+    source = texts_in_memory(ul2_tasks.embedded_documents()[:60])
+    blocks = BlockShuffle(block_tokens=256, partitions=2, window_blocks=2)
+    first = Mixture("sc_staged", source, denoisers="UL2", block_shuffle=blocks)
+    second = Mixture("sc_staged_s", corpus=first, denoisers=ul2_tasks.T5GEMMA2[4], block_shuffle=blocks)
+    one = register("sc_staged", source, denoisers="UL2", block_shuffle=blocks)
+    other = register("sc_staged_s", corpus=one, denoisers=ul2_tasks.T5GEMMA2[4], block_shuffle=blocks)
+    described, registered = (
+        [Stage(0, {before: 1}), Stage(6, {after: 1}), Stage(20, {before: 1, after: 1})]
+        for before, after in ((first, second), (one, other))
+    )
+    of_run = {"batch_size": 4, "steps": 60}
+    found = examples(Mix("sc_stages", schedule=described, **of_run), LENGTHS)
+    same = examples(mix("sc_stages", schedule=registered, **of_run), LENGTHS)
+    locations = [found.locate(number) for number in range(len(found))]
+    assert locations == [same.locate(number) for number in range(len(found))]
+    assert {location.task for location in locations[40:80]} == {"sc_staged_s_s"}
+    read = collections.defaultdict(collections.Counter)
+    for location in locations:
+        for start, stop in location.tokens:
+            read[location.epoch].update(range(start, stop))
+    assert len(read) == 4
+    assert {times for epoch in read.values() for times in epoch.values()} == {1}
+    whole = set(range(len(read[0])))
+    assert all(set(read[epoch]) == whole for epoch in range(3))
+
+
+def test_a_document_is_found_where_it_is_read(path):
+    found = examples(Mix("both", dict.fromkeys(pair(path), 1)), LENGTHS)
+    reading = [number for number in range(len(found)) if any(start <= 3 < stop for start, stop in found.locate(number).documents)]
+    assert found.find(3) == found.find(3, "sc_pre_corpus") == reading != []
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_what_is_registered_has_the_same_examples(path, tmp_path, monkeypatch, pack):
+    preset = "T5GEMMA2" if pack else "UL2"  # UL2 samples lengths
+    name = f"sc_{preset.lower()}"
+    first = Mixture(name, path, denoisers=preset)
+    second = Mixture(f"{name}_s", corpus=first, denoisers=ul2_tasks.T5GEMMA2[4])
+    one = register(name, path, denoisers=preset)
+    other = register(f"{name}_s", corpus=one, denoisers=ul2_tasks.T5GEMMA2[4])
+    both = Mix(f"{name}_both", {first: 3, second: 2})
+    mixed = mix(f"{name}_both", {one: 3, other: 2})
+    described, registered = (examples(each, LENGTHS, seed=5, pack=pack) for each in (both, mixed))
+    assert plain(described[:60]) == plain(registered[:60])
+    assert described.locate(17) == registered.locate(17)
+    assert described.describe() == registered.describe()
+    manifests = both.cache(tmp_path)
+    assert manifests[name] == manifests[f"{name}_s"]
+    assert [folder.name for folder in tmp_path.iterdir()] == [f"{name}_corpus"]
+    if not pack:
+        monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
+        for mixture, found in ((mixed, described), (other, examples(second, LENGTHS, seed=5))):
+            stream = seqio.get_mixture_or_task(mixture).get_dataset(LENGTHS, use_cached=True, seed=5, num_epochs=None)
+            assert plain(stream.take(20).as_numpy_iterator()) == [{key: one[key] for key in LENGTHS} for one in plain(found[:20])]
+
+
+def test_a_stream_reads_the_corpus_with_each_denoiser(path):
+    """In another order, also for denoisers of one name."""
+    one, other = registered_pair(path)
+    stream = seqio.get_mixture_or_task(mix("sc_both", {one: 3, other: 2})).get_dataset(
+        LENGTHS, seed=1, passthrough_features=["task"], num_epochs=None
+    )
+    tasks = {example["task"].decode() for example in stream.take(300).as_numpy_iterator()}
+    assert tasks == {*(f"sc_pre_{name}" for name in UL2_NAMES), *(f"sc_s_{name}" for name in T5GEMMA2_NAMES)}
+    salts = [seqio.TaskRegistry.get(task).source.salt for task in ("sc_pre_s", "sc_s_s")]
+    assert salts == ["s", "sc_s_s"], "that of a corpus's own mixture is as it was"
+    sequential = (seqio.TaskRegistry.get(task) for task in ("sc_pre_r1", "sc_s_r1"))
+    (a, b) = (list(task.get_dataset(LENGTHS, seed=1).take(3).as_numpy_iterator()) for task in sequential)
+    assert plain(a) != plain(b)
+
+
+def test_register_adds_no_corpus_and_is_idempotent(path):
+    one, other = registered_pair(path)
+    assert (one, other) == ("sc_pre_mix", "sc_s_mix")
+    assert "sc_s_corpus" not in seqio.TaskRegistry.names()
+    before = seqio.get_mixture_or_task(other)
+    corpus = seqio.TaskRegistry.get("sc_pre_corpus")
+    assert all(task.corpus is corpus for task in before.tasks)
+    for same in ("sc_pre_corpus", "sc_pre_mix", pair(path)[0]):
+        assert register("sc_s", corpus=same) == other
+    assert register("sc_s", path, str(DEFAULT_MODEL), corpus=one, text_key="text") == other, "what gin binds for all calls"
+    assert seqio.get_mixture_or_task(other) is before
+    assert register("sc_third", corpus=other, denoisers="UL2R") == "sc_third_mix"
+    assert {task.corpus for task in seqio.get_mixture_or_task("sc_third_mix").tasks} == {corpus}
+    with pytest.raises(ValueError, match=r"'sc_s_mix' is already registered with .*: source is the corpus of 'sc_pre', got Mem"):
+        register("sc_s")
+    with pytest.raises(ValueError, match=r"'sc_pre_mix' is already registered with .*: source is .*, got the corpus of 'sc_pre'"):
+        register("sc_pre", corpus="sc_pre_corpus", denoisers="UL2")
+
+
+def test_a_mixture_whose_corpus_is_shared_is_registered_too():
+    first = Mixture("sc_given", texts_in_memory(TEXTS), denoisers="UL2")
+    assert register("sc_of_given", corpus=first) == "sc_of_given_mix"
+    assert {"sc_given_corpus", "sc_given_r1", "sc_of_given_r1"} <= seqio.TaskRegistry.names()
+    assert seqio.get_mixture_or_task("sc_given_mix").configuration == first
+
+
+def test_a_source_that_cannot_tell_what_it_is_is_shared():
+    source = seqio.FunctionDataSource(
+        lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices({"body": TEXTS}), splits=["train"]
+    )
+    name = register("sc_lambda", source, text_key="body")
+    assert register("sc_of_lambda", corpus=name) == register("sc_of_lambda", corpus="sc_lambda_corpus", text_key="body")
+    assert len(examples(mix("sc_lambdas", {name: 1, "sc_of_lambda_mix": 1}), LENGTHS)) > 10
+
+
+def test_other_documents_and_arguments(path):
+    """`with_texts` keeps the denoisers, and an object `Registration` goes to workers."""
+    other = registered_pair(path)[1]
+    texts = with_texts(other, ["some words of mine"])
+    assert {task.corpus.name for task in seqio.get_mixture_or_task(texts).tasks} == {"sc_s_text_corpus"}
+    registration = ul2_tasks.Registration("sc_again", arguments={"corpus": "sc_pre_mix", "preset": "UL2"})
+    assert registration.apply() == register("sc_again", corpus="sc_pre_corpus", denoisers="UL2")
+    assert registration.described == Mixture("sc_again", denoisers="UL2", corpus=pair(path)[0])
+
+
+def test_examples_go_to_another_process(path, tmp_path):
+    found = examples(Mix("both", dict.fromkeys(pair(path), 1)), LENGTHS)
+    file = tmp_path / "examples.pickle"
+    file.write_bytes(pickle.dumps(found))
+    program = f"import pickle; found = pickle.load(open({str(file)!r}, 'rb')); print([len(one['targets']) for one in found[:20]])"
+    printed = new_process.run("-c", program, check=True).stdout
+    assert json.loads(printed) == [len(one["targets"]) for one in found[:20]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"source": "other.jsonl"}, r"source must be that of the shared corpus, FileSource.*, got 'other\.jsonl'\. Leave it out"),
+        ({"text_key": "body"}, r"text_key must be that of the shared corpus, 'text', got 'body'\. Leave it out"),
+        ({"on_error": "skip"}, r"on_error must be that of the shared corpus, 'raise', got 'skip'\. Leave it out"),
+        ({"vocabulary": "bytes"}, r"vocabulary must be that of the shared corpus, got 'bytes'\. Leave it out"),
+        ({"sentinels": np.int64(9)}, r"sentinels must be None or tokens for a shared corpus, got 9\. Pass sentinels=9 to 'sc_pre'"),
+        ({"source": Mixture("sc_x")}, r"source must be that of the shared corpus, FileSource.*, got Mixture\(name='sc_x'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_arguments_of_another_corpus_are_refused(path, arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Mixture("sc_s", corpus=pair(path)[0], **arguments)
+    registered_pair(path)
+    with pytest.raises(ValueError, match=sentence):
+        register("sc_wrong", corpus="sc_pre_mix", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "sentence"),
+    [
+        ("sc_pre_corpus", r"got 'sc_pre_corpus'\. Use ul2_tasks\.register for registered names"),
+        (Chat(), r"got Chat\(.*\. Only a corpus of texts is shared"),
+        (Mix("both", {Mixture("a"): 1}), r"got Mix\(.*\. Only a corpus of texts is shared"),
+        (3, r"got 3\. Only a corpus of texts is shared"),
+    ],
+)
+def test_what_is_no_mixture_is_refused(corpus, sentence):
+    with pytest.raises(ValueError, match=rf"corpus must be a ul2_tasks\.Mixture, {sentence}"):
+        Mixture("sc_wrong", corpus=corpus)
+
+
+def test_a_name_of_no_corpus_of_texts_is_refused(path):
+    one, other = registered_pair(path)
+    mix("sc_both", {one: 3, other: 2})
+    ul2_tasks.register_chat("sc_chat")
+    records = [{"texts": ["A cat:", None], "images": [None, b".."]}]
+    images = ul2_tasks.register_image_text("sc_seen", records)
+    with pytest.raises(
+        ValueError, match=r"corpus must be one of \[.*'sc_pre_corpus'.*\], or .*, got 'nothing'\. Register it first"
+    ):
+        register("sc_wrong", corpus="nothing")
+    for wrong in ("sc_both_mix", "sc_chat_corpus", "sc_chat_chat", images, "sc_seen_corpus", "sc_pre_r1"):
+        with pytest.raises(ValueError, match=rf"got '{wrong}', which is not of one corpus of texts\. Choose one that is\."):
+            register("sc_wrong", corpus=wrong)
+
+
+def test_two_corpora_of_one_name_are_not_mixed(path):
+    first, second = pair(path)
+    Mix("both", {pair(path)[0]: 1, second: 1})
+    with pytest.raises(
+        ValueError, match=r"different names for different corpora, got two of 'sc_pre_corpus'\. Rename one, or pass"
+    ):
+        Mix("both", {dataclasses.replace(first, on_error="skip"): 1, second: 1})
+
+
+def test_a_corpus_is_divided_in_one_way(path):
+    """Alone each mixture has its own way. In one run a token could be read twice in an epoch."""
+    first = pair(path)[0]
+    for argument, value in (("separate_documents", True), ("block_shuffle", BlockShuffle(block_tokens=256))):
+        other = Mixture("sc_apart", corpus=first, **{argument: value})
+        assert len(examples(other, LENGTHS)) > 10
+        staged = [Stage(0, {first: 1}), Stage(3, {other: 1})]
+        for mixed in (Mix("both", {first: 1, other: 1}), Mix("both", schedule=staged, batch_size=2, steps=9)):
+            with pytest.raises(
+                ValueError, match=rf"{argument} must be the same for all tasks of 'sc_pre_corpus', got .*Register them with the"
+            ):
+                examples(mixed, LENGTHS)
+
+
+def test_a_text_does_not_become_a_special_token_of_a_mixture_that_shares_it(path, tmp_path):
+    """Where modes are user-defined pieces, and the first mixture has none of them."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(DEFAULT_MODEL.read_bytes())
+    for piece in model.pieces:
+        if piece.piece in ("[R]", "[S]", "[X]"):
+            piece.type = piece.USER_DEFINED
+    file = tmp_path / "user.model"
+    file.write_bytes(model.SerializeToString())
+    alone = SequentialDenoiser(name="lm", noise_density=0.5, mode=None)
+    first = Mixture("sc_lm", path, file, denoisers=alone)
+    second = Mixture("sc_user", denoisers="UL2", corpus=first)
+    sentence = (
+        r"the sentinels and modes of 'sc_user_r1' must be kept out of the text of 'sc_lm_corpus', got \['\[R\]', '\[S\]', '\[X\]'\]"
+        r", which a text becomes that spells them\. Name them as sentinels or modes of 'sc_lm_mix' too, or use control pieces\."
+    )
+    assert register("sc_user", corpus=first, denoisers="UL2") == "sc_user_mix"
+    for dataset in (
+        lambda: examples(second, LENGTHS),
+        lambda: examples("sc_user_mix", LENGTHS),
+        lambda: seqio.get_mixture_or_task("sc_user_mix").get_dataset(LENGTHS),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            dataset()
+    named = dataclasses.replace(first, modes={name: name for name in ("[R]", "[S]", "[X]")})
+    assert examples(Mixture("sc_user", denoisers="UL2", corpus=named), LENGTHS)[0]["inputs"].size

@@ -1,0 +1,71 @@
+"""A host reads its own blocks of a remote corpus, each once an epoch, also where corpora are mixed and weights change."""
+
+import fsspec
+import numpy as np
+import pytest
+from support import byte_vocabulary
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, BlockShuffle, Mix, Mixture, Stage, open_source
+from ul2_tasks.random_access.numbering import Share
+from ul2_tasks.random_access.sequence import read_rows
+from ul2_tasks.store import block_cache
+from ul2_tasks.store.block_cache import BlockCache, block_counts, set_block_cache
+from ul2_tasks.store.write import PairWriter
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 64, "targets": 64}
+BLOCKS = BlockShuffle(block_tokens=512, partitions=8, window_blocks=2)
+TOKENS = 8 * 2 * 3 * 512  # three rounds of whole windows
+
+
+@pytest.fixture
+def mixtures(tmp_path):
+    """Two corpora, each in memory and behind fsspec."""
+    found = {}
+    for name in ("near", "far"):
+        rng = np.random.default_rng(len(name))
+        with PairWriter(f"{tmp_path}/{name}.bin", f"{tmp_path}/{name}.idx", np.dtype(np.uint16)) as pair:
+            pair.add(rng.integers(0, 50, TOKENS, np.int32) + 3, np.full(TOKENS // 64, 64))
+        fsspec.filesystem("memory").put(f"{tmp_path}/{name}.*", f"/{tmp_path.name}/")
+        for place, folder in (("disk", tmp_path), ("store", f"memory://{tmp_path.name}")):
+            source = open_source(f"megatron:{folder}/{name}")
+            found[name, place] = Mixture(f"{name}_text", source, BYTES, T5GEMMA2, modes=MODES, block_shuffle=BLOCKS)
+    before = block_cache._blocks.setting
+    yield found
+    set_block_cache(*before)
+
+
+def mixed(mixtures, place) -> Mix:
+    near, far = (mixtures[name, place] for name in ("near", "far"))
+    return Mix("remote", schedule=[Stage(0, {near: 1, far: 1}), Stage(40, {far: 3, near: 1})], batch_size=8, steps=100)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_what_is_read_in_blocks_is_what_lies_on_a_disk(mixtures, pack):
+    set_block_cache(1 << 15)
+    found, expected = (ul2_tasks.examples(mixed(mixtures, place), LENGTHS, pack=pack) for place in ("store", "disk"))
+    assert all(isinstance(corpus.store, BlockCache) for corpus in found.numbering.corpora)
+    assert not any(isinstance(corpus.store, BlockCache) for corpus in expected.numbering.corpora)
+    for one, other in zip(found[:], expected[:]):
+        assert all(np.array_equal(one[key], other[key]) for key in ("inputs", "targets"))
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 8])
+@pytest.mark.parametrize("kinds", [("near",), ("near", "far")], ids=["one corpus", "mixed"])
+def test_a_host_reads_each_of_its_own_blocks_once(mixtures, hosts, kinds):
+    set_block_cache(1 << 24)
+    found = ul2_tasks.examples(Mix("own", {mixtures[kind, "store"]: 1 for kind in kinds}), LENGTHS)
+    elements = found.numbering.corpora[0].order.windows.starts[1] * len(kinds)  # whole windows of each corpus
+    unit = found.numbering.timeline.stages[0].mixing.unit
+    elements = elements // unit * unit
+    for host in range(0, hosts, max(1, hosts // 2)):
+        before, share = block_counts(), Share(host, hosts)
+        found = ul2_tasks.examples(Mix("own", {mixtures[kind, "store"]: 1 for kind in kinds}), LENGTHS)
+        numbers = share.numbers(np.arange(share.count(int(elements))))
+        for first in range(0, len(numbers), 64):
+            read_rows(found, numbers[first : first + 64])
+        loaded = block_counts().blocks_loaded - before.blocks_loaded
+        # What comes after the last window is fetched ahead, too.
+        own, ahead = len(kinds) * 48 // hosts, len(kinds) * 16 // hosts
+        assert own - ahead <= loaded <= own + ahead

@@ -1,0 +1,192 @@
+"""`ul2 show --schedule`: what each stage of a run reads, before the run starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TextIO
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ul2_tasks.looking.printing import print_head, print_json_lines
+from ul2_tasks.looking.run import Run
+from ul2_tasks.random_access.numbering import Numbering
+
+_COUNTED = 1 << 22  # elements of a round that is begun, whose tokens are counted; those of more are estimated
+_NEAR_END = 1 << 10  # elements before the end of an epoch, of which one is its last
+
+
+@dataclasses.dataclass(frozen=True)
+class StageOfCorpus:
+    """What a stage reads of a corpus.
+
+    Attributes:
+        stage: its index, from 0.
+        first_step, stop_step: its steps [first_step, stop_step).
+        corpus: the name of the corpus's task.
+        fraction: its part of the stage's examples or packed sequences.
+        elements, tokens: how many it reads. `is_exact` says whether the tokens are counted, and not estimated.
+        epochs: how many epochs of the corpus were read before the stage, and are after it.
+        epoch_ends: the steps in which it reads the last token of an epoch of the corpus.
+        denoisers: the steps from which on the corpus has other denoisers, or other weights of them, with their fractions.
+    """
+
+    stage: int
+    first_step: int
+    stop_step: int
+    corpus: str
+    fraction: float
+    elements: int
+    tokens: int
+    is_exact: bool
+    epochs: tuple[float, float]
+    epoch_ends: list[int]
+    denoisers: dict[int, dict[str, float]]
+
+
+def schedule_of(run: Run) -> list[StageOfCorpus]:
+    """What each stage of a run reads of each corpus. Raises a ValueError where its mixture has no schedule."""
+    found = run.examples()
+    told = found.describe().get("schedule")
+    if not isinstance(told, dict):
+        raise ValueError(f"the mixture must have a schedule, and {run.name!r} has none. Pass mix(.., schedule=[..]).")
+    if run.batch_size not in (None, told["batch_size"]):
+        raise ValueError(
+            f"--batch_size must be that of the schedule, {told['batch_size']}, got {run.batch_size}. Leave it out, or pass"
+            f" mix(.., batch_size={run.batch_size})."
+        )
+    numbering, batch, first_step = found.numbering, told["batch_size"], run.first_step
+    rows = []
+    for number, stage in enumerate(numbering.timeline.stages):
+        stop = min(stage.stop, len(found))
+        for corpus in sorted(stage.corpora) if stage.first < stop else ():
+            before, after = (_read(numbering, corpus, element) for element in (stage.first, stop))
+            parts = numbering.timeline.parts[corpus]
+            begins = {_element(numbering, part.order, part.start): part.order for part in parts}
+            ends = _epoch_ends(numbering, corpus, before, after)
+            rows.append(
+                StageOfCorpus(
+                    number,
+                    first_step + stage.first // batch,
+                    first_step + stop // batch,
+                    numbering.names[corpus],
+                    (after.elements - before.elements) / (stop - stage.first),
+                    after.elements - before.elements,
+                    after.tokens - before.tokens,
+                    before.is_exact and after.is_exact,
+                    (before.epochs, after.epochs),
+                    [first_step + end // batch for end in ends if stage.first <= end < stop],
+                    {
+                        first_step + element // batch: _denoisers(numbering, order)
+                        for element, order in begins.items()
+                        if stage.first <= element < stop
+                    },
+                )
+            )
+    return rows
+
+
+def show_schedule(run: Run, console: Console | None = None) -> None:
+    """Prints a table of the stages of a run."""
+    console = console or Console()
+    rows = schedule_of(run)
+    print_head(console, run.name, run.sequence_length, run.split, run.seed)
+    table = Table(box=None, header_style="bold", padding=(0, 1), pad_edge=False)
+    numbers = ("stage", "fraction", f"{run.unit}s", "tokens")
+    for name in ("stage", "steps", "corpus", "fraction", f"{run.unit}s", "tokens", "epochs", "an epoch ends at step"):
+        table.add_column(name, justify="right" if name in numbers else "left")
+    last = -1
+    for row in rows:
+        is_new, last = row.stage != last, row.stage
+        ends = [f"{step:,}" for step in row.epoch_ends]
+        table.add_row(
+            f"{row.stage}" if is_new else "",
+            f"{row.first_step:,} to {row.stop_step - 1:,}" if is_new else "",
+            row.corpus,
+            f"{row.fraction:.3g}" if row.fraction < 0.001 else f"{row.fraction:.1%}",
+            f"{row.elements:,}",
+            f"{'' if row.is_exact else 'about '}{row.tokens:,}",
+            f"{row.epochs[0]:.3f} to {row.epochs[1]:.3f}",
+            ", ".join(ends[:3]) + (f" and {len(ends) - 3} more" if len(ends) > 3 else ""),
+        )
+    console.print(table)
+    for row in rows:
+        for step, fractions in row.denoisers.items():
+            by_name = ", ".join(f"{name} {fraction:.3g}" for name, fraction in fractions.items())
+            console.print(Text(f"{row.corpus} from step {step:,} on: {by_name}"))
+
+
+def show_schedule_json(run: Run, file: TextIO | None = None) -> None:
+    """Writes the same as JSON Lines, each a `StageOfCorpus`."""
+    print_json_lines(map(dataclasses.asdict, schedule_of(run)), file)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Read:
+    """What was read of a corpus: elements and tokens; and how many epochs."""
+
+    elements: int
+    tokens: int
+    epochs: float
+    is_exact: bool
+
+
+def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
+    fresh, left = numbering.timeline.progress(corpus, element)
+    parts = [part for part in numbering.timeline.parts[corpus] if part.first < fresh]
+    tokens, is_exact = 0, True
+    for part, stop in zip(parts, [*(following.first for following in parts[1:]), fresh]):
+        counts = [_tokens_before(numbering, part.order, index) for index in (part.start, part.start + stop - part.first)]
+        tokens += counts[1][0] - counts[0][0]
+        is_exact &= counts[0][1] and counts[1][1]
+        of = left[(left >= part.first) & (left < stop)] - part.first + part.start
+        tokens -= _tokens(numbering, part.order, of)
+    store = next(each.store for each in numbering.corpora if numbering.names.index(each.name) == corpus)
+    return _Read(fresh - len(left), tokens, tokens / store.tokens, is_exact)
+
+
+def _tokens_before(numbering: Numbering, order: int, index: int) -> tuple[int, bool]:
+    """How many tokens the elements of an order before an index have, and whether that is counted."""
+    by_elements = numbering.packed[order] if numbering.packed else numbering.corpora[order].order
+    by_tokens = numbering.corpora[order].order
+    epoch, number, first = by_elements.begun(index)
+    tokens = epoch * by_tokens.tokens + by_tokens.tokens_of(number)
+    if index - first <= _COUNTED:
+        return tokens + _tokens(numbering, order, np.arange(first, index)), True
+    following = by_elements.switch(index)
+    whole = (following.epoch - epoch) * by_tokens.tokens + by_tokens.tokens_of(following.round) - by_tokens.tokens_of(number)
+    return tokens + round(whole * (index - first) / (following.element - first)), False
+
+
+def _tokens(numbering: Numbering, order: int, indices: np.ndarray) -> int:
+    by_tokens = numbering.corpora[order].order
+    slots = numbering.packed[order].slots(indices)[1:] if numbering.packed else by_tokens.slots(indices)
+    return int(by_tokens.ranges(*slots).sizes.sum()) if len(indices) else 0
+
+
+def _epoch_ends(numbering: Numbering, corpus: int, before: _Read, after: _Read) -> list[int]:
+    """The elements that are the last of an epoch of a corpus, of those that may end between two moments."""
+    ends = []
+    parts = numbering.timeline.parts[corpus]
+    for epoch in range(max(1, int(before.epochs)), int(after.epochs) + 2):
+        for part, stop in zip(parts, [*(following.first for following in parts[1:]), 1 << 62]):
+            by_elements = numbering.packed[part.order] if numbering.packed else numbering.corpora[part.order].order
+            index = by_elements.first_of(epoch, 0)
+            if part.start < index and index - part.start + part.first <= stop:
+                last = np.arange(max(part.start, index - _NEAR_END), index)
+                ends.append(int(numbering.timeline.numbers(part.order, last).max()))
+    return sorted(end for end in set(ends) if end >= 0)
+
+
+def _element(numbering: Numbering, order: int, index: int) -> int:
+    """The first element that is read in an order, from an index of it on."""
+    found = numbering.timeline.numbers(order, np.arange(index, index + _NEAR_END))
+    return int(found[found >= 0].min(initial=1 << 62))
+
+
+def _denoisers(numbering: Numbering, order: int) -> dict[str, float]:
+    corpus = numbering.corpora[order]
+    counts = corpus.order.cycle.counts
+    return {member.task: count / sum(counts) for member, count in zip(corpus.members, counts)}
