@@ -11,9 +11,9 @@ and ends with status 1 unless
 * each step had the rows of an uninterrupted run on one host with the schedule of its segment, whenever it was done, and `seqio`
   gives the same rows without t5x;
 * each segment began at the last whole checkpoint, and the steps that made the last model are each step once;
-* of each corpus no token was read twice in an epoch, and each token of all epochs before the last. A stage shuffles 1,024 packed
-  sequences among each other, and here ends in their middle. So tokens are counted beyond the last step, until all are read that
-  come before the last one read.
+* of each corpus no token was read twice in an epoch, and each token of all epochs before the last. A stage shuffles some packed
+  sequences among each other, and the run ends in their middle. So tokens are counted beyond the last step, until all are read
+  that come before the last one read.
 """
 
 from __future__ import annotations
