@@ -358,6 +358,18 @@ def test_a_schedule_has_denoising_tasks_alone(registered):
         mix("staged_with_other", schedule=[Stage(0, {"staged_a_mix": 1, "staged_other": 1})], batch_size=8, steps=9)
 
 
+def test_windows_that_shorten_all_examples_are_warned_of(caplog):
+    def window(blocks):
+        mixture = Mixture("staged_b", B.source, BYTES, (R1,), modes=MODES, block_shuffle=BlockShuffle(20, 2, blocks))
+        return len(ul2_tasks.examples(mixture, LENGTHS))
+
+    whole = window(40)
+    assert not caplog.records
+    assert window(2) > 1.5 * whole
+    assert "block_shuffle of 'staged_b_corpus' must have windows of at least" in caplog.text
+    assert "got 40, so its examples are shortened. Raise block_tokens or window_blocks." in caplog.text
+
+
 def test_corpora_of_a_mixture_may_have_other_blocks_but_a_corpus_has_one_kind():
     finer = Mixture("staged_finer", B.source, BYTES, (R1,), modes=MODES, block_shuffle=BlockShuffle(200, 3, 1))
     both = ul2_tasks.examples(Mix("staged_two", {A: 1, finer: 1}), LENGTHS)

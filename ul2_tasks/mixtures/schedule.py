@@ -126,10 +126,10 @@ def check_schedule(
     return Schedule(tuple(stages), batch_size, steps)  # type: ignore[arg-type]  # which it checks
 
 
-def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]]) -> dict[_Of, float]:
+def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]] | None) -> dict[_Of, float]:
     """The weights of what is mixed. Raises a ValueError where one is no positive number, or something is there twice."""
     try:
-        pairs: list[Any] = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures)
+        pairs: list[Any] = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures or ())
         weights = dict(pairs)
     except (TypeError, ValueError):
         pairs, weights = [], {}
