@@ -277,7 +277,8 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
             f" Resume with what is there, of which only the number of hosts may change{may_change}, or start another run in another"
             " MODEL_DIR. See docs/help/troubleshooting.md#a-t5x-run-is-rejected."
         )
-    if is_writer and any(record.get(key) != run.get(key) for key in ("rates", "schedule")):  # what comes is changed
+    changed = any(record.get(key) != run.get(key) for key in {*record, *run}.difference(_NOT_COMPARED))
+    if is_writer and is_planned and changed:  # what comes, be it the schedule or what a later stage reads
         write_manifest(path, {**run, **{key: record[key] for key in ("first_step", _EARLIER) if key in record}})
     return record["first_step"]
 

@@ -1,7 +1,9 @@
 """The mixture changes while a run goes on: corpora go on where they are, and what was read does not depend on what comes."""
 
 import collections
+import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -16,9 +18,12 @@ from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.schedule import schedule_of
 from ul2_tasks.mixtures.schedule import Schedule
+from ul2_tasks.order.cycles import Cycle
+from ul2_tasks.order.shares import Shares
 from ul2_tasks.pytorch.states import number_of, state_of
 from ul2_tasks.random_access.dataset import continued
 from ul2_tasks.random_access.fingerprint import until
+from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.t5x_dataset import Start, begin_or_compare
 
 BYTES, MODES = byte_vocabulary()
@@ -212,6 +217,19 @@ def test_a_run_takes_a_changed_future_and_says_which_step_of_another_past_differ
     assert begin(run(*STAGES[:2], Stage(90, {B: 1}), Stage(95, {C: 1})), 95) == 0
 
 
+def test_a_run_goes_on_with_other_denoisers_of_a_later_stage_also_once_that_has_begun(tmp_path):
+    def begin(mixture, step, is_resumed=True):
+        run = {"ul2_tasks": "2.1", "batch_size": BATCH, **told(Stage(0, {A: 1}), Stage(41, {mixture: 1}))}
+        return begin_or_compare(str(tmp_path), run, Start(step, is_resumed), is_writer=True)
+
+    longer = described("c", (dataclasses.replace(R1, mean_span_length=5), S))
+    begin(C, 0, is_resumed=False)
+    assert begin(longer, 41) == 0
+    assert begin(longer, 60) == 0
+    with pytest.raises(ValueError, match=r"mean_span_length is 5 there, and 3 here"):
+        begin(C, 60)
+
+
 def test_what_is_told_until_an_element_has_nothing_of_later_stages():
     early = until(told(*STAGES), 41 * BATCH)
     assert early == until(told(STAGES[0]), 10)
@@ -248,6 +266,40 @@ def test_a_ramp_is_a_line_of_stages():
         (12, {"a": 0.25, "b": 0.75}),
         (14, {"b": 3}),
     ]
+
+
+def test_the_order_in_which_weights_are_written_says_nothing():
+    weights = {A: 0.1, B: 0.2, C: 0.3}
+    one, other = ((Stage(0, {A: 1}), Stage(10, each, ramp_steps=4)) for each in (weights, list(reversed(weights.items()))))
+    assert one == other
+    assert Schedule(one, 8, 20).flat() == Schedule(other, 8, 20).flat()
+    assert planned(*one) == planned(*other)
+
+
+def test_weights_are_added_as_on_all_versions_of_python():
+    (_, first), *_ = Schedule((Stage(0, {"a": 1}), Stage(1, dict.fromkeys(map(str, range(10)), 0.1), 1, 1)), 8, 20).flat()[1:]
+    assert first["1"] == 0.05
+
+
+def test_a_mix_is_made_again_with_more_steps_which_its_fingerprint_does_not_have():
+    mix = planned(*STAGES)
+    longer = dataclasses.replace(mix, steps=2 * STEPS)
+    assert (longer.schedule, longer.steps) == (mix.schedule, 2 * STEPS)
+    assert longer.fingerprint() == mix.fingerprint()
+    assert dataclasses.replace(mix, batch_size=2 * BATCH).fingerprint() != mix.fingerprint()
+
+
+@pytest.mark.parametrize("mixing", [Shares((0.9, 0.1, 2.2e-7)), Shares((0.9, 0.1, 2.9e-7), 64), Cycle((5, 3, 1))])
+def test_an_epoch_has_all_units_of_which_no_corpus_comes_to_an_end(mixing):
+    elements = np.array([2 * 10**10, 10**10, 300])
+    stage = types.SimpleNamespace(mixing=mixing)
+    numbering = types.SimpleNamespace(
+        size=None, corpora=elements, _elements=elements.tolist(), timeline=types.SimpleNamespace(stages=[stage])
+    )
+    units, rest = divmod(Numbering.epoch.func(numbering), mixing.unit)
+    assert rest == 0
+    assert (mixing.taken(units) <= elements).all()
+    assert not (mixing.taken(units + 1) <= elements).all()
 
 
 def test_a_fraction_of_one_in_a_million_is_not_raised(caplog):
@@ -304,6 +356,18 @@ def test_a_schedule_has_denoising_tasks_alone(registered):
     seqio.TaskRegistry.add("staged_other", MemoryDataSource(lambda: ["x"], validation=0), output_features=features)
     with pytest.raises(ValueError, match=r"schedule must have denoising tasks alone, got \['staged_other'\]"):
         mix("staged_with_other", schedule=[Stage(0, {"staged_a_mix": 1, "staged_other": 1})], batch_size=8, steps=9)
+
+
+def test_windows_that_shorten_all_examples_are_warned_of(caplog):
+    def window(blocks):
+        mixture = Mixture("staged_b", B.source, BYTES, (R1,), modes=MODES, block_shuffle=BlockShuffle(20, 2, blocks))
+        return len(ul2_tasks.examples(mixture, LENGTHS))
+
+    whole = window(40)
+    assert not caplog.records
+    assert window(2) > 1.5 * whole
+    assert "block_shuffle of 'staged_b_corpus' must have windows of at least" in caplog.text
+    assert "got 40, so its examples are shortened. Raise block_tokens or window_blocks." in caplog.text
 
 
 def test_corpora_of_a_mixture_may_have_other_blocks_but_a_corpus_has_one_kind():

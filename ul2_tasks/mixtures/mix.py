@@ -31,8 +31,7 @@ class Mix:
     Attributes:
         name: the mixture's name.
         mixtures: the weights, positive numbers, of mixtures with different names and one vocabulary. A weight divided by the sum of
-            all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of the names; with a
-            schedule, of a mixture and its fraction of the whole run.
+            all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of the names.
         schedule: instead of `mixtures`, a list of `Stage`, whose weights change during a run; see `mix`.
         batch_size, steps: with a schedule, the global batch size and the number of steps of the run.
 
@@ -63,16 +62,19 @@ class Mix:
         if len(set(names)) < len(names):
             raise ValueError(f"mixtures must have different names, got {names}. Rename one of them.")
         check_corpora(weights)
-        pairs = sorted(weights.items(), key=lambda pair: pair[0].name)
-        object.__setattr__(self, "mixtures", tuple((mixture, as_python(weight)) for mixture, weight in pairs))
-        object.__setattr__(self, "schedule", planned and planned.stages)
+        if planned:
+            object.__setattr__(self, "schedule", planned.stages)
+        else:
+            object.__setattr__(self, "mixtures", _by_name(weights))
 
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
-        told = {mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)}
-        if planned := _planned(self):
-            for first_step, weights in planned.flat():
-                told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, weights[each]) for each in weights))
+        planned = _planned(self)
+        if planned is None:
+            return digest({mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)})
+        told = {mixture.name: mixture.fingerprint() for mixture, _ in _pairs(self)}
+        for first_step, weights in planned.flat():
+            told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, float(weights[each])) for each in weights))
         return digest(told)
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
@@ -117,8 +119,14 @@ def planned_members(mix: Mix, members: Sequence[Member]) -> MemberSchedule:
 
 def _planned(mix: Mix) -> Schedule[Mixture] | None:
     """The schedule with its batch size and steps; None without one."""
-    return check_schedule(None, mix.schedule, mix.batch_size, mix.steps)
+    return check_schedule(mix.mixtures, mix.schedule, mix.batch_size, mix.steps)
 
 
 def _pairs(mix: Mix) -> Sequence[tuple[Mixture, float]]:
-    return mix.mixtures  # type: ignore[return-value]  # which __post_init__ makes of it
+    """The mixtures with their weights; with a schedule, with their fractions of the whole run."""
+    planned = _planned(mix)
+    return _by_name(planned.average) if planned else mix.mixtures  # type: ignore[return-value]  # which __post_init__ makes of it
+
+
+def _by_name(weights: Mapping[Mixture, float]) -> tuple[tuple[Mixture, float], ...]:
+    return tuple((mixture, as_python(weights[mixture])) for mixture in sorted(weights, key=lambda mixture: mixture.name))

@@ -18,7 +18,8 @@ class Stage(Generic[_Of]):
 
     Attributes:
         first_step: the first step with these weights. Step 0 is the run's first, also where the model begins with a checkpoint.
-        mixtures: the weights, as `mix` or `Mix` takes them. A mixture that an earlier stage had, and this one has not, rests.
+        mixtures: the weights, as `mix` or `Mix` takes them. A mixture that an earlier stage had, and this one has not, rests. They
+            become pairs of a mixture and its weight, in the order of the names.
         ramp_steps: how many steps it takes to come from the weights of the stage before to these, in a straight line.
         ramp_every: for how many steps weights stay the same in a ramp.
 
@@ -38,7 +39,8 @@ class Stage(Generic[_Of]):
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
             object.__setattr__(self, name, int(value))
         pairs = ((each, as_python(weight)) for each, weight in weights_of(self.mixtures).items())
-        object.__setattr__(self, "mixtures", tuple(pairs))
+        by_name = sorted(pairs, key=lambda pair: str(getattr(pair[0], "name", pair[0])))
+        object.__setattr__(self, "mixtures", tuple(by_name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +79,9 @@ class Schedule(Generic[_Of]):
         flat = self.flat()
         for (first, weights), stop in zip(flat, [*(first for first, _ in flat[1:]), max(self.steps, flat[-1].first_step + 1)]):
             steps = max(0, min(stop, max(self.steps, 1)) - first) + 1e-9  # a stage after the last step counts for nearly nothing
-            for each, weight in weights.items():
-                parts[each] = parts.get(each, 0.0) + steps * weight / math.fsum(weights.values())
-        total = math.fsum(parts.values())
-        return {each: part / total for each, part in parts.items()}
+            for each, fraction in _fractions(weights).items():
+                parts[each] = parts.get(each, 0.0) + steps * fraction
+        return _fractions(parts)
 
     def flat(self) -> list[FlatStage[_Of]]:
         """The stages without ramps, each of which is a number of stages, with the weights of its middle."""
@@ -125,10 +126,10 @@ def check_schedule(
     return Schedule(tuple(stages), batch_size, steps)  # type: ignore[arg-type]  # which it checks
 
 
-def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]]) -> dict[_Of, float]:
+def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]] | None) -> dict[_Of, float]:
     """The weights of what is mixed. Raises a ValueError where one is no positive number, or something is there twice."""
     try:
-        pairs: list[Any] = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures)
+        pairs: list[Any] = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures or ())
         weights = dict(pairs)
     except (TypeError, ValueError):
         pairs, weights = [], {}
@@ -141,5 +142,6 @@ def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]]) -> d
 
 
 def _fractions(weights: Mapping[_Of, float]) -> dict[_Of, float]:
-    total = math.fsum(weights.values())  # the same whatever their order is
+    """Weights as parts of their sum, the same on all versions of Python, of which some round `sum` otherwise."""
+    total = math.fsum(weights.values())
     return {each: weight / total for each, weight in weights.items()}

@@ -100,6 +100,10 @@ class Stage:
             is_read |= left[place] == positions
         return np.where(is_read, turns * self.mixing.partitions + (lanes - self.first) % self.mixing.partitions, -1)
 
+    def most(self, kind: int) -> int:
+        """How many elements of a kind the units have that this stage begins: it has no more of them."""
+        return int(self.mixing.taken(-(-(self.stop - self.first) // self.mixing.unit))[kind])
+
     def after(self, kind: int, key: int | None) -> tuple[int, np.ndarray]:
         """What is read of a kind until the stage stops: see `Timeline.progress`."""
         size, partitions = self.mixing.unit, self.mixing.partitions
@@ -186,8 +190,8 @@ class Timeline:
         for corpus, part, stop in self._parts_of(order):
             positions = np.where(indices >= part.start, indices - part.start + part.first, stop)
             for stage, kind in self._stages_of(corpus):
-                ranks = stage.ranks(kind, positions)
-                of = np.flatnonzero((ranks >= 0) & (positions < stop) & (found < 0))
+                ranks, most = stage.ranks(kind, positions), stage.most(kind)
+                of = np.flatnonzero((ranks >= 0) & (ranks < most) & (positions < stop) & (found < 0))
                 if len(of):
                     elements = stage.first + stage.mixing.places(np.full_like(of, kind), ranks[of], self.key)
                     found[of] = np.where(elements < stage.stop, elements, -1)
@@ -212,10 +216,11 @@ class Timeline:
 
     def progress(self, corpus: int, element: int) -> tuple[int, np.ndarray]:
         """What the elements before one have read of a corpus: all positions below the first, without the second, [m] int64."""
-        fresh, left = 0, np.zeros([0], np.int64)
-        for stage, kind in self._stages_of(corpus):
-            if stage.first < element:
-                fresh, left = dataclasses.replace(stage, stop=min(stage.stop, element)).after(kind, self.key)
+        begun = [(stage, kind) for stage, kind in self._stages_of(corpus) if stage.first < element]
+        if not begun:
+            return 0, np.zeros([0], np.int64)
+        stage, kind = begun[-1]
+        fresh, left = dataclasses.replace(stage, stop=min(stage.stop, element)).after(kind, self.key)
         return fresh, left
 
     def _stages_of(self, corpus: int) -> Iterator[tuple[Stage, int]]:

@@ -146,6 +146,14 @@ def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffl
     lengths = tuple(member.solution.full.length for member in members)
     cycle = _cycle_of({member.task: member.rate for member in members})
     order = order_of(cycle, lengths, store.tokens, seed, shuffle, members[0].solution.configuration.block_shuffle)
+    if isinstance(order, BlockOrder) and not (first := order.sections[0].inner).cycles:
+        logging.warning(
+            "block_shuffle of %r must have windows of at least %d tokens, which is a mixing block of its denoisers, got %d, so its"
+            " examples are shortened. Raise block_tokens or window_blocks.",
+            members[0].corpus.name,
+            first.cycle_tokens,
+            first.tokens,
+        )
     return OrderedCorpus(members[0].corpus.name, store, tuple(members), order)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -143,14 +144,10 @@ class Numbering:
             return self.size
         if len(self.corpora) == 1:
             return self._elements[0]
-        mixing = self.timeline.stages[0].mixing
-        elements = np.array(self._elements)
-        units = int((elements // np.maximum(1, mixing.taken(1))).min()) + 1
-        if not isinstance(mixing, Cycle):  # what a unit takes differs by one for each partition
-            units = int((elements * (1 << 20) // np.maximum(1, mixing.taken(1 << 20))).min()) + 1
-        while units > 1 and (mixing.taken(units) > elements).any():
-            units -= 1
-        return mixing.unit * max(1, units)
+        mixing, elements = self.timeline.stages[0].mixing, self._elements
+        units = range(1, sum(elements) // mixing.unit + 2)
+        too_many = bisect.bisect_left(units, True, key=lambda count: bool((mixing.taken(count) > elements).any()))
+        return mixing.unit * max(1, too_many)
 
     @property
     def tokens_per_element(self) -> float:
@@ -263,7 +260,8 @@ def number_examples(
             objective = name, tuple(member.task for member in readers), found.order
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
             corpora.setdefault(objective, found)
-        rates = {name: sum(member.rate for member in readers) for name, readers in by_corpus.items()}
+        # Not `sum`, which some versions of Python round otherwise: that would be another order.
+        rates = {name: math.fsum(member.rate for member in readers) for name, readers in by_corpus.items()}
         orders = [list(corpora.values())[number].order for number in chosen]
         stages.append(MixedStage(first, tuple(chosen), _mixing(rates, _partitions(orders))))
     key = keyed(seed, _FOR_CORPORA) if shuffle else None

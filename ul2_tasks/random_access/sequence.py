@@ -51,7 +51,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
     epoch of several corpora ends with the last complete mixing block of the first corpus to end, so that each token is in one
-    example at most.
+    example at most. With a schedule an "epoch" is the run, so as many elements as its steps have; `epoch(1)` continues after it.
 
     It works as a dataset of PyTorch and as a random-access source of grain. It can be pickled, for processes that are spawned: a
     cache and Megatron's files are opened again there, by their paths, and must have as many documents and tokens as here; a corpus

@@ -190,7 +190,7 @@ def mix(
             not a denoising task, does not begin at step 0, or does not ascend.
     """
     planned = check_schedule(mixtures, schedule, batch_size, steps)
-    weights = planned.average if planned else weights_of(mixtures or {})
+    weights = planned.average if planned else weights_of(mixtures)
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     missing = sorted(set(weights) - registered)
     if missing:

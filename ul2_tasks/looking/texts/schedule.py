@@ -59,13 +59,13 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
         )
     numbering, batch, first_step = found.numbering, told["batch_size"], run.first_step
     rows = []
+    all_begins = [{_element(numbering, part.order, part.start): part.order for part in parts} for parts in numbering.timeline.parts]
+    all_ends = [_epoch_ends(numbering, corpus, len(found)) for corpus in range(len(numbering.names))]
     for number, stage in enumerate(numbering.timeline.stages):
         stop = min(stage.stop, len(found))
         for corpus in sorted(stage.corpora) if stage.first < stop else ():
             before, after = (_read(numbering, corpus, element) for element in (stage.first, stop))
-            parts = numbering.timeline.parts[corpus]
-            begins = {_element(numbering, part.order, part.start): part.order for part in parts}
-            ends = _epoch_ends(numbering, corpus, before, after)
+            begins, ends = all_begins[corpus], all_ends[corpus]
             rows.append(
                 StageOfCorpus(
                     number,
@@ -166,15 +166,15 @@ def _tokens(numbering: Numbering, order: int, indices: np.ndarray) -> int:
     return int(by_tokens.ranges(*slots).sizes.sum()) if len(indices) else 0
 
 
-def _epoch_ends(numbering: Numbering, corpus: int, before: _Read, after: _Read) -> list[int]:
-    """The elements that are the last of an epoch of a corpus, of those that may end between two moments."""
+def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
+    """The elements that are the last of an epoch of a corpus, of those that may end before an element."""
     ends = []
     parts = numbering.timeline.parts[corpus]
-    for epoch in range(max(1, int(before.epochs)), int(after.epochs) + 2):
-        for part, stop in zip(parts, [*(following.first for following in parts[1:]), 1 << 62]):
+    for epoch in range(1, int(_read(numbering, corpus, stop).epochs) + 2):
+        for part, end in zip(parts, [*(following.first for following in parts[1:]), 1 << 62]):
             by_elements = numbering.packed[part.order] if numbering.packed else numbering.corpora[part.order].order
             index = by_elements.first_of(epoch, 0)
-            if part.start < index and index - part.start + part.first <= stop:
+            if part.start < index and index - part.start + part.first <= end:
                 last = np.arange(max(part.start, index - _NEAR_END), index)
                 ends.append(int(numbering.timeline.numbers(part.order, last).max()))
     return sorted(end for end in set(ends) if end >= 0)
