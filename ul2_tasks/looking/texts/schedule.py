@@ -96,7 +96,7 @@ def show_schedule(run: Run, console: Console | None = None) -> None:
     table = Table(box=None, header_style="bold", padding=(0, 1), pad_edge=False)
     numbers = ("stage", "fraction", f"{run.unit}s", "tokens")
     for name in ("stage", "steps", "corpus", "fraction", f"{run.unit}s", "tokens", "epochs", "an epoch ends at step"):
-        table.add_column(name, justify="right" if name in numbers else "left")
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     last = -1
     for row in rows:
         is_new, last = row.stage != last, row.stage
