@@ -152,3 +152,12 @@ def test_a_golden():
     assert timeline.parts[0] == ((0, 0, 0), (1057, 1, 981))
     assert found.tolist() == [0, 0, 0, 3, 0, 0, 3, 0]
     assert indices.tolist() == [998, 999, 1000, 0, 1001, 1002, 1, 1003]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_long_stage_is_arranged_without_all_that_it_reads(partitions):
+    """A list of 10^12 positions would not fit in memory."""
+    mixing = Shares((0.7, 0.3), partitions)
+    timeline = arrange([Wanted(first, mixing, (0, 1), (0, 3)) for first in (0, 10**12 + 7, 3 * 10**12)], orders(), 5)
+    found, indices = timeline.elements(np.arange(10**12, 10**12 + 1000))
+    assert timeline.numbers(0, indices[found == 0]).tolist() == (10**12 + np.flatnonzero(found == 0)).tolist()

@@ -115,7 +115,7 @@ class Stage:
         lanes, turns = np.arange(partitions), after // partitions
         firsts = self._fresh(kind, lanes) + np.maximum(0, turns - counts) * partitions  # of each lane, the next that is fresh
         fresh = max(self.fresh[kind], int(firsts.max()) - partitions + 1)
-        behind = np.arange(self.fresh[kind], fresh)  # lanes that had more left have come less far
+        behind = np.arange(int(firsts.min()), fresh)  # lanes that had more left have come less far
         kept = np.arange(len(left)) - np.repeat(starts, counts) >= turns
         return fresh, np.sort(np.concatenate([self.at(kind, omitted), left[kept], behind[behind >= firsts[behind % partitions]]]))
 
