@@ -119,6 +119,7 @@ COMMANDS = {
     "export": "--format FORMAT --output OUT",
 }
 ASKED = {  # of which options a kind has sentences, and what goes with them
+    "--schedule": "",
     "--step": "1",
     "--output": "OUT",
     "--cache": "OUT",
