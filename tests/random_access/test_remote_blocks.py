@@ -1,6 +1,7 @@
 """A host reads its own blocks of a remote corpus, each once an epoch, also where corpora are mixed and weights change."""
 
 import collections
+from concurrent import futures
 
 import fsspec
 import numpy as np
@@ -35,6 +36,8 @@ def mixtures(tmp_path):
             found[name, place] = Mixture(f"{name}_text", source, BYTES, T5GEMMA2, modes=MODES, block_shuffle=BLOCKS)
     before = block_cache._blocks.setting
     yield found
+    block_cache._blocks.waiting.clear()  # what is fetched ahead is not counted in the next test
+    futures.wait(list(block_cache._blocks.loading.values()))
     set_block_cache(*before)
 
 
