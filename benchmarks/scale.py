@@ -36,6 +36,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -151,7 +152,6 @@ def measure(folder: str) -> dict[str, float]:
     import seqio
 
     import ul2_tasks
-    from ul2_tasks.random_access.dataset import continued
 
     registered()
     seqio.add_global_cache_dirs([folder])
@@ -169,8 +169,26 @@ def measure(folder: str) -> dict[str, float]:
     reached("first batch")
     examples.__getitems__(range(1, ROWS * HOSTS, HOSTS) if len(examples) > ROWS * HOSTS else range(ROWS, 2 * ROWS))
     reached("next batch")
+    read_by_seqio("scale_mix", reached)
+    found["MB"], found["MB without files"] = memory("VmRSS"), memory("RssAnon")
+    began = time.perf_counter()
+    where = examples.locate(len(examples) // 2)
+    reached("where")
+    numbers = examples.find(where.documents[0][0])
+    reached("when")
+    assert len(examples) // 2 in numbers
+    return found | {"examples": len(examples)}
+
+
+def read_by_seqio(mixture: str, reached: Callable[[str], None]) -> None:
+    """Reads packed sequences as a host does, from the first step on and from another one, and says what is reached."""
+    import seqio
+
+    import ul2_tasks
+    from ul2_tasks.random_access.dataset import continued
+
     rows = seqio.get_dataset(
-        "scale_mix",
+        mixture,
         LENGTHS,
         ul2_tasks.EncDecFeatureConverter(pack=True),
         dataset_split="train",
@@ -184,14 +202,6 @@ def measure(folder: str) -> dict[str, float]:
     reached("seqio.get_dataset, first batch")
     next(iter(continued(rows, STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
     reached("goes on at step 10^6, first batch")
-    found["MB"], found["MB without files"] = memory("VmRSS"), memory("RssAnon")
-    began = time.perf_counter()
-    where = examples.locate(len(examples) // 2)
-    reached("where")
-    numbers = examples.find(where.documents[0][0])
-    reached("when")
-    assert len(examples) // 2 in numbers
-    return found | {"examples": len(examples)}
 
 
 def measure_schedule(folder: str, stages: int) -> dict[str, float]:
@@ -199,7 +209,6 @@ def measure_schedule(folder: str, stages: int) -> dict[str, float]:
     import seqio
 
     import ul2_tasks
-    from ul2_tasks.random_access.dataset import continued
 
     for name in CORPORA:
         registered(name, block_shuffle=ul2_tasks.BlockShuffle())
@@ -227,21 +236,7 @@ def measure_schedule(folder: str, stages: int) -> dict[str, float]:
         numbers = examples.find(where.documents[0][0], where.corpus)
         reached(f"when, {place} time")
         assert STEP * BATCH + 1 in numbers
-    rows = seqio.get_dataset(
-        mixture,
-        LENGTHS,
-        ul2_tasks.EncDecFeatureConverter(pack=True),
-        dataset_split="train",
-        shuffle=True,
-        num_epochs=None,
-        use_cached=True,
-        seed=0,
-        shard_info=seqio.ShardInfo(0, HOSTS),
-    )
-    next(iter(rows.batch(ROWS, drop_remainder=True)))
-    reached("seqio.get_dataset, first batch")
-    next(iter(continued(rows, STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
-    reached("goes on at step 10^6, first batch")
+    read_by_seqio(mixture, reached)
     return found | {"MB": memory("VmRSS"), "MB without files": memory("RssAnon")}
 
 

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from ul2_tasks.order.cycles import Cycle
-from ul2_tasks.order.epochs import Order, Ranges, Switch
+from ul2_tasks.order.epochs import Order, Ranges, Switch, cut_at_the_end
 from ul2_tasks.order.packing_plans import Sizes
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
 from ul2_tasks.order.rows import PackedOrder, RowSlots
@@ -46,7 +46,7 @@ class BlockShuffle:
 
     Attributes:
         block_tokens: the length of a block in tokens. A host reads a block in one request.
-        partitions: how many parts the blocks of an epoch are dealt to. Where the number of hosts divides it, each host reads its
+        partitions: how many parts share the blocks of an epoch. Where the number of hosts divides it, each host reads its
             own parts alone.
         window_blocks: how many blocks of a partition are shuffled together.
 
@@ -206,8 +206,7 @@ class BlockOrder:
         """See `Order.slots`."""
         places = self.windows.places(examples)
         in_windows = np.zeros_like(places.numbers)
-        for section, of, numbers in self._of_sections(places.epochs, places.sections, places.windows):
-            inner = section.inner
+        for inner, of, numbers in of_sections(self.sections, places):
             in_windows[of] = inner.slots(numbers * inner.examples + places.numbers[of])[1]
         return places.epochs, self.slot_of(places._replace(numbers=in_windows))
 
@@ -215,8 +214,7 @@ class BlockOrder:
         """See `Order.examples_at`."""
         places = self.place_of(epochs, slots)
         in_windows = np.zeros_like(places.numbers)
-        for section, of, numbers in self._of_sections(places.epochs, places.sections, places.windows):
-            inner = section.inner
+        for inner, of, numbers in of_sections(self.sections, places):
             in_windows[of] = inner.examples_at(numbers, places.numbers[of]) - numbers * inner.examples
         return self.windows.elements_at(places._replace(numbers=in_windows))
 
@@ -236,13 +234,13 @@ class BlockOrder:
         """See `Order.ranges`."""
         places = self.place_of(epochs, slots)
         kinds, starts, stops, firsts, tokens = (np.zeros_like(places.numbers) for _ in range(5))
-        for section, of, numbers in self._of_sections(places.epochs, places.sections, places.windows):
-            kinds[of], starts[of], stops[of] = section.inner.chunks(numbers, places.numbers[of])
-            tokens[of] = section.inner.tokens
+        for inner, of, numbers in of_sections(self.sections, places):
+            kinds[of], starts[of], stops[of] = inner.chunks(numbers, places.numbers[of])
+            tokens[of] = inner.tokens
         firsts = self._first_tokens[places.sections] + places.windows * tokens
         sizes = stops - starts
         # First cut at the end of the window, which a chunk may go round, then at the borders of blocks.
-        of, starts, stops = cut(starts, stops, tokens)
+        of, starts, stops = cut_at_the_end(starts, stops, tokens)
         of_block, starts, stops = cut(starts + firsts[of], stops + firsts[of], self.blocks.block_tokens)
         of = of[of_block]
         blocks, before = np.divmod(starts, self.blocks.block_tokens)
@@ -259,7 +257,7 @@ class BlockOrder:
             order, before = self.sections[section].inner, int(self._first_tokens[section])
             window = (first - before) // order.tokens
             before += window * order.tokens
-            held = order.slots_with(self._number(epoch, section, window), first - before, last - before)
+            held = order.slots_with(epoch * self.sections[section].windows + window, first - before, last - before)
             found.append(self.windows.starts[section] + window * order.examples + held)
         return np.unique(np.concatenate(found))
 
@@ -267,8 +265,8 @@ class BlockOrder:
         """See `epochs.noise_keys`."""
         places = self.place_of(epochs, slots)
         found = np.zeros(len(places.numbers), np.uint64)
-        for section, of, numbers in self._of_sections(places.epochs, places.sections, places.windows):
-            found[of] = section.inner.noise_keys(numbers, places.numbers[of])
+        for inner, of, numbers in of_sections(self.sections, places):
+            found[of] = inner.noise_keys(numbers, places.numbers[of])
         return found
 
     def switch(self, example: int) -> Switch:
@@ -329,17 +327,6 @@ class BlockOrder:
             return block
         return int(invert(np.array([block]), whole, keys(keyed(self.seed, _FOR_BLOCKS), np.array([epoch])))[0])
 
-    def _number(self, epochs, section: int, windows):
-        """The number of windows of a section over all epochs."""
-        return epochs * self.sections[section].windows + windows
-
-    def _of_sections(self, epochs: np.ndarray, sections: np.ndarray, windows: np.ndarray):
-        """For each section with some of the windows: it, which of them they are, and their numbers over all epochs."""
-        for number, section in enumerate(self.sections):
-            of = np.flatnonzero(sections == number)
-            if len(of):
-                yield section, of, self._number(epochs[of], number, windows[of])
-
 
 @dataclasses.dataclass(frozen=True)
 class PackedBlockOrder:
@@ -371,14 +358,11 @@ class PackedBlockOrder:
         """See `PackedOrder.slots`."""
         places = self.windows.places(rows)
         found = []
-        for number, section in enumerate(self.sections):
-            of = np.flatnonzero(places.sections == number)
-            if len(of):
-                windows, inner = places.windows[of], section.inner
-                numbers = places.epochs[of] * section.windows + windows
-                in_rows = inner.slots(numbers * inner.rows + places.numbers[of])
-                at = places.epochs[of][in_rows.places], np.full_like(in_rows.slots, number), windows[in_rows.places]
-                found.append(RowSlots(of[in_rows.places], at[0], self.order.slot_of(Places(*at, in_rows.slots))))
+        for inner, of, numbers in of_sections(self.sections, places):
+            in_rows = inner.slots(numbers * inner.rows + places.numbers[of])
+            rows_of = of[in_rows.places]
+            at = Places(*(each[rows_of] for each in places))._replace(numbers=in_rows.slots)
+            found.append(RowSlots(rows_of, at.epochs, self.order.slot_of(at)))
         if len(found) == 1:
             return found[0]
         joined = RowSlots(*(np.concatenate([np.zeros([0], np.int64), *each]) for each in (zip(*found) if found else [()] * 3)))
@@ -389,11 +373,8 @@ class PackedBlockOrder:
         """See `PackedOrder.rows_at`."""
         places = self.order.place_of(epochs, slots)
         numbers = np.zeros_like(places.numbers)
-        for number, section in enumerate(self.sections):
-            of = np.flatnonzero(places.sections == number)
-            if len(of):
-                of_windows, inner = places.epochs[of] * section.windows + places.windows[of], section.inner
-                numbers[of] = inner.rows_at(of_windows, places.numbers[of]) - of_windows * inner.rows
+        for inner, of, of_windows in of_sections(self.sections, places):
+            numbers[of] = inner.rows_at(of_windows, places.numbers[of]) - of_windows * inner.rows
         return self.windows.elements_at(places._replace(numbers=numbers))
 
     def switch(self, row: int) -> Switch:
@@ -407,6 +388,14 @@ class PackedBlockOrder:
     def first_of(self, epoch: int, number: int) -> int:
         """See `Order.first_of`."""
         return self.windows.first_of(epoch, number)
+
+
+def of_sections(sections: Sequence[Section[_Inner]], places: Places) -> Iterator[tuple[_Inner, np.ndarray, np.ndarray]]:
+    """For each section with some of the places: its order, which they are, and the numbers of their windows over all epochs."""
+    for number, section in enumerate(sections):
+        of = np.flatnonzero(places.sections == number)
+        if len(of):
+            yield section.inner, of, places.epochs[of] * section.windows + places.windows[of]
 
 
 def windows_of(sections: Sequence[Section], sizes: Sequence[int]) -> Windows:
@@ -428,24 +417,12 @@ def packed_order(order: Order | BlockOrder, sizes: Sizes, budgets: tuple[int, ..
     return PackedOrder(order, sizes, budgets) if isinstance(order, Order) else PackedBlockOrder(order, sizes, budgets)
 
 
-def cut(starts: np.ndarray, stops: np.ndarray, size: int | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cuts ranges at the multiples of a size; where it is an array, [n], a range has one multiple at most, and goes on at 0 there.
-
-    Gives of which range each part is, ascending, and its start and stop, [parts] int64 each.
+def cut(starts: np.ndarray, stops: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cuts ranges, of which none is empty, at the multiples of a size; for what it gives see `epochs.cut_at_the_end`.
 
     >>> [column.tolist() for column in cut(np.array([3, 8]), np.array([5, 12]), 10)]
     [[0, 1, 1], [3, 8, 10], [5, 10, 12]]
-    >>> [column.tolist() for column in cut(np.array([3, 8]), np.array([5, 12]), np.array([10, 10]))]
-    [[0, 1, 1], [3, 8, 0], [5, 10, 2]]
     """
-    if isinstance(size, np.ndarray):
-        rounds = np.flatnonzero(stops > size)
-        of = np.insert(np.arange(len(starts)), rounds + 1, rounds)
-        return (
-            of,
-            np.insert(starts, rounds + 1, 0),
-            np.insert(np.minimum(stops, size), rounds + 1, stops[rounds] - size[rounds]),
-        )
     first, last = starts // size, (stops - 1) // size
     counts = last - first + 1
     if (counts == 1).all():

@@ -162,15 +162,7 @@ class Order:
     def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
         """The same as ranges of the corpus, of which a chunk that goes round its end has two."""
         kinds, starts, stops = self.chunks(epochs, slots)
-        round_the_end = np.flatnonzero(stops > self.tokens)
-        after_it = stops[round_the_end] - self.tokens
-        return Ranges(
-            kinds,
-            stops - starts,
-            np.insert(np.arange(len(starts)), round_the_end + 1, round_the_end),
-            np.insert(starts, round_the_end + 1, 0),
-            np.insert(np.minimum(stops, self.tokens), round_the_end + 1, after_it),
-        )
+        return Ranges(kinds, stops - starts, *cut_at_the_end(starts, stops, self.tokens))
 
     def slots_with(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """The slots of an epoch whose examples have some of the tokens [start, stop) of the corpus, [n] int64, ascending."""
@@ -238,6 +230,19 @@ class Order:
             return self._bounds[from_slot + chunks] - self._bounds[from_slot] - chunks
 
         return chunks + others(chunks) * (self._remainder - self.tail) // np.maximum(1, others(self.tail))
+
+
+def cut_at_the_end(starts: np.ndarray, stops: np.ndarray, end: int | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cuts ranges in two that go round the end of a stream, of all or [n] of each, and on at 0.
+
+    Gives of which range each part is, ascending, and its start and stop, [parts] int64 each.
+
+    >>> [column.tolist() for column in cut_at_the_end(np.array([3, 8]), np.array([5, 12]), 10)]
+    [[0, 1, 1], [3, 8, 0], [5, 10, 2]]
+    """
+    rounds = np.flatnonzero(stops > end)
+    rests = np.insert(np.minimum(stops, end), rounds + 1, (stops - end)[rounds])
+    return np.insert(np.arange(len(starts)), rounds + 1, rounds), np.insert(starts, rounds + 1, 0), rests
 
 
 def noise_keys(seed: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:

@@ -37,6 +37,7 @@ class Rounds(Protocol):
     """An order of examples or of rows, as far as where one may end and another go on; see `Order`."""
 
     def switch(self, element: int, /) -> Switch: ...
+    def begun(self, element: int, /) -> Switch: ...
     def first_of(self, epoch: int, number: int, /) -> int: ...
 
 
@@ -223,15 +224,18 @@ class Timeline:
         fresh, left = dataclasses.replace(stage, stop=min(stage.stop, element)).after(kind, self.key)
         return fresh, left
 
+    def parts_until(self, corpus: int, position: int = _NO_END) -> list[tuple[Part, int]]:
+        """The parts of a corpus that begin before a position, each with where it ends, at the latest there."""
+        parts = [part for part in self.parts[corpus] if part.first < position]
+        return list(zip(parts, [*(following.first for following in parts[1:]), position]))
+
     def _stages_of(self, corpus: int) -> Iterator[tuple[Stage, int]]:
         return ((stage, stage.corpora.index(corpus)) for stage in self.stages if corpus in stage.corpora)
 
     def _parts_of(self, order: int) -> Iterator[tuple[int, Part, int]]:
         """The parts with an order: their corpora, they themselves, and where they end."""
-        for corpus, parts in enumerate(self.parts):
-            for part, stop in zip(parts, [*(following.first for following in parts[1:]), _NO_END]):
-                if part.order == order:
-                    yield corpus, part, stop
+        for corpus in range(len(self.parts)):
+            yield from ((corpus, part, stop) for part, stop in self.parts_until(corpus) if part.order == order)
 
 
 def arrange(wanted: Sequence[Wanted], orders: Sequence[Rounds], key: int | None) -> Timeline:

@@ -161,6 +161,11 @@ class Numbering:
     def _elements(self) -> list[int]:
         return [packed.rows for packed in self.packed] or [corpus.order.examples for corpus in self.corpora]
 
+    @property
+    def orders(self) -> Sequence[Rounds]:
+        """The order of the elements of each corpus."""
+        return self.packed or [corpus.order for corpus in self.corpora]
+
     def slots(self, numbers: np.ndarray) -> Slots:
         """The examples of elements, [n] integers from 0, below 2**62. Those of a row stand in its order."""
         corpora, indices = self.timeline.elements(numbers)

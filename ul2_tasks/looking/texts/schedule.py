@@ -135,9 +135,8 @@ class _Read:
 
 def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
     fresh, left = numbering.timeline.progress(corpus, element)
-    parts = [part for part in numbering.timeline.parts[corpus] if part.first < fresh]
     tokens, is_exact = 0, True
-    for part, stop in zip(parts, [*(following.first for following in parts[1:]), fresh]):
+    for part, stop in numbering.timeline.parts_until(corpus, fresh):
         counts = [_tokens_before(numbering, part.order, index) for index in (part.start, part.start + stop - part.first)]
         tokens += counts[1][0] - counts[0][0]
         is_exact &= counts[0][1] and counts[1][1]
@@ -149,7 +148,7 @@ def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
 
 def _tokens_before(numbering: Numbering, order: int, index: int) -> tuple[int, bool]:
     """How many tokens the elements of an order before an index have, and whether that is counted."""
-    by_elements = numbering.packed[order] if numbering.packed else numbering.corpora[order].order
+    by_elements = numbering.orders[order]
     by_tokens = numbering.corpora[order].order
     epoch, number, first = by_elements.begun(index)
     tokens = epoch * by_tokens.tokens + by_tokens.tokens_of(number)
@@ -169,11 +168,10 @@ def _tokens(numbering: Numbering, order: int, indices: np.ndarray) -> int:
 def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
     """The elements that are the last of an epoch of a corpus, of those that may end before an element."""
     ends = []
-    parts = numbering.timeline.parts[corpus]
+    parts = numbering.timeline.parts_until(corpus)
     for epoch in range(1, int(_read(numbering, corpus, stop).epochs) + 2):
-        for part, end in zip(parts, [*(following.first for following in parts[1:]), 1 << 62]):
-            by_elements = numbering.packed[part.order] if numbering.packed else numbering.corpora[part.order].order
-            index = by_elements.first_of(epoch, 0)
+        for part, end in parts:
+            index = numbering.orders[part.order].first_of(epoch, 0)
             if part.start < index and index - part.start + part.first <= end:
                 last = np.arange(max(part.start, index - _NEAR_END), index)
                 ends.append(int(numbering.timeline.numbers(part.order, last).max()))
