@@ -327,6 +327,10 @@ def test_a_fraction_of_one_in_a_million_is_not_raised(caplog):
             {"schedule": [Stage(0, {A: 1}), Stage(5, {B: 1}, 9), Stage(10, {A: 1})], "batch_size": 8, "steps": 9},
             "ramp_steps must end before the next stage begins at step 10, got a ramp from step 5 to 14",
         ),
+        (
+            {"schedule": [Stage(0, {A: 1}), Stage(10**15, {B: 1})], "batch_size": 10**6, "steps": 9},
+            r"batch_size times the steps of a schedule must be below 2\*\*60, got 1000000 \* 1000000000000000. Lower steps",
+        ),
         ({"mixtures": {A: 1}, "batch_size": 8}, "batch_size and steps must be left out without a schedule, got 8 and None"),
         ({"schedule": [Stage(0, {"a_mix": 1})], "batch_size": 8, "steps": 9}, "mixtures must be ul2_tasks.Mixture objects"),
     ],
@@ -344,6 +348,7 @@ def test_what_is_no_schedule_is_rejected(arguments, message):
         ((0, {"a": 0}), "mixtures must map distinct names to positive numbers"),
         ((0, {}), "mixtures must map distinct names to positive numbers"),
         ((0, {"a": 1}, 0, 0), "ramp_every must be an integer of at least 1, got 0"),
+        ((5, {"a": 1}, 10**9, 1), "ramp_every must be at least 100000 for ramp_steps=1000000000, got 1. A ramp has at most 10,000"),
     ],
 )
 def test_what_is_no_stage_is_rejected(arguments, message):

@@ -95,7 +95,7 @@ class Corpus:
             more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
             raise ValueError(
                 f"the sentinels and modes of {task!r} must be kept out of the text of {self.name!r}, got"
-                f" {piece_names(vocabulary, ids[:_SHOWN])}{more}, which a text becomes that spells them. Name them as sentinels or"
+                f" {piece_names(vocabulary, ids[:_SHOWN])}{more}, which a text that spells them would become. Name them as sentinels or"
                 f" modes of {self.read_as[0]!r} too, or use control pieces."
             )
 

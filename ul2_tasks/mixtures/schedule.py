@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ul2_tasks.scalars import as_python, is_finite, is_integer
 
 _Of = TypeVar("_Of")
+_MOST_PARTS = 10_000  # of a ramp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Stage(Generic[_Of]):
         ramp_every: for how many steps weights stay the same in a ramp.
 
     Raises:
-        ValueError: a step is not an integer, or a weight is not a positive number.
+        ValueError: a step is not an integer, a weight is not a positive number, or a ramp has more than 10,000 parts.
     """
 
     first_step: int
@@ -38,6 +39,11 @@ class Stage(Generic[_Of]):
             if not is_integer(value, at_least=least):
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
             object.__setattr__(self, name, int(value))
+        if self.ramp_steps > _MOST_PARTS * self.ramp_every:
+            raise ValueError(
+                f"ramp_every must be at least {-(-self.ramp_steps // _MOST_PARTS)} for ramp_steps={self.ramp_steps}, got"
+                f" {self.ramp_every}. A ramp has at most {_MOST_PARTS:,} parts."
+            )
         pairs = ((each, as_python(weight)) for each, weight in weights_of(self.mixtures).items())
         by_name = sorted(pairs, key=lambda pair: str(getattr(pair[0], "name", pair[0])))
         object.__setattr__(self, "mixtures", tuple(by_name))
@@ -63,6 +69,12 @@ class Schedule(Generic[_Of]):
         firsts = [stage.first_step for stage in self.stages]
         if firsts[0] or sorted(set(firsts)) != firsts:
             raise ValueError(f"schedule must have stages with ascending first steps, of which the first is 0, got {firsts}.")
+        last = max(self.steps, firsts[-1] + self.stages[-1].ramp_steps)
+        if last * self.batch_size >= 1 << 60:
+            raise ValueError(
+                f"batch_size times the steps of a schedule must be below 2**60, got {self.batch_size} * {last}. Lower steps or"
+                " first_step."
+            )
         if self.stages[0].ramp_steps:
             raise ValueError(f"ramp_steps must be 0 in the first stage, got {self.stages[0].ramp_steps}. Nothing comes before it.")
         for stage, following in zip(self.stages, firsts[1:]):

@@ -175,10 +175,10 @@ def mix(
             Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
             `passthrough_features` names them.
         schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on, of mixtures that `register` returned. Each
-            corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. Where the denoisers of a
-            corpus change, or their weights among each other, they do so once the blocks that are being read are read to their
-            end; without `block_shuffle`, at the end of the corpus's epoch. `ul2 show --schedule` tells the step. This needs random
-            access. The last stage continues after the last step.
+            corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
+            or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
+            end of the corpus's epoch. `ul2 show --schedule` prints the step. This needs random access. The last stage continues
+            after the last step.
         batch_size, steps: with a schedule, the global batch size, in examples or packed sequences, and the number of steps.
 
     Returns:
