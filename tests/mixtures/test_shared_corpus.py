@@ -334,7 +334,8 @@ def test_a_text_does_not_become_a_special_token_of_a_mixture_that_shares_it(path
     second = Mixture("sc_user", denoisers="UL2", corpus=first)
     sentence = (
         r"the sentinels and modes of 'sc_user_r1' must be kept out of the text of 'sc_lm_corpus', got \['\[R\]', '\[S\]', '\[X\]'\]"
-        r", which a text that spells them would become\. Name them as sentinels or modes of 'sc_lm_mix' too, or use control pieces\."
+        r", which a text that spells them would become\. Name them as sentinels or modes of 'sc_lm_mix' too,"
+        r" or use control pieces\."
     )
     assert register("sc_user", corpus=first, denoisers="UL2") == "sc_user_mix"
     for dataset in (

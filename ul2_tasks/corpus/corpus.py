@@ -95,8 +95,8 @@ class Corpus:
             more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
             raise ValueError(
                 f"the sentinels and modes of {task!r} must be kept out of the text of {self.name!r}, got"
-                f" {piece_names(vocabulary, ids[:_SHOWN])}{more}, which a text that spells them would become. Name them as sentinels or"
-                f" modes of {self.read_as[0]!r} too, or use control pieces."
+                f" {piece_names(vocabulary, ids[:_SHOWN])}{more}, which a text that spells them would become. Name them as"
+                f" sentinels or modes of {self.read_as[0]!r} too, or use control pieces."
             )
 
     def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
