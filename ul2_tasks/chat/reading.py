@@ -26,6 +26,12 @@ class Reader(Protocol):
     def read(self, numbers: np.ndarray) -> Conversations:
         """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
 
+    def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The messages of some conversations, and how many each has: `Conversations.messages` and `counts`. Reads no token."""
+
+    def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """The messages of the conversations [first, stop), as `messages_of` gives them, and faster."""
+
     def locate(self, number: int) -> str:
         """The location of a conversation, as text, as far as it is known."""
 
@@ -53,8 +59,16 @@ class StoredConversations:
 
     def read(self, numbers: np.ndarray) -> Conversations:
         tokens, lengths = self.tokens.read_documents(numbers)
+        return Conversations(tokens, lengths, *self.messages_of(numbers))
+
+    def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, sizes = self.messages.read_documents(numbers)
-        return Conversations(tokens, lengths, values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))
+        return values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
+
+    def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        sizes = self.messages.document_lengths(first, stop)
+        start = self.messages.tokens_of(first)[0] if first < stop else 0
+        return self.messages.read_tokens(start, start + int(sizes.sum())).reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
 
     def locate(self, number: int) -> str:
         ends = np.cumsum(self.documents)
@@ -93,13 +107,17 @@ class ConversationsInMemory:
         return f"{self.count} conversations, sha256 {found.hexdigest()[:16]}"
 
     def read(self, numbers: np.ndarray) -> Conversations:
-        lengths, counts = self._all.lengths[numbers], self._all.counts[numbers]
-        return Conversations(
-            self._all.tokens[ranges(self._token_ends[numbers] - lengths, lengths)],
-            lengths,
-            self._all.messages[ranges(self._message_ends[numbers] - counts, counts)],
-            counts,
-        )
+        lengths = self._all.lengths[numbers]
+        tokens = self._all.tokens[ranges(self._token_ends[numbers] - lengths, lengths)]
+        return Conversations(tokens, lengths, *self.messages_of(numbers))
+
+    def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        counts = self._all.counts[numbers]
+        return self._all.messages[ranges(self._message_ends[numbers] - counts, counts)], counts
+
+    def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        start, end = (int(self._message_ends[number - 1]) if number else 0 for number in (first, stop))
+        return self._all.messages[start:end], self._all.counts[first:stop]
 
     def locate(self, number: int) -> str:
         return str(self._places[number]) or f"conversation {number}"

@@ -82,6 +82,10 @@ class MemoryStore:
             raise IndexError(f"document must be from 0 to {self.documents - 1}, got {document}.")
         return int(self._ends[document - 1]) if document else 0, int(self._ends[document])
 
+    def document_lengths(self, first: int, stop: int) -> np.ndarray:
+        _check_documents(first, stop, self.documents)
+        return np.diff(self._ends[first:stop], prepend=self._ends[first - 1] if first else 0)
+
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))
         counts = after - before
@@ -224,6 +228,19 @@ class Store:
         before = int(self._token_starts[pair])
         return before + start, before + stop
 
+    def document_lengths(self, first: int, stop: int) -> np.ndarray:
+        """How many tokens each of the documents [first, stop) has, [stop - first] int64, as `read_documents` gives them."""
+        _check_documents(first, stop, self.documents)
+        _, pairs, starts, stops = by_pair(self._document_starts, np.array([first]), np.array([stop]))
+        parts = zip(pairs.tolist(), starts.tolist(), stops.tolist())
+        lengths = np.concatenate([np.zeros([0], np.int64), *(self._index(pair).lengths_within(*part) for pair, *part in parts)])
+        if self._end is None:
+            return lengths
+        if not lengths.all():
+            places = self._places(np.arange(first, stop))
+            self._check_ends(places, lengths > 0)
+        return lengths - 1
+
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         """Where documents end in ranges of the stream in which one more token follows each document, see `WithEnds`.
 
@@ -253,8 +270,10 @@ class Store:
         pairs = np.searchsorted(self._document_starts, numbers, side="right") - 1
         of_pairs = numbers - self._document_starts[pairs]
         starts, stops = np.zeros([2, len(numbers)], np.int64)
-        for place, (pair, number) in enumerate(zip(pairs.tolist(), of_pairs.tolist())):
-            starts[place], stops[place] = self._index(pair).tokens_of(number)
+        by_pairs = np.argsort(pairs, kind="stable")
+        borders = np.flatnonzero(np.diff(pairs[by_pairs], prepend=-1, append=-1))
+        for places in map(by_pairs.__getitem__, map(slice, borders, borders[1:])):
+            starts[places], stops[places] = self._index(int(pairs[places[0]])).places_of(of_pairs[places])
         return _Places(pairs, of_pairs, starts, stops)
 
     def _check_ends(self, places: _Places, are_right: np.ndarray) -> None:
@@ -297,6 +316,11 @@ class Store:
         if new:
             self._values |= zip(new, self._opened(new))
         return [self._values[pair] for pair in chosen.tolist()], numbers
+
+
+def _check_documents(first: int, stop: int, documents: int) -> None:
+    if not 0 <= first <= stop <= documents:
+        raise IndexError(f"documents must be a range from 0 to {documents}, got {first} to {stop}.")
 
 
 def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
