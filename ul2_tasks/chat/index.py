@@ -25,6 +25,7 @@ from ul2_tasks.chat.examples import Examples
 from ul2_tasks.chat.objective import AT_A_TIME, PROMPT_COMPLETION, Objective
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.compiled import compiled
+from ul2_tasks.store.read import TokenStore
 
 _BLOCK = 256  # conversations
 _AT_ONCE = 1 << 14  # conversations whose messages are read together: some 2 MB
@@ -71,6 +72,16 @@ class ChatIndex:
         """How many examples are without the oldest turns of their conversation."""
         return self._counts[SHORTENED]
 
+    @property
+    def identity(self) -> str:
+        """See `Reader.identity`."""
+        return self.reader.identity
+
+    @property
+    def store(self) -> TokenStore:
+        """See `Reader.store`."""
+        return self.reader.store
+
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The conversation that each of some examples is of: [n] integers in any order -> [n] int64.
 
@@ -86,14 +97,14 @@ class ChatIndex:
         first = int(self._starts[block]) + int(self.counted.of_each[block * _BLOCK : record].sum(dtype=np.int64))
         return first, first + int(self.counted.of_each[record])
 
-    def sizes(self, numbers: np.ndarray) -> np.ndarray:
+    def sizes(self, numbers: np.ndarray, *_: np.ndarray) -> np.ndarray:
         """How many tokens some examples have: [n] integers -> [n, features] int64, of "tokens"; or of "inputs" and "targets"."""
         records, places = self._found(numbers)
         of_all, which = np.unique(records, return_inverse=True)
         chosen = self._chosen(of_all, *self.reader.messages_of(of_all))
         return sizes_of(chosen.table[_rows(chosen, which, places)], self.objective.format == PROMPT_COMPLETION)
 
-    def read(self, numbers: np.ndarray) -> Examples:
+    def read(self, numbers: np.ndarray, *_: np.ndarray) -> Examples:
         """Some examples, in the order of their numbers, [n] integers. A conversation is read once, if several are of it."""
         records, places = self._found(numbers)
         of_all, which = np.unique(records, return_inverse=True)

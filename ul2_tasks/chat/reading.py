@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
-from ul2_tasks.store.read import Store
+from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 
 
 class Reader(Protocol):
@@ -22,6 +22,10 @@ class Reader(Protocol):
     @property
     def identity(self) -> str:
         """What they are, in few words: others for other conversations."""
+
+    @property
+    def store(self) -> TokenStore:
+        """The tokens of all conversations, each a document."""
 
     def read(self, numbers: np.ndarray) -> Conversations:
         """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
@@ -69,6 +73,10 @@ class StoredConversations:
         sizes = self.messages.document_lengths(first, stop)
         start = self.messages.tokens_of(first)[0] if first < stop else 0
         return self.messages.read_tokens(start, start + int(sizes.sum())).reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
+
+    @property
+    def store(self) -> Store:
+        return self.tokens
 
     def locate(self, number: int) -> str:
         ends = np.cumsum(self.documents)
@@ -118,6 +126,10 @@ class ConversationsInMemory:
     def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         start, end = (int(self._message_ends[number - 1]) if number else 0 for number in (first, stop))
         return self._all.messages[start:end], self._all.counts[first:stop]
+
+    @functools.cached_property
+    def store(self) -> MemoryStore:
+        return MemoryStore(self._all.tokens, self._all.lengths)
 
     def locate(self, number: int) -> str:
         return str(self._places[number]) or f"conversation {number}"

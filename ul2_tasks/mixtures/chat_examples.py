@@ -9,14 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
+from ul2_tasks.chat.index import index_conversations
 from ul2_tasks.chat.objective import AT_A_TIME, CHAT, PROMPT_COMPLETION, Objective, no_example
 from ul2_tasks.chat.reading import Reader
+from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.description import corpus_in
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import key_of_pass, salted
-from ul2_tasks.saved_names import saved_chat_task
+from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.saved_names import saved_chat_arguments, saved_chat_task
 from ul2_tasks.scalars import is_integer
 
 
@@ -109,6 +113,34 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
         if self._counted.seed is not None:
             order = permute(order, len(order), key_of_pass(self._counted.seed, self._epoch))
         return order, np.cumsum(self._counted.of_each[order])
+
+
+def chat_member(
+    name: str,
+    corpus: ChatCorpus,
+    objective: Objective,
+    sequence_length: Mapping[str, int | None] | None,
+    split: str,
+    use_cached: bool,
+    rate: float = 1.0,
+) -> RecordMember:
+    """The task of conversations as `random_access` takes it, by the name that is saved. Reads the messages of all once.
+
+    Raises a ValueError where no conversation makes an example, or one is too long and `truncation` is "raise".
+    """
+    lengths, reader = objective.lengths(sequence_length, name), corpus.conversations(split, use_cached)
+    index = index_conversations(reader, objective, lengths)
+    if not index.count:
+        raise no_example(name, split, collections.Counter(index.left_out))
+    told = {
+        **saved_chat_arguments({"format": objective.format}),
+        "supervision": objective.supervision.saved(),
+        "mode": list(objective.mode),
+        "renderer": corpus.renderer.identity,
+    }
+    for cause, number in index.left_out.items():
+        logging.warning("%s: %d examples of split %s are left out, %s", name, number, split, cause)
+    return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index, told)
 
 
 def chat_examples(

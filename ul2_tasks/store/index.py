@@ -68,6 +68,12 @@ class Index:
         return self._read("<i8", _HEADER.size + 12 * self.sequences, self.entries)
 
     @functools.cached_property
+    def document_lengths(self) -> np.ndarray:
+        """[D] integers, how many tokens each document has."""
+        is_one_each = self.entries == self.sequences + 1 and self.documents[0] == 0 and (np.diff(self.documents) == 1).all()
+        return self.lengths if is_one_each else self.lengths_within(0, self.entries - 1)
+
+    @functools.cached_property
     def tokens(self) -> int:
         """How many tokens the `.bin` file has; sequences lie in it back to back."""
         if not self.sequences:

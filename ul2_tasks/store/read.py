@@ -63,6 +63,13 @@ class MemoryStore:
         return len(self._ends)
 
     @property
+    def pairs(self) -> int:
+        return 1
+
+    def pair_lengths(self, pair: int) -> np.ndarray:
+        return np.diff(self._ends, prepend=0)
+
+    @property
     def tokens(self) -> int:
         return len(self._tokens)
 
@@ -170,6 +177,15 @@ class Store:
     def tokens(self) -> int:
         """How many there are."""
         return int(self._token_starts[-1])
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of files there are."""
+        return len(self.prefixes)
+
+    def pair_lengths(self, pair: int) -> np.ndarray:
+        """How many tokens each document of a pair has in its file, [documents] integers, as its index says; no token is read."""
+        return self._index(pair).document_lengths
 
     @functools.cached_property
     def contents(self) -> str:
