@@ -199,7 +199,6 @@ def test_a_task_that_is_not_ours_is_named(mixture):
 
 OWN = SpanDenoiser(name="own", mean_span_length=3, noise_density=0.15, mode="[R]")
 STREAMS = {
-    "overlapping": ({}, dataclasses.replace(OWN, stride=4), r"its chunks overlap \(stride\)"),
     "causal": ({}, CausalDenoiser(mode=None, name="c"), "its denoiser puts ids between documents"),
 }
 
