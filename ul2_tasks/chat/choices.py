@@ -28,7 +28,7 @@ from ul2_tasks.compiled import compiled, part_of_compiled
 
 CAUSES = UNTRAINED, TOO_LONG, SHORTENED = "without a token to train on", "too long", "shortened"
 FEATURES = {False: ("tokens",), True: ("inputs", "targets")}  # by whether examples are pairs
-WRONG_KIND = -1  # in place of the feature that is too long
+WRONG_KIND, CORRUPT = -1, -2  # in place of the feature that is too long
 _ALL, _LAST, _EACH = range(len(TURNS))
 _RAISE, _DROP, _DROP_OLDEST = range(len(TRUNCATION))
 _ASSISTANT, _USER = ROLES.index("assistant"), ROLES.index("user")
@@ -63,7 +63,8 @@ class Rules(NamedTuple):
 class Problem(NamedTuple):
     """The first conversation that raises an error, by its place among those that are read, and how many tokens it has.
 
-    `feature` is the place of what is too long in `FEATURES`, or `WRONG_KIND`.
+    `feature` is the place of what is too long in `FEATURES`; or `WRONG_KIND`, where a message is of a kind without a loss group; or
+    `CORRUPT`, where it has numbers that no message has.
     """
 
     number: int
@@ -122,12 +123,12 @@ def _chosen(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules:
 
 @part_of_compiled
 def _role(kind):
-    return kind // 8
+    return kind >> 3
 
 
 @part_of_compiled
 def _channel(kind):
-    return kind % 8 // 2
+    return (kind >> 1) & 3
 
 
 @part_of_compiled
@@ -175,6 +176,8 @@ def _choose(messages, counts, groups, rules, of_each, left_out, table):
         count, found_users, made_before = len(rows), 0, made
         for place in range(count):
             length, kind = np.int64(rows[place, LENGTH]), rows[place, KIND]
+            if not (0 <= kind < len(groups) and 0 <= rows[place, PROMPT] <= length):
+                return number, 0, CORRUPT  # which would be places in memory of something else
             if groups[kind] < 0:
                 return number, 0, WRONG_KIND
             tokens[place + 1] = tokens[place] + length
@@ -246,6 +249,13 @@ def _choose(messages, counts, groups, rules, of_each, left_out, table):
     return -1, 0, 0
 
 
+@part_of_compiled
+def _copy(values, place):
+    """Copies values to where `place`, a view, begins. A loop over both from 0 is as fast as memory; one from elsewhere is not."""
+    for each in range(len(values)):
+        place[each] = values[each]
+
+
 @compiled
 def write(tokens, ends, lengths, messages, table, groups, trained_from, final, mode, is_pairs, inputs, targets, span_id):
     """Fills `inputs`, `targets` and `span_id`, zeros so far; of chats, whose `inputs` and `targets` are the same array.
@@ -258,26 +268,22 @@ def write(tokens, ends, lengths, messages, table, groups, trained_from, final, m
         number, own = table[example, NUMBER], table[example, _OWN]
         source = ends[number] - lengths[number]  # the first token of a message
         ids, place, skipped = inputs, in_inputs, 0
-        for each in range(len(mode)):
-            ids[place + each] = mode[each]
+        _copy(mode, ids[place:])
         place += len(mode)
         for row in range(table[example, _FIRST], table[example, _STOP]):
             length, kind = np.int64(messages[row, LENGTH]), messages[row, KIND]
             if is_pairs and row == own:
                 skipped = np.int64(messages[row, PROMPT])
-                for each in range(skipped):
-                    ids[place + each] = tokens[source + each]
+                _copy(tokens[source : source + skipped], ids[place:])
                 in_inputs = place + skipped
                 ids, place = targets, in_targets
             is_dropped = table[example, _DROPPED] <= row < table[example, _DROPPED_STOP]
             if not is_dropped and (row >= table[example, _REASONING_STOP] or _channel(kind) != _ANALYSIS):
                 begin = min(skipped, length)
-                for each in range(length - begin):
-                    ids[place + each] = tokens[source + begin + each]
+                _copy(tokens[source + begin : source + length], ids[place:])
                 if row >= own and messages[row, WEIGHT] > 0:
                     first = max(begin, np.int64(messages[row, trained_from]) if trained_from >= 0 else 0)
-                    for each in range(first - begin, length - begin):
-                        span_id[place + each] = groups[kind]
+                    span_id[place + first - begin : place + length - begin] = groups[kind]
                 place += length - begin
                 skipped -= begin
             source += length
