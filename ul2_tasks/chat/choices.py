@@ -100,14 +100,16 @@ def rules_of(is_pairs: bool, supervision: Supervision, keeps_history: bool, leng
     return Rules(int(is_pairs), int(keeps_history), turns, truncation, most[0] - mode, most[-1], mode)
 
 
-def choose(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules: Rules, only_counts: bool = False) -> Choices:
-    """The examples of conversations: of their messages, see `segments`, and by `Supervision.group_of_kinds`."""
-    none = np.zeros([0, len(_COLUMNS)], np.int64)
-    found = _chosen(messages, counts, groups, rules, none)
+def choose(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules: Rules, examples: int | None = None) -> Choices:
+    """The examples of conversations: of their messages, see `segments`, and by `Supervision.group_of_kinds`.
+
+    `examples` are how many the table may have: all of them, where it is known; 0 to count them alone.
+    """
+    if examples is not None:
+        return _chosen(messages, counts, groups, rules, examples)
+    found = _chosen(messages, counts, groups, rules, 0)
     number = int(found.of_each.sum())
-    if only_counts or found.problem or not number:
-        return found
-    return _chosen(messages, counts, groups, rules, np.empty([number, len(_COLUMNS)], np.int64))
+    return _chosen(messages, counts, groups, rules, number) if number and not found.problem else found
 
 
 def sizes_of(table: np.ndarray, is_pairs: bool) -> np.ndarray:
@@ -115,7 +117,8 @@ def sizes_of(table: np.ndarray, is_pairs: bool) -> np.ndarray:
     return table[:, _TOKENS : _TOKENS + len(FEATURES[is_pairs])]
 
 
-def _chosen(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules: Rules, table: np.ndarray) -> Choices:
+def _chosen(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules: Rules, examples: int) -> Choices:
+    table = np.empty([examples, len(_COLUMNS)], np.int64)
     of_each, left_out = np.zeros(len(counts), np.int64), np.zeros(len(CAUSES), np.int64)
     problem = Problem(*_choose(messages, counts, groups, rules, of_each, left_out, table))
     return Choices(table, of_each, left_out, problem if problem.number >= 0 else None)
@@ -162,7 +165,7 @@ def _drop_oldest(rows, users, place, tokens, spoken, reasoning_stop, more):
 
 @compiled
 def _choose(messages, counts, groups, rules, of_each, left_out, table):
-    """Fills `of_each`, `left_out` and, if it has rows, `table`; see `Choices`. Gives a `Problem`, of number -1 where there is none.
+    """Fills `of_each`, `left_out` and the rows of `table`; see `Choices`. Gives a `Problem`, of number -1 where there is none.
 
     A turn begins with a user's message, and the first one of them with the first message if no user's is there. A pair's targets
     are a run of the assistant's messages.
@@ -236,7 +239,7 @@ def _choose(messages, counts, groups, rules, of_each, left_out, table):
                         is_kept = dropped_stop > 0
                     left_out[2 if is_kept else 1] += 1
                 if is_kept:
-                    if len(table):
+                    if made < len(table):
                         table[made, NUMBER], table[made, _FIRST] = number, first
                         table[made, _DROPPED], table[made, _DROPPED_STOP] = first + dropped, first + dropped_stop
                         table[made, _REASONING_STOP] = first + reasoning_stop

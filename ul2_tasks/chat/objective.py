@@ -76,10 +76,13 @@ class Objective:
         return self.write(conversations, found)
 
     def choose(
-        self, messages: np.ndarray, counts: np.ndarray, lengths: Mapping[str, int | None], only_counts: bool = False
+        self, messages: np.ndarray, counts: np.ndarray, lengths: Mapping[str, int | None], examples: int | None = None
     ) -> Choices:
-        """Which examples conversations make, by their messages [messages, 5] int32 and how many each has, [conversations] int64."""
-        return choose(messages, counts, self.supervision.group_of_kinds(), self._rules(lengths), only_counts)
+        """Which examples conversations make, by their messages [messages, 5] int32 and how many each has, [conversations] int64.
+
+        For `examples` see `choices.choose`.
+        """
+        return choose(messages, counts, self.supervision.group_of_kinds(), self._rules(lengths), examples)
 
     def write(self, conversations: Conversations, choices: Choices) -> Examples:
         """Writes examples, in the order of the choices."""
