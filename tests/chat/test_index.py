@@ -235,8 +235,11 @@ def test_counts_of_other_conversations_are_an_error():
     counted = count_examples(in_memory(many(3)), objective, lengths)
     kept = ChatIndex(in_memory(many(3)), objective, lengths, counted)
     assert kept.count == index_conversations(in_memory(many(3)), objective, lengths).count
-    with pytest.raises(ValueError, match=r"3 conversations.*must be the conversations whose examples were counted.*index again"):
-        ChatIndex(in_memory(many(3, TWO_TURNS[:3])), objective, lengths, counted).sizes(np.arange(3))
+    for other, numbers in ((many(3, TWO_TURNS[:3]), np.arange(3)), (many(4), [])):
+        with pytest.raises(
+            ValueError, match=r"conversations, .* must be the conversations whose examples were counted.*index again"
+        ):
+            ChatIndex(in_memory(other), objective, lengths, counted).sizes(numbers)
 
 
 def test_an_index_of_no_example_is_empty():

@@ -56,6 +56,10 @@ class ChatIndex:
     lengths: Mapping[str, int | None]
     counted: Counted
 
+    def __post_init__(self):
+        if len(self.counted.of_each) != self.reader.count:
+            raise self._of_others()
+
     @property
     def count(self) -> int:
         """How many examples there are."""
@@ -124,10 +128,13 @@ class ChatIndex:
         of_each = self.counted.of_each[records]
         found = self.objective.choose(messages, counts, self.lengths, examples=int(of_each.sum()))
         if found.problem or (found.of_each != of_each).any():
-            raise ValueError(
-                f"{self.reader.identity} must be the conversations whose examples were counted, got others. Make the index again."
-            )
+            raise self._of_others()
         return found
+
+    def _of_others(self) -> ValueError:
+        return ValueError(
+            f"{self.reader.identity} must be the conversations whose examples were counted, got others. Make the index again."
+        )
 
 
 def index_conversations(reader: Reader, objective: Objective, lengths: Mapping[str, int | None]) -> ChatIndex:
