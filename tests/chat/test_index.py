@@ -16,7 +16,7 @@ from ul2_tasks.chat.examples import Stops
 from ul2_tasks.chat.index import ChatIndex, count_examples, index_conversations
 from ul2_tasks.chat.objective import AT_A_TIME, FORMATS, Objective
 from ul2_tasks.chat.reading import ConversationsInMemory, StoredConversations
-from ul2_tasks.chat.segments import COLUMNS, KIND, KINDS, Conversations, kind_of
+from ul2_tasks.chat.segments import COLUMNS, KIND, KINDS, LENGTH, PROMPT, Conversations, kind_of
 from ul2_tasks.chat.supervision import TRAIN_ON, TRUNCATION, TURNS, Supervision
 from ul2_tasks.store.read import Store
 from ul2_tasks.store.write import PairWriter
@@ -202,6 +202,24 @@ def test_an_error_has_the_location_that_examples_give_in_batches(message, budget
     assert str(raised.value) == str(expected.value)
 
 
+@pytest.mark.parametrize(("column", "value"), [(KIND, len(KINDS)), (KIND, -1), (LENGTH, 1), (PROMPT, -1), (PROMPT, 100)])
+def test_messages_that_cannot_be_are_an_error(column, value):
+    conversations = many(AT_A_TIME)
+    conversations.messages[600, column] = value
+    objective = Objective("prompt_completion", Supervision(), Stops(None, True))
+    with pytest.raises(ValueError, match=r"^conversation 45 of a list: its messages must have kinds from 0 to 39, and prompts"):
+        index_conversations(in_memory(conversations), objective, {})
+
+
+def test_messages_of_other_tokens_are_an_error():
+    conversations, objective = many(AT_A_TIME), Objective("chat", Supervision(), Stops(None, True))
+    conversations.messages[0, LENGTH] += 1
+    with stored(conversations, pairs=2) as reader:
+        index = index_conversations(reader, objective, {})
+        with pytest.raises(ValueError, match=r"^conversation 0 of the cache.*: it must have \d+ tokens, as its messages have"):
+            index.read(np.arange(1))
+
+
 def test_other_numbers_are_an_error():
     index = index_conversations(in_memory(many(3)), Objective("chat", Supervision(), Stops(None, True)), {"tokens": None})
     for number in (-1, 3):
@@ -217,8 +235,11 @@ def test_counts_of_other_conversations_are_an_error():
     counted = count_examples(in_memory(many(3)), objective, lengths)
     kept = ChatIndex(in_memory(many(3)), objective, lengths, counted)
     assert kept.count == index_conversations(in_memory(many(3)), objective, lengths).count
-    with pytest.raises(ValueError, match=r"3 conversations.*must be the conversations whose examples were counted.*index again"):
-        ChatIndex(in_memory(many(3, TWO_TURNS[:3])), objective, lengths, counted).sizes(np.arange(3))
+    for other, numbers in ((many(3, TWO_TURNS[:3]), np.arange(3)), (many(4), [])):
+        with pytest.raises(
+            ValueError, match=r"conversations, .* must be the conversations whose examples were counted.*again"
+        ):
+            ChatIndex(in_memory(other), objective, lengths, counted).sizes(numbers)
 
 
 def test_an_index_of_no_example_is_empty():

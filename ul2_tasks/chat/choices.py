@@ -28,7 +28,7 @@ from ul2_tasks.compiled import compiled, part_of_compiled
 
 CAUSES = UNTRAINED, TOO_LONG, SHORTENED = "without a token to train on", "too long", "shortened"
 FEATURES = {False: ("tokens",), True: ("inputs", "targets")}  # by whether examples are pairs
-WRONG_KIND = -1  # in place of the feature that is too long
+WRONG_KIND, CORRUPT = -1, -2  # in place of the feature that is too long
 _ALL, _LAST, _EACH = range(len(TURNS))
 _RAISE, _DROP, _DROP_OLDEST = range(len(TRUNCATION))
 _ASSISTANT, _USER = ROLES.index("assistant"), ROLES.index("user")
@@ -63,7 +63,8 @@ class Rules(NamedTuple):
 class Problem(NamedTuple):
     """The first conversation that raises an error, by its place among those that are read, and how many tokens it has.
 
-    `feature` is the place of what is too long in `FEATURES`, or `WRONG_KIND`.
+    `feature` is the place of what is too long in `FEATURES`; or `WRONG_KIND`, where a message is of a kind without a loss group; or
+    `CORRUPT`, where it has numbers that no message has.
     """
 
     number: int
@@ -99,14 +100,16 @@ def rules_of(is_pairs: bool, supervision: Supervision, keeps_history: bool, leng
     return Rules(int(is_pairs), int(keeps_history), turns, truncation, most[0] - mode, most[-1], mode)
 
 
-def choose(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules: Rules, only_counts: bool = False) -> Choices:
-    """The examples of conversations: of their messages, see `segments`, and by `Supervision.group_of_kinds`."""
-    none = np.zeros([0, len(_COLUMNS)], np.int64)
-    found = _chosen(messages, counts, groups, rules, none)
+def choose(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules: Rules, examples: int | None = None) -> Choices:
+    """The examples of conversations: of their messages, see `segments`, and by `Supervision.group_of_kinds`.
+
+    `examples` are how many the table may have: all of them, where it is known; 0 to count them alone.
+    """
+    if examples is not None:
+        return _chosen(messages, counts, groups, rules, examples)
+    found = _chosen(messages, counts, groups, rules, 0)
     number = int(found.of_each.sum())
-    if only_counts or found.problem or not number:
-        return found
-    return _chosen(messages, counts, groups, rules, np.empty([number, len(_COLUMNS)], np.int64))
+    return _chosen(messages, counts, groups, rules, number) if number and not found.problem else found
 
 
 def sizes_of(table: np.ndarray, is_pairs: bool) -> np.ndarray:
@@ -114,7 +117,8 @@ def sizes_of(table: np.ndarray, is_pairs: bool) -> np.ndarray:
     return table[:, _TOKENS : _TOKENS + len(FEATURES[is_pairs])]
 
 
-def _chosen(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules: Rules, table: np.ndarray) -> Choices:
+def _chosen(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules: Rules, examples: int) -> Choices:
+    table = np.empty([examples, len(_COLUMNS)], np.int64)
     of_each, left_out = np.zeros(len(counts), np.int64), np.zeros(len(CAUSES), np.int64)
     problem = Problem(*_choose(messages, counts, groups, rules, of_each, left_out, table))
     return Choices(table, of_each, left_out, problem if problem.number >= 0 else None)
@@ -122,12 +126,12 @@ def _chosen(messages: np.ndarray, counts: np.ndarray, groups: np.ndarray, rules:
 
 @part_of_compiled
 def _role(kind):
-    return kind // 8
+    return kind >> 3
 
 
 @part_of_compiled
 def _channel(kind):
-    return kind % 8 // 2
+    return (kind >> 1) & 3
 
 
 @part_of_compiled
@@ -161,7 +165,7 @@ def _drop_oldest(rows, users, place, tokens, spoken, reasoning_stop, more):
 
 @compiled
 def _choose(messages, counts, groups, rules, of_each, left_out, table):
-    """Fills `of_each`, `left_out` and, if it has rows, `table`; see `Choices`. Gives a `Problem`, of number -1 where there is none.
+    """Fills `of_each`, `left_out` and the rows of `table`; see `Choices`. Gives a `Problem`, of number -1 where there is none.
 
     A turn begins with a user's message, and the first one of them with the first message if no user's is there. A pair's targets
     are a run of the assistant's messages.
@@ -175,6 +179,8 @@ def _choose(messages, counts, groups, rules, of_each, left_out, table):
         count, found_users, made_before = len(rows), 0, made
         for place in range(count):
             length, kind = np.int64(rows[place, LENGTH]), rows[place, KIND]
+            if not (0 <= kind < len(groups) and 0 <= rows[place, PROMPT] <= length):
+                return number, 0, CORRUPT  # which would be places in memory of something else
             if groups[kind] < 0:
                 return number, 0, WRONG_KIND
             tokens[place + 1] = tokens[place] + length
@@ -233,7 +239,7 @@ def _choose(messages, counts, groups, rules, of_each, left_out, table):
                         is_kept = dropped_stop > 0
                     left_out[2 if is_kept else 1] += 1
                 if is_kept:
-                    if len(table):
+                    if made < len(table):
                         table[made, NUMBER], table[made, _FIRST] = number, first
                         table[made, _DROPPED], table[made, _DROPPED_STOP] = first + dropped, first + dropped_stop
                         table[made, _REASONING_STOP] = first + reasoning_stop
@@ -244,6 +250,13 @@ def _choose(messages, counts, groups, rules, of_each, left_out, table):
         of_each[number] = made - made_before
         first += count
     return -1, 0, 0
+
+
+@part_of_compiled
+def _copy(values, place):
+    """Copies values to where `place`, a view, begins. A loop over both from 0 is as fast as memory; one from elsewhere is not."""
+    for each in range(len(values)):
+        place[each] = values[each]
 
 
 @compiled
@@ -258,26 +271,22 @@ def write(tokens, ends, lengths, messages, table, groups, trained_from, final, m
         number, own = table[example, NUMBER], table[example, _OWN]
         source = ends[number] - lengths[number]  # the first token of a message
         ids, place, skipped = inputs, in_inputs, 0
-        for each in range(len(mode)):
-            ids[place + each] = mode[each]
+        _copy(mode, ids[place:])
         place += len(mode)
         for row in range(table[example, _FIRST], table[example, _STOP]):
             length, kind = np.int64(messages[row, LENGTH]), messages[row, KIND]
             if is_pairs and row == own:
                 skipped = np.int64(messages[row, PROMPT])
-                for each in range(skipped):
-                    ids[place + each] = tokens[source + each]
+                _copy(tokens[source : source + skipped], ids[place:])
                 in_inputs = place + skipped
                 ids, place = targets, in_targets
             is_dropped = table[example, _DROPPED] <= row < table[example, _DROPPED_STOP]
             if not is_dropped and (row >= table[example, _REASONING_STOP] or _channel(kind) != _ANALYSIS):
                 begin = min(skipped, length)
-                for each in range(length - begin):
-                    ids[place + each] = tokens[source + begin + each]
+                _copy(tokens[source + begin : source + length], ids[place:])
                 if row >= own and messages[row, WEIGHT] > 0:
                     first = max(begin, np.int64(messages[row, trained_from]) if trained_from >= 0 else 0)
-                    for each in range(first - begin, length - begin):
-                        span_id[place + each] = groups[kind]
+                    span_id[place + first - begin : place + length - begin] = groups[kind]
                 place += length - begin
                 skipped -= begin
             source += length

@@ -81,7 +81,7 @@ def write_examples(
         table,
         supervision.group_of_kinds(),
         _TRAINED_FROM[supervision.train_on],
-        -1 if final is None else final,
+        -1 if final is None else int(final),
         np.array(mode, np.int32),
         is_pairs,
         ids[keys[0]],

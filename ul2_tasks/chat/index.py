@@ -1,12 +1,12 @@
 """`ChatIndex`: all examples of conversations, numbered, and the length of each, without reading tokens.
 
-Of each conversation it has how many examples it makes, and of each 256 conversations how many come before:
+Of each conversation it has how many examples it makes, and of each 64 conversations how many come before:
 
-    conversation      0    1    2    ..   255    256   257
-    examples          2    0    1    ..   3      1     1       a byte each, unless one makes more than 255
-    starts            0                          391
+    conversation      0    1    2    ..   63    64    65
+    examples          2    0    1    ..   3     1     1       a byte each, unless one makes more than 255
+    starts            0                         103
 
-So an example's conversation is found by a binary search among the starts, and a look at 256 bytes. What the example is made of
+So an example's conversation is found by a binary search among the starts, and a look at 64 bytes. What the example is made of
 follows from the messages of that conversation alone.
 """
 
@@ -27,7 +27,7 @@ from ul2_tasks.chat.reading import Reader
 from ul2_tasks.compiled import compiled
 from ul2_tasks.store.read import TokenStore
 
-_BLOCK = 256  # conversations
+_BLOCK = 64  # conversations
 _AT_ONCE = 1 << 14  # conversations whose messages are read together: some 2 MB
 
 
@@ -56,6 +56,10 @@ class ChatIndex:
     objective: Objective
     lengths: Mapping[str, int | None]
     counted: Counted
+
+    def __post_init__(self):
+        if len(self.counted.of_each) != self.reader.count:
+            raise self._of_others()
 
     @property
     def count(self) -> int:
@@ -132,12 +136,16 @@ class ChatIndex:
         return records, _find(self._starts, self.counted.of_each, numbers, records)
 
     def _chosen(self, records: np.ndarray, messages: np.ndarray, counts: np.ndarray) -> Choices:
-        found = self.objective.choose(messages, counts, self.lengths)
-        if found.problem or (found.of_each != self.counted.of_each[records]).any():
-            raise ValueError(
-                f"{self.reader.identity} must be the conversations whose examples were counted, got others. Make the index again."
-            )
+        of_each = self.counted.of_each[records]
+        found = self.objective.choose(messages, counts, self.lengths, examples=int(of_each.sum()))
+        if found.problem or (found.of_each != of_each).any():
+            raise self._of_others()
         return found
+
+    def _of_others(self) -> ValueError:
+        return ValueError(
+            f"{self.reader.identity} must be the conversations whose examples were counted, got others. Make the index again."
+        )
 
 
 def index_conversations(reader: Reader, objective: Objective, lengths: Mapping[str, int | None]) -> ChatIndex:
@@ -154,7 +162,7 @@ def count_examples(reader: Reader, objective: Objective, lengths: Mapping[str, i
     of_each, left_out = [np.zeros([0], np.uint8)], np.zeros(len(CAUSES), np.int64)
     for first in range(0, reader.count, _AT_ONCE):
         messages, counts = reader.messages_within(first, min(first + _AT_ONCE, reader.count))
-        found = objective.choose(messages, counts, lengths, only_counts=True)
+        found = objective.choose(messages, counts, lengths, examples=0)
         if found.problem:
             batch = (first + found.problem.number) // AT_A_TIME * AT_A_TIME
             objective.examples(reader, np.arange(batch, min(batch + AT_A_TIME, reader.count)), lengths)  # raises the error

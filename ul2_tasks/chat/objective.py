@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ul2_tasks.chat.choices import FEATURES, Choices, Problem, Rules, choose, rules_of
+from ul2_tasks.chat.choices import CORRUPT, FEATURES, Choices, Problem, Rules, choose, rules_of
 from ul2_tasks.chat.examples import Examples, Stops, write_examples
 from ul2_tasks.chat.reading import Reader
-from ul2_tasks.chat.segments import Conversations
+from ul2_tasks.chat.segments import KINDS, Conversations
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 from ul2_tasks.example_features import CHAT as CHAT_FEATURES
 from ul2_tasks.example_features import PROMPT_COMPLETION as PROMPT_COMPLETION_FEATURES
@@ -67,20 +67,22 @@ class Objective:
     def made_of(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations in memory.
 
-        Raises a ConversationError where an example is too long and `truncation` is "raise", or a message is of a kind without a
-        loss group.
+        Raises a ConversationError where an example is too long and `truncation` is "raise", where a message is of a kind without a
+        loss group, or where it cannot be a message.
         """
         found = self.choose(conversations.messages, conversations.counts, lengths)
         if found.problem:
-            check_kinds(conversations, self.supervision)
-            raise _too_long(found.problem, self._rules(lengths))
+            raise _error(conversations, self.supervision, found.problem, self._rules(lengths))
         return self.write(conversations, found)
 
     def choose(
-        self, messages: np.ndarray, counts: np.ndarray, lengths: Mapping[str, int | None], only_counts: bool = False
+        self, messages: np.ndarray, counts: np.ndarray, lengths: Mapping[str, int | None], examples: int | None = None
     ) -> Choices:
-        """Which examples conversations make, by their messages [messages, 5] int32 and how many each has, [conversations] int64."""
-        return choose(messages, counts, self.supervision.group_of_kinds(), self._rules(lengths), only_counts)
+        """Which examples conversations make, by their messages [messages, 5] int32 and how many each has, [conversations] int64.
+
+        For `examples` see `choices.choose`.
+        """
+        return choose(messages, counts, self.supervision.group_of_kinds(), self._rules(lengths), examples)
 
     def write(self, conversations: Conversations, choices: Choices) -> Examples:
         """Writes examples, in the order of the choices."""
@@ -96,7 +98,15 @@ class Objective:
             yield self.examples(reader, np.arange(first, reader.count, hosts)[:AT_A_TIME], lengths)
 
 
-def _too_long(problem: Problem, rules: Rules) -> ConversationError:
+def _error(conversations: Conversations, supervision: Supervision, problem: Problem, rules: Rules) -> ConversationError:
+    """The error of a problem; a message of a kind without a loss group comes before what is too long, wherever it is."""
+    if problem.feature == CORRUPT:
+        return ConversationError(
+            problem.number,
+            f"its messages must have kinds from 0 to {len(KINDS) - 1}, and prompts that are parts of them, got others. Write the"
+            " cache again.",
+        )
+    check_kinds(conversations, supervision)
     budget, feature = (rules.most, rules.most_targets)[problem.feature], FEATURES[bool(rules.is_pairs)][problem.feature]
     return ConversationError(
         problem.number,

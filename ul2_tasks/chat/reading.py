@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
+from ul2_tasks.chat.segments import COLUMNS, LENGTH, Conversations, as_arrays
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 
 
@@ -62,8 +62,15 @@ class StoredConversations:
         return f"{self.count} conversations, {self.tokens.tokens} tokens in {len(self.tokens.prefixes)} pairs"
 
     def read(self, numbers: np.ndarray) -> Conversations:
-        tokens, lengths = self.tokens.read_documents(numbers)
-        return Conversations(tokens, lengths, *self.messages_of(numbers))
+        found = Conversations(*self.tokens.read_documents(numbers), *self.messages_of(numbers))
+        ends = np.concatenate([[0], np.cumsum(found.messages[:, LENGTH], dtype=np.int64)])[np.cumsum(found.counts)]
+        expected = np.diff(ends, prepend=0) + 1  # and the EOD
+        if len(wrong := np.flatnonzero(found.lengths != expected)):
+            raise ValueError(
+                f"{self.locate(int(numbers[wrong[0]]))}: it must have {expected[wrong[0]]} tokens, as its messages have, got"
+                f" {found.lengths[wrong[0]]}. Write the cache again."
+            )
+        return found
 
     def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, sizes = self.messages.read_documents(numbers)

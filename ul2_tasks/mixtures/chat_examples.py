@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from ul2_tasks.chat.index import index_conversations
+from ul2_tasks.chat.choices import SHORTENED, counter_of
+from ul2_tasks.chat.index import count_examples, index_conversations
 from ul2_tasks.chat.objective import AT_A_TIME, CHAT, PROMPT_COMPLETION, Objective, no_example
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.corpus.conversations import ChatCorpus
@@ -43,8 +44,8 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
     SeqIO's are offset by one.
 
     A conversation makes one example; or several, as pairs of prompt and completion and with `turns="each"`; or none, where no token
-    is trained on, or it is too long and `truncation` is not "raise". `left_out` counts these. Making the sequence reads all
-    conversations once, to count their examples. After that, an example reads its own conversation only.
+    is trained on, or it is too long and `truncation` is not "raise". `left_out` counts these. Making the sequence reads the
+    lengths and kinds of all messages once, and no token. After that, an example reads its own conversation only.
 
     It is a map-style dataset for PyTorch and a random-access source for grain. `ul2_tasks.examples` makes it.
     """
@@ -60,7 +61,7 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
     @property
     def left_out(self) -> dict[str, int]:
         """How many examples are left out of each epoch, by cause: "without a token to train on", "too long"."""
-        return {cause: number for cause, number in self._counted.counts.items() if cause != "shortened"}
+        return {cause: number for cause, number in self._counted.counts.items() if cause != SHORTENED}
 
     def epoch(self, epoch: int) -> ChatExamples:
         """The examples of another epoch, from 0: in another order, if they are shuffled."""
@@ -155,11 +156,8 @@ def chat_examples(
     name, objective = f"{chat.name}_{format}", objective_of(chat, format)
     lengths, corpus = objective.lengths(sequence_length, name), corpus_in(chat, cache_dirs)
     reader = corpus.conversations(split, use_cached=bool(corpus.cache_dir))  # type: ignore[attr-defined]
-    counts, conversations = collections.Counter[str](), []
-    for found in objective.of_all(reader, lengths):
-        counts += found.counts
-        conversations.append(found.conversations)
-    of_each = np.bincount(np.concatenate(conversations), minlength=reader.count)
+    counted = count_examples(reader, objective, lengths)
+    of_each, counts = counted.of_each.astype(np.int64), counter_of(counted.left_out)
     if not of_each.any():
         raise no_example(name, split, counts)
     return ChatExamples(
