@@ -25,9 +25,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ul2_tasks.order.best_fit import best_fit
 from ul2_tasks.order.blocks import BlockOrder, Places
 from ul2_tasks.order.epochs import FOR_ROWS, Order, Switch
-from ul2_tasks.order.packing import assign_rows
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
 from ul2_tasks.order.rows import RowSlots
 
@@ -201,7 +201,10 @@ class WindowRows:
                 return self._counted.windows[number, turn]
         examples = self._examples(number, turn)
         lengths = self.lengths.lengths_of(*self.order.slots(examples))
-        rows = assign_rows(lengths, self.budgets)
+        rows = best_fit(lengths, self.budgets)
+        if not self.order.shuffle:  # then rows come in the order of their first examples
+            _, firsts, of_each = np.unique(rows, return_index=True, return_inverse=True)
+            rows = np.argsort(np.argsort(firsts))[of_each.reshape(-1)]
         found = _Window(np.cumsum([0, *np.bincount(rows)]), examples[np.argsort(rows, kind="stable")])
         with _lock:
             self._counted.windows[number, turn] = found
