@@ -205,9 +205,14 @@ def test_lengths_are_the_most_where_noise_is_drawn():
             codes,
             "indexed_r1: .* an image is longer than a chunk, 212 tokens.* begins with 'A long one:', and it is train, record 1",
         ),
-        ({"texts": [None], "images": [[1] * 9]}, codes, "indexed_r1: a record makes no example: there is no text"),
+        ({"texts": [None], "images": [[1] * 9]}, codes, "indexed_r1: a record makes no example: there is no text. It has no text"),
+        (
+            {"texts": ["a", None], "images": [[1] * 150] * 2},
+            codes,
+            "indexed_r1: a record makes no example: there is no text in a chunk of it, which has images alone. It begins with 'a'",
+        ),
     ],
-    ids=["no text", "too long", "long image", "codes alone"],
+    ids=["no text", "too long", "long image", "codes alone", "no text to spare"],
 )
 def test_a_record_that_makes_no_example_is_named(record, make, message):
     images = make([(RECORDS if make is described else CODE_RECORDS)[0], record], on_unusable="raise")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from typing import NamedTuple
 
 import numpy as np
@@ -24,13 +24,14 @@ from ul2_tasks.denoising.piece_examples import (
     problem_of,
     rules_of,
 )
-from ul2_tasks.denoising.piece_lengths import CAUSES, PieceLimits
+from ul2_tasks.denoising.piece_lengths import CAUSES, NO_TEXT, PieceLimits, Problem
 from ul2_tasks.denoising.write_pieces import noise_place, recipe_of_pieces, write_pieces
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
 
-_AT_A_TIME = 1 << 20  # records that are counted
+_AT_A_TIME = 1 << 20  # records that are counted, by one of the threads
+_THREADS = 8
 _BEGINNING = 24  # tokens of a record's text, by which it is found
 
 
@@ -61,14 +62,14 @@ class ImageTextExamples(NamedTuple):
 class ImageTextIndex:
     """The examples of all records, numbered in the order of the corpus. `index_image_text` makes it.
 
-    Each is an example under every denoiser, whose number is its kind, see `piece_examples`. One integer is held for each 256
-    records; the rest is in the pieces that lie beside the tokens. Ids are the tokenizer's own.
+    Each is an example under every denoiser, whose number is its kind, see `piece_examples`. One integer is held for
+    each 32 records; the rest is in the pieces that lie beside the tokens. Ids are the tokenizer's own.
 
     Attributes:
         limits: of each denoiser.
         data: the records, in a cache or in memory.
         left_out: how many records make no example, or how many chunks have no text, by the task that says so first, and the cause.
-        firsts: the first example of each 256 records of a pair of files, and at the end how many there are.
+        firsts: the first example of each 32 records of a pair of files, and at the end how many there are.
     """
 
     limits: tuple[PieceLimits, ...]
@@ -99,7 +100,7 @@ class ImageTextIndex:
             raise IndexError(f"record must be from 0 to {borders[-1] - 1}, got {record}.")
         pair = int(np.searchsorted(borders, record, side="right")) - 1
         block, place = divmod(record - int(borders[pair]), RECORDS)
-        made, _, _ = _count(self.rules, self._arrays(pair), block * RECORDS, place + 1)
+        made, _, _ = _count(self.data, self.rules, (pair, block * RECORDS, place + 1))
         stop = int(self.firsts[self._blocks[pair] + block] + made.sum())
         return stop - int(made[-1]), stop
 
@@ -193,7 +194,7 @@ class ImageTextIndex:
 
     @functools.cached_property
     def _blocks(self) -> np.ndarray:
-        """The first 256 records of each pair among those of all, and at the end how many there are, [pairs + 1] int64."""
+        """The first 32 records of each pair among those of all, and at the end how many there are, [pairs + 1] int64."""
         return np.concatenate([[0], np.cumsum(-(-np.diff(self.data.pieces.borders) // RECORDS))])
 
     def _arrays(self, pair: int) -> tuple[np.ndarray, np.ndarray]:
@@ -218,28 +219,32 @@ def index_image_text(
     data, shift = corpus.all_records(split, use_cached), id_shift(corpus.vocabulary)
     own = tuple(dataclasses.replace(each, special=_own_ids(each.special, shift)) for each in limits)
     rules = rules_of(own)
-    counts: list[np.ndarray] = [np.zeros([1], np.int64)]
     left_out = np.zeros([len(own), len(CAUSES)], np.int64)
-    for pair, (start, stop) in enumerate(itertools.pairwise(data.pieces.borders.tolist())):
-        arrays = data.pieces.places(pair), data.pieces.values(pair)
-        for first in range(0, stop - start, _AT_A_TIME):
-            made, causes, of_causes = _count(rules, arrays, first, min(_AT_A_TIME, stop - start - first))
-            if on_unusable == "raise" and causes.any():
-                raise _unusable(corpus, own, data, start + first + int(np.argmax(causes > 0)), shift)
-            for record in np.flatnonzero(causes == UNKNOWN).tolist():
-                denoiser, problem = problem_of(own, data.read_pieces(start + first + record))
-                of_causes[denoiser, CAUSES.index(problem.cause)] += 1
-            left_out += of_causes
-            counts.append(np.add.reduceat(made, np.arange(0, len(made), RECORDS)))
+    counts: list[np.ndarray] = [np.zeros([1], np.int64)]
+    parts = [
+        (pair, first, min(_AT_A_TIME, records - first))
+        for pair, records in enumerate(np.diff(data.pieces.borders).tolist())
+        for first in range(0, records, _AT_A_TIME)
+    ]
+    with futures.ThreadPoolExecutor(_THREADS) as threads:
+        for part, found in zip(parts, threads.map(functools.partial(_count_part, data, rules), parts)):
+            records = data.pieces.borders[part[0]] + part[1] + found.fewer
+            if on_unusable == "raise" and len(records):
+                raise _unusable(corpus, own, data, int(records[0]), shift)
+            for record in records[found.causes == UNKNOWN].tolist():
+                denoiser, problem = problem_of(own, data.read_pieces(record))
+                left_out[denoiser, CAUSES.index(problem.cause)] += 1
+            left_out += found.left_out
+            counts.append(found.counts)
     firsts = np.cumsum(np.concatenate(counts))
     which = np.argwhere(left_out).tolist()
-    found = {f"{own[denoiser].name}: {CAUSES[cause]}": int(left_out[denoiser, cause]) for denoiser, cause in which}
+    by_cause = {f"{own[denoiser].name}: {CAUSES[cause]}": int(left_out[denoiser, cause]) for denoiser, cause in which}
     if not firsts[-1]:
-        why = "; ".join(f"{number} of its records because of {cause}" for cause, number in found.items()) or "it has no record"
+        why = "; ".join(f"{number} of its records because of {cause}" for cause, number in by_cause.items()) or "it has no record"
         raise ValueError(f"{corpus.name!r} makes no example of split {split!r}: {why}")
-    for cause, number in found.items():
+    for cause, number in by_cause.items():
         logging.warning("%d records make no example: %s", number, cause)
-    return ImageTextIndex(own, data, found, firsts, rules)
+    return ImageTextIndex(own, data, by_cause, firsts, rules)
 
 
 def _unusable(
@@ -248,6 +253,8 @@ def _unusable(
     """What is said of a record that makes no example, or has a chunk without a text."""
     pieces = data.read_pieces(record)
     denoiser, problem = problem_of(limits, pieces)
+    if not problem.cause:
+        problem = Problem(NO_TEXT, " in a chunk of it, which has images alone")
     texts = np.split(data.read_tokens(record), np.cumsum(pieces))[:-1:2]
     text = corpus.vocabulary.decode((np.concatenate(texts)[:_BEGINNING] + shift).tolist())
     beginning = f"It begins with {text!r}" if text else "It has no text"
@@ -257,12 +264,27 @@ def _unusable(
     )
 
 
-def _count(
-    rules: Rules, arrays: tuple[np.ndarray, np.ndarray], first: int, records: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What `count_examples` says of so many records of a pair: `made`, `causes` and `left_out`."""
-    found = np.zeros([records], np.int64), np.zeros([records], np.uint8), np.zeros([len(rules.counts), len(CAUSES)], np.int64)
-    count_examples(rules, *arrays, first, *found)
+class _Counted(NamedTuple):
+    """Some records of a pair: the examples of each 32, and those that make fewer than they could, with their causes."""
+
+    counts: np.ndarray
+    left_out: np.ndarray
+    fewer: np.ndarray
+    causes: np.ndarray
+
+
+def _count_part(data: ImageTextRecords, rules: Rules, part: tuple[int, int, int]) -> _Counted:
+    """Counts the examples of a part: a pair, a first record of it, and how many records from there on."""
+    made, causes, left_out = _count(data, rules, part)
+    fewer = np.flatnonzero(causes)
+    return _Counted(np.add.reduceat(made, np.arange(0, len(made), RECORDS)), left_out, fewer, causes[fewer])
+
+
+def _count(data: ImageTextRecords, rules: Rules, part: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `count_examples` says of a part: `made`, `causes` and `left_out`."""
+    pair, first, records = part
+    found = np.zeros([records], np.int64), np.zeros([records], np.uint8), np.zeros([len(rules.facts), len(CAUSES)], np.int64)
+    count_examples(rules, data.pieces.places(pair), data.pieces.values(pair), first, *found)
     return found
 
 
