@@ -93,6 +93,19 @@ class MemoryStore:
         _check_documents(first, stop, self.documents)
         return np.diff(self._ends[first:stop], prepend=self._ends[first - 1] if first else 0)
 
+    @property
+    def borders(self) -> np.ndarray:
+        return np.array([0, self.documents])
+
+    def places(self, pair: int) -> np.ndarray:
+        return np.concatenate([[0], self._ends[:-1]])[: self.documents] * self._tokens.itemsize
+
+    def values(self, pair: int) -> np.ndarray:
+        return self._tokens
+
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.concatenate([[0], self._ends])[documents], self._ends[documents]
+
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))
         counts = after - before
@@ -134,6 +147,7 @@ class Store:
         self._token_starts = np.concatenate([[0], np.cumsum(np.asarray(tokens, np.int64))])
         self._end: int | None = None
         self._values: dict[int, Array] = {}
+        self._whole: dict[int, np.ndarray] = {}
         self._number = next(_numbers)
         weakref.finalize(self, _forget, self._number).atexit = False
 
@@ -256,6 +270,36 @@ class Store:
             places = self._places(np.arange(first, stop))
             self._check_ends(places, lengths > 0)
         return lengths - 1
+
+    @property
+    def borders(self) -> np.ndarray:
+        """The first document of each pair, and at the end how many there are, [pairs + 1] int64."""
+        return self._document_starts
+
+    def places(self, pair: int) -> np.ndarray:
+        """At which byte of its `.bin` file each document of a pair begins, [documents] int64; one that this package wrote."""
+        return self._index(pair).pointers
+
+    def values(self, pair: int) -> np.ndarray:
+        """All values of a pair: memory-mapped, or where its `.bin` file is not mapped, read once, and kept."""
+        if pair not in self._whole:
+            (array,), _ = self._files(np.array([pair]))
+            (self._whole[pair],) = read_ranges([array], *np.array([[0], [0], [len(array)]]))
+        return self._whole[pair]
+
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens [start, stop) of documents, [n] int64 each, among those of all documents back to back.
+
+        The pairs are of this package, in which each document is a sequence.
+        """
+        pairs = np.searchsorted(self._document_starts, documents, side="right") - 1
+        starts, stops = np.zeros([2, len(documents)], np.int64)
+        for pair in np.unique(pairs).tolist():
+            index, of_pair = self._index(pair), pairs == pair
+            numbers = documents[of_pair] - self._document_starts[pair]
+            starts[of_pair] = self._token_starts[pair] + index.pointers[numbers] // index.dtype.itemsize
+            stops[of_pair] = starts[of_pair] + index.lengths[numbers]
+        return starts, stops
 
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         """Where documents end in ranges of the stream in which one more token follows each document, see `WithEnds`.
