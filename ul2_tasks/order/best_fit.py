@@ -122,7 +122,7 @@ def _ends(sizes, begins, budget, shift):
 
 @part_of_compiled
 def _end_of_left(left, end):
-    """One behind the last record before `end` that is left. left[end] is `end` while that is the one before it, else it is nearer."""
+    """One behind the last record before `end` that is left; `left` has it where that is the one just before, else less."""
     while left[end] != end:
         left[end] = left[left[end]]
         end = left[end]
