@@ -239,9 +239,7 @@ def test_counts_of_other_conversations_are_an_error():
     kept = ChatIndex(in_memory(many(3)), objective, lengths, counted)
     assert kept.count == index_conversations(in_memory(many(3)), objective, lengths).count
     for other, numbers in ((many(3, TWO_TURNS[:3]), np.arange(3)), (many(4), [])):
-        with pytest.raises(
-            ValueError, match=r"conversations, .* must be the conversations whose examples were counted.*again"
-        ):
+        with pytest.raises(ValueError, match=r"conversations, .* must be the conversations whose examples were counted.*again"):
             ChatIndex(in_memory(other), objective, lengths, counted).sizes(numbers)
 
 
