@@ -84,6 +84,13 @@ class Pools:
             yield number
             number += 1 if (number + 1) % run else (shards - 1) * run + 1
 
+    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int:
+        """The pool that has a record of a piece: the inverse of `stretches`."""
+        order, ends = self._order(source, epoch)
+        first = int(ends[np.flatnonzero(order == piece)[0]]) - self.pieces[source][piece]
+        position = epoch * sum(self.pieces[source]) + first + number
+        return int(self._cycle.places(np.array([source]), np.array([position]))[0]) // self.size
+
     def stretches(self, pool: int) -> Iterator[Stretch]:
         """The records of a pool, source by source."""
         stop = (pool + 1) * self.size

@@ -17,7 +17,7 @@ from ul2_tasks.files.systems import is_folder, parallel_map
 from ul2_tasks.images.identity import facts_of, files_in_words, records_in_words
 from ul2_tasks.images.paths import located
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
-from ul2_tasks.images.record_files import FORMATS, Named, Piece
+from ul2_tasks.images.record_files import FORMATS, Named, Piece, may_hold
 
 _OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold images, or paths
 _NAMES = f"{' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})"
@@ -39,6 +39,18 @@ class Records:
 
     def __len__(self) -> int:
         return sum(piece.records for piece in self.pieces)
+
+    def find(self, name: str) -> tuple[int, int] | None:
+        """The number of the piece and the number in it of the record of a name; None if there is no such record.
+
+        Of a sample in a tar its key, in parentheses, may be left out.
+        """
+        named = [number for number, piece in enumerate(self.pieces) if may_hold(piece, name)]
+        for piece in named[-1:]:  # the others begin before it
+            for number, (found, _) in enumerate(self.read(self.pieces[piece], 0)):
+                if found == name or found.startswith(f"{name} ("):
+                    return piece, number
+        return None
 
 
 def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder: str | None = None) -> Records:

@@ -56,6 +56,10 @@ class RowMaker:
         """See `Pools.shard`."""
         return self._pools.shard(shard, shards)
 
+    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int:
+        """See `Pools.pool_of`."""
+        return self._pools.pool_of(source, epoch, piece, number)
+
     def packed(self, pool: int) -> list[list[tuple[str, Sample]]]:
         """The rows of a pool: the name of each sample and the sample. Nothing is decoded for it.
 
@@ -65,6 +69,10 @@ class RowMaker:
         samples = self._samples(pool)
         rows = pack([sample.counts for _, sample in samples], self._recipe.room)
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
+
+    def source_of(self, sample: Sample) -> int:
+        """The number of the source of a sample of the last pool."""
+        return self._origins[id(sample)][1].source
 
     def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
         """The arrays of a row, see `ImageTextDataset`; None if each of its samples was skipped."""

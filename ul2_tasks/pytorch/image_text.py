@@ -144,6 +144,11 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._loaded: Mapping[str, Any] | None = None
         self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
 
+    @property
+    def recipe(self) -> Recipe:
+        """What decides which rows there are, such as `measure_images` measures."""
+        return self._recipe
+
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned, which cannot ask torch.distributed for its process."""
         return {**self.__dict__, "_started_in": reading_process(self._process), "_shard": None}
