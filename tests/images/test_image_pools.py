@@ -3,7 +3,7 @@
 import collections
 import itertools
 
-import pytest
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,9 +76,31 @@ def test_rows_of_a_pool_are_put_in_an_order_of_its_own():
     assert in_order([], 0, 0) == []
 
 
-def test_several_sources_have_no_epochs_in_common():
-    with pytest.raises(ValueError, match="num_epochs must be None for 2 sources"):
-        Pools(((1,), (1,)), (1.0, 1.0), 4, 1, 0)
+@given(
+    st.lists(st.tuples(PIECES, st.sampled_from([0.3, 1.0, 2.0])), min_size=1, max_size=3),
+    st.integers(1, 60),
+    st.integers(1, 2),
+    st.integers(1, 4),
+)
+def test_iterations_have_the_epochs_of_a_mixture_one_after_the_other(sources, size, epochs, shards):
+    """After n epochs each source was read n times at least, and one of them exactly."""
+    pieces, weights = zip(*sources)
+    seen, counts = [], np.array([sum(each) for each in pieces])
+    for iteration in range(3):
+        pools = Pools(pieces, weights, size, epochs, 5, iteration * epochs)
+        numbers = sorted(itertools.chain(*(pools.shard(shard, shards) for shard in range(shards))))
+        assert numbers == list(range(pools.count))
+        for number in numbers:
+            of_pool = records_of(pools, number)
+            assert {pools.pool_of(*record) for record in of_pool} == {number}
+            assert len(of_pool) == size or number == pools.count - 1
+            seen += of_pool
+        read = np.bincount([record[0] for record in seen], minlength=len(counts)) - counts * epochs * (iteration + 1)
+        assert read.min() == 0
+        assert not iteration or pools.pool_of(*seen[0]) is None
+    assert len(set(seen)) == len(seen)
+    endless = Pools(pieces, weights, len(seen), None, 5)
+    assert sorted(records_of(endless, 0)) == sorted(seen)
 
 
 def test_orders_do_not_change():

@@ -136,6 +136,54 @@ def test_a_stateful_data_loader_resumes_it(workers):
     assert given + digests(again) == whole
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_over_epochs_has_other_rows_each_time(workers):
+    """Workers that persist are told, too. The first has those without a call."""
+    data = dataset(source(made(20)), source(edits(10), "unified_edit", "edits"), num_epochs=1)
+    first = sorted(digests(data))
+    settings = {"num_workers": workers, "persistent_workers": workers > 0}
+    rows, seen = torch.utils.data.DataLoader(data, batch_size=None, **settings), []
+    for epoch in (0, 1, 2, 1, 0):
+        data.set_epoch(epoch)
+        seen.append(list(rows))
+    names = [{name for row in each for name in row["samples"]} for each in seen]
+    for epoch, of_epoch in enumerate(names[:3]):
+        assert {name.rpartition(" ")[2] for name in of_epoch if name.startswith("made")} == {str(epoch)}
+        assert not of_epoch & names[(epoch + 1) % 3]
+    of_each = [sorted(digests(each)) for each in seen]
+    assert of_each[0] == of_each[4] == first
+    assert of_each[1] == of_each[3]
+
+
+def test_a_state_has_its_epoch():
+    data = dataset()
+    assert "epoch" not in data.state_dict()
+    data.set_epoch(2)
+    assert data.state_dict()["epoch"] == 2
+    rows, states = [], []
+    for row in data:
+        rows.append(digest(row))
+        states.append(json.loads(json.dumps(data.state_dict())))
+    assert rows != digests(dataset())
+    for chosen in (None, 2):
+        again = dataset()
+        again.load_state_dict(states[3])
+        if chosen:
+            again.set_epoch(chosen)
+        assert digests(again) == rows[4:]
+    again.load_state_dict(states[3])
+    again.set_epoch(3)
+    with pytest.raises(
+        ValueError, match=r"^epoch must be that of the state that was loaded, 2, got 3\. Call set_epoch\(2\) before"
+    ):
+        iter(again)
+    again.set_epoch(0)
+    assert digests(again) == digests(dataset())
+    endless = dataset(num_epochs=None)
+    endless.set_epoch(1)
+    assert {name.rpartition(" ")[2] for row in itertools.islice(endless, 5) for name in row["samples"]} == {"1"}
+
+
 RUN = (
     f"import sys; sys.path[:0] = {new_process.FOLDERS}"
     + """
@@ -266,8 +314,9 @@ def test_arguments_that_cannot_be_are_refused(settings, sentence):
         ValueError, match=r"vocabulary must be what ul2_tasks\.open_vocabulary returns, or a function .*, got 'my\.model'"
     ):
         ImageTextDataset(source(made()), FORM, "my.model", {"tokens": 100, "vit": 100, "vae": 100})
-    with pytest.raises(ValueError, match="num_epochs must be None for 2 sources"):
-        dataset(source(made()), source(made()))
+    for epoch in (-1, 1.5, None):
+        with pytest.raises(ValueError, match=r"^epoch must be an integer of at least 0, got .*\. Pass the number of the iteration"):
+            dataset().set_epoch(epoch)
 
 
 def ramp(first: int) -> bytes:
@@ -322,6 +371,7 @@ def test_what_deals_rows_out_gets_all_of_them(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
+        ({"epoch": -1}, "epoch must be an integer, 0 or more, got -1"),
         ({"settings": None}, "settings must be their values by name, got None"),
         ({"place": 3}, "place must be a pool, a row in it, .*, got 3"),
         ({"place": {"row": 1, "problems": {}}}, "pool must be an integer, 0 or more, got None"),

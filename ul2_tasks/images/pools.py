@@ -1,7 +1,7 @@
 """The order of records, and which of them are packed together. Both are computed from numbers alone.
 
     source     each epoch its pieces are permuted by a key of seed, source and epoch; a piece's records come as they stand
-    mixture    a cycle of slots, as many for each source as its weight says, which repeats without end
+    mixture    a cycle of slots, as many for each source as its weight says, which repeats until the epochs end
     pools      so many consecutive records: pool q has the places q P .. (q + 1) P - 1 of the mixture
 
 So a pool is a function of its number, whoever reads it, and so are its rows. Each shard has runs of pools: with two shards and runs
@@ -38,8 +38,9 @@ class Pools:
     """The pools of a mixture.
 
     `pieces` are how many records the pieces of each source have, and `weights` how many records of each source come for how many of
-    the others. A pool has P, `size`, records. A mixture ends after `epochs` of its source; None is for no end, which several
-    sources always have. The seed is of the permutations.
+    the others. A pool has P, `size`, records. An epoch of a mixture has each source's records once at least, and those of the one
+    that takes longest exactly once. The pools are those of the epochs from `first` on, `epochs` of them; None is for no end. The
+    seed is of the permutations.
 
     >>> pools = Pools(pieces=((3, 2), (4,)), weights=(1, 2), size=6, epochs=None, seed=0)
     >>> for stretch in pools.stretches(0):
@@ -53,17 +54,12 @@ class Pools:
     size: int
     epochs: int | None
     seed: int
-
-    def __post_init__(self):
-        if self.epochs is not None and len(self.pieces) > 1:
-            raise ValueError(
-                f"num_epochs must be None for {len(self.pieces)} sources, got {self.epochs}. Leave it out, and end by steps."
-            )
+    first: int = 0
 
     @functools.cached_property
     def count(self) -> int | None:
         """How many pools there are; None for no end."""
-        return None if self.epochs is None else -(-self.epochs * sum(self.pieces[0]) // self.size)
+        return None if self._stop is None else -(-(self._stop - self._start) // self.size)
 
     @functools.cached_property
     def of_epoch(self) -> int:
@@ -84,19 +80,18 @@ class Pools:
             yield number
             number += 1 if (number + 1) % run else (shards - 1) * run + 1
 
-    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int:
-        """The pool that has a record of a piece: the inverse of `stretches`."""
+    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
+        """The pool that has a record of a piece in an epoch of its source, the inverse of `stretches`; None if none has."""
         order, ends = self._order(source, epoch)
         first = int(ends[np.flatnonzero(order == piece)[0]]) - self.pieces[source][piece]
-        position = epoch * sum(self.pieces[source]) + first + number
-        return int(self._cycle.places(np.array([source]), np.array([position]))[0]) // self.size
+        place = self._place(source, epoch * sum(self.pieces[source]) + first + number) - self._start
+        return None if place < 0 or (self._stop is not None and place >= self._stop - self._start) else place // self.size
 
     def stretches(self, pool: int) -> Iterator[Stretch]:
         """The records of a pool, source by source."""
-        stop = (pool + 1) * self.size
-        if self.epochs is not None:
-            stop = min(stop, self.epochs * sum(self.pieces[0]))
-        sources, positions = self._cycle.positions(np.arange(pool * self.size, stop))
+        start = self._start + pool * self.size
+        stop = start + self.size if self._stop is None else min(start + self.size, self._stop)
+        sources, positions = self._cycle.positions(np.arange(start, stop))
         for source in np.unique(sources).tolist():
             of_source = positions[sources == source]
             yield from self._stretches(source, int(of_source[0]), int(of_source[-1]) + 1)
@@ -122,11 +117,27 @@ class Pools:
         return order, np.cumsum(np.array(self.pieces[source])[order])
 
     @functools.cached_property
+    def _start(self) -> int:
+        return self._end(self.first)
+
+    @functools.cached_property
+    def _stop(self) -> int | None:
+        return None if self.epochs is None else self._end(self.first + self.epochs)
+
+    def _end(self, epochs: int) -> int:
+        """The place of the mixture where so many epochs end."""
+        return max(self._place(source, epochs * sum(pieces) - 1) + 1 for source, pieces in enumerate(self.pieces)) if epochs else 0
+
+    def _place(self, source: int, position: int) -> int:
+        return int(self._cycle.places(np.array([source]), np.array([position]))[0])
+
+    @functools.cached_property
     def _cycle(self) -> Cycle:
         return nearest_cycle(self.weights)
 
 
-def in_order(rows: Sequence[list[int]], seed: int, pool: int) -> list[list[int]]:
-    """The rows of a pool in a shuffled order. As they are packed, the fullest come first."""
-    order = permute(np.arange(len(rows)), max(1, len(rows)), keyed(seed, FOR_ROWS_OF_POOLS, pool))
+def in_order(rows: Sequence[list[int]], seed: int, pool: int, first: int = 0) -> list[list[int]]:
+    """The rows of a pool in a shuffled order. As they are packed, the fullest come first. `first` is as in `Pools`."""
+    key = keyed(seed, FOR_ROWS_OF_POOLS, pool, *([first] if first else []))
+    order = permute(np.arange(len(rows)), max(1, len(rows)), key)
     return [rows[number] for number in order]

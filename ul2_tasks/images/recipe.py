@@ -123,10 +123,11 @@ class Recipe:
         spared = [dummy("vit" if name == "vit" else "clean").counts for name in self.required_modalities]
         return Counts(*(budget - sum(counts) for budget, *counts in zip(self.budgets, *spared)))
 
-    def pools(self) -> Pools:
-        """In which order records come."""
+    def pools(self, iteration: int = 0) -> Pools:
+        """In which order records come in an iteration: each has other epochs, `epochs` of them, or one where they have no end."""
         pieces = tuple(tuple(piece.records for piece in source.records.pieces) for source in self.sources)
-        return Pools(pieces, tuple(source.weight for source in self.sources), self.pool, self.epochs, self.seed)
+        first = iteration * (self.epochs or 1)
+        return Pools(pieces, tuple(source.weight for source in self.sources), self.pool, self.epochs, self.seed, first)
 
     def settings(self) -> dict[str, str]:
         """The recipe in words. Two recipes that differ have different words."""

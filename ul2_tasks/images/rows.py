@@ -37,11 +37,11 @@ class _Origin(NamedTuple):
 class RowMaker:
     """Makes the rows of pools. `problems` are those that were skipped."""
 
-    def __init__(self, recipe: Recipe, skipped_file: str | None = None):
-        """Opens no file. For `skipped_file` see `Problems`."""
+    def __init__(self, recipe: Recipe, skipped_file: str | None = None, iteration: int = 0):
+        """Opens no file. For `skipped_file` see `Problems`, for `iteration` see `Recipe.pools`."""
         self.problems = Problems(recipe.names_of_sources, skipped_file)
         self._recipe = recipe
-        self._pools = recipe.pools()
+        self._pools = recipe.pools(iteration)
         self._readers = [Reader(source.records) for source in recipe.sources]
         self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
         self._origins: dict[int, tuple[Sample, _Origin]] = {}  # of the samples of the last pool, by their identities
@@ -56,7 +56,7 @@ class RowMaker:
         """See `Pools.shard`."""
         return self._pools.shard(shard, shards)
 
-    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int:
+    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
         """See `Pools.pool_of`."""
         return self._pools.pool_of(source, epoch, piece, number)
 
@@ -68,7 +68,7 @@ class RowMaker:
         """
         samples = self._samples(pool)
         rows = pack([sample.counts for _, sample in samples], self._recipe.room)
-        return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
+        return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool, self._pools.first)]
 
     def source_of(self, sample: Sample) -> int:
         """The number of the source of a sample of the last pool."""

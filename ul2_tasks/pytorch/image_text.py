@@ -59,9 +59,10 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     Divide losses by the totals, summed over all processes.
 
-    **Order.** See `pools`. Weights count samples. Without `num_epochs`, each source repeats when it ends, in another order and
-    with other random choices. A pool's rows depend on its number alone, and pools are sharded: any number of processes and workers
-    gives the same rows, in another order. Every file is read, however few there are.
+    **Order.** See `pools`. Weights count samples. A source repeats when it ends, in another order and with other random choices,
+    until the epochs end. An epoch is over when each source was read once; others than the one that takes longest repeat in it. Each
+    iterator has the epochs that `set_epoch` chose. A pool's rows depend on its number alone, and pools are sharded: any number of
+    processes and workers gives the same rows, in another order. Every file is read, however few there are.
 
     **Memory** of a worker: the encoded images of a pool, the page of Parquet that is read, and the pixels of a row.
 
@@ -101,7 +102,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             vocabulary: of `open_vocabulary`, with which no text becomes a special token; or any function of a
                 text that returns its ids.
             budgets: {"tokens": int, "vit": int, "vae": int}: tokens, ViT patches and VAE patches of a row.
-            num_epochs: after how many passes over one source it ends; None to repeat. Each iterator gives the same rows.
+            num_epochs: how many epochs an iterator has; None for no end. By default each gives the same rows, see `set_epoch`.
             seed, pool, on_error, shrink, required_modalities: see `recipe.Recipe`.
             skipped_file: a file to which each skipped record is appended, a line of JSON: {"source", "cause", "record", "problem"}.
                 All workers write it. Pass another file on each machine.
@@ -143,6 +144,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._is_read_by_workers = torch.zeros(1, dtype=torch.bool).share_memory_()  # the one word that workers leave here
         self._loaded: Mapping[str, Any] | None = None
         self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
+        self._chosen_epoch = torch.full((1,), -1).share_memory_()  # which workers read; -1 where none was chosen
+        self._epoch = 0  # of the last iterator
 
     @property
     def recipe(self) -> Recipe:
@@ -156,21 +159,42 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
         Raises:
-            ValueError: the state that was loaded is of other settings; `rank` and accelerate shard the data twice. During the
-                iteration: a record has an error, or too many have; there are no rows.
+            ValueError: the state that was loaded is of other settings or of another epoch; `rank` and accelerate shard the data
+                twice. During the iteration: a record has an error, or too many have; there are no rows.
             OSError: a file cannot be reached.
         """
         self._is_read_by_workers.fill_(torch.utils.data.get_worker_info() is not None)
         state, self._loaded = self._loaded, None
         self._shard = self._own_shard()
-        self._here = {} if state is None else self._checked(state)
-        return self._rows(self._here, *self._shard)
+        self._here, self._epoch = ({}, max(int(self._chosen_epoch), 0)) if state is None else self._checked(state)
+        return self._rows(self._here, self._epoch, *self._shard)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
+
+            for epoch in range(3):
+                dataset.set_epoch(epoch)
+                for row in loader:
+                    ..
+
+        Iteration 0 has the first `num_epochs` epochs, as without a call, iteration 1 the next ones, and so on. Without `num_epochs`
+        the rows begin at that epoch. Workers read it when their iterator begins. A state has it: resume with the same number.
+
+        Args:
+            epoch: the number of the iteration, from 0.
+
+        Raises:
+            ValueError: it is not such a number.
+        """
+        if not is_integer(epoch, at_least=0):
+            raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}. Pass the number of the iteration, from 0.")
+        self._chosen_epoch.fill_(int(epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
 
         Returns:
-            {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB.
+            {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB; and {"epoch": int} after `set_epoch`.
 
         Raises:
             ValueError: the rows are read by workers, of which this dataset does not know where they are.
@@ -178,7 +202,14 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._check_not_read_by_workers("Use the StatefulDataLoader of torchdata, or num_workers=0.")
         if self._loaded is not None:
             return dict(self._loaded)
-        return {"version": STATE_VERSION, "settings": self._settings() | self._recipe.identity, "place": dict(self._here)}
+        epoch = self._epoch if self._shard else max(int(self._chosen_epoch), 0)
+        of_epoch = {"epoch": epoch} if epoch else {}
+        return {
+            "version": STATE_VERSION,
+            "settings": self._settings() | self._recipe.identity,
+            "place": dict(self._here),
+            **of_epoch,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Makes the next iterator resume where the state was saved.
@@ -226,17 +257,24 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     def _settings(self) -> dict[str, str]:
         return {**self._recipe.settings(), "shard": "{} of {}".format(*(self._shard or self._own_shard()))}
 
-    def _checked(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def _checked(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        """The place of a state, and its epoch."""
         saved, identity = state["settings"], self._recipe.identity
         own = self._settings() | {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
         if other := [name for name in own if saved.get(name) != own[name]]:
             shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own[name]!r}" for name in other)
             raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
-        return dict(state["place"])
+        epoch, chosen = int(state.get("epoch", 0)), int(self._chosen_epoch)
+        if chosen not in (-1, epoch):
+            raise ValueError(
+                f"epoch must be that of the state that was loaded, {epoch}, got {chosen}. Call set_epoch({epoch}) before you"
+                " iterate, or load no state."
+            )
+        return dict(state["place"]), epoch
 
-    def _rows(self, here: dict[str, Any], shard: int, shards: int) -> Iterator[dict[str, Any]]:
+    def _rows(self, here: dict[str, Any], epoch: int, shard: int, shards: int) -> Iterator[dict[str, Any]]:
         """The rows from a place on, which is changed to be right after each."""
-        maker = RowMaker(self._recipe, self._skipped_file)
+        maker = RowMaker(self._recipe, self._skipped_file, epoch)
         first, empty, has_given = here.get("pool", 0), 0, bool(here)
         for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards)):
             empty += 1
@@ -269,6 +307,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 def _check_form(state: Mapping[str, Any]) -> None:
     """Raises a ValueError if a state of this version has not the parts that `ImageTextDataset.state_dict` names."""
     settings, place = state.get("settings"), state.get("place")
+    check_part("epoch", state.get("epoch", 0), is_integer(state.get("epoch", 0), at_least=0), "an integer, 0 or more")
     check_part("settings", settings, isinstance(settings, Mapping), "their values by name")
     check_part("place", place, isinstance(place, Mapping), "a pool, a row in it, and the problems until there")
     if not place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -23,13 +24,14 @@ from ul2_tasks.looking.rows.show import as_plain, print_sample, shown_counts, sh
 class FoundRecord(NamedTuple):
     """A record of a source, and where training reads it in an epoch.
 
-    `samples` are those of its row, the row of the number `row` of the pool `pool`, and `sample` is its own. It has no row where
-    `problem` says what is wrong with it, or where all of it is dropped.
+    `samples` are those of its row, the row of the number `row` of the pool `pool` of an iteration, see `Recipe.pools`, and `sample`
+    is its own. It has no row where `problem` says what is wrong with it, or where all of it is dropped.
     """
 
     source: Source
     name: str
     sample: Sample | None
+    iteration: int
     pool: int
     row: int | None
     samples: list[tuple[str, Sample]]
@@ -78,21 +80,24 @@ def show_record(recipe: Recipe, name: str, console: Console | None = None) -> No
             console.print(Text(f"in no row: {found.problem or 'all of it is dropped'}", "bold yellow"))
             continue
         print_sample(found.source, found.sample, console)
-        console.print(Text(f"row {found.row} of pool {found.pool}:{shown_counts(_counts(found))}"))
+        iteration = f" after set_epoch({found.iteration})" if found.iteration else ""
+        console.print(Text(f"row {found.row} of pool {found.pool}{iteration}:{shown_counts(_counts(found))}"))
         for other, sample in found.samples:
             console.print(shown_layout(sample).append(f" {visible(other)}", "bold" if sample is found.sample else "dim"))
 
 
 def draw_record(recipe: Recipe, name: str) -> Iterator[dict[str, Any]]:
-    """The same as JSON has it: "source", "record", "pool", "row" (None where it is in none), "problem", "samples" and "row_counts".
+    """The same as JSON has it: "source", "record", "set_epoch", "pool", "row", "problem", "samples" and "row_counts".
 
-    The samples are the names of all in the row, and the counts what they take of each budget together. Of a record that is in a row
-    there is also what `as_plain` has.
+    The row is None where it is in none, and its pool is one of the iteration after `set_epoch` with this number. The samples are
+    the names of all in the row, and the counts what they take of each budget together. Of a record in a row there is also what
+    `as_plain` has.
     """
     for found in find_record(recipe, name):
         yield {
             "source": schema_name(found.source),
             "record": found.name,
+            "set_epoch": found.iteration,
             "pool": found.pool,
             "row": found.row,
             "samples": [other for other, _ in found.samples],
@@ -105,14 +110,17 @@ def draw_record(recipe: Recipe, name: str) -> Iterator[dict[str, Any]]:
 def _found(recipe: Recipe, number: int, epoch: int, place: tuple[int, int]) -> FoundRecord:
     source = recipe.sources[number]
     record, _ = next(source.records.read(source.records.pieces[place[0]], place[1]))
-    maker, name = RowMaker(dataclasses.replace(recipe, on_error="skip")), f"{record}, epoch {epoch}"
-    maker.problems = noted = _OfRecord(number, record)
-    pool = maker.pool_of(number, epoch, *place)
+    name, noted = f"{record}, epoch {epoch}", _OfRecord(number, record)
+    skipping = dataclasses.replace(recipe, on_error="skip")
+    makers = ((iteration, RowMaker(skipping, iteration=iteration)) for iteration in itertools.count())
+    pools = ((iteration, maker, maker.pool_of(number, epoch, *place)) for iteration, maker in makers)
+    iteration, maker, pool = next((iteration, maker, pool) for iteration, maker, pool in pools if pool is not None)
+    maker.problems = noted
     for row, samples in enumerate(maker.packed(pool)):
         for other, sample in samples:
             if other == name and maker.source_of(sample) == number:
-                return FoundRecord(source, name, sample, pool, row, samples, "")
-    return FoundRecord(source, name, None, pool, None, [], noted.problem)
+                return FoundRecord(source, name, sample, iteration, pool, row, samples, "")
+    return FoundRecord(source, name, None, iteration, pool, None, [], noted.problem)
 
 
 def _counts(found: FoundRecord) -> dict[str, int]:
