@@ -1,5 +1,6 @@
 """`ImageTextDataset`: the same rows for any workers, a small state that is exact, and text that becomes no mark."""
 
+import functools
 import hashlib
 import io
 import itertools
@@ -134,6 +135,44 @@ def test_a_stateful_data_loader_resumes_it(workers):
     again = stateful(dataset(), batch_size=None, num_workers=workers)
     again.load_state_dict(state)
     assert given + digests(again) == whole
+
+
+def test_a_sorted_corpus_is_mixed_by_shuffling_blocks():
+    """Of four kinds of records one after the other: a row has one kind, or several."""
+    words = [source([{"text": str(number // 200)} for number in range(800)], lambda record, draws: [Text(record["text"] * 9)])]
+
+    def kinds(shuffle_blocks):
+        rows = dataset(*words, pool=64, shuffle_blocks=shuffle_blocks)
+        found = [{int(name.split()[2].strip(",")) // 200 for name in row["samples"]} for row in rows]
+        assert sum(len(row["samples"]) for row in dataset(*words, pool=64, shuffle_blocks=shuffle_blocks)) == 800
+        return np.mean([len(each) for each in found])
+
+    assert kinds(0) < 1.5
+    assert kinds(13) > 3.5
+
+
+def test_shuffled_blocks_are_the_same_for_any_shards_and_resume_and_a_state_is_of_them(tmp_path):
+    lines = [json.dumps({"image": "a.png", "captions": f"caption {line}"}) for line in range(600)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "a.png").write_bytes(png(20, 20))
+    of_file = functools.partial(dataset, Source(open_records(tmp_path), "t2i_pretrain", SIZES), pool=100)
+    data = of_file(shuffle_blocks=2)
+    rows, states = [], []
+    for row in data:
+        rows.append(digest(row))
+        states.append(data.state_dict())
+    assert sorted(itertools.chain(*(digests(of_file(shuffle_blocks=2, rank=rank, world_size=2)) for rank in (0, 1)))) == sorted(
+        rows
+    )
+    again = of_file(shuffle_blocks=2)
+    again.load_state_dict(states[40])
+    assert digests(again) == rows[41:]
+    plain = of_file()
+    assert "shuffle_blocks" not in plain.state_dict()["settings"]
+    for other, state, was in ((plain, states[0], "'2' and is None"), (data, plain.state_dict(), "None and is '2'")):
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match=f"^the state must be of the same dataset, got another: shuffle_blocks was {was}"):
+            iter(other)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -302,6 +341,7 @@ def test_files_are_read_by_all_workers(tmp_path):
     [
         ({"rank": 1}, r"rank and world_size must be 0 <= rank <.*out, got rank 1 and world_size 1"),
         ({"rank": None}, r"rank and world_size must be 0 <= rank <.*out, got rank None and world_size 1"),
+        ({"shuffle_blocks": -1}, r"shuffle_blocks must be an integer of at least 0, got -1"),
         ({"num_epochs": 0}, r"epochs must be an integer of at least \d, got 0"),
     ],
 )

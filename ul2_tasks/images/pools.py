@@ -1,6 +1,7 @@
 """The order of records, and which of them are packed together. Both are computed from numbers alone.
 
-    source     each epoch its pieces are permuted by a key of seed, source and epoch; a piece's records come as they stand
+    source     each epoch its pieces are permuted by a key of seed, source and epoch; a piece's records come as they stand, or the
+               records of so many consecutive pieces, a window, are permuted by a key of the window, too
     mixture    a cycle of slots, as many for each source as its weight says, which repeats until the epochs end
     pools      so many consecutive records: pool q has the places q P .. (q + 1) P - 1 of the mixture
 
@@ -18,9 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
-from ul2_tasks.order.permutation import keyed, permute
+from ul2_tasks.order.permutation import invert, keyed, permute
 
 FOR_PIECES, FOR_ROWS_OF_POOLS = 7, 8  # what a key is for; `draws` has the number before
+_FOR_RECORDS = 0x7265636F7264
 
 
 class Stretch(NamedTuple):
@@ -40,7 +42,7 @@ class Pools:
     `pieces` are how many records the pieces of each source have, and `weights` how many records of each source come for how many of
     the others. A pool has P, `size`, records. An epoch of a mixture has each source's records once at least, and those of the one
     that takes longest exactly once. The pools are those of the epochs from `first` on, `epochs` of them; None is for no end. The
-    seed is of the permutations.
+    seed is of the permutations. `window` is how many pieces are shuffled together, record by record; 0 is for none.
 
     >>> pools = Pools(pieces=((3, 2), (4,)), weights=(1, 2), size=6, epochs=None, seed=0)
     >>> for stretch in pools.stretches(0):
@@ -55,6 +57,7 @@ class Pools:
     epochs: int | None
     seed: int
     first: int = 0
+    window: int = 0
 
     @functools.cached_property
     def count(self) -> int | None:
@@ -70,10 +73,10 @@ class Pools:
     def shard(self, shard: int, shards: int) -> Iterator[int]:
         """The numbers of a shard's pools, in their order.
 
-        A run is as long as the longest piece, so that a shard reads most of a piece that it opens; but not so long that a shard
-        would have none of an epoch's pools.
+        A run is as long as the longest piece, or window, so that a shard reads most of a piece that it opens; but not so long that
+        a shard would have none of an epoch's pools.
         """
-        longest = max(max(pieces) for pieces in self.pieces)
+        longest = max(min(max(pieces) * max(1, self.window), sum(pieces)) for pieces in self.pieces)
         run = max(1, min(-(-longest // self.size), self.of_epoch // shards))
         number = shard * run
         while self.count is None or number < self.count:
@@ -83,8 +86,11 @@ class Pools:
     def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
         """The pool that has a record of a piece in an epoch of its source, the inverse of `stretches`; None if none has."""
         order, ends = self._order(source, epoch)
-        first = int(ends[np.flatnonzero(order == piece)[0]]) - self.pieces[source][piece]
-        place = self._place(source, epoch * sum(self.pieces[source]) + first + number) - self._start
+        within = int(ends[np.flatnonzero(order == piece)[0]]) - self.pieces[source][piece] + number
+        if self.window:
+            start, stop, key = self._window(source, epoch, within)
+            within = start + int(invert(np.array(within - start), stop - start, key))
+        place = self._place(source, epoch * sum(self.pieces[source]) + within) - self._start
         return None if place < 0 or (self._stop is not None and place >= self._stop - self._start) else place // self.size
 
     def stretches(self, pool: int) -> Iterator[Stretch]:
@@ -102,6 +108,16 @@ class Pools:
         while start < stop:
             epoch, within = divmod(start, records)
             order, ends = self._order(source, epoch)
+            if self.window:
+                first, last, key = self._window(source, epoch, within)
+                taken = min(last - within, stop - start)
+                places = first + permute(np.arange(within, within + taken) - first, last - first, key)
+                in_order = np.searchsorted(ends, places, side="right")
+                numbers = places - np.append(0, ends)[in_order]
+                for piece, number in zip(order[in_order].tolist(), numbers.tolist()):
+                    yield Stretch(source, epoch, piece, number, number + 1)
+                start += taken
+                continue
             place = int(np.searchsorted(ends, within, side="right"))
             piece = int(order[place])
             begins = int(ends[place]) - self.pieces[source][piece]
@@ -115,6 +131,14 @@ class Pools:
         count = len(self.pieces[source])
         order = permute(np.arange(count), count, keyed(self.seed, FOR_PIECES, source, epoch))
         return order, np.cumsum(np.array(self.pieces[source])[order])
+
+    def _window(self, source: int, epoch: int, within: int) -> tuple[int, int, int]:
+        """The first and the last record, exclusive, of the window in which a record of an epoch is; and the window's key."""
+        _, ends = self._order(source, epoch)
+        window = int(np.searchsorted(ends, within, side="right")) // self.window
+        first = int(ends[window * self.window - 1]) if window else 0
+        last = int(ends[min((window + 1) * self.window, len(ends)) - 1])
+        return first, last, keyed(self.seed, _FOR_RECORDS, source, epoch, window)
 
     @functools.cached_property
     def _start(self) -> int:

@@ -117,16 +117,22 @@ def within(records: Records, folder: str) -> Records:
 
 
 class Reader:
-    """Reads stretches of pieces. One that begins where the last ended, or after it, goes on in the same file."""
+    """Reads stretches of pieces. One that begins where the last ended, or after it, goes on in the same file.
 
-    def __init__(self, records: Records):
+    The last `whole` pieces are kept in memory instead, for stretches in any order; 0 is for none.
+    """
+
+    def __init__(self, records: Records, whole: int = 0):
         self._records = records
+        self._kept = functools.lru_cache(maxsize=whole)(self._all_of) if whole else None
         self._piece: int | None = None
         self._at = 0
         self._rest: Iterator[Named] = iter(())
 
     def read(self, piece: int, start: int, stop: int) -> list[Named]:
         """The records from `start` to `stop` of the piece of this number. A file with fewer than it had is refused."""
+        if self._kept:
+            return self._kept(piece)[start:stop]
         found = self._records.pieces[piece]
         if piece != self._piece or start < self._at:
             self._piece, self._at, self._rest = piece, start, self._records.read(found, start)
@@ -135,6 +141,9 @@ class Reader:
             raise ValueError(f"{found.path} must have the records that it had when it was opened, got fewer.")
         self._at = stop
         return named
+
+    def _all_of(self, piece: int) -> list[Named]:
+        return Reader(self._records).read(piece, 0, self._records.pieces[piece].records)
 
 
 def _listed(pattern: str | os.PathLike) -> list[str]:

@@ -42,7 +42,7 @@ class RowMaker:
         self.problems = Problems(recipe.names_of_sources, skipped_file)
         self._recipe = recipe
         self._pools = recipe.pools(iteration)
-        self._readers = [Reader(source.records) for source in recipe.sources]
+        self._readers = [Reader(source.records, recipe.shuffle_blocks) for source in recipe.sources]
         self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
         self._origins: dict[int, tuple[Sample, _Origin]] = {}  # of the samples of the last pool, by their identities
         self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.required_modalities}

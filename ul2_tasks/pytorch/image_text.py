@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ul2_tasks.images.problems import Problems
-from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.recipe import ADDED, Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Counts
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
@@ -64,7 +64,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     iterator has the epochs that `set_epoch` chose. A pool's rows depend on its number alone, and pools are sharded: any number of
     processes and workers gives the same rows, in another order. Every file is read, however few there are.
 
-    **Memory** of a worker: the encoded images of a pool, the page of Parquet that is read, and the pixels of a row.
+    **Memory** of a worker: the encoded images of a pool, the page of Parquet that is read, and the pixels of a row; with
+    `shuffle_blocks` the encoded images of that many blocks of each source.
 
     **Resume.** A state is a position: the pool and the row, with the settings, and the counts of skipped records. It is that of the
     last iterator, right after each of its rows. Resuming reads one pool again, and decodes only what is still to come. It needs the
@@ -91,6 +92,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         skipped_file: str | os.PathLike | None = None,
         shrink: bool = False,
         required_modalities: Sequence[Literal["vit", "vae"]] = (),
+        shuffle_blocks: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
     ):
@@ -103,7 +105,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 text that returns its ids.
             budgets: {"tokens": int, "vit": int, "vae": int}: tokens, ViT patches and VAE patches of a row.
             num_epochs: how many epochs an iterator has; None for no end. By default each gives the same rows, see `set_epoch`.
-            seed, pool, on_error, shrink, required_modalities: see `recipe.Recipe`.
+            seed, pool, on_error, shrink, required_modalities, shuffle_blocks: see `recipe.Recipe`.
             skipped_file: a file to which each skipped record is appended, a line of JSON: {"source", "cause", "record", "problem"}.
                 All workers write it. Pass another file on each machine.
             rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
@@ -134,6 +136,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             on_error=on_error,
             shrink=shrink,
             required_modalities=tuple(required_modalities),
+            shuffle_blocks=shuffle_blocks,
         )
         self._recipe.pools()
         if skipped_file is not None and on_error == "raise":
@@ -261,8 +264,9 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         """The place of a state, and its epoch."""
         saved, identity = state["settings"], self._recipe.identity
         own = self._settings() | {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
-        if other := [name for name in own if saved.get(name) != own[name]]:
-            shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own[name]!r}" for name in other)
+        names = [*own, *(name for name in ADDED if name in saved and name not in own)]
+        if other := [name for name in names if saved.get(name) != own.get(name)]:
+            shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
             raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
         epoch, chosen = int(state.get("epoch", 0)), int(self._chosen_epoch)
         if chosen not in (-1, epoch):
