@@ -3,7 +3,8 @@
 Each cell is a command, or lines of Python, that works; or one that ends in an error, and a sentence why. tests/test_capabilities.py
 runs them all. `python docs/generated_pages.py` writes the page.
 
-A row has one template for all kinds, and in `but` what is different for some: what is built for a kind loses its line there.
+A row has one template for all kinds, and cells that differ for some of them. What is built for a kind loses its cell there,
+whose test fails as soon as it works. Kinds that are mixed and have an index are in INDEXED_TOGETHER.
 """
 
 from __future__ import annotations
@@ -92,21 +93,19 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A capability: its heading, the page with a guide to it, and its cells by the names of the kinds."""
+    """A capability: its heading, its cells by the names of the kinds, the page about it, and those of some kinds."""
 
     heading: str
-    guide: str
     cells: Mapping[str, Cell]
+    guide: str
+    guides: Mapping[str, str]
 
 
-def _row(heading: str, guide: str, template: str, but: Mapping[str, Cell] = {}) -> Row:
+def _row(heading: str, guide: str, template: str, but: Mapping[str, Cell] = {}, guides: Mapping[str, str] = {}) -> Row:
     """The row in which each kind runs the template, unless it has a cell that runs something else."""
     cells = {key: but.get(key, Cell(YES, "")) for key in KINDS}
-    return Row(
-        heading,
-        guide,
-        {key: dataclasses.replace(cell, run=_filled(cell.run or template, KINDS[key])) for key, cell in cells.items()},
-    )
+    filled = {key: dataclasses.replace(cell, run=_filled(cell.run or template, KINDS[key])) for key, cell in cells.items()}
+    return Row(heading, filled, guide, guides)
 
 
 def _filled(template: str, kind: Kind) -> str:
@@ -131,10 +130,34 @@ def _stream(run: str = "") -> Cell:
     return Cell(STREAM, run)
 
 
+_CHATS, _IMAGES = ("chat", "reply"), ("photos", "codes")
+_GUIDES_TO_MIXING = {
+    **dict.fromkeys(_CHATS, "../guides/chat.md#mix-several-corpora"),
+    **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#mix-cache-resume"),
+    "rows": "../guides/images/rows.md#order-and-workers",
+}
+_GUIDES_TO_PYTORCH = {
+    **dict.fromkeys(_CHATS, "../guides/chat_transformers.md"),
+    "photos": "../guides/images/t5gemma2.md#train-with-pytorch",
+    "codes": "../guides/images/t5gemma2.md#images-as-codes",
+    "rows": "../guides/images/rows.md#train",
+}
+_GUIDES_TO_PACKING = {
+    **dict.fromkeys(_CHATS, "../guides/chat_t5x.md#packed-sequences"),
+    "codes": "../guides/images/t5gemma2.md#images-as-codes",
+    "rows": "../guides/images/rows.md#packing",
+}
+_GUIDES_TO_LOOKING = {
+    **dict.fromkeys(_CHATS, "../guides/chat.md"),
+    **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#look-at-it"),
+    "rows": "../guides/images/rows.md#look-at-your-data",
+}
+_LOOK = "../get_started/first_run.md#the-command-ul2"
+
 # Why not, where it is the same for several capabilities.
 _APART = "Documents that are kept apart are read as a stream. Random access to them is not built yet."
 _IN_IMAGES = "Texts with images, also as codes, are read as a stream. Random access to them is not built yet."
-_IN_ROWS = "Image rows have no index: a row depends on all records of its pool. Its state is the numbers of a pool and of a row."
+_IN_ROWS = "Image rows have no index: a row depends on all records of its pool. Random access to rows is not built yet."
 _IN_STEPS = "A description, `Chat`, has random access, but no denoisers: which step reads a conversation is not built yet."
 _NO_FILES = "The records are read from their files, with the images. A row holds pixels, which take more space than the files."
 _OWN_MODEL = "Image rows are for models of PyTorch that read and generate images. t5x has none of these."
@@ -180,7 +203,7 @@ def _of_examples(template: str) -> tuple[str, dict[str, Cell]]:
 def _mixed_with(other: str) -> Row:
     """Whether each kind is mixed with one of them."""
     but = {key: _mixed(*sorted((key, other), key=[*KINDS].index)) for key in KINDS}
-    return _row(f"mixed with {KINDS[other].heading}", "../guides/mix.md", "", but)
+    return _row(f"mixed with {KINDS[other].heading}", "../guides/mix.md", "", but, _GUIDES_TO_MIXING)
 
 
 def _mixed(first: str, second: str) -> Cell:
@@ -194,7 +217,7 @@ def _mixed(first: str, second: str) -> Cell:
     if (first, second) in INDEXED_TOGETHER:
         return _yes(f"{made}\nexamples(both, {one.lengths})[3]")
     read = f"{made}\n{_filled(_READ, dataclasses.replace(one, variable='both'))}"
-    if (first, second) == ("chat", "reply"):
+    if (first, second) == _CHATS:
         return _no("must be conversations of one format", "A chat is for a decoder, a reply for an encoder-decoder.", read)
     if "chat" in (first, second) and first != second:
         why = (
@@ -232,7 +255,7 @@ _IN_ONE_ROW = {
     "documents": _stream(_PLAIN),
     "chat": _stream(_TALK),
     **dict.fromkeys(
-        ("photos", "codes"),
+        _IMAGES,
         _no(
             _NOT_A_NAME,
             "A row holds pixels, not placeholders or codes. Give the same records as a `Source` with a schema of your own.",
@@ -267,6 +290,7 @@ TRAINING = [
             "photos": _no("must have no images", "T5Gemma 2 has no mask for several examples in one sequence."),
             "rows": _stream("next(iter(rows()))"),
         },
+        _GUIDES_TO_PACKING,
     ),
     _row(
         "elastic restart of t5x",
@@ -275,7 +299,7 @@ TRAINING = [
         {
             "documents": _not_yet("documents are kept apart", _APART),
             **dict.fromkeys(
-                ("chat", "reply"),
+                _CHATS,
                 _not_yet(_NOT_OURS, "t5x saves the iterators of conversations: resume with the same number of hosts."),
             ),
             "photos": _no("must have no images", "T5Gemma 2 is not a model of t5x."),
@@ -293,34 +317,31 @@ TRAINING = [
             "photos": _stream(_OF_IMAGES),
             "rows": _stream(_OF_ROWS),
         },
+        _GUIDES_TO_PYTORCH,
     ),
     _row("grain", "../guides/random_access.md#with-grain", *_of_examples(_GRAIN)),
     *map(_mixed_with, KINDS),
 ]
 
-_COMMANDS_ONLY = "`ul2 stats` shows the lengths of its examples."
+_MEASURED = "`ul2 stats` shows the lengths of examples."
 _CUT = {
-    **dict.fromkeys(
-        ("chat", "reply"), _no("does not support conversations", f"Conversations are not cut into chunks. {_COMMANDS_ONLY}")
-    ),
-    "photos": _no("does not support interleaved", f"Each text between images is a chunk of its own length. {_COMMANDS_ONLY}"),
-    "codes": _not_yet("does not support interleaved", f"The advice knows chunks of text alone. {_COMMANDS_ONLY}"),
+    **dict.fromkeys(_CHATS, _no("does not support conversations", f"Conversations are not cut into chunks. {_MEASURED}")),
+    "photos": _no("does not support interleaved", f"Each text between images is a chunk of its own length. {_MEASURED}"),
+    "codes": _not_yet("does not support interleaved", f"The advice is for chunks of text alone. {_MEASURED}"),
     "rows": _no("does not support image-text records", "Image rows have no denoisers. `ul2 stats images` shows how full rows are."),
 }
 _AT_STEP = {
     "documents": _not_yet(_FIXED, _APART),
-    **dict.fromkeys(("chat", "reply"), _not_yet("does not support conversations", _IN_STEPS)),
-    **dict.fromkeys(("photos", "codes"), _not_yet("does not support interleaved", _IN_IMAGES)),
+    **dict.fromkeys(_CHATS, _not_yet("does not support conversations", _IN_STEPS)),
+    **dict.fromkeys(_IMAGES, _not_yet("does not support interleaved", _IN_IMAGES)),
     "rows": _not_yet("does not support image-text records", _IN_ROWS),
 }
 _NO_REPORT = dict.fromkeys(
-    ("photos", "codes"),
+    _IMAGES,
     _not_yet("does not support interleaved", "The page is not built yet. `ul2 stats` prints the same measures."),
 )
 _NO_EXPORT = {
-    **dict.fromkeys(
-        ("chat", "reply"), _not_yet("--format must be megatron", "Examples of conversations in this format are not built yet.")
-    ),
+    **dict.fromkeys(_CHATS, _not_yet("--format must be megatron", "Examples of conversations in this format are not built yet.")),
     "photos": _not_yet("does not support interleaved", "Files of examples with images are not built yet. Train on a cache."),
     "codes": _not_yet("does not support interleaved", "Files of examples with codes are not built yet. Train on a cache."),
     "rows": _no("does not support image-text records", _NO_FILES),
@@ -339,19 +360,16 @@ COMMANDS = [
         "`ul2 cache`",
         "../guides/cache.md",
         "ul2 cache <name><module> --output OUT",
-        {
-            "rows": _no("does not support image-text records", _NO_FILES),
-        },
+        {"rows": _no("does not support image-text records", _NO_FILES)},
+        dict.fromkeys(_IMAGES, "../guides/cache.md#images-in-a-cache"),
     ),
     _row(
         "`ul2 verify`",
         "../guides/cache.md#verify-a-cache",
         "ul2 verify CACHE/<corpus>",
-        {
-            "rows": _no("which does not exist", "Image rows have neither a cache nor an export.", "ul2 verify CACHE/images_corpus"),
-        },
+        {"rows": _no("which does not exist", "Image rows have neither a cache nor an export.", "ul2 verify CACHE/images_corpus")},
     ),
-    _row("`ul2 show`", "../guides/denoisers.md", "ul2 show <name><module> --count 1"),
+    _row("`ul2 show`", _LOOK, "ul2 show <name><module> --count 1", {}, _GUIDES_TO_LOOKING),
     _row(
         "`ul2 show --step`",
         "../guides/random_access.md#show-the-batch-of-a-step",
@@ -365,9 +383,9 @@ COMMANDS = [
         _AT_STEP,
     ),
     _row("`ul2 lengths`", "../guides/lengths.md", "ul2 lengths <name><module>", _CUT),
-    _row("`ul2 stats`", "../guides/denoisers.md", "ul2 stats <name><module> --examples 50"),
-    _row("`ul2 doctor`", "../help/troubleshooting.md", "ul2 doctor <name><module>"),
-    _row("`ul2 report`", "../guides/denoisers.md", "ul2 report <name><module> --examples 50 --output OUT.html", _NO_REPORT),
+    _row("`ul2 stats`", _LOOK, "ul2 stats <name><module> --examples 50", {}, _GUIDES_TO_LOOKING),
+    _row("`ul2 doctor`", _LOOK, "ul2 doctor <name><module>", {}, _GUIDES_TO_LOOKING),
+    _row("`ul2 report`", _LOOK, "ul2 report <name><module> --examples 50 --output OUT.html", _NO_REPORT, _GUIDES_TO_LOOKING),
     *(
         _row(f"`ul2 export` to {heading}", "../guides/export.md", _EXPORT.replace("FORMAT", format), _NO_EXPORT)
         for heading, format in _FORMATS.items()
@@ -377,6 +395,7 @@ COMMANDS = [
         "../guides/export.md#export-tokens-for-megatron-lm",
         _EXPORT.replace("FORMAT", "megatron"),
         _NO_TOKENS,
+        {"chat": "../guides/chat_megatron.md"},
     ),
     _row(
         "leave documents out of a run",
@@ -427,13 +446,14 @@ Lines of Python come after `{before}`. `CACHE` is the `--output` of `ul2 cache` 
 
 def _table(rows: list[Row], reasons: list[str]) -> str:
     lines = [["", *(kind.heading for kind in KINDS.values())], ["---"] * (len(KINDS) + 1)]
-    lines += [[row.heading, *(_word(row, cell, reasons) for cell in row.cells.values())] for row in rows]
+    lines += [[row.heading, *(_word(row, key, reasons) for key in KINDS)] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _word(row: Row, cell: Cell, reasons: list[str]) -> str:
+def _word(row: Row, kind: str, reasons: list[str]) -> str:
+    cell = row.cells[kind]
     if not cell.error:
-        return f"[{cell.word}]({row.guide})"
+        return f"[{cell.word}]({row.guides.get(kind, row.guide)})"
     return f"{cell.word}<sup>[{reasons.index(cell.why) + 1}](#reasons)</sup>"
 
 
