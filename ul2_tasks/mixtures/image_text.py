@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -18,13 +19,16 @@ from ul2_tasks.denoising.denoisers import (
     check_denoisers,
 )
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
+from ul2_tasks.denoising.lengths import budgets, chunk_length
+from ul2_tasks.denoising.piece_lengths import PieceLimits, splits_once
+from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
 from ul2_tasks.mixtures.description import Description, folders, special_tokens_of
 from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.image_text import Held, open_image_text
-from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, Token, plain_modes
+from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, id_shift, plain_modes
 
 if TYPE_CHECKING:
     import seqio
@@ -116,3 +120,76 @@ class ImageText(Description):
         configuration = CorpusConfiguration(on_error=self.on_error, special_tokens=special_tokens_of(self))
         given = (self.source, self.vocabulary, configuration, self.image_tokens)
         return DescribedImageText(f"{self.name}_corpus", *given, folders(cache_dirs))
+
+    def limits(self, sequence_length: Mapping[str, int] | None) -> tuple[PieceLimits, ...]:
+        """What the examples of each denoiser have to be within these budgets. Opens the vocabulary.
+
+        Raises a ValueError where an example is not possible, see `piece_limits`, or ids of images mean something else.
+        """
+        check_no_image_lengths(sequence_length)
+        image_tokens = self.corpus().seqio_image_tokens
+        return tuple(
+            piece_limits(
+                f"{self.name}_{denoiser.name}",
+                self,
+                denoiser,
+                special_tokens_beside(image_tokens, self, denoiser),
+                sequence_length,
+            )
+            for denoiser in self.denoisers
+        )
+
+
+def joins_records(images: ImageText, denoiser: Denoiser) -> bool:
+    """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
+    return isinstance(images.image_tokens, ImageCodes) and denoiser.sentinel and not splits_once(denoiser, images.split)
+
+
+def check_no_image_lengths(sequence_length: Mapping[str, int] | None) -> None:
+    """Raises a ValueError where there is a length of something else than tokens."""
+    if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
+        raise ValueError(
+            f"sequence_length must have inputs and targets alone, got {unknown}: images are never trimmed. Leave it out."
+        )
+
+
+def special_tokens_beside(image_tokens: ImageTokens | ImageCodes, images: ImageText, denoiser: Denoiser) -> SpecialTokens:
+    """The ids that the denoiser adds to those of the text. `image_tokens` have SeqIO's ids. Opens the vocabulary.
+
+    Raises a ValueError where ids of images mean something else.
+    """
+    vocabulary, shift = images.vocabulary, id_shift(images.vocabulary)
+    special = special_tokens_of(images).tokens(vocabulary, denoiser.mode)
+    taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
+    taken |= dict.fromkeys(special.mode, f"the mode {denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
+    if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
+        raise ValueError(
+            f"image_tokens must have ids of their own, got {both}. Pass other ids for them, or for sentinels and modes."
+        )
+    return special
+
+
+def piece_limits(
+    name: str,
+    images: ImageText,
+    denoiser: Denoiser,
+    special: SpecialTokens,
+    sequence_length: Mapping[str, int] | None,
+    add_eos: tuple[bool, ...] = (True, True),
+) -> PieceLimits:
+    """What the examples of a task of this name have to be within these budgets.
+
+    Raises a ValueError where records are joined, and a chunk of text alone does not fit.
+    """
+    lengths, ends = budgets(denoiser, sequence_length), (add_eos[0], add_eos[1] and denoiser.targets_end_in_eos)
+    joins = joins_records(images, denoiser)
+    if joins:
+        chunk_length(
+            denoiser,
+            sequence_length,
+            mode_tokens=len(special.mode),
+            num_sentinels=len(special.sentinels),
+            add_eos=ends,
+            more_sentinels=functools.partial(more_sentinels, images.vocabulary, special, images.sentinels),
+        )
+    return PieceLimits(name, denoiser, images.split, special, lengths, ends, joins)

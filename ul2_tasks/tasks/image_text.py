@@ -17,21 +17,24 @@ from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask, images_feature
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
-from ul2_tasks.denoising.lengths import budgets, chunk_length
-from ul2_tasks.denoising.pieces import corrupt_pieces, splits_once
+from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
-from ul2_tasks.mixtures.description import special_tokens_of
-from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.mixtures.image_text import (
+    ImageText,
+    check_no_image_lengths,
+    joins_records,
+    piece_limits,
+    special_tokens_beside,
+)
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask
-from ul2_tasks.vocabulary.by_name import more_sentinels
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -58,37 +61,14 @@ class ImageTextTask(seqio.Task):
 
     @property
     def joins_records(self) -> bool:
-        """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
-        configuration, denoiser = self.configuration, self.denoiser
-        once = splits_once(denoiser, configuration.split)
-        return isinstance(configuration.image_tokens, ImageCodes) and denoiser.sentinel and not once
+        """See `mixtures.image_text.joins_records`."""
+        return joins_records(self.configuration, self.denoiser)
 
     def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
         """What its examples have to be within these budgets."""
-        lengths, special, configuration = budgets(self.denoiser, sequence_length), self.special_tokens(), self.configuration
-        inputs, targets = (self.output_features[key].add_eos for key in TOKEN_FEATURES)
-        add_eos = inputs, targets and self.denoiser.targets_end_in_eos
-        if self.joins_records:
-            more = functools.partial(more_sentinels, configuration.vocabulary, special, configuration.sentinels)
-            chunk_length(  # one of text alone has to be possible
-                self.denoiser,
-                sequence_length,
-                mode_tokens=len(special.mode),
-                num_sentinels=len(special.sentinels),
-                add_eos=add_eos,
-                more_sentinels=more,
-            )
-        return Fit(
-            self.name,
-            configuration.vocabulary,
-            self.denoiser,
-            configuration.split,
-            special,
-            lengths,
-            add_eos,
-            self.joins_records,
-            configuration.on_unusable,
-        )
+        add_eos = tuple(self.output_features[key].add_eos for key in TOKEN_FEATURES)
+        limits = piece_limits(self.name, self.configuration, self.denoiser, self.special_tokens(), sequence_length, add_eos)
+        return Fit(**vars(limits), vocabulary=self.configuration.vocabulary, on_unusable=self.configuration.on_unusable)
 
     def corrupted(self, fit: Fit) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
         """A function of the tokens and the pieces of an example, and of a seed, see `pieces.corrupt_pieces`."""
@@ -103,20 +83,8 @@ class ImageTextTask(seqio.Task):
         return lambda tokens, pieces, seed: corrupted(tokens, pieces, noise_seed(seed, self.denoiser, tokens))
 
     def special_tokens(self) -> SpecialTokens:
-        """The ids that the denoiser adds to those of the text. Opens the vocabulary.
-
-        Raises a ValueError where ids of images are beyond the vocabulary, or mean something else.
-        """
-        vocabulary, image_tokens = self.configuration.vocabulary, self.corpus.seqio_image_tokens
-        shift = id_shift(vocabulary)
-        special = special_tokens_of(self.configuration).tokens(vocabulary, self.denoiser.mode)
-        taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
-        taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
-        if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
-            raise ValueError(
-                f"image_tokens must have ids of their own, got {both}. Pass other ids for them, or for sentinels and modes."
-            )
-        return special
+        """See `mixtures.image_text.special_tokens_beside`."""
+        return special_tokens_beside(self.corpus.seqio_image_tokens, self.configuration, self.denoiser)
 
     def get_dataset(
         self,
@@ -141,10 +109,7 @@ class ImageTextTask(seqio.Task):
         error while iterating, if it is to be raised.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
-        if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
-            raise ValueError(
-                f"sequence_length must have inputs and targets alone, got {unknown}: images are never trimmed. Leave it out."
-            )
+        check_no_image_lengths(sequence_length)
         fit, who = self.fit(sequence_length), reader_of(seed, num_epochs, shard_info)
         seed, num_epochs, *_ = who
         read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
