@@ -196,6 +196,11 @@ def mix(
     """
     planned = check_schedule(mixtures, schedule, batch_size, steps)
     weights = planned.average if planned else weights_of(mixtures)
+    if unnamed := [mixed for mixed in weights if not isinstance(mixed, str)]:
+        raise ValueError(
+            f"mixtures must be names of registered mixtures and tasks, got {unnamed[0]!r:.100}. Mix descriptions with"
+            " ul2_tasks.Mix, and image rows as several sources of one ImageTextDataset."
+        )
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     missing = sorted(set(weights) - registered)
     if missing:
