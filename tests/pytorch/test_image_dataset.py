@@ -263,6 +263,87 @@ def test_it_goes_on_after_it_was_killed(tmp_path):
     assert found == digests(itertools.islice(dataset(num_epochs=None), len(found)))
 
 
+def with_states(states, **settings) -> ImageTextDataset:
+    data = dataset(**settings)
+    data.load_states(json.loads(json.dumps(states)))
+    return data
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_it_resumes_on_other_numbers_of_processes(epoch):
+    """Three times. What was skipped is counted once, and written once."""
+    data = dataset(shuffle_blocks=1)
+    data.set_epoch(epoch)
+    whole, seen, states = digests(data), [], None
+    for world_size, rows in ((2, (3, 1)), (3, (0, 2, 1)), (1, (1,)), (4, (99, 0, 99, 99))):
+        saved = []
+        for rank, most in enumerate(rows):
+            of_rank = {"rank": rank, "world_size": world_size, "shuffle_blocks": 1}
+            if states:
+                data = with_states(states, **of_rank)
+            else:
+                data = dataset(**of_rank)
+                data.set_epoch(epoch)
+            seen += digests(itertools.islice(data, most))
+            saved.append(data.state_dict())
+            assert len(json.dumps(saved[-1])) < 3000
+        states = saved
+    assert len(seen) < len(whole)
+    for world_size in (1, 2, 5):
+        rest = [with_states(states, rank=rank, world_size=world_size, shuffle_blocks=1) for rank in range(world_size)]
+        assert sorted([*seen, *itertools.chain(*map(digests, rest))]) == sorted(whole)
+        assert sum(sum(each.skipped.values()) for each in rest) == 1
+
+
+def test_workers_resume_on_other_numbers_of_processes_and_workers():
+    """Of torchdata's loader and of torch's; the next iteration begins again."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    whole, seen, states = sorted(digests(dataset())), [], []
+    for rank, rows in enumerate((4, 2)):
+        rows_of = stateful(dataset(rank=rank, world_size=2), batch_size=None, num_workers=2)
+        seen += digests(itertools.islice(rows_of, rows))
+        states.append(pickle.loads(pickle.dumps(rows_of.state_dict())))
+    for workers in (0, 1, 3):
+        data = dataset()
+        data.load_states(states)
+        rows = loader(data, workers)
+        assert sorted(seen + digests(rows)) == whole
+        assert sorted(digests(rows)) == whole
+    data = dataset()
+    data.load_states(states)
+    rows_of = stateful(data, batch_size=None, num_workers=3)
+    seen += digests(itertools.islice(rows_of, 2))
+    state = pickle.loads(pickle.dumps(rows_of.state_dict()))
+    again = stateful(dataset(), batch_size=None, num_workers=3)
+    again.load_state_dict(state)
+    assert sorted(seen + digests(again)) == whole
+    data = dataset()
+    data.load_states([state])
+    assert sorted(seen + digests(data)) == whole
+
+
+def test_states_that_are_not_of_one_run_are_refused():
+    of_two = [dataset(rank=rank, world_size=2) for rank in (0, 1)]
+    states = [data.state_dict() for data in of_two]
+    for wrong, sentence in (
+        ([], r"states must be what state_dict\(\) returned in each process, got \[\]"),
+        (states[:1], "states must be those of all processes and workers of one run, each once, got 0 of 2. Pass what each"),
+        ([*states, states[0]], "states must be those of all .* got 0 of 2, 1 of 2, 0 of 2"),
+        ([states[0], {**states[1], "epoch": 1}], r"states must be of one epoch and one start, got epochs \[0, 1\]"),
+        ([{"a": states[0], "_steps_since_snapshot": 2}], "states must be of a StatefulDataLoader with snapshot_every_n_steps=1"),
+        ([{**states[0], "version": 2}], "state must have version 1, got 2"),
+    ):
+        with pytest.raises(ValueError, match=f"^{sentence}"):
+            dataset().load_states(wrong)
+    with pytest.raises(ValueError, match=r"^the state must be of the same dataset, got another: seed was '0' and is '1'"):
+        dataset(seed=1).load_states(states)
+    data = dataset()
+    data.load_states(states)
+    assert digests(data) == digests(dataset())
+    data.load_states([data.state_dict()])
+    assert digests(data) == []
+
+
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
@@ -417,6 +498,10 @@ def test_what_deals_rows_out_gets_all_of_them(monkeypatch):
         ({"place": {"row": 1, "problems": {}}}, "pool must be an integer, 0 or more, got None"),
         ({"place": {"pool": 0, "row": "1", "problems": {}}}, "row must be an integer, 0 or more, got '1'"),
         ({"place": {"pool": 0, "row": 1}}, "problems must be {'counts'"),
+        (
+            {"place": {"left": {"parts": [[0, 1]], "first": 3}}},
+            r"left must be {'parts': \[\[pool, pool, row\], \.\.\], 'first': pool}",
+        ),
     ],
 )
 def test_a_state_of_another_form_is_refused(change, told):

@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.images.left import Left
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.permutation import invert, keyed, permute
 
 FOR_PIECES, FOR_ROWS_OF_POOLS = 7, 8  # what a key is for; `draws` has the number before
 _FOR_RECORDS = 0x7265636F7264
+ALL = Left()
 
 
 class Stretch(NamedTuple):
@@ -70,18 +72,27 @@ class Pools:
         turns = (sum(pieces) / count for pieces, count in zip(self.pieces, self._cycle.counts))
         return max(1, int(max(turns) * len(self._cycle)) // self.size)
 
-    def shard(self, shard: int, shards: int) -> Iterator[int]:
-        """The numbers of a shard's pools, in their order.
+    def shard(self, shard: int, shards: int, left: Left = ALL) -> Iterator[int]:
+        """The numbers of a shard's pools, in their order, of those that are left."""
+        run, count = self.run(shards, left), self._count_of(left)
+        number = shard * run
+        while count is None or number < count:
+            yield left.pool(number)
+            number += 1 if (number + 1) % run else (shards - 1) * run + 1
+
+    def run(self, shards: int, left: Left = ALL) -> int:
+        """How many pools a shard reads in succession.
 
         A run is as long as the longest piece, or window, so that a shard reads most of a piece that it opens; but not so long that
-        a shard would have none of an epoch's pools.
+        a shard would have none of an epoch's pools, or of those that are left.
         """
         longest = max(min(max(pieces) * max(1, self.window), sum(pieces)) for pieces in self.pieces)
-        run = max(1, min(-(-longest // self.size), self.of_epoch // shards))
-        number = shard * run
-        while self.count is None or number < self.count:
-            yield number
-            number += 1 if (number + 1) % run else (shards - 1) * run + 1
+        count = self._count_of(left)
+        pools = self.of_epoch if count is None else min(self.of_epoch, count)
+        return max(1, min(-(-longest // self.size), pools // shards))
+
+    def _count_of(self, left: Left) -> int | None:
+        return None if self.count is None else left.before_first + self.count - left.first
 
     def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
         """The pool that has a record of a piece in an epoch of its source, the inverse of `stretches`; None if none has."""

@@ -16,10 +16,11 @@ import numpy as np
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Image
 from ul2_tasks.images.fitting import fitted
+from ul2_tasks.images.left import Left
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.patches import patches
 from ul2_tasks.images.pixels import pixels, resized, size_of
-from ul2_tasks.images.pools import in_order
+from ul2_tasks.images.pools import ALL, in_order
 from ul2_tasks.images.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader
@@ -52,9 +53,9 @@ class RowMaker:
         """See `Pools.of_epoch`."""
         return self._pools.of_epoch
 
-    def shard(self, shard: int, shards: int) -> Iterator[int]:
+    def shard(self, shard: int, shards: int, left: Left = ALL) -> Iterator[int]:
         """See `Pools.shard`."""
-        return self._pools.shard(shard, shards)
+        return self._pools.shard(shard, shards, left)
 
     def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
         """See `Pools.pool_of`."""

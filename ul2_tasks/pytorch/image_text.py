@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ul2_tasks.images.left import Left
 from ul2_tasks.images.problems import Problems
 from ul2_tasks.images.recipe import ADDED, Recipe, Source
 from ul2_tasks.images.rows import RowMaker
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import seqio
 
 STATE_VERSION = 1
+_SHARD = "shard"  # of the settings, the one that joined states lack
+_WORKERS = 1024  # flags for workers; more of them share these
 _TYPED = {"form": "special_tokens", "always": "required_modalities", "epochs": "num_epochs"}  # arguments by their names in states
 
 
@@ -69,7 +72,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     **Resume.** A state is a position: the pool and the row, with the settings, and the counts of skipped records. It is that of the
     last iterator, right after each of its rows. Resuming reads one pool again, and decodes only what is still to come. It needs the
-    same settings and the same numbers of processes and workers, otherwise a ValueError shows both.
+    same settings and the same numbers of processes and workers, otherwise a ValueError shows both. `load_states` takes the states
+    of all processes, and resumes on any number of processes and workers.
     `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
     dataset does not know where they are.
 
@@ -146,6 +150,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._shard: tuple[int, int] | None = None  # of the last iterator
         self._is_read_by_workers = torch.zeros(1, dtype=torch.bool).share_memory_()  # the one word that workers leave here
         self._loaded: Mapping[str, Any] | None = None
+        self._has_taken = torch.zeros(_WORKERS, dtype=torch.bool).share_memory_()  # which workers have begun where it was loaded
         self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
         self._chosen_epoch = torch.full((1,), -1).share_memory_()  # which workers read; -1 where none was chosen
         self._epoch = 0  # of the last iterator
@@ -166,8 +171,13 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 twice. During the iteration: a record has an error, or too many have; there are no rows.
             OSError: a file cannot be reached.
         """
-        self._is_read_by_workers.fill_(torch.utils.data.get_worker_info() is not None)
+        worker = torch.utils.data.get_worker_info()
+        self._is_read_by_workers.fill_(worker is not None)
         state, self._loaded = self._loaded, None
+        if worker is not None and state is not None:
+            # The dataset in the main process still has what it loaded, and every iteration makes workers from it.
+            state = None if self._has_taken[worker.id % _WORKERS] else state
+            self._has_taken[worker.id % _WORKERS] = True
         self._shard = self._own_shard()
         self._here, self._epoch = ({}, max(int(self._chosen_epoch), 0)) if state is None else self._checked(state)
         return self._rows(self._here, self._epoch, *self._shard)
@@ -198,13 +208,14 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
         Returns:
             {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB; and {"epoch": int} after `set_epoch`.
+            After `load_states` the place also has what was left then, some 20 bytes for each process and worker of before.
 
         Raises:
             ValueError: the rows are read by workers, of which this dataset does not know where they are.
         """
         self._check_not_read_by_workers("Use the StatefulDataLoader of torchdata, or num_workers=0.")
         if self._loaded is not None:
-            return dict(self._loaded)
+            return self._of_own_shard(self._loaded)
         epoch = self._epoch if self._shard else max(int(self._chosen_epoch), 0)
         of_epoch = {"epoch": epoch} if epoch else {}
         return {
@@ -222,7 +233,49 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         """
         check_version(state, STATE_VERSION)
         _check_form(state)
+        self._load(state)
+
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Makes the next iterator resume where several processes were, on any number of processes and workers.
+
+            states = [torch.load(f"state_{rank}.pt") for rank in range(8)]  # that 8 processes have saved
+            dataset.load_states(states)  # in each of, say, 5 processes
+            loader = StatefulDataLoader(dataset, batch_size=None, num_workers=3)
+
+        What all of them have not read comes once, the same rows as without a stop, those of earlier pools first. Call it in each
+        process, before the workers start.
+
+        Args:
+            states: of each process what `state_dict()` returned, of this dataset or of the StatefulDataLoader that reads it.
+
+        Raises:
+            ValueError: they are not such states, or not those of all processes and workers of one run, or of another dataset.
+        """
+        found = [state for given in states for state in _states_in(given)]
+        if not found:
+            raise ValueError(f"states must be what state_dict() returned in each process, got {states!r:.100}.")
+        for state in found:
+            check_version(state, STATE_VERSION)
+            _check_form(state)
+            self._check_settings(state["settings"])
+        settings, place, of_epoch = _joined_states(found, self._recipe)
+        self._load({"version": STATE_VERSION, "settings": settings, "place": place, **of_epoch})
+
+    def _load(self, state: Mapping[str, Any]) -> None:
         self._loaded = dict(state)
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:
+            self._has_taken.zero_()
+        else:
+            self._has_taken[worker.id % _WORKERS] = False
+
+    def _of_own_shard(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state as that of the shard here; of all shards together the first one goes on with what they counted."""
+        if _SHARD in state["settings"]:
+            return dict(state)
+        own = self._settings()[_SHARD]
+        place = {name: value for name, value in state["place"].items() if name != "problems" or own.startswith("0 of ")}
+        return {**state, "settings": {**state["settings"], _SHARD: own}, "place": place}
 
     @property
     def skipped(self) -> dict[str, int]:
@@ -258,16 +311,12 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         return number * world_size + rank, workers * world_size
 
     def _settings(self) -> dict[str, str]:
-        return {**self._recipe.settings(), "shard": "{} of {}".format(*(self._shard or self._own_shard()))}
+        return {**self._recipe.settings(), _SHARD: "{} of {}".format(*(self._shard or self._own_shard()))}
 
     def _checked(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         """The place of a state, and its epoch."""
-        saved, identity = state["settings"], self._recipe.identity
-        own = self._settings() | {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
-        names = [*own, *(name for name in ADDED if name in saved and name not in own)]
-        if other := [name for name in names if saved.get(name) != own.get(name)]:
-            shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
-            raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
+        state = self._of_own_shard(state)
+        self._check_settings(state["settings"], self._settings()[_SHARD])
         epoch, chosen = int(state.get("epoch", 0)), int(self._chosen_epoch)
         if chosen not in (-1, epoch):
             raise ValueError(
@@ -276,13 +325,26 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             )
         return dict(state["place"]), epoch
 
+    def _check_settings(self, saved: Mapping[str, str], shard: str | None = None) -> None:
+        """Raises a ValueError if they are those of another dataset, or of another shard than the one that is given."""
+        identity = self._recipe.identity
+        own = self._recipe.settings() | ({} if shard is None else {_SHARD: shard})
+        own |= {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
+        names = [*own, *(name for name in ADDED if name in saved and name not in own)]
+        if other := [name for name in names if saved.get(name) != own.get(name)]:
+            shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
+            raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
+
     def _rows(self, here: dict[str, Any], epoch: int, shard: int, shards: int) -> Iterator[dict[str, Any]]:
         """The rows from a place on, which is changed to be right after each."""
-        maker = RowMaker(self._recipe, self._skipped_file, epoch)
+        maker, left = RowMaker(self._recipe, self._skipped_file, epoch), Left.of(here.get("left"))
+        if "problems" in here:
+            maker.problems.load(here["problems"])
         first, empty, has_given = here.get("pool", 0), 0, bool(here)
-        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards)):
+        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards, left)):
             empty += 1
-            for row in self._rows_of(pool, maker, here):
+            done = max(left.rows_done(pool), here.get("row", 0))  # after the first pool here is no row
+            for row in self._rows_of(pool, done, maker, here):
                 empty, has_given = 0, True
                 yield row
             here.update(pool=pool + 1, row=0, problems=maker.problems.state())
@@ -291,36 +353,89 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         if empty and not has_given:
             raise _no_row(empty, maker)
 
-    def _rows_of(self, pool: int, maker: RowMaker, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The rows of a pool; without those before the place, if it is in this pool."""
-        given = here.get("row", 0)
-        if here and not given:
-            maker.problems.load(here["problems"])
-        maker.problems.is_told = not given
+    def _rows_of(self, pool: int, done: int, maker: RowMaker, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The rows of a pool, without those that are done; what was wrong with its records was counted with these."""
+        counted = maker.problems.state()
+        if done:
+            maker.problems.load({"counts": {}, "in_a_row": {}})
+        maker.problems.is_told = not done
         packed = maker.packed(pool)
         maker.problems.is_told = True
-        if given:
-            maker.problems.load(here["problems"])  # which has those of planning this pool
-        for number, samples in enumerate(packed[given:], given):
+        if done:
+            maker.problems.load(counted)
+        for number, samples in enumerate(packed[done:], done):
             row = maker.row(samples)
             here.update(pool=pool, row=number + 1, problems=maker.problems.state())
             if row is not None:
                 yield {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
 
 
+def _states_in(state: object) -> Iterator[Mapping[str, Any]]:
+    """The states of datasets in one of a StatefulDataLoader, which has that of each worker."""
+    if not isinstance(state, Mapping):
+        return
+    if state.get("_steps_since_snapshot"):
+        raise ValueError(
+            "states must be of a StatefulDataLoader with snapshot_every_n_steps=1, got one"
+            f" {state['_steps_since_snapshot']} steps after the states of its workers. Load it on the processes that saved it."
+        )
+    if {"version", "settings", "place"} <= state.keys():
+        yield state
+        return
+    for value in state.values():
+        yield from _states_in(value)
+
+
+def _joined_states(states: Sequence[Mapping[str, Any]], recipe: Recipe) -> tuple[dict[str, str], dict[str, Any], dict[str, int]]:
+    """The settings, the place and the epoch of all shards of a run together."""
+    by_shard = {state["settings"].get(_SHARD): state for state in states}
+    shards = len(by_shard)
+    if len(states) != shards or by_shard.keys() != {f"{shard} of {shards}" for shard in range(shards)}:
+        raise ValueError(
+            "states must be those of all processes and workers of one run, each once, got"
+            f" {', '.join(str(state['settings'].get(_SHARD)) for state in states):.200}. Pass what each process saved."
+        )
+    in_order = [by_shard[f"{shard} of {shards}"] for shard in range(shards)]
+    begun = [(state.get("epoch", 0), state["place"].get("left")) for state in in_order]
+    if any(each != begun[0] for each in begun):
+        raise ValueError(
+            f"states must be of one epoch and one start, got epochs {sorted({epoch for epoch, _ in begun})}. Pass states that were"
+            " saved at one step."
+        )
+    epoch, before = begun[0]
+    left, pools = Left.of(before), recipe.pools(epoch)
+    places = [(state["place"].get("pool", 0), state["place"].get("row", 0)) for state in in_order]
+    problems = Problems(recipe.names_of_sources)
+    for state in in_order:
+        problems.add(state["place"].get("problems"))
+    settings = {name: value for name, value in in_order[0]["settings"].items() if name != _SHARD}
+    place = {"left": left.after(places, pools.run(shards, left)).plain, "problems": problems.state()}
+    return settings, place, {"epoch": epoch} if epoch else {}
+
+
 def _check_form(state: Mapping[str, Any]) -> None:
     """Raises a ValueError if a state of this version has not the parts that `ImageTextDataset.state_dict` names."""
-    settings, place = state.get("settings"), state.get("place")
+    settings: Any = state.get("settings")
+    place: Any = state.get("place")
     check_part("epoch", state.get("epoch", 0), is_integer(state.get("epoch", 0), at_least=0), "an integer, 0 or more")
     check_part("settings", settings, isinstance(settings, Mapping), "their values by name")
     check_part("place", place, isinstance(place, Mapping), "a pool, a row in it, and the problems until there")
-    if not place:
+    if "left" in place:
+        _check_left(place["left"])
+    if not place or ("left" in place and "pool" not in place):
         return
     for part in ("pool", "row"):
         check_part(part, place.get(part), is_integer(place.get(part), at_least=0), "an integer, 0 or more")
     problems = place.get("problems")
     has_parts = isinstance(problems, Mapping) and all(isinstance(problems.get(part), Mapping) for part in ("counts", "in_a_row"))
     check_part("problems", problems, has_parts, "{'counts': {cause: int}, 'in_a_row': {step: int}}")
+
+
+def _check_left(left: Any) -> None:
+    has_parts = isinstance(left, Mapping) and isinstance(left.get("parts"), list | tuple) and "first" in left
+    is_whole = has_parts and all(isinstance(part, list | tuple) and len(part) == 3 for part in left["parts"])
+    check_part("left", left, is_whole, "{'parts': [[pool, pool, row], ..], 'first': pool}")
+    Left.of(left)
 
 
 def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
