@@ -153,7 +153,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return self.first + numbers % len(self)
 
     def end_of(self, epochs: int) -> int:
-        """The element after those of so many epochs from this one on, counted over all epochs."""
+        """The element after those of `epochs` epochs from this one on, counted over all epochs."""
         return self.numbering.first_of(self.number + epochs)
 
     def at(self, number: int) -> tuple[Examples, int]:
