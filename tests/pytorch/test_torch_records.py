@@ -1,6 +1,7 @@
 """`UL2IterableDataset` of whole records with random access: conversations, and replies beside texts, as described and by name."""
 
 import itertools
+import pickle
 import random
 
 import numpy as np
@@ -136,3 +137,111 @@ def test_rows_of_chats_are_those_of_the_graph(kind):
         )
         (wanted,) = converter(dataset, CHATS).as_numpy_iterator()
         assert {key: values.tolist() for key, values in same.items()} == {key: values.tolist() for key, values in wanted.items()}
+
+
+def test_packed_rows_are_given_as_they_are():
+    for lengths in (CHATS, PAIRS):
+        rows = ul2_tasks.examples(chat(), lengths, pack=True)
+        for found, row in zip(UL2IterableDataset(rows, num_epochs=1), rows, strict=True):
+            assert {key: values.tolist() for key, values in found.items()} == {key: row[key].tolist() for key in row}
+            assert {values.dtype for values in found.values()} == {torch.int64}
+
+
+READ = {
+    "pairs": lambda **process: UL2IterableDataset(both(), PAIRS, seed=3, **process),
+    "chats": lambda **process: UL2IterableDataset(chat(), CHATS, seed=3, **process),
+    "rows": lambda **process: UL2IterableDataset(chat(), CHATS, seed=3, feature_converter=OF_CHATS["packed"], **process),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_state_is_a_number_that_any_processes_load(kind):
+    whole = told(itertools.islice(iter(READ[kind](batch_size=2)), 40))
+    state = pickle.loads(pickle.dumps(iterated(READ[kind](batch_size=2), 4).state_dict()))
+    assert state["number"] == 4
+    for world_size in (2, 3):
+        found = []
+        for rank in range(world_size):
+            dataset = READ[kind](rank=rank, world_size=world_size, batch_size=2)
+            dataset.load_state_dict(state)
+            found.append(told(itertools.islice(iter(dataset), 6)))
+        steps = [[one for own in found for one in own[step : step + 2]] for step in range(0, 6, 2)]
+        assert list(itertools.chain(*steps)) == whole[4 : 4 + 6 * world_size]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_share_it_out(method):
+    """Those that are spawned have registered nothing, and get what is in memory."""
+    for read in READ.values():
+        loader = torch.utils.data.DataLoader(
+            read(batch_size=2, num_epochs=1), batch_size=2, collate_fn=list, num_workers=2, multiprocessing_context=method
+        )
+        found = [str(example) for batch in itertools.islice(loader, 5) for example in batch]
+        assert sorted(found) == sorted(map(str, itertools.islice(iter(read(num_epochs=1)), len(found))))
+
+
+def test_the_state_of_another_one_is_an_error():
+    state = iterated(READ["chats"](), 3).state_dict()
+    for other, sentence in (
+        (READ["rows"](), "feature_converter was None, is 'HuggingFaceChatConverter"),
+        (UL2IterableDataset(chat(turns="last"), CHATS, seed=3), "tasks was .*, is .*"),
+        (UL2IterableDataset(chat(), {"tokens": 256}, seed=3), r"sequence_length was .*512.*, is .*256"),
+    ):
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match=f"^the state was saved by another pipeline: .*{sentence}"):
+            iter(other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"mixture": Chat("torch_chat")}, r"mixture must be a Mixture, a Mix, a Chat with random_access=True, .*, got Chat\("),
+        (
+            {"feature_converter": CONVERTERS["longest"]},
+            r"feature_converter must be a HuggingFaceChatConverter with pack=False, or None, for the examples of chats, got",
+        ),
+        (
+            {"sequence_length": PAIRS, "feature_converter": OF_CHATS["packed"]},
+            "feature_converter must be a HuggingFaceFeatureConverter, or None, for the examples, got HuggingFaceChatConverter",
+        ),
+        (
+            {"sequence_length": {"tokens": None}, "feature_converter": OF_CHATS["padded"]},
+            r"sequence_length must have the lengths of rows for this feature_converter, got \{'tokens': None\}\. Give",
+        ),
+        (
+            {"sequence_length": {"inputs": 512}, "feature_converter": CONVERTERS["max_length"]},
+            r"sequence_length must have the lengths of rows for this feature_converter, got \{'inputs': 512, 'targets': None\}",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_an_error(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        UL2IterableDataset(**{"mixture": chat(), "sequence_length": CHATS, **arguments})
+
+
+def test_rows_that_a_converter_packs_otherwise_are_an_error():
+    rows = ul2_tasks.examples(chat(), CHATS, pack=True)
+    with pytest.raises(ValueError, match="must be a HuggingFaceChatConverter with pack=True, or None, for packed rows of chats"):
+        UL2IterableDataset(rows, feature_converter=OF_CHATS["padded"])
+
+
+@pytest.mark.parametrize("lengths", [PAIRS, CHATS], ids=["pairs", "chats"])
+def test_samplers_of_pytorch_read_examples(lengths):
+    examples = ul2_tasks.examples(chat() if "tokens" in lengths else both(), lengths)
+    key = next(iter(lengths))
+    sampler = torch.utils.data.RandomSampler(examples, generator=torch.Generator().manual_seed(1))
+    loader = torch.utils.data.DataLoader(examples, batch_size=4, sampler=sampler, collate_fn=list)
+    found = [str(example) for batch in loader for example in batch]
+    assert sorted(found) == sorted(map(str, examples))
+    shares = [torch.utils.data.DistributedSampler(examples, 2, rank, shuffle=False, drop_last=True) for rank in range(2)]
+    assert [examples[index][key].tolist() for share in shares for index in itertools.islice(share, 3)] == [
+        examples[index][key].tolist() for index in (0, 2, 4, 1, 3, 5)
+    ]
+
+
+@pytest.mark.parametrize("lengths", [PAIRS, CHATS], ids=["pairs", "chats"])
+def test_grain_reads_examples(lengths):
+    grain = pytest.importorskip("grain")
+    examples = ul2_tasks.examples(chat() if "tokens" in lengths else both(), lengths)
+    found = list(grain.MapDataset.source(examples).shuffle(seed=3).to_iter_dataset())
+    assert sorted(map(str, found)) == sorted(map(str, examples))

@@ -66,8 +66,8 @@ class Mix:
         weights = planned.average if planned else weights_of(self.mixtures)
         if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture | Chat)]:
             raise ValueError(
-                f"mixtures must be ul2_tasks.Mixture objects or ul2_tasks.Chat objects, got {wrong[0]!r}. Use ul2_tasks.mix for"
-                " registered names."
+                f"mixtures must be ul2_tasks.Mixture or ul2_tasks.Chat objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered"
+                " names."
             )
         if planned and (chats := sorted(mixture.name for mixture in weights if isinstance(mixture, Chat))):
             raise ValueError(
