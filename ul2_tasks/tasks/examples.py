@@ -111,7 +111,8 @@ def examples(
     elif isinstance(mixture, Mixture):
         name, schedule = name_of(mixture), MemberSchedule.of(members_of_mixture(mixture, sequence_length, cache_dirs))
     elif isinstance(mixture, Mix):
-        name, schedule = name_of(mixture), planned_members(mixture, members_of_mix(mixture, sequence_length, cache_dirs))
+        of_mix = members_of_mix(mixture, sequence_length, cache_dirs, split)
+        name, schedule = name_of(mixture), planned_members(mixture, of_mix)
     elif cache_dirs:
         raise ValueError(
             f"cache_dirs must be left out for what is registered, got {cache_dirs!r}. Name the folder with"

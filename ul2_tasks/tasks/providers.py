@@ -450,12 +450,13 @@ def read_indexed(
     if num_epochs is not None:
         check_hosts(provider.name, split, numbering.first_of(num_epochs), hosts)
     lengths = {key: as_python((sequence_length or {}).get(key)) for key in token_features(features_of(numbered))}
+    names = {saved_task_name(task): task.name for task in tasks}  # a description has these, and the same fingerprint
     told = fingerprint(
         provider.name,
         numbered,
         numbering,
         sequence_length or {},
-        rates=rates,
+        rates={names.get(name, name): rate for name, rate in rates.items()},
         cache_dirs={task.corpus.name: task.corpus.cache_dir if use_cached else None for task in tasks},
         split=split,
         shuffle=bool(shuffle),
