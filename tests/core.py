@@ -41,8 +41,8 @@ BESIDE = {
     "tasks.examples",
     "pytorch.collator",
     "pytorch.states",
-    *(f"looking.{name}" for name in ("printing", "readable", "samples", "run")),
-    *(f"looking.texts.{name}" for name in ("draw", "find", "length_table", "show", "steps", "tasks")),
+    *(f"looking.{name}" for name in ("chat_samples", "find", "printing", "readable", "run", "samples", "steps")),
+    *(f"looking.texts.{name}" for name in ("draw", "length_table", "show", "tasks")),
 }
 OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.image_text"}  # where that is installed
 HAS_TORCH = importlib.util.find_spec("torch") is not None
