@@ -245,9 +245,9 @@ class DenoisingMixture(seqio.Mixture):
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
-        Prompt-completion pairs keep their masks if `passthrough_features` has "loss_mask" and "span_id". The targets of all other
-        tasks are then in the loss group `supervision.TEXT`. Without these, a pair with targets that are not trained on raises an
-        error while iterating.
+        Prompt-completion pairs keep their masks if they have random access, or `passthrough_features` has "loss_mask" and
+        "span_id". The targets of all other tasks are then in the loss group `example_features.TEXT`. A pair of a stream without
+        these features raises an error while iterating if it has targets that are not trained on.
 
         Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
         """
@@ -256,9 +256,9 @@ class DenoisingMixture(seqio.Mixture):
         seed, num_epochs, *_ = who
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
-        marks = kept & MARKS
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask) or has_random_access(task)]
+        marks = MARKS if any(not isinstance(task, DenoisingTask) for task in ours) else kept & MARKS
         rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
         reading = read_indexed(
             self,
@@ -270,7 +270,7 @@ class DenoisingMixture(seqio.Mixture):
             split=split,
             use_cached=use_cached,
             shuffle=shuffle,
-            features=kept,
+            features=kept | marks,
         )
         if reading is None and self.planned:
             raise ValueError(
@@ -293,7 +293,7 @@ class DenoisingMixture(seqio.Mixture):
         others = [task for task in self.tasks if task not in ours]
         if not others:
             return _marked(reading.examples(), marks)
-        streams = [self.get_task_dataset(task, kept, *common, trim_output_features, try_in_mem_cache) for task in others]
+        streams = [self.get_task_dataset(task, kept | marks, *common, trim_output_features, try_in_mem_cache) for task in others]
         shares = [sum(rates[saved_task_name(task)] for task in ours), *(self.get_rate(task) for task in others)]
         mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed if seed is not None or shuffle else 42)
         buffers_too = tf.data.Options()
