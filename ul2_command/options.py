@@ -433,7 +433,7 @@ def _read_by(registration: Any, cache_dir: str | None) -> dict[str, Any]:
     if cache_dir:
         seqio.add_global_cache_dirs([cache_dir])
         tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name))
-        _check_cached(cache_dir, [task.corpus for task in tasks if hasattr(task, "member")])  # others have no random access
+        _check_cached(cache_dir, [task.corpus for task in tasks if hasattr(task, "members")])  # others have no random access
     return {"mixture": name}
 
 
