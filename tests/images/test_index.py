@@ -1,6 +1,7 @@
 """Texts with images by index: the examples that the streams of all denoisers make, whichever denoiser reads a record."""
 
 import dataclasses
+import json
 import pickle
 import re
 
@@ -17,6 +18,7 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, ImageCodes, ImageText, SequentialDenoiser
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.denoising.write_pieces import text_keys
+from ul2_tasks.mixtures.image_text import limits_of
 from ul2_tasks.random_access.image_text import index_image_text
 
 LENGTHS = {"inputs": 192, "targets": 96}
@@ -55,7 +57,7 @@ def codes(records=CODE_RECORDS, **settings) -> ImageText:
 
 def index_of(images: ImageText, lengths=LENGTHS, cache_dirs=()):
     corpus = images.corpus(cache_dirs)
-    return index_image_text(corpus, images.limits(lengths), "train", bool(cache_dirs), images.on_unusable)
+    return index_image_text(corpus, limits_of(images, lengths), "train", bool(cache_dirs), images.on_unusable)
 
 
 def read_all(index, kind: int) -> list[tuple[list[int], list[int], list[bytes]]]:
@@ -226,9 +228,9 @@ def test_a_corpus_that_makes_no_example_is_an_error():
     with pytest.raises(ValueError, match=re.escape(expected)):
         index_of(described([[image(0)]]))
     with pytest.raises(ValueError, match=r"sequence_length must have inputs and targets alone, got \['images'\]"):
-        described().limits({**LENGTHS, "images": 2})
+        limits_of(described(), {**LENGTHS, "images": 2})
     with pytest.raises(ValueError, match=r"split must be one of \['train'\].*, got 'test'"):
-        index_image_text(described().corpus(), described().limits(LENGTHS), "test", False, "skip")
+        index_image_text(described().corpus(), limits_of(described(), LENGTHS), "test", False, "skip")
 
 
 def test_files_that_do_not_belong_together_are_an_error(tmp_path):
@@ -241,6 +243,43 @@ def test_files_that_do_not_belong_together_are_an_error(tmp_path):
         path.write_bytes((of_other / path.name).read_bytes())
     with pytest.raises(ValueError, match="these files do not belong together"):
         pickle.loads(pickle.dumps(index)).read(np.arange(2), np.zeros(2), np.zeros(2, np.uint64))
+
+
+def test_a_cache_on_another_file_system_gives_what_memory_gives():
+    images = described(name="remote_index")
+    build(images.corpus(), "memory://image_text_index", console=Console(quiet=True))
+    remote = index_of(images, cache_dirs=["memory://image_text_index"])
+    assert read_all(remote, 2) == read_all(index_of(images), 2)
+
+
+def test_records_with_a_problem_are_left_out_of_the_index_as_of_the_stream():
+    records = [["Cut off:", NOISE[:400]], *RECORDS[:2]]
+    with pytest.raises(ValueError, match="train, record 0: the image is damaged"):
+        index_of(described(records))
+    assert index_of(described(records, on_error="skip")).count == 2
+
+
+def test_a_corpus_that_is_too_large_for_memory_needs_a_cache(monkeypatch):
+    monkeypatch.setattr("ul2_tasks.corpus.image_text.MOST_BYTES_IN_MEMORY", 2000)
+    with pytest.raises(ValueError, match=r"'indexed_corpus' must have at most 2,000 bytes of tokens and images in split 'train'"):
+        index_of(described())
+
+
+def test_seqios_own_cache_has_no_index(tmp_path):
+    images = described(name="tfrecords")
+    manifest = build(images.corpus(), str(tmp_path), console=Console(quiet=True))
+    path = tmp_path / "tfrecords_corpus" / "manifest.json"
+    shards = {
+        split: {"shards": [{**shard["files"][0], "documents": shard["documents"]} for shard in entry["shards"]]}
+        for split, entry in manifest["splits"].items()
+    }
+    files = {shard["file"] for entry in shards.values() for shard in entry["shards"]}
+    for other in set(path.parent.glob("*.bin")) | set(path.parent.glob("*.idx")):
+        if other.name not in files:
+            other.unlink()
+    path.write_text(json.dumps(manifest | {"format": "tfrecord", "splits": shards}))
+    with pytest.raises(ValueError, match=r"the cache .* must be one of `ul2 cache` for random access, got one of SeqIO's own"):
+        index_of(images, cache_dirs=[str(tmp_path)])
 
 
 def test_ids_are_the_tokenizers_own():

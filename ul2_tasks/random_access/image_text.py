@@ -63,13 +63,13 @@ class ImageTextIndex:
     """The examples of all records, numbered in the order of the corpus. `index_image_text` makes it.
 
     Each is an example under every denoiser, whose number is its kind, see `piece_examples`. One integer is held for
-    each 32 records; the rest is in the pieces that lie beside the tokens. Ids are the tokenizer's own.
+    each 16 records; the rest is in the pieces that lie beside the tokens. Ids are the tokenizer's own.
 
     Attributes:
         limits: of each denoiser.
         data: the records, in a cache or in memory.
         left_out: how many records make no example, or how many chunks have no text, by the task that says so first, and the cause.
-        firsts: the first example of each 32 records of a pair of files, and at the end how many there are.
+        firsts: the first example of each 16 records of a pair of files, and at the end how many there are.
     """
 
     limits: tuple[PieceLimits, ...]
@@ -194,7 +194,7 @@ class ImageTextIndex:
 
     @functools.cached_property
     def _blocks(self) -> np.ndarray:
-        """The first 32 records of each pair among those of all, and at the end how many there are, [pairs + 1] int64."""
+        """The first 16 records of each pair among those of all, and at the end how many there are, [pairs + 1] int64."""
         return np.concatenate([[0], np.cumsum(-(-np.diff(self.data.pieces.borders) // RECORDS))])
 
     def _arrays(self, pair: int) -> tuple[np.ndarray, np.ndarray]:
@@ -265,7 +265,7 @@ def _unusable(
 
 
 class _Counted(NamedTuple):
-    """Some records of a pair: the examples of each 32, and those that make fewer than they could, with their causes."""
+    """Some records of a pair: the examples of each 16, and those that make fewer than they could, with their causes."""
 
     counts: np.ndarray
     left_out: np.ndarray
