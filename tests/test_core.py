@@ -174,9 +174,9 @@ def test_a_mixture_says_what_is_wrong(arguments, sentence):
 
 
 def test_examples_say_what_does_not_go_with_a_description():
-    kept_apart = ul2_tasks.Mixture(merge_examples=False)
-    with pytest.raises(ValueError, match=r"the chunks of 'ul2_r1' must have fixed .*, because documents are kept apart"):
-        ul2_tasks.examples(kept_apart, core.LENGTHS)
+    causal = ul2_tasks.Mixture(denoisers=[ul2_tasks.CausalDenoiser(name="c", mode=None)])
+    with pytest.raises(ValueError, match=r"the chunks of 'ul2_c' must have fixed .*, because its denoiser puts ids between"):
+        ul2_tasks.examples(causal, core.LENGTHS)
     with pytest.raises(ValueError, match=r"cache_dirs must be left out for what is registered, got \['CACHE'\]"):
         ul2_tasks.examples("ul2_mix", core.LENGTHS, cache_dirs=["CACHE"])
     with pytest.raises(ValueError, match=r"cache_dirs must be a list of folders, such as \['CACHE'\], got 'CACHE'"):

@@ -192,6 +192,23 @@ def write_examples(recipe, tokens, starts, stops, keys, rows, places, inputs, ta
 
 
 @compiled
+def example_sizes(recipe, lengths, keys):
+    """How many inputs and targets `write_examples` makes of chunks of these lengths with these keys, [n, 2] int64."""
+    counts, is_drawn, _, sentinels, mode, inputs_end, targets_end = recipe
+    sizes = np.zeros((len(lengths), 2), np.int64)
+    for example in range(len(lengths)):
+        length = lengths[example]
+        spans, fewest, most = np.int64(counts[length, 0]), np.int64(counts[length, 1]), np.int64(counts[length, 2])
+        noise_tokens = fewest
+        if is_drawn:
+            noise_tokens = fewest + _draw_below(most - fewest + 1, _mix(~keys[example]), 1)
+        written = spans if len(sentinels) else 0
+        sizes[example, 0] = len(mode) + length - noise_tokens + written + len(inputs_end)
+        sizes[example, 1] = noise_tokens + written + len(targets_end)
+    return sizes
+
+
+@compiled
 def write_segments(rows, starts, sizes, numbers, segment_ids, positions):
     """Writes which example of its row each token is of, and which token of the example it is, [rows, length] int32 each.
 

@@ -138,8 +138,8 @@ def read_record(folder: str) -> dict:
 
 def locations_of(found: Examples, number: int) -> list[Location]:
     """The locations of an example, one, or of the examples of a row, in its order; `number` counts over all epochs."""
-    epoch, index = divmod(number, len(found))
-    where: Location | list[Location] = found.epoch(epoch).locate(index)
+    of_epoch, index = found.at(number)
+    where: Location | list[Location] = of_epoch.locate(index)
     return [where] if isinstance(where, Location) else where
 
 

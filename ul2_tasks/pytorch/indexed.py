@@ -35,12 +35,13 @@ class Indexed:
         pipeline: Mapping[str, Any],
     ):
         self._examples, self._reader, self._converter = examples, reader, converter
+        self._budgets = {key: int(length) for key, length in examples.budgets.items() if length is not None}
         self._pipeline = {**pipeline, **reader.worker_of_several}
-        self._stop = None if epochs is None else examples.first + epochs * len(examples)
+        self._stop = None if epochs is None else examples.end_of(epochs)
         self._start, self._given = examples.first, 0
         self._elements = self._read()
         if epochs is not None:
-            check_hosts(pipeline["mixture"], pipeline["split"], epochs * len(examples), reader.share(0).hosts)
+            check_hosts(pipeline["mixture"], pipeline["split"], examples.end_of(epochs) - examples.first, reader.share(0).hosts)
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken; for an iterator that has given nothing yet."""
@@ -94,7 +95,7 @@ class Indexed:
             row = int(largest.argmax())
             if largest[row] >= row_format.embedding_rows:
                 raise ValueError(NO_ROW.format(first + row, key, largest[row], row_format.embedding_rows))
-        return padded_inputs(rows, sizes, self._examples.budgets, row_format, dtype=np.int32)
+        return padded_inputs(rows, sizes, self._budgets, row_format, dtype=np.int32)
 
 
 def to_torch(values: np.ndarray) -> torch.Tensor:

@@ -62,6 +62,9 @@ class MemoryStore:
     def documents(self) -> int:
         return len(self._ends)
 
+    def pair_lengths(self, pair: int) -> np.ndarray:
+        return np.diff(self._ends, prepend=0)
+
     @property
     def tokens(self) -> int:
         return len(self._tokens)
@@ -81,6 +84,10 @@ class MemoryStore:
         if not 0 <= document < self.documents:
             raise IndexError(f"document must be from 0 to {self.documents - 1}, got {document}.")
         return int(self._ends[document - 1]) if document else 0, int(self._ends[document])
+
+    def document_lengths(self, first: int, stop: int) -> np.ndarray:
+        _check_documents(first, stop, self.documents)
+        return np.diff(self._ends[first:stop], prepend=self._ends[first - 1] if first else 0)
 
     @property
     def borders(self) -> np.ndarray:
@@ -181,6 +188,10 @@ class Store:
         """How many there are."""
         return int(self._token_starts[-1])
 
+    def pair_lengths(self, pair: int) -> np.ndarray:
+        """How many tokens each document of a pair has in its file, [documents] integers, as its index says; no token is read."""
+        return self._index(pair).document_lengths
+
     @functools.cached_property
     def contents(self) -> str:
         """What the files hold, in few words: how much each, and a hash of some two thousand blocks of all, see `sampled_hash`."""
@@ -237,6 +248,19 @@ class Store:
         start, stop = self._index(pair).tokens_of(document - int(self._document_starts[pair]))
         before = int(self._token_starts[pair])
         return before + start, before + stop
+
+    def document_lengths(self, first: int, stop: int) -> np.ndarray:
+        """How many tokens each of the documents [first, stop) has, [stop - first] int64, as `read_documents` gives them."""
+        _check_documents(first, stop, self.documents)
+        _, pairs, starts, stops = by_pair(self._document_starts, np.array([first]), np.array([stop]))
+        parts = zip(pairs.tolist(), starts.tolist(), stops.tolist())
+        lengths = np.concatenate([np.zeros([0], np.int64), *(self._index(pair).lengths_within(*part) for pair, *part in parts)])
+        if self._end is None:
+            return lengths
+        if not lengths.all():
+            places = self._places(np.arange(first, stop))
+            self._check_ends(places, lengths > 0)
+        return lengths - 1
 
     @property
     def borders(self) -> np.ndarray:
@@ -297,8 +321,10 @@ class Store:
         pairs = np.searchsorted(self._document_starts, numbers, side="right") - 1
         of_pairs = numbers - self._document_starts[pairs]
         starts, stops = np.zeros([2, len(numbers)], np.int64)
-        for place, (pair, number) in enumerate(zip(pairs.tolist(), of_pairs.tolist())):
-            starts[place], stops[place] = self._index(pair).tokens_of(number)
+        by_pairs = np.argsort(pairs, kind="stable")
+        borders = np.flatnonzero(np.diff(pairs[by_pairs], prepend=-1, append=-1))
+        for places in map(by_pairs.__getitem__, map(slice, borders, borders[1:])):
+            starts[places], stops[places] = self._index(int(pairs[places[0]])).places_of(of_pairs[places])
         return _Places(pairs, of_pairs, starts, stops)
 
     def _check_ends(self, places: _Places, are_right: np.ndarray) -> None:
@@ -341,6 +367,11 @@ class Store:
         if new:
             self._values |= zip(new, self._opened(new))
         return [self._values[pair] for pair in chosen.tolist()], numbers
+
+
+def _check_documents(first: int, stop: int, documents: int) -> None:
+    if not 0 <= first <= stop <= documents:
+        raise IndexError(f"documents must be a range from 0 to {documents}, got {first} to {stop}.")
 
 
 def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -49,6 +49,7 @@ def register(
     merge_examples: bool = True,
     separate_documents: bool = False,
     block_shuffle: BlockShuffle | None = None,
+    random_access: bool = False,
     corpus: Mixture | str | None = None,
 ) -> str:
     """Registers `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and the mixture `NAME_mix`.
@@ -81,6 +82,9 @@ def register(
         block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
             for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It is of random access
             alone; a stream has a shuffle buffer.
+        random_access: whether examples must have random access, those of documents kept apart too, instead of being a stream. A
+            document that is longer than the shortest chunk of the denoisers is then cut into pieces of nearly equal length. A
+            corpus without a cache is tokenized into memory. Joined documents with a cache always have it.
         corpus: the corpus to share, with its cache: the name of a registered one, "pre_corpus", or of its mixture, "pre_mix"; or a
             `Mixture`, which is registered too. There is no `NAME_corpus` then. Leave out source, vocabulary, text_key and on_error,
             which are those of the corpus.
@@ -107,6 +111,7 @@ def register(
             merge_examples=merge_examples,
             separate_documents=separate_documents,
             block_shuffle=block_shuffle,
+            random_access=random_access,
             corpus=mixture_of(corpus) if isinstance(corpus, str) else corpus,
         )
     )
@@ -191,6 +196,11 @@ def mix(
     """
     planned = check_schedule(mixtures, schedule, batch_size, steps)
     weights = planned.average if planned else weights_of(mixtures)
+    if unnamed := [mixed for mixed in weights if not isinstance(mixed, str)]:
+        raise ValueError(
+            f"mixtures must be names of registered mixtures and tasks, got {unnamed[0]!r:.100}. Mix descriptions with"
+            " ul2_tasks.Mix, and image rows as several sources of one ImageTextDataset."
+        )
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     missing = sorted(set(weights) - registered)
     if missing:

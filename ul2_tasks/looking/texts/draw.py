@@ -87,6 +87,6 @@ def _by_index(
     assert numbering is not None, "`tokens_of` gives a store of each corpus"
     found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
-    numbers = itertools.count() if epochs is None else range(epochs * len(found))
+    numbers = itertools.count() if epochs is None else range(found.end_of(epochs))
     fed = fed_at(found, numbers, count, denoisers)
     return (dataclasses.replace(each.sample, number=next(counted[each.sample.task])) for each in fed)

@@ -152,8 +152,9 @@ def places_of(corpus: Corpus, store: TokenStore, pattern: Pattern, advance: Call
 def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple[int, int | None, Location]]:
     """Yields which examples, or rows, have tokens of a place: the number over all epochs, the segment of a row, the location."""
     for epoch in range(epochs):
-        for index in found.epoch(epoch).find(place.document, place.corpus):
-            number = epoch * len(found) + index
+        of_epoch = found.epoch(epoch)
+        for index in of_epoch.find(place.document, place.corpus):
+            number = of_epoch.first + index
             for segment, location in enumerate(locations_of(found, number), start=1):
                 has_some = any(start < place.stop and place.start < stop for start, stop in location.tokens)
                 if location.corpus == place.corpus and has_some:
@@ -195,7 +196,7 @@ def _table(run: Run, found: Examples, place: Place, epochs: int) -> Table:
     for title in ("denoiser", "its tokens"):
         table.add_column(title)
     for number, segment, location in seen(run, found, place, epochs):
-        numbers = [number // len(found), number, segment, run.step_of(number)]
+        numbers = [found.at(number)[0].number, number, segment, run.step_of(number)]
         cells = [str(each) for each in numbers if each is not None]
         table.add_row(*cells, location.denoiser, ranges_in_words(location.tokens))
     return table

@@ -19,6 +19,7 @@ from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.steps import fed_at, in_words, tasks_fed
 from ul2_tasks.looking.texts.tasks import others_of, tasks_of
 from ul2_tasks.mixtures.mixture import Mixture, name_of
+from ul2_tasks.random_access.sequence import Examples
 
 
 def show(
@@ -62,7 +63,7 @@ def show_step(
     found = run.examples()
     fed = fed_at(found, numbers, count, denoisers)
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
-    console.print(Text(_batch(run, step, host, len(found))))
+    console.print(Text(_batch(run, step, host, found)))
     console.print(Text(f"{BORDER} = document boundary", "dim"))
     if absent := {*tasks_fed(found, denoisers)} - {each.sample.task for each in fed}:
         console.print(Text(f"no example in it: {', '.join(sorted(absent))}", "dim"))
@@ -86,10 +87,10 @@ def show_step_json(
     print_json_lines(lines, file)
 
 
-def _batch(run: Run, step: int, host: tuple[int, int] | None, length: int) -> str:
-    """Which examples a step has, of epochs of some length."""
-    numbers = run.numbers(step)
-    first, last = numbers[0] // length, numbers[-1] // length
+def _batch(run: Run, step: int, host: tuple[int, int] | None, found: Examples) -> str:
+    """Which examples a step has."""
+    numbers, length = run.numbers(step), len(found)
+    first, last = (found.at(number)[0].number for number in (numbers[0], numbers[-1]))
     epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
     of_host = f"; host {host[0]} of {host[1]} has those whose number mod {host[1]} is {host[0]}" if host else ""
     return (

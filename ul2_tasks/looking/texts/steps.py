@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from ul2_tasks.looking.printing import ranges_in_words
 from ul2_tasks.looking.run import locations_of, stores
 from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
 from ul2_tasks.mixtures.mixture import with_denoisers
+from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -76,7 +78,8 @@ def fed_at(found: Examples, numbers: Iterable[int], count: int, denoisers: Colle
 
 def tasks_fed(found: Examples, denoisers: Collection[str] | None = None) -> dict[str, DenoisedTask]:
     """The tasks that make the examples, by their names, in their order. Raises a ValueError where none has a denoiser's name."""
-    solved = {member.task: member.solution for corpus in found.numbering.corpora for member in corpus.members}
+    members = (member for corpus in found.numbering.corpora for member in corpus.members)
+    solved = {member.task: member.solution for member in members if isinstance(member, Member)}
     tasks = [
         DenoisedTask(name, solution.configuration.denoiser, solution.special, solution.vocabulary)
         for name, solution in sorted(solved.items())
@@ -88,9 +91,9 @@ def tasks_fed(found: Examples, denoisers: Collection[str] | None = None) -> dict
 def _made(found: Examples, numbers: Sequence[int]) -> dict[int, dict]:
     """The examples or rows of these numbers, those of an epoch at once."""
     made: dict[int, dict] = {}
-    for epoch in sorted({number // len(found) for number in numbers}):
-        own = [number for number in numbers if number // len(found) == epoch]
-        made |= dict(zip(own, found.epoch(epoch).__getitems__([number % len(found) for number in own])))
+    for epoch, of_epoch in itertools.groupby(numbers, key=lambda number: found.at(number)[0].number):
+        own, examples = list(of_epoch), found.epoch(epoch)
+        made |= dict(zip(own, examples.__getitems__([number - examples.first for number in own])))
     return made
 
 
