@@ -14,7 +14,7 @@ from ul2_tasks.denoising.denoisers import IMAGE_SPLITS
 from ul2_tasks.denoising.piece_lengths import PieceLimits, longest
 from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.denoising.write import write_examples
-from ul2_tasks.denoising.write_pieces import noise_place, recipe_of_pieces, text_keys, write_pieces
+from ul2_tasks.denoising.write_pieces import noise_place, piece_sizes, recipe_of_pieces, text_keys, write_pieces
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())
@@ -61,6 +61,8 @@ def written(limits, examples, keys, places=None, fill=0):
         np.zeros([len(examples), 2], np.int64) if places is None else places,
         *features,
     )
+    of_pieces = np.concatenate(examples).astype(np.int32), np.cumsum([0, *map(len, examples)]), np.array(keys, np.uint64)
+    assert piece_sizes(recipe_of_pieces(limits), noise_place(limits), *of_pieces).tolist() == sizes.tolist()
     return features, sizes
 
 

@@ -111,8 +111,7 @@ def test_lengths_and_records_are_known_without_reading():
     numbers = np.random.default_rng(0).permutation(index.count)
     kinds = numbers % 3
     found = index.read(numbers, kinds, text_keys(0, len(numbers)))
-    assert index.sizes(numbers, kinds).tolist() == np.stack([*found.lengths.values()], axis=1).tolist()
-    assert index.lengths_are_fixed
+    assert index.sizes(numbers, kinds, text_keys(0, len(numbers))).tolist() == np.stack([*found.lengths.values()], axis=1).tolist()
     of_records = index.records(numbers)
     assert [index.examples_of(record) for record in of_records.tolist()] == [(number, number + 1) for number in numbers.tolist()]
     assert all(start == stop for start, stop in map(index.examples_of, set(range(len(RECORDS))) - {*of_records.tolist()}))
@@ -170,7 +169,7 @@ def test_records_whose_images_are_codes_are_cut_and_every_token_is_in_one_exampl
             start, stop = index.examples_of(number)
             assert flat(wholes[start:stop]) == expected
             assert (of_records[start:stop] == number).all()
-    assert (index.sizes(np.arange(index.count), np.full(index.count, 1)) <= [*LENGTHS.values()]).all()
+    assert (index.sizes(np.arange(index.count), np.full(index.count, 1), np.zeros(index.count)) <= [*LENGTHS.values()]).all()
 
 
 def test_records_of_codes_are_whole_where_one_denoiser_takes_them_whole():
@@ -179,18 +178,14 @@ def test_records_of_codes_are_whole_where_one_denoiser_takes_them_whole():
     assert index.count + sum(index.left_out.values()) == len(CODE_RECORDS)
 
 
-def test_lengths_are_the_most_where_noise_is_drawn():
+def test_lengths_that_a_key_draws_are_known_without_reading():
     drawn = SequentialDenoiser(name="s", mode="[S]", noise_density=0.4, split="uniform")
-    index = index_of(described(denoisers=drawn))
-    numbers, kinds = np.arange(index.count), np.zeros(index.count, np.int64)
-    found = index.read(numbers, kinds, text_keys(0, len(numbers)))
-    lengths, most = np.stack([*found.lengths.values()], axis=1), index.sizes(numbers, kinds)
-    assert not index.lengths_are_fixed
-    assert (lengths <= most).all()
-    assert (lengths < most).any()
-    assert all(len(found.values[key]) == found.lengths[key].sum() for key in found.values)
-    inputs, targets, _ = read_all(index, 0)[0]
-    assert whole_of(inputs, targets, index.limits[0])[:9] == list(VOCABULARY.encode("Record 0:"))
+    index = index_of(described(denoisers=[T5GEMMA2[0], drawn]))
+    numbers = np.random.default_rng(0).permutation(index.count)
+    found = index.read(numbers, numbers % 2, text_keys(0, len(numbers)))
+    lengths = np.stack([*found.lengths.values()], axis=1)
+    assert index.sizes(numbers, numbers % 2, text_keys(0, len(numbers))).tolist() == lengths.tolist()
+    assert index.sizes(numbers, numbers % 2, text_keys(1, len(numbers))).tolist() != lengths.tolist()
 
 
 @pytest.mark.parametrize(
