@@ -18,7 +18,7 @@ from ul2_tasks.denoising.write_pieces import noise_place, piece_sizes, recipe_of
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())
-SEVERAL = list(dict.fromkeys(denoiser for denoiser in [*T5GEMMA2, *KINDS] if denoiser.sentinel))  # of several texts
+SEVERAL = list(dict.fromkeys(denoiser for denoiser in [T5GEMMA2[3], *KINDS] if denoiser.sentinel))  # of several texts
 RUN = 10_000  # and more: the ids of runs
 ROOM = 400  # tokens, of inputs and of targets
 
