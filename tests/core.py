@@ -161,12 +161,13 @@ def conversations(folder: pathlib.Path) -> dict:
 def interleaved_data(folder: pathlib.Path) -> dict:
     """The cache of interleaved image-text data, and its examples by index, from memory and from there."""
     import ul2_tasks
+    from ul2_tasks.mixtures.image_text import limits_of
     from ul2_tasks.random_access.image_text import index_image_text
 
     images = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(**IMAGE))
     manifest = images.cache(folder / "CACHE")
     files = [file for shard in manifest["splits"]["train"]["shards"] for file in shard["files"]]
-    limits, found = images.limits({"inputs": 1024, "targets": 1024}), {}
+    limits, found = limits_of(images, {"inputs": 1024, "targets": 1024}), {}
     for cache_dirs in ([], [folder / "CACHE"]):
         index = index_image_text(images.corpus(cache_dirs), limits, "train", bool(cache_dirs), "raise")
         numbers = np.arange(index.count)

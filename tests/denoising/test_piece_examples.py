@@ -1,6 +1,7 @@
 """What records in pieces make under several denoisers, found in loops: what each denoiser says of a record alone."""
 
 import collections
+import dataclasses
 import itertools
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_where_one_denoiser_takes_records_whole_all_do():
 
 
 @pytest.mark.parametrize("are_cut", [True, False])
-def test_many_records_are_found_by_the_number_of_examples_before_each_256(are_cut):
+def test_many_records_are_found_by_the_number_of_examples_before_each_few(are_cut):
     rng = np.random.default_rng(1)
     records = [[int(rng.integers(0, 50)), int(rng.integers(1, 35)), int(rng.integers(0, 50))] for _ in range(1500)]
     check(records, limits_of(T5GEMMA2, are_cut=are_cut))
@@ -128,3 +129,14 @@ def test_text_alone_is_cut_into_chunks_of_the_shortest_length():
     shortest = min(chunk_length(each, {"inputs": 44, "targets": 40}).length for each in T5GEMMA2)
     examples, _ = expected([[1000]], limits)
     assert [pieces for _, pieces in examples] == [[shortest]] * (1000 // shortest) + [[1000 % shortest]]
+
+
+def test_an_eos_that_a_vocabulary_has_not_is_not_measured():
+    limits = limits_of(T5GEMMA2[:1])
+    without = [dataclasses.replace(limits[0], special=dataclasses.replace(SPECIAL, eos=None))]
+    found, kinds = np.array([[0, 0, 20]]), np.array([0])
+    one, other = (
+        piece_examples.measure_examples(piece_examples.rules_of(each), *arrays_of([[20]]), found, kinds)
+        for each in (limits, without)
+    )
+    assert (one - other).tolist() == [[1, 1]]

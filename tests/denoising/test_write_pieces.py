@@ -14,11 +14,11 @@ from ul2_tasks.denoising.denoisers import IMAGE_SPLITS
 from ul2_tasks.denoising.piece_lengths import PieceLimits, longest
 from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.denoising.write import write_examples
-from ul2_tasks.denoising.write_pieces import noise_place, recipe_of_pieces, text_keys, write_pieces
+from ul2_tasks.denoising.write_pieces import noise_place, piece_sizes, recipe_of_pieces, text_keys, write_pieces
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())
-SEVERAL = list(dict.fromkeys(denoiser for denoiser in [*T5GEMMA2, *KINDS] if denoiser.sentinel))  # of several texts
+SEVERAL = list(dict.fromkeys(denoiser for denoiser in [T5GEMMA2[3], *KINDS] if denoiser.sentinel))  # of several texts
 RUN = 10_000  # and more: the ids of runs
 ROOM = 400  # tokens, of inputs and of targets
 
@@ -61,6 +61,8 @@ def written(limits, examples, keys, places=None, fill=0):
         np.zeros([len(examples), 2], np.int64) if places is None else places,
         *features,
     )
+    of_pieces = np.concatenate(examples).astype(np.int32), np.cumsum([0, *map(len, examples)]), np.array(keys, np.uint64)
+    assert piece_sizes(recipe_of_pieces(limits), noise_place(limits), *of_pieces).tolist() == sizes.tolist()
     return features, sizes
 
 

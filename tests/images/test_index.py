@@ -1,6 +1,7 @@
 """Texts with images by index: the examples that the streams of all denoisers make, whichever denoiser reads a record."""
 
 import dataclasses
+import json
 import pickle
 import re
 
@@ -17,6 +18,7 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, ImageCodes, ImageText, SequentialDenoiser
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.denoising.write_pieces import text_keys
+from ul2_tasks.mixtures.image_text import limits_of
 from ul2_tasks.random_access.image_text import index_image_text
 
 LENGTHS = {"inputs": 192, "targets": 96}
@@ -55,7 +57,7 @@ def codes(records=CODE_RECORDS, **settings) -> ImageText:
 
 def index_of(images: ImageText, lengths=LENGTHS, cache_dirs=()):
     corpus = images.corpus(cache_dirs)
-    return index_image_text(corpus, images.limits(lengths), "train", bool(cache_dirs), images.on_unusable)
+    return index_image_text(corpus, limits_of(images, lengths), "train", bool(cache_dirs), images.on_unusable)
 
 
 def read_all(index, kind: int) -> list[tuple[list[int], list[int], list[bytes]]]:
@@ -109,8 +111,7 @@ def test_lengths_and_records_are_known_without_reading():
     numbers = np.random.default_rng(0).permutation(index.count)
     kinds = numbers % 3
     found = index.read(numbers, kinds, text_keys(0, len(numbers)))
-    assert index.sizes(numbers, kinds).tolist() == np.stack([*found.lengths.values()], axis=1).tolist()
-    assert index.lengths_are_fixed
+    assert index.sizes(numbers, kinds, text_keys(0, len(numbers))).tolist() == np.stack([*found.lengths.values()], axis=1).tolist()
     of_records = index.records(numbers)
     assert [index.examples_of(record) for record in of_records.tolist()] == [(number, number + 1) for number in numbers.tolist()]
     assert all(start == stop for start, stop in map(index.examples_of, set(range(len(RECORDS))) - {*of_records.tolist()}))
@@ -168,7 +169,7 @@ def test_records_whose_images_are_codes_are_cut_and_every_token_is_in_one_exampl
             start, stop = index.examples_of(number)
             assert flat(wholes[start:stop]) == expected
             assert (of_records[start:stop] == number).all()
-    assert (index.sizes(np.arange(index.count), np.full(index.count, 1)) <= [*LENGTHS.values()]).all()
+    assert (index.sizes(np.arange(index.count), np.full(index.count, 1), np.zeros(index.count)) <= [*LENGTHS.values()]).all()
 
 
 def test_records_of_codes_are_whole_where_one_denoiser_takes_them_whole():
@@ -177,18 +178,14 @@ def test_records_of_codes_are_whole_where_one_denoiser_takes_them_whole():
     assert index.count + sum(index.left_out.values()) == len(CODE_RECORDS)
 
 
-def test_lengths_are_the_most_where_noise_is_drawn():
+def test_lengths_that_a_key_draws_are_known_without_reading():
     drawn = SequentialDenoiser(name="s", mode="[S]", noise_density=0.4, split="uniform")
-    index = index_of(described(denoisers=drawn))
-    numbers, kinds = np.arange(index.count), np.zeros(index.count, np.int64)
-    found = index.read(numbers, kinds, text_keys(0, len(numbers)))
-    lengths, most = np.stack([*found.lengths.values()], axis=1), index.sizes(numbers, kinds)
-    assert not index.lengths_are_fixed
-    assert (lengths <= most).all()
-    assert (lengths < most).any()
-    assert all(len(found.values[key]) == found.lengths[key].sum() for key in found.values)
-    inputs, targets, _ = read_all(index, 0)[0]
-    assert whole_of(inputs, targets, index.limits[0])[:9] == list(VOCABULARY.encode("Record 0:"))
+    index = index_of(described(denoisers=[T5GEMMA2[0], drawn]))
+    numbers = np.random.default_rng(0).permutation(index.count)
+    found = index.read(numbers, numbers % 2, text_keys(0, len(numbers)))
+    lengths = np.stack([*found.lengths.values()], axis=1)
+    assert index.sizes(numbers, numbers % 2, text_keys(0, len(numbers))).tolist() == lengths.tolist()
+    assert index.sizes(numbers, numbers % 2, text_keys(1, len(numbers))).tolist() != lengths.tolist()
 
 
 @pytest.mark.parametrize(
@@ -226,9 +223,9 @@ def test_a_corpus_that_makes_no_example_is_an_error():
     with pytest.raises(ValueError, match=re.escape(expected)):
         index_of(described([[image(0)]]))
     with pytest.raises(ValueError, match=r"sequence_length must have inputs and targets alone, got \['images'\]"):
-        described().limits({**LENGTHS, "images": 2})
+        limits_of(described(), {**LENGTHS, "images": 2})
     with pytest.raises(ValueError, match=r"split must be one of \['train'\].*, got 'test'"):
-        index_image_text(described().corpus(), described().limits(LENGTHS), "test", False, "skip")
+        index_image_text(described().corpus(), limits_of(described(), LENGTHS), "test", False, "skip")
 
 
 def test_files_that_do_not_belong_together_are_an_error(tmp_path):
@@ -241,6 +238,43 @@ def test_files_that_do_not_belong_together_are_an_error(tmp_path):
         path.write_bytes((of_other / path.name).read_bytes())
     with pytest.raises(ValueError, match="these files do not belong together"):
         pickle.loads(pickle.dumps(index)).read(np.arange(2), np.zeros(2), np.zeros(2, np.uint64))
+
+
+def test_a_cache_on_another_file_system_gives_what_memory_gives():
+    images = described(name="remote_index")
+    build(images.corpus(), "memory://image_text_index", console=Console(quiet=True))
+    remote = index_of(images, cache_dirs=["memory://image_text_index"])
+    assert read_all(remote, 2) == read_all(index_of(images), 2)
+
+
+def test_records_with_a_problem_are_left_out_of_the_index_as_of_the_stream():
+    records = [["Cut off:", NOISE[:400]], *RECORDS[:2]]
+    with pytest.raises(ValueError, match="train, record 0: the image is damaged"):
+        index_of(described(records))
+    assert index_of(described(records, on_error="skip")).count == 2
+
+
+def test_a_corpus_that_is_too_large_for_memory_needs_a_cache(monkeypatch):
+    monkeypatch.setattr("ul2_tasks.corpus.image_text.MOST_BYTES_IN_MEMORY", 2000)
+    with pytest.raises(ValueError, match=r"'indexed_corpus' must have at most 2,000 bytes of tokens and images in split 'train'"):
+        index_of(described())
+
+
+def test_seqios_own_cache_has_no_index(tmp_path):
+    images = described(name="tfrecords")
+    manifest = build(images.corpus(), str(tmp_path), console=Console(quiet=True))
+    path = tmp_path / "tfrecords_corpus" / "manifest.json"
+    shards = {
+        split: {"shards": [{**shard["files"][0], "documents": shard["documents"]} for shard in entry["shards"]]}
+        for split, entry in manifest["splits"].items()
+    }
+    files = {shard["file"] for entry in shards.values() for shard in entry["shards"]}
+    for other in set(path.parent.glob("*.bin")) | set(path.parent.glob("*.idx")):
+        if other.name not in files:
+            other.unlink()
+    path.write_text(json.dumps(manifest | {"format": "tfrecord", "splits": shards}))
+    with pytest.raises(ValueError, match=r"the cache .* must be one of `ul2 cache` for random access, got one of SeqIO's own"):
+        index_of(images, cache_dirs=[str(tmp_path)])
 
 
 def test_ids_are_the_tokenizers_own():

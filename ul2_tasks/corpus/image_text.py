@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 IMAGE_TEXT_VERSION = 1  # raised whenever the same records give other tokens
 PIECES, MADE_OF = "pieces", "made_of"
 _SIZES = "sizes"  # the column of how many bytes each image has
-_MOST_BYTES_IN_MEMORY = 1 << 31  # of a corpus without a cache
+MOST_BYTES_IN_MEMORY = 1 << 31  # of a corpus without a cache
 _NOTHING = Interleaved(np.zeros(0, np.int32), np.zeros(0, np.int32), [])
 
 
@@ -124,9 +124,9 @@ class ImageTextCorpus(Corpus):
             whole = np.flatnonzero(batch.are_whole).tolist()
             places += [parsed(batch.records[number].text)[2].decode(errors="replace") for number in whole]
             held += 4 * len(batch.tokens) + len(batch.columns[IMAGES][0])
-            if held > _MOST_BYTES_IN_MEMORY:
+            if held > MOST_BYTES_IN_MEMORY:
                 raise ValueError(
-                    f"{self.name!r} must have at most {_MOST_BYTES_IN_MEMORY:,} bytes of tokens and images in split {split!r} to be"
+                    f"{self.name!r} must have at most {MOST_BYTES_IN_MEMORY:,} bytes of tokens and images in split {split!r} to be"
                     " read into memory, but has more. Write its cache first, with `ul2 cache`, and name its folder."
                 )
         dtypes = [np.dtype(np.int32), *self.columns.values()]

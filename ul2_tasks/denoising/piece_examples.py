@@ -35,7 +35,7 @@ from ul2_tasks.denoising.piece_lengths import (
 )
 from ul2_tasks.denoising.write_pieces import AFTER_IT, EACH, WITH_IT, noise_place, recipe_of_pieces
 
-RECORDS = 32  # that are looked at for one example, in the worst case; one integer is held of so many
+RECORDS = 16  # that are looked at for one example, in the worst case; one integer is held of so many
 UNKNOWN = len(CAUSES)  # the cause is for `problem_of` to find: a text is longer than both budgets together
 _BYTES = 4  # of one of the values
 _EVERYTHING = 1 << 62  # tokens
@@ -67,9 +67,15 @@ class Rules(NamedTuple):
 
 def rules_of(limits: Sequence[PieceLimits]) -> Rules:
     """The rules of the tasks of one mixture, which have the same budgets."""
-    ends = [(len(each.special.mode) + each.add_eos[0], int(each.add_eos[1])) for each in limits]
-    most = [(each.lengths[0] - end[0], each.lengths[1] - end[1], len(each.special.sentinels)) for each, end in zip(limits, ends)]
-    facts = [(noise_place(each), int(each.denoiser.sentinel), *end) for each, end in zip(limits, ends)]
+    modes = [len(each.special.mode) for each in limits]
+    most = [
+        (each.lengths[0] - mode - each.add_eos[0], each.lengths[1] - each.add_eos[1], len(each.special.sentinels))
+        for each, mode in zip(limits, modes)
+    ]
+    eos = [[end * len(each.special.ending) for end in each.add_eos] for each in limits]  # a vocabulary may have none
+    facts = [
+        (noise_place(each), int(each.denoiser.sentinel), mode + ends[0], ends[1]) for each, mode, ends in zip(limits, modes, eos)
+    ]
     adds = np.concatenate([_adds(each) for each in limits], axis=1)
     are_plain = all(place == EACH and has_sentinels for place, has_sentinels, *_ in facts)
     return Rules(adds, np.array(most, np.int64).ravel(), np.array(facts, np.int64), are_plain, are_cut(limits))

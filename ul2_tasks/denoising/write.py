@@ -128,16 +128,21 @@ def _draw_composition(total, parts, key, is_taken, composition):
 
 
 @part_of_compiled
+def draw_noise(recipe, length, key):
+    """How many tokens of a text are noise. It has `length` tokens, at least one."""
+    fewest, most = np.int64(recipe.counts[length, 1]), np.int64(recipe.counts[length, 2])
+    return fewest + _draw_below(most - fewest + 1, _mix(~key), 1) if recipe.is_drawn else fewest
+
+
+@part_of_compiled
 def draw_spans(recipe, length, key, is_taken, kept, noise):
     """Writes the tokens before each span, and after the last, into `kept`, and those of each into `noise`. Returns the spans.
 
     The text has `length` tokens, at least one. `is_taken` is all False before and after.
     """
-    spans, fewest, most = np.int64(recipe.counts[length, 0]), np.int64(recipe.counts[length, 1]), np.int64(recipe.counts[length, 2])
+    spans, noise_tokens = np.int64(recipe.counts[length, 0]), draw_noise(recipe, length, key)
     noise_key, kept_key = _mix(~key), _mix(~(key + _GOLDEN))
-    noise_tokens = fewest
     if recipe.is_drawn:
-        noise_tokens = fewest + _draw_below(most - fewest + 1, noise_key, 1)
         noise_key = _mix(noise_key ^ _GOLDEN)
     _draw_composition(noise_tokens, spans, noise_key, is_taken, noise)
     if recipe.is_uniform:  # the first and the last kept run may be empty, so each is drawn with a token that is not there
@@ -194,15 +199,12 @@ def write_examples(recipe, tokens, starts, stops, keys, rows, places, inputs, ta
 @compiled
 def example_sizes(recipe, lengths, keys):
     """How many inputs and targets `write_examples` makes of chunks of these lengths with these keys, [n, 2] int64."""
-    counts, is_drawn, _, sentinels, mode, inputs_end, targets_end = recipe
+    counts, _, _, sentinels, mode, inputs_end, targets_end = recipe
     sizes = np.zeros((len(lengths), 2), np.int64)
     for example in range(len(lengths)):
         length = lengths[example]
-        spans, fewest, most = np.int64(counts[length, 0]), np.int64(counts[length, 1]), np.int64(counts[length, 2])
-        noise_tokens = fewest
-        if is_drawn:
-            noise_tokens = fewest + _draw_below(most - fewest + 1, _mix(~keys[example]), 1)
-        written = spans if len(sentinels) else 0
+        noise_tokens = draw_noise(recipe, length, keys[example])
+        written = np.int64(counts[length, 0]) if len(sentinels) else 0
         sizes[example, 0] = len(mode) + length - noise_tokens + written + len(inputs_end)
         sizes[example, 1] = noise_tokens + written + len(targets_end)
     return sizes

@@ -11,7 +11,7 @@ import numpy as np
 from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE
 from ul2_tasks.denoising.piece_lengths import PieceLimits, splits_once
-from ul2_tasks.denoising.write import Recipe, copied, draw_spans, recipe_of_texts
+from ul2_tasks.denoising.write import Recipe, copied, draw_noise, draw_spans, recipe_of_texts
 from ul2_tasks.order.permutation import GOLDEN, mix
 
 _GOLDEN = np.uint64(GOLDEN)
@@ -43,6 +43,34 @@ def text_keys(key: int, texts: int) -> np.ndarray:
 _mix = part_of_compiled(mix)
 
 
+@part_of_compiled
+def _text_key(key, text):
+    """See `text_keys`."""
+    return _mix(key + np.uint64(text) * _GOLDEN) if text else key
+
+
+@compiled
+def piece_sizes(recipe, noise_place, pieces, firsts, keys):
+    """How many inputs and targets `write_pieces` makes, [n, 2] int64, for the same arguments."""
+    counts, _, _, sentinels, mode, inputs_end, targets_end = recipe
+    sizes = np.zeros((len(firsts) - 1, 2), np.int64)
+    for example in range(len(sizes)):
+        first, last = firsts[example], firsts[example + 1] - 1
+        whole = noise = written = np.int64(0)
+        for piece in range(first, last + 1):
+            length = np.int64(pieces[piece])
+            whole += length
+            if noise_place == EACH and (piece - first) % 2 == 0 and length:
+                noise += draw_noise(recipe, length, _text_key(keys[example], (piece - first) // 2))
+                written += counts[length, 0]
+            elif noise_place != EACH and piece > last - noise_place:
+                noise, written = noise + length, np.int64(1)
+        written = written if len(sentinels) else np.int64(0)
+        sizes[example, 0] = len(mode) + whole - noise + written + len(inputs_end)
+        sizes[example, 1] = noise + written + len(targets_end)
+    return sizes
+
+
 @compiled
 def write_pieces(recipe, noise_place, tokens, starts, pieces, firsts, keys, rows, places, inputs, targets):
     """Makes n examples of one denoiser. Gives how many inputs, and how many targets, each has, [n, 2] int64.
@@ -65,8 +93,7 @@ def write_pieces(recipe, noise_place, tokens, starts, pieces, firsts, keys, rows
         for piece in range(first, last + 1):
             length = np.int64(pieces[piece])
             if noise_place == EACH and (piece - first) % 2 == 0 and length:
-                text = np.uint64((piece - first) // 2)
-                text_key = _mix(key + text * _GOLDEN) if text else key
+                text_key = _text_key(key, (piece - first) // 2)
                 spans = draw_spans(recipe, length, text_key, is_taken, kept, noise)
                 for span in range(spans):
                     place = copied(tokens, token, kept[span], own_inputs, place)

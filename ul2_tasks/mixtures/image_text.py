@@ -127,24 +127,6 @@ class ImageText(Description):
         given = (self.source, self.vocabulary, configuration, self.image_tokens)
         return DescribedImageText(f"{self.name}_corpus", *given, folders(cache_dirs))
 
-    def limits(self, sequence_length: Mapping[str, int] | None) -> tuple[PieceLimits, ...]:
-        """What the examples of each denoiser have to be within these budgets. Opens the vocabulary.
-
-        Raises a ValueError where an example is not possible, see `piece_limits`, or ids of images mean something else.
-        """
-        check_no_image_lengths(sequence_length)
-        image_tokens = self.corpus().seqio_image_tokens
-        return tuple(
-            piece_limits(
-                f"{self.name}_{denoiser.name}",
-                self,
-                denoiser,
-                special_tokens_beside(image_tokens, self, denoiser),
-                sequence_length,
-            )
-            for denoiser in self.denoisers
-        )
-
 
 def joins_records(images: ImageText, denoiser: Denoiser) -> bool:
     """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
@@ -199,6 +181,19 @@ def piece_limits(
             more_sentinels=functools.partial(more_sentinels, images.vocabulary, special, images.sentinels),
         )
     return PieceLimits(name, denoiser, images.split, special, lengths, ends, joins)
+
+
+def limits_of(images: ImageText, sequence_length: Mapping[str, int] | None) -> tuple[PieceLimits, ...]:
+    """What the examples of each denoiser have to be within these budgets. Opens the vocabulary.
+
+    Raises a ValueError where no example is possible, see `piece_limits`, or ids of images mean something else.
+    """
+    check_no_image_lengths(sequence_length)
+    image_tokens = images.corpus().seqio_image_tokens
+    return tuple(
+        piece_limits(f"{images.name}_{each.name}", images, each, special_tokens_beside(image_tokens, images, each), sequence_length)
+        for each in images.denoisers
+    )
 
 
 def image_text_members(

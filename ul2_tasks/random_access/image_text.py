@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from ul2_tasks.denoising.piece_examples import (
     rules_of,
 )
 from ul2_tasks.denoising.piece_lengths import CAUSES, NO_TEXT, PieceLimits, Problem
-from ul2_tasks.denoising.write_pieces import noise_place, recipe_of_pieces, write_pieces
+from ul2_tasks.denoising.write_pieces import noise_place, piece_sizes, recipe_of_pieces, write_pieces
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
@@ -35,23 +35,9 @@ _THREADS = 8
 _BEGINNING = 24  # tokens of a record's text, by which it is found
 
 
-class ImageTextBatch(NamedTuple):
-    """What n examples are made of: [tokens] int32, and their pieces, int32, one example's after the other's.
-
-    `starts`, [n] int64, are where the tokens of each begin, and `firsts`, [n + 1] int64, its pieces. `images` are those of each,
-    encoded, in the order of their runs; none where they are codes.
-    """
-
-    tokens: np.ndarray
-    starts: np.ndarray
-    pieces: np.ndarray
-    firsts: np.ndarray
-    images: list[list[bytes]]
-
-
 class ImageTextExamples(NamedTuple):
     """Some examples: the values of "inputs" and "targets", [tokens] int32, one example's after the other's, and the length of each,
-    [n] int64; and the images of each, see `ImageTextBatch`."""
+    [n] int64; and the images of each, encoded, in the order of their runs, or no list where they are codes."""
 
     values: dict[str, np.ndarray]
     lengths: dict[str, np.ndarray]
@@ -63,13 +49,13 @@ class ImageTextIndex:
     """The examples of all records, numbered in the order of the corpus. `index_image_text` makes it.
 
     Each is an example under every denoiser, whose number is its kind, see `piece_examples`. One integer is held for
-    each 32 records; the rest is in the pieces that lie beside the tokens. Ids are the tokenizer's own.
+    each 16 records; the rest is in the pieces that lie beside the tokens. Ids are the tokenizer's own.
 
     Attributes:
         limits: of each denoiser.
         data: the records, in a cache or in memory.
         left_out: how many records make no example, or how many chunks have no text, by the task that says so first, and the cause.
-        firsts: the first example of each 32 records of a pair of files, and at the end how many there are.
+        firsts: the first example of each 16 records of a pair of files, and at the end how many there are.
     """
 
     limits: tuple[PieceLimits, ...]
@@ -82,11 +68,6 @@ class ImageTextIndex:
     def count(self) -> int:
         """How many examples all records make."""
         return int(self.firsts[-1])
-
-    @property
-    def lengths_are_fixed(self) -> bool:
-        """Whether examples are as long as `sizes` says; it is so unless a denoiser draws how many tokens are noise."""
-        return not any(recipe_of_pieces(each).is_drawn and not noise_place(each) for each in self.limits)
 
     @property
     def store(self) -> TokenStore:
@@ -114,77 +95,68 @@ class ImageTextIndex:
         stop = int(self.firsts[self._blocks[pair] + block] + made.sum())
         return stop - int(made[-1]), stop
 
-    def sizes(self, numbers: np.ndarray, kinds: np.ndarray, _: np.ndarray | None = None) -> np.ndarray:
-        """The inputs and the targets of examples in tokens, [n, 2] int64; each under the denoiser of its number, of [n] integers.
-
-        Where the noise tokens of a denoiser are drawn, these are the most, see `lengths_are_fixed`. No token is read.
-        """
+    def sizes(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """The inputs and the targets of examples in tokens, [n, 2] int64. No token is read; for the arguments see `read`."""
         found, pairs = self._find(numbers)
-        sizes, kinds = np.zeros([len(found), 2], np.int64), np.asarray(kinds, np.int64)
-        for pair in np.unique(pairs).tolist():
-            of_pair = pairs == pair
-            sizes[of_pair] = measure_examples(self.rules, *self._arrays(pair), found[of_pair], kinds[of_pair])
-        return sizes
-
-    def read_batch(self, numbers: np.ndarray) -> ImageTextBatch:
-        """Reads what examples are made of."""
-        found, pairs = self._find(numbers)
-        records = found[:, 0] + self.data.pieces.borders[pairs]
-        starts, stops = self.data.tokens.ranges_of(records)
-        of_examples: list[np.ndarray] = [np.zeros([0], np.int32)] * len(found)
+        kinds, keys = np.asarray(kinds, np.int64), np.asarray(keys, np.uint64)
+        sizes, are_drawn = np.zeros([len(found), 2], np.int64), np.array([recipe_of_pieces(each).is_drawn for each in self.limits])
         for pair in np.unique(pairs).tolist():
             of_pair = np.flatnonzero(pairs == pair)
-            held, firsts = pieces_of(*self._arrays(pair), found[of_pair])
-            for place, first, stop in zip(of_pair.tolist(), firsts, firsts[1:]):
-                of_examples[place] = held[first:stop]
-        self._check(records, found[:, 2], stops - starts)
-        lengths = found[:, 2] - found[:, 1]
-        tokens = self.data.tokens.read_chunks(starts + found[:, 1], starts + found[:, 2])
-        return ImageTextBatch(
-            tokens,
-            np.cumsum(lengths) - lengths,
-            np.concatenate([np.zeros([0], np.int32), *of_examples]),
-            np.cumsum([0, *map(len, of_examples)]),
-            [] if self.rules.are_cut else self.data.images.read(records),
-        )
-
-    def write(
-        self,
-        batch: ImageTextBatch,
-        kinds: np.ndarray,
-        keys: np.ndarray,
-        rows: np.ndarray,
-        places: np.ndarray,
-        inputs: np.ndarray,
-        targets: np.ndarray,
-    ) -> np.ndarray:
-        """Writes examples into rows, see `write_pieces.write_pieces`. Gives how long each is, [n, 2] int64."""
-        sizes = np.zeros([len(kinds), 2], np.int64)
-        for kind in np.unique(kinds).tolist():
-            of_kind, limits = np.flatnonzero(kinds == kind), self.limits[kind]
-            pieces, firsts = batch.pieces, batch.firsts
-            if len(of_kind) < len(kinds):
-                each = [pieces[firsts[number] : firsts[number + 1]] for number in of_kind.tolist()]
-                pieces, firsts = np.concatenate(each), np.cumsum([0, *map(len, each)])
-            own = (batch.tokens, batch.starts[of_kind], pieces, firsts, keys[of_kind], rows[of_kind], places[of_kind])
-            sizes[of_kind] = write_pieces(recipe_of_pieces(limits), noise_place(limits), *own, inputs, targets)
+            sizes[of_pair] = measure_examples(self.rules, *self._arrays(pair), found[of_pair], kinds[of_pair])  # the most
+            if len(drawn := of_pair[are_drawn[kinds[of_pair]]]):
+                pieces, firsts = pieces_of(*self._arrays(pair), found[drawn])
+                sizes[drawn] = self._sizes(pieces, firsts, kinds[drawn], keys[drawn])
         return sizes
 
     def read(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> ImageTextExamples:
-        """Reads examples, in any order; each under the denoiser of its number, of [n] integers, with the key of its noise, uint64.
+        """Reads examples, [n] integers in any order; each under the denoiser of its number, of [n] integers, with the key of its
+        noise, of [n] uint64.
 
         Raises a ValueError where the files of a cache do not belong together.
         """
-        kinds = np.asarray(kinds, np.int64)
-        batch, most = self.read_batch(numbers), self.sizes(numbers, kinds)
-        places = np.cumsum(most, axis=0) - most
-        features = [np.zeros([1, total], np.int32) for total in most.sum(axis=0).tolist()]
-        sizes = self.write(batch, kinds, np.asarray(keys, np.uint64), np.zeros(len(kinds), np.int64), places, *features)
-        values = {
-            key: feature[0][_ranges(start, size)] if (size < longest).any() else feature[0]
-            for key, feature, start, size, longest in zip(TOKEN_FEATURES, features, places.T, sizes.T, most.T)
-        }
-        return ImageTextExamples(values, dict(zip(TOKEN_FEATURES, sizes.T)), batch.images)
+        found, pairs = self._find(numbers)
+        kinds, keys = np.asarray(kinds, np.int64), np.asarray(keys, np.uint64)
+        records = found[:, 0] + self.data.pieces.borders[pairs]
+        starts, stops = self.data.tokens.ranges_of(records)
+        self._check(records, found[:, 2], stops - starts)
+        tokens = self.data.tokens.read_chunks(starts + found[:, 1], starts + found[:, 2])
+        pieces, firsts = self._pieces(found, pairs)
+        lengths = found[:, 2] - found[:, 1]
+        first_tokens = np.cumsum(lengths) - lengths
+        sizes = self._sizes(pieces, firsts, kinds, keys)
+        places = np.cumsum(sizes, axis=0) - sizes
+        features = [np.zeros([1, total], np.int32) for total in sizes.sum(axis=0).tolist()]
+        for limits, of_kind, own, own_firsts in self._of_kinds(pieces, firsts, kinds):
+            given = tokens, first_tokens[of_kind], own, own_firsts, keys[of_kind], np.zeros_like(of_kind), places[of_kind]
+            write_pieces(recipe_of_pieces(limits), noise_place(limits), *given, *features)
+        return ImageTextExamples(
+            dict(zip(TOKEN_FEATURES, (feature[0] for feature in features))),
+            dict(zip(TOKEN_FEATURES, sizes.T)),
+            [] if self.rules.are_cut else self.data.images.read(records),
+        )
+
+    def _sizes(self, pieces: np.ndarray, firsts: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """`sizes` of examples of these pieces, see `pieces_of`."""
+        sizes = np.zeros([len(kinds), 2], np.int64)
+        for limits, of_kind, own, own_firsts in self._of_kinds(pieces, firsts, kinds):
+            sizes[of_kind] = piece_sizes(recipe_of_pieces(limits), noise_place(limits), own, own_firsts, keys[of_kind])
+        return sizes
+
+    def _of_kinds(
+        self, pieces: np.ndarray, firsts: np.ndarray, kinds: np.ndarray
+    ) -> Iterator[tuple[PieceLimits, np.ndarray, np.ndarray, np.ndarray]]:
+        """The limits of each denoiser, and its examples: their places among all, [m] int64, and their pieces, see `pieces_of`."""
+        for kind in np.unique(kinds).tolist():
+            of_kind = np.flatnonzero(kinds == kind)
+            yield self.limits[kind], of_kind, *_parts(pieces, firsts, of_kind)
+
+    def _pieces(self, found: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `pieces_of`."""
+        by_pair = np.argsort(pairs, kind="stable")
+        each = [pieces_of(*self._arrays(pair), found[pairs == pair]) for pair in np.unique(pairs).tolist()]
+        pieces = np.concatenate([np.zeros([0], np.int32), *(held for held, _ in each)])
+        counts = np.concatenate([np.zeros([1], np.int64), *(np.diff(firsts) for _, firsts in each)])
+        return _parts(pieces, np.cumsum(counts), np.argsort(by_pair))
 
     def _find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What `find_examples` gives of examples, with records that are counted within their pairs; and these, [n] int64."""
@@ -204,7 +176,7 @@ class ImageTextIndex:
 
     @functools.cached_property
     def _blocks(self) -> np.ndarray:
-        """The first 32 records of each pair among those of all, and at the end how many there are, [pairs + 1] int64."""
+        """The first 16 records of each pair among those of all, and at the end how many there are, [pairs + 1] int64."""
         return np.concatenate([[0], np.cumsum(-(-np.diff(self.data.pieces.borders) // RECORDS))])
 
     def _arrays(self, pair: int) -> tuple[np.ndarray, np.ndarray]:
@@ -275,7 +247,7 @@ def _unusable(
 
 
 class _Counted(NamedTuple):
-    """Some records of a pair: the examples of each 32, and those that make fewer than they could, with their causes."""
+    """Some records of a pair: the examples of each 16, and those that make fewer than they could, with their causes."""
 
     counts: np.ndarray
     left_out: np.ndarray
@@ -308,6 +280,8 @@ def _own_ids(special: SpecialTokens, shift: int) -> SpecialTokens:
     )
 
 
-def _ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The integers of each range [start, start + size), one range's after the other's."""
-    return np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+def _parts(values: np.ndarray, firsts: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Some parts of values, one after the other, and where each begins, [n + 1] int64. Part i is [firsts[i], firsts[i + 1])."""
+    counts = np.diff(firsts)[numbers]
+    begins = np.append(0, np.cumsum(counts))
+    return values[np.repeat(firsts[numbers] - begins[:-1], counts) + np.arange(begins[-1])], begins

@@ -14,7 +14,7 @@ from ul2_tasks.example_features import token_features
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples, chat_member
 from ul2_tasks.mixtures.description import corpus_in
-from ul2_tasks.mixtures.image_text import ImageText, image_text_members
+from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_of
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tokens_of
 from ul2_tasks.random_access.batches import members_of
@@ -105,7 +105,7 @@ def examples(
     elif isinstance(mixture, ImageText):
         name, records = name_of(mixture), corpus_in(mixture, cache_dirs)
         assert isinstance(records, ImageTextCorpus)
-        limits = sorted(mixture.limits(sequence_length), key=lambda each: each.name)  # as a registered mixture has its tasks
+        limits = sorted(limits_of(mixture, sequence_length), key=lambda each: each.name)  # as a registered mixture has its tasks
         weights = [float(each.denoiser.weight) for each in limits]
         schedule = MemberSchedule.of(image_text_members(mixture, records, limits, weights, split, bool(records.cache_dir)))
     elif isinstance(mixture, Mixture):
