@@ -10,10 +10,9 @@ CODES = ul2_tasks.ImageCodes(boi_id=203, eoi_id=204, first_code_id=205, num_code
 CODED = [{"texts": [f"Draw {n} and its square:", None], "images": [None, [n % 16, n * n % 16]]} for n in range(500)]
 
 text = ul2_tasks.register("text", **OBJECTIVE)
-documents = ul2_tasks.register("documents", merge_examples=False, **OBJECTIVE)
-chat = ul2_tasks.register_chat("talks", truncation="drop")
-reply = ul2_tasks.register_chat("talks", truncation="drop", format="prompt_completion")
-talks = ul2_tasks.Chat("talks", truncation="drop")  # the same, described
+documents = ul2_tasks.register("documents", merge_examples=False, random_access=True, **OBJECTIVE)
+chat = ul2_tasks.register_chat("talks", truncation="drop", random_access=True)
+reply = ul2_tasks.register_chat("talks", truncation="drop", random_access=True, format="prompt_completion")
 photos = ul2_tasks.register_image_text("photos", image_tokens=RUN, **OBJECTIVE)
 codes = ul2_tasks.register_image_text("codes", CODED, image_tokens=CODES, **OBJECTIVE)
 

@@ -77,6 +77,7 @@ def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:
 TOKEN_FEATURES = token_features(EXAMPLE)
 
 SINGLE_EXAMPLE = {"inputs": "input_ids", "targets": "labels"}  # what `transformers` calls the features of one that is not padded
+SINGLE_CHAT = {"tokens": "input_ids"}
 
 IMAGES = "images"  # of interleaved image-text data: the images' bytes, which have no tokens of their own
 

@@ -246,9 +246,11 @@ def _check_left_out(what: str, remedy: str, **arguments: tuple[object, object]) 
 def _check_converter(converter: object, of: Examples) -> None:
     if converter is None:
         return
-    if of.numbering.packed or not isinstance(converter, HuggingFaceFeatureConverter) or converter.row_format.span_id:
-        expected = "None" if of.numbering.packed else "a HuggingFaceFeatureConverter without span_id, or None"
-        what = "packed rows" if of.numbering.packed else "the examples of a description"
+    is_one_sequence = "inputs" not in of.budgets
+    none_fits = of.numbering.packed or is_one_sequence
+    if none_fits or not isinstance(converter, HuggingFaceFeatureConverter) or converter.row_format.span_id:
+        expected = "None" if none_fits else "a HuggingFaceFeatureConverter without span_id, or None"
+        what = "packed rows" if of.numbering.packed else "chats" if is_one_sequence else "the examples of a description"
         raise ValueError(
             f"feature_converter must be {expected} for {what}, got {converter!r:.100}. Leave it out, or register the mixture and"
             " give its name."

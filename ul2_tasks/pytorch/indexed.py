@@ -10,10 +10,12 @@ import torch
 
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
-from ul2_tasks.example_features import EXAMPLE, SINGLE_EXAMPLE
+from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, SINGLE_CHAT, SINGLE_EXAMPLE
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
+from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.numbering import check_hosts
+from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.sequence import Examples, read_rows
 
 _AT_A_TIME = 512  # examples: one alone costs ten times as much as among others
@@ -66,16 +68,20 @@ class Indexed:
 
     def _read(self) -> Iterator[dict[str, np.ndarray]]:
         share, joined = self._reader.share(self._start), self._reader.joined
+        spec, names = features_of(members_of(self._examples.numbering)), {**SINGLE_EXAMPLE, **SINGLE_CHAT}
         own = _WITHOUT_END if self._stop is None else share.count(self._stop)
         at_a_time = joined * max(1, _AT_A_TIME // joined)
         for first in range(0, own, at_a_time):
             rows, sizes, _ = read_rows(self._examples, share.numbers(np.arange(first, min(first + at_a_time, own))))
-            count = len(rows["inputs"])
+            count = len(next(iter(rows.values())))
             if self._examples.numbering.packed:
                 yield from ({key: values[row] for key, values in rows.items()} for row in range(count))
             elif self._converter is None:
                 for row in range(count):
-                    yield {name: rows[key][row, : sizes[key][row]] for key, name in SINGLE_EXAMPLE.items()}
+                    element = {key: rows[key][row, : sizes[spec[key].per_token_of][row]] for key in spec}
+                    if "targets" in spec and LOSS_MASK in spec:
+                        check_trained(int((element[LOSS_MASK] == 0).sum()), len(element["targets"]))
+                    yield {names.get(key, key): values for key, values in element.items()}
             elif self._converter.batch_size is None:
                 batch = self._padded(rows, sizes, first)
                 yield from ({name: values[row] for name, values in batch.items()} for row in range(count))
@@ -83,7 +89,9 @@ class Indexed:
                 for start in range(0, count, joined):
                     part = slice(start, start + joined)
                     yield self._padded(
-                        {key: rows[key][part] for key in EXAMPLE}, {key: sizes[key][part] for key in EXAMPLE}, first + start
+                        {key: values[part] for key, values in rows.items()},
+                        {key: sizes[key][part] for key in EXAMPLE},
+                        first + start,
                     )
 
     def _padded(self, rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], first: int) -> dict[str, np.ndarray]:
@@ -95,7 +103,17 @@ class Indexed:
             row = int(largest.argmax())
             if largest[row] >= row_format.embedding_rows:
                 raise ValueError(NO_ROW.format(first + row, key, largest[row], row_format.embedding_rows))
-        return padded_inputs(rows, sizes, self._budgets, row_format, dtype=np.int32)
+        marks = {key: rows[key] for key in (LOSS_MASK,) if key in rows}
+        return padded_inputs(rows, sizes, self._budgets, row_format, marks, dtype=np.int32)
+
+
+def check_trained(untrained: int, targets: int) -> None:
+    """Raises a ValueError where `labels` would have a target of a prompt-completion pair that is not trained on."""
+    if untrained:
+        raise ValueError(
+            f"feature_converter must be a HuggingFaceFeatureConverter for an example with {untrained} of {targets} targets that are"
+            " not trained on, got None. Pass feature_converter=HuggingFaceFeatureConverter(..)."
+        )
 
 
 def to_torch(values: np.ndarray) -> torch.Tensor:

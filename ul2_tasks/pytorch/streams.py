@@ -15,9 +15,9 @@ import tensorflow as tf
 from ul2_tasks.converters.image_text import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
-from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
+from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_CHAT, SINGLE_EXAMPLE
 from ul2_tasks.pytorch.forks import tensorflow_has_run
-from ul2_tasks.pytorch.indexed import to_torch
+from ul2_tasks.pytorch.indexed import check_trained, to_torch
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, REMEDY, check_same, number_of, state_of
 from ul2_tasks.random_access.dataset import fingerprint_of, shared_out
@@ -27,7 +27,7 @@ from ul2_tasks.tasks.registration import Registration
 # A new snapshot is written only when this many times as long has passed since the last one as that one took to write.
 SECONDS_PER_SECOND_OF_WRITING = 20.0
 
-_SINGLE_EXAMPLE = {**SINGLE_EXAMPLE, "tokens": "input_ids"}
+_SINGLE_EXAMPLE = {**SINGLE_EXAMPLE, **SINGLE_CHAT}
 _ADVICE = "Each DataLoader worker of each process reads a shard of its own: use fewer workers, or more documents."
 
 
@@ -152,7 +152,8 @@ class Stream:
 
     def __next__(self) -> dict[str, Any]:
         element = self._take()
-        _check_trained(element)
+        if LOSS_MASK in element and "targets" in element:
+            check_trained(int(tf.math.count_nonzero(element[LOSS_MASK] == 0)), len(element["targets"]))
         ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
         left_out = {*_SINGLE_EXAMPLE, *([PIXELS] if PIXELS in element and not len(element[PIXELS]) else [])}
         others = {key: value for key, value in element.items() if key not in left_out}
@@ -205,17 +206,6 @@ class Numbers(Stream):
 
     def state(self) -> dict[str, Any]:
         return state_of({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._each})
-
-
-def _check_trained(element: Mapping[str, tf.Tensor]) -> None:
-    """Raises a ValueError where `labels` would have a target of a prompt-completion pair that is not trained on."""
-    if LOSS_MASK not in element or "targets" not in element:
-        return
-    if untrained := int(tf.math.count_nonzero(element[LOSS_MASK] == 0)):
-        raise ValueError(
-            f"feature_converter must be a HuggingFaceFeatureConverter for an example with {untrained} of {len(element['targets'])}"
-            " targets that are not trained on, got None. Pass feature_converter=HuggingFaceFeatureConverter(..)."
-        )
 
 
 def _checkpoint_files(checkpoint: tf.train.Checkpoint) -> dict[str, bytes]:
