@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,6 +60,19 @@ class ImageTextRecords:
     def count(self) -> int:
         """How many records there are."""
         return self.pieces.documents
+
+    @property
+    def identity(self) -> str:
+        """What the records in memory are, in few words: others for other records."""
+        if isinstance(self.images, StoredImages):
+            return f"{self.count} records of a cache"
+        found = hashlib.sha256(repr([self.tokens.documents, self.tokens.tokens, self.pieces.tokens]).encode())
+        for store in (self.tokens, self.pieces):
+            found.update(store.document_lengths(0, store.documents).astype("<i8").tobytes())
+            found.update(store.read_tokens(0, store.tokens).astype("<i4").tobytes())
+        for image in itertools.chain.from_iterable(self.images.images):
+            found.update(hashlib.sha256(image).digest())
+        return f"{self.count} records in memory, sha256 {found.hexdigest()[:16]}"
 
     def locate(self, number: int) -> str:
         """The location of a record, as text."""

@@ -22,6 +22,8 @@ from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.saved_names import saved_name, saved_repr
 from ul2_tasks.scalars import as_python, check_on_error, is_integer
 
+ADDED = ("shuffle_blocks",)  # settings that are in a state only where they are not the default
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -74,6 +76,8 @@ class Recipe:
         seed: of the order and all draws.
         pool: how many records are packed together. More fill rows better, and need more memory.
         epochs: see `pools.Pools`.
+        shuffle_blocks: how many pieces of a source, such as row groups, are shuffled together, record by record; 0 keeps the order
+            of the records in a piece. A worker holds that many pieces of each source in memory.
         on_error: whether a record with an error, or one that is too long, ends the run, or is skipped and counted.
         shrink: whether the images of a sample that is too long are made smaller until it fits.
         required_modalities: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`,
@@ -90,11 +94,12 @@ class Recipe:
     on_error: Literal["raise", "skip"] = "raise"
     shrink: bool = False
     required_modalities: Sequence[Literal["vit", "vae"]] = ()
+    shuffle_blocks: int = 0
 
     def __post_init__(self):
-        numbers = zip((*Counts._fields, "pool", "epochs"), (*self.budgets, self.pool, 1 if self.epochs is None else self.epochs))
-        for name, value in numbers:
-            least = 0 if name in ("vit", "vae") else 1
+        numbers = {"pool": self.pool, "epochs": 1 if self.epochs is None else self.epochs, "shuffle_blocks": self.shuffle_blocks}
+        for name, value in {**self.budgets._asdict(), **numbers}.items():
+            least = 0 if name in ("vit", "vae", "shuffle_blocks") else 1
             if not is_integer(value, at_least=least):
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
         if not is_integer(self.seed, at_least=-math.inf):
@@ -123,10 +128,12 @@ class Recipe:
         spared = [dummy("vit" if name == "vit" else "clean").counts for name in self.required_modalities]
         return Counts(*(budget - sum(counts) for budget, *counts in zip(self.budgets, *spared)))
 
-    def pools(self) -> Pools:
-        """In which order records come."""
+    def pools(self, iteration: int = 0) -> Pools:
+        """In which order records come in an iteration: each has other epochs, `epochs` of them, or one where they have no end."""
         pieces = tuple(tuple(piece.records for piece in source.records.pieces) for source in self.sources)
-        return Pools(pieces, tuple(source.weight for source in self.sources), self.pool, self.epochs, self.seed)
+        first = iteration * (self.epochs or 1)
+        weights = tuple(source.weight for source in self.sources)
+        return Pools(pieces, weights, self.pool, self.epochs, self.seed, first, self.shuffle_blocks)
 
     def settings(self) -> dict[str, str]:
         """The recipe in words. Two recipes that differ have different words."""
@@ -139,6 +146,7 @@ class Recipe:
             "budgets": repr(tuple(map(as_python, self.budgets))),
             "always": repr(tuple(self.required_modalities)),
             **{name: repr(as_python(getattr(self, name))) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
+            **{name: repr(as_python(getattr(self, name))) for name in ADDED if getattr(self, name)},
         }
 
     @property

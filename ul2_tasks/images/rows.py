@@ -16,6 +16,7 @@ import numpy as np
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Image
 from ul2_tasks.images.fitting import fitted
+from ul2_tasks.images.left import Left
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.patches import patches
 from ul2_tasks.images.pixels import pixels, resized, size_of
@@ -37,12 +38,12 @@ class _Origin(NamedTuple):
 class RowMaker:
     """Makes the rows of pools. `problems` are those that were skipped."""
 
-    def __init__(self, recipe: Recipe, skipped_file: str | None = None):
-        """Opens no file. For `skipped_file` see `Problems`."""
+    def __init__(self, recipe: Recipe, skipped_file: str | None = None, iteration: int = 0):
+        """Opens no file. For `skipped_file` see `Problems`, for `iteration` see `Recipe.pools`."""
         self.problems = Problems(recipe.names_of_sources, skipped_file)
         self._recipe = recipe
-        self._pools = recipe.pools()
-        self._readers = [Reader(source.records) for source in recipe.sources]
+        self._pools = recipe.pools(iteration)
+        self._readers = [Reader(source.records, recipe.shuffle_blocks) for source in recipe.sources]
         self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
         self._origins: dict[int, tuple[Sample, _Origin]] = {}  # of the samples of the last pool, by their identities
         self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.required_modalities}
@@ -52,9 +53,13 @@ class RowMaker:
         """See `Pools.of_epoch`."""
         return self._pools.of_epoch
 
-    def shard(self, shard: int, shards: int) -> Iterator[int]:
+    def shard(self, shard: int, shards: int, left: Left) -> Iterator[int]:
         """See `Pools.shard`."""
-        return self._pools.shard(shard, shards)
+        return self._pools.shard(shard, shards, left)
+
+    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
+        """See `Pools.pool_of`."""
+        return self._pools.pool_of(source, epoch, piece, number)
 
     def packed(self, pool: int) -> list[list[tuple[str, Sample]]]:
         """The rows of a pool: the name of each sample and the sample. Nothing is decoded for it.
@@ -64,7 +69,11 @@ class RowMaker:
         """
         samples = self._samples(pool)
         rows = pack([sample.counts for _, sample in samples], self._recipe.room)
-        return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
+        return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool, self._pools.first)]
+
+    def source_of(self, sample: Sample) -> int:
+        """The number of the source of a sample of the last pool."""
+        return self._origins[id(sample)][1].source
 
     def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
         """The arrays of a row, see `ImageTextDataset`; None if each of its samples was skipped."""

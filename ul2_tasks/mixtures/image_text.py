@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.image_text import DescribedImageText
+from ul2_tasks.corpus.image_text import DescribedImageText, ImageTextCorpus
 from ul2_tasks.denoising.denoisers import (
     BEFORE_LAST_IMAGE,
     IMAGE_SPLITS,
@@ -21,10 +21,12 @@ from ul2_tasks.denoising.denoisers import (
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.lengths import budgets, chunk_length
 from ul2_tasks.denoising.piece_lengths import PieceLimits, splits_once
-from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
 from ul2_tasks.mixtures.description import Description, folders, special_tokens_of
-from ul2_tasks.scalars import check_on_error
+from ul2_tasks.random_access.image_text import index_image_text
+from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.image_text import Held, open_image_text
 from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
@@ -42,12 +44,13 @@ class ImageText(Description):
         images.cache("CACHE")
 
     The arguments are those of `register_image_text`, which adds them to SeqIO's registries. A cache of the same arguments and name
-    is that of `NAME_corpus` there. Only registered tasks give examples, as a stream of tf.data. Neither SeqIO nor TensorFlow is
-    imported, unless the source or the vocabulary is one of theirs.
+    is that of `NAME_corpus` there. `ul2_tasks.examples` gives their examples. Neither SeqIO nor TensorFlow is imported, unless the
+    source or the vocabulary is one of theirs.
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
-        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes: see `register_image_text`.
+        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes, random_access: see
+            `register_image_text`.
 
     Raises:
         ValueError: an argument is invalid.
@@ -68,6 +71,7 @@ class ImageText(Description):
     on_unusable: str
     sentinels: tuple[Token, ...] | str | None
     modes: Mapping[str, Mode] | None
+    random_access: bool
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class ImageText(Description):
         on_unusable: str = "raise",
         sentinels: int | Sentinels | None = None,
         modes: Mapping[str, Mode] | None = None,
+        random_access: bool = False,
     ):
         checked = check_denoisers(denoisers)
         vocabulary, tokens = open_for_modes(vocabulary, [denoiser.mode for denoiser in checked], sentinels, modes)
@@ -96,6 +101,7 @@ class ImageText(Description):
             on_unusable=on_unusable,
             sentinels=tokens,
             modes=plain_modes(modes),
+            random_access=check_flag(random_access, "random_access"),
         )
         self._check()
 
@@ -193,3 +199,32 @@ def piece_limits(
             more_sentinels=functools.partial(more_sentinels, images.vocabulary, special, images.sentinels),
         )
     return PieceLimits(name, denoiser, images.split, special, lengths, ends, joins)
+
+
+def image_text_members(
+    images: ImageText,
+    corpus: ImageTextCorpus,
+    limits: Sequence[PieceLimits],
+    rates: Sequence[float],
+    split: str,
+    use_cached: bool,
+) -> list[RecordMember]:
+    """The tasks of a corpus as `random_access` takes them, of these limits. Reads the pieces of all records once.
+
+    Raises a ValueError as `index_image_text` does.
+    """
+    index = index_image_text(corpus, limits, split, use_cached, images.on_unusable)
+    shift = id_shift(images.vocabulary)
+    found = []
+    for kind, (each, rate) in enumerate(zip(limits, rates)):
+        told = {
+            "denoiser": dataclasses.asdict(each.denoiser),
+            "corpus": corpus.made_of,
+            "special": [[id - shift for id in ids] for ids in (each.special.sentinels, each.special.mode)],
+            "split_of_texts": images.split,
+            "unfit": images.on_unusable,
+        }
+        has_images = not isinstance(images.image_tokens, ImageCodes)
+        read_as = EXAMPLE, images.vocabulary, index, told, each.denoiser.name, kind, has_images
+        found.append(RecordMember(each.name, corpus, rate, *read_as))
+    return found

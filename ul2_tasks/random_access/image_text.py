@@ -27,7 +27,7 @@ from ul2_tasks.denoising.piece_examples import (
 from ul2_tasks.denoising.piece_lengths import CAUSES, NO_TEXT, PieceLimits, Problem
 from ul2_tasks.denoising.write_pieces import noise_place, recipe_of_pieces, write_pieces
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.store.read import Store
+from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
 
 _AT_A_TIME = 1 << 20  # records that are counted, by one of the threads
@@ -88,6 +88,16 @@ class ImageTextIndex:
         """Whether examples are as long as `sizes` says; it is so unless a denoiser draws how many tokens are noise."""
         return not any(recipe_of_pieces(each).is_drawn and not noise_place(each) for each in self.limits)
 
+    @property
+    def store(self) -> TokenStore:
+        """The tokens of all records, each a document."""
+        return self.data.tokens
+
+    @property
+    def identity(self) -> str:
+        """See `ImageTextRecords.identity`."""
+        return self.data.identity
+
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The record that each example is of, [n] int64."""
         found, pairs = self._find(numbers)
@@ -104,7 +114,7 @@ class ImageTextIndex:
         stop = int(self.firsts[self._blocks[pair] + block] + made.sum())
         return stop - int(made[-1]), stop
 
-    def sizes(self, numbers: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    def sizes(self, numbers: np.ndarray, kinds: np.ndarray, _: np.ndarray | None = None) -> np.ndarray:
         """The inputs and the targets of examples in tokens, [n, 2] int64; each under the denoiser of its number, of [n] integers.
 
         Where the noise tokens of a denoiser are drawn, these are the most, see `lengths_are_fixed`. No token is read.

@@ -82,7 +82,7 @@ class Pieces:
 def cut_documents(store: MemoryStore | Store, most: int) -> Pieces:
     """Cuts the documents of a store into pieces of at most `most` tokens, without reading their tokens."""
     pieces, tokens, documents, pairs = ([np.zeros([1], np.int64)] for _ in range(4))
-    for pair in range(store.pairs):
+    for pair in range(len(store.borders) - 1):
         lengths, groups = store.pair_lengths(pair), 0
         for first in range(0, len(lengths), _AT_A_TIME):
             of_pieces, of_tokens, of_documents = _sums(np.asarray(lengths[first : first + _AT_A_TIME]), most, GROUP)

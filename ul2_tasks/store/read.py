@@ -62,10 +62,6 @@ class MemoryStore:
     def documents(self) -> int:
         return len(self._ends)
 
-    @property
-    def pairs(self) -> int:
-        return 1
-
     def pair_lengths(self, pair: int) -> np.ndarray:
         return np.diff(self._ends, prepend=0)
 
@@ -191,11 +187,6 @@ class Store:
     def tokens(self) -> int:
         """How many there are."""
         return int(self._token_starts[-1])
-
-    @property
-    def pairs(self) -> int:
-        """How many pairs of files there are."""
-        return len(self.prefixes)
 
     def pair_lengths(self, pair: int) -> np.ndarray:
         """How many tokens each document of a pair has in its file, [documents] integers, as its index says; no token is read."""

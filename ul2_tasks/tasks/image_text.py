@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import seqio
@@ -17,6 +17,7 @@ from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask, images_feature
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
+from ul2_tasks.denoising.piece_lengths import PieceLimits
 from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
@@ -25,16 +26,19 @@ from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
 from ul2_tasks.mixtures.image_text import (
     ImageText,
     check_no_image_lengths,
+    image_text_members,
     joins_records,
     piece_limits,
     special_tokens_beside,
 )
 from ul2_tasks.order.stream_keys import salted
+from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
-from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask
+from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask, read_indexed
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -64,10 +68,30 @@ class ImageTextTask(seqio.Task):
         """See `mixtures.image_text.joins_records`."""
         return joins_records(self.configuration, self.denoiser)
 
-    def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
+    def why_a_stream(self) -> str | None:
+        """Why it is read as a stream; None where its examples have random access."""
+        return None if self.configuration.random_access else "texts with images are a stream without random_access=True"
+
+    @staticmethod
+    def members(
+        tasks: Sequence[ImageTextTask],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int] | None,
+        split: str,
+        use_cached: bool,
+    ) -> list[RecordMember]:
+        """Tasks of one corpus as `random_access` takes them."""
+        limits, first = [task.limits(sequence_length) for task in tasks], tasks[0]
+        return image_text_members(first.configuration, first.corpus, limits, rates, split, use_cached)
+
+    def limits(self, sequence_length: Mapping[str, int] | None) -> PieceLimits:
         """What its examples have to be within these budgets."""
         add_eos = tuple(self.output_features[key].add_eos for key in TOKEN_FEATURES)
-        limits = piece_limits(self.name, self.configuration, self.denoiser, self.special_tokens(), sequence_length, add_eos)
+        return piece_limits(self.name, self.configuration, self.denoiser, self.special_tokens(), sequence_length, add_eos)
+
+    def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
+        """The same in graphs."""
+        limits = self.limits(sequence_length)
         return Fit(**vars(limits), vocabulary=self.configuration.vocabulary, on_unusable=self.configuration.on_unusable)
 
     def corrupted(self, fit: Fit) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
@@ -110,7 +134,23 @@ class ImageTextTask(seqio.Task):
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         check_no_image_lengths(sequence_length)
-        fit, who = self.fit(sequence_length), reader_of(seed, num_epochs, shard_info)
+        who = reader_of(seed, num_epochs, shard_info)
+        if self.configuration.random_access:
+            reading = read_indexed(
+                self,
+                [self],
+                {self.name: 1.0},
+                {},
+                who,
+                sequence_length=sequence_length,
+                split=split,
+                use_cached=use_cached,
+                shuffle=shuffle,
+                features=self.output_features,
+            )
+            assert reading is not None, "records have random access"
+            return reading.examples()
+        fit = self.fit(sequence_length)
         seed, num_epochs, *_ = who
         read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
         fit.check_not_empty(read(shuffle=False, num_epochs=1), split)
@@ -161,6 +201,7 @@ def register_image_text(
     on_unusable: str = "raise",
     sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
+    random_access: bool = False,
 ) -> str:
     """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
 
@@ -188,6 +229,9 @@ def register_image_text(
             out and counts it in the log. All images are decoded once to find out.
         on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed, or
             has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
+        random_access: whether examples have random access, instead of being a stream: another order, in which all records are
+            shuffled, and a run that resumes on any number of hosts. A record that one of the denoisers cannot take is then unusable
+            for all, and records with codes are cut into chunks of their own, and never joined.
 
     Returns:
         "NAME_mix".
@@ -207,6 +251,7 @@ def register_image_text(
             on_unusable=on_unusable,
             sentinels=sentinels,
             modes=modes,
+            random_access=random_access,
         )
     )
 
@@ -244,12 +289,38 @@ class _WithoutImages(seqio.Task):
         super().__init__(task.name, task.source, {**task.output_features, IMAGES: images_feature()}, preprocessors=[])
         self.task, self.marks = task, marks
 
-    def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
-        """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks images."""
+    @property
+    def corpus(self) -> Any:
+        return self.task.corpus
+
+    @property
+    def configuration(self) -> Any:
+        return self.task.configuration
+
+    def why_a_stream(self) -> str | None:
+        """See `ImageTextTask.why_a_stream`. As before it is a stream, if it is not asked for."""
+        is_asked_for = getattr(getattr(self.task, "configuration", None), "random_access", False)
+        return self.task.why_a_stream() if is_asked_for else f"{self.name!r} has no random_access=True"
+
+    @staticmethod
+    def members(tasks: Sequence[_WithoutImages], *settings: Any) -> Sequence[Member | RecordMember]:
+        """See `ImageTextTask.members`."""
+        for task in tasks:
+            task.check_marks()
+        inner = [task.task for task in tasks]
+        found: Sequence[Member | RecordMember] = type(inner[0]).members(inner, *settings)
+        return found
+
+    def check_marks(self) -> None:
+        """Raises a ValueError where a sentinel or a mode of the task marks images."""
         taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
         shift = id_shift(self.output_features["targets"].vocabulary)
         if both := sorted(self.marks & {id - shift for id in taken}):
             raise ValueError(f"sentinels and modes of {self.name!r} must not be ids of image_tokens, got {both}. Pass others.")
+
+    def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks images."""
+        self.check_marks()
         examples = self.task.get_dataset(*arguments, **settings)
         return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import secrets
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import seqio
@@ -183,10 +183,17 @@ class DenoisingTask(seqio.Task):
             examples = corrupt(blocks, solution)
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
-    def member(self, rate: float, sequence_length: Mapping[str, int] | None, split: str, use_cached: bool) -> Member:
-        """Itself as `random_access` takes it."""
+    @staticmethod
+    def members(
+        tasks: Sequence[DenoisingTask],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int] | None,
+        split: str,
+        use_cached: bool,
+    ) -> list[Member]:
+        """Tasks of one corpus as `random_access` takes them."""
         del split, use_cached
-        return solved_members([self], {self.name: rate}, sequence_length)[0]
+        return solved_members(tasks, dict(zip([task.name for task in tasks], rates)), sequence_length)
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """Finds the special ids and the full chunk within these budgets; see `solution.solve`."""
@@ -369,14 +376,39 @@ class IndexedTask(Protocol):
     @property
     def corpus(self) -> CorpusTask: ...
     def why_a_stream(self) -> str | None: ...
-    def member(
-        self, rate: float, sequence_length: Mapping[str, int | None] | None, split: str, use_cached: bool, /
-    ) -> Member | RecordMember: ...
+    @staticmethod
+    def members(
+        tasks: Sequence[Any],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int] | None,
+        split: str,
+        use_cached: bool,
+        /,
+    ) -> Sequence[Member | RecordMember]: ...
+
+
+def indexed_members(
+    tasks: Sequence[IndexedTask],
+    rates: Sequence[float],
+    sequence_length: Mapping[str, int] | None,
+    split: str,
+    is_cached: Callable[[IndexedTask], bool],
+) -> list[Member | RecordMember]:
+    """Tasks as `random_access` takes them, in their order. Those of one corpus are asked for together."""
+    found: dict[str, Member | RecordMember] = {}
+    by_corpus: dict[tuple[type, str], list[int]] = {}
+    for number, task in enumerate(tasks):
+        by_corpus.setdefault((type(task), task.corpus.name), []).append(number)
+    for (kind, _), numbers in by_corpus.items():
+        own = [tasks[number] for number in numbers]
+        settings = [rates[number] for number in numbers], sequence_length, split, is_cached(own[0])
+        found |= {member.task: member for member in kind.members(own, *settings)}  # type: ignore[attr-defined]
+    return [found[task.name] for task in tasks]
 
 
 def has_random_access(task: seqio.Task) -> bool:
     """Whether a task that is no denoising task has random access."""
-    return hasattr(task, "member") and task.why_a_stream() is None
+    return hasattr(task, "members") and task.why_a_stream() is None
 
 
 def read_indexed(
@@ -396,7 +428,8 @@ def read_indexed(
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     seed, num_epochs, host, hosts = who
-    numbered = [task.member(rates[saved_task_name(task)], sequence_length, split, use_cached) for task in tasks]
+    own_rates = [rates[saved_task_name(task)] for task in tasks]
+    numbered = indexed_members(tasks, own_rates, sequence_length, split, lambda _: use_cached)
     schedule = planned_members_of(provider, numbered)
     is_asked_for = all(task.configuration.random_access for task in tasks)
 

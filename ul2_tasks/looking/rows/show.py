@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -33,11 +33,16 @@ def show_images(recipe: Recipe, count: int = 2, console: Console | None = None) 
         _check(found)
         for name, sample in found.samples[:count]:
             console.print(Text.assemble((schema_name(found.source), "bold"), f": {visible(name)}"))
-            console.print(_head(sample))
-            console.print(_table(found.source, sample))
-            console.print()
+            print_sample(found.source, sample, console)
         for line in shown_problems(found.problems.counts, found.problems.first):
             console.print(Text(f"wrong, of {found.records:,} records: {line}", "bold yellow"))
+
+
+def print_sample(source: Source, sample: Sample, console: Console) -> None:
+    """Prints a layout, element by element, and an empty line."""
+    console.print(shown_layout(sample).append(shown_counts(sample.counts._asdict())))
+    console.print(_table(source, sample))
+    console.print()
 
 
 def draw_plain(recipe: Recipe, count: int) -> Iterator[dict[str, Any]]:
@@ -83,12 +88,17 @@ def _check(found: Looked) -> None:
         raise ValueError(f"none of {found.records} records of {schema_name(found.source)} is right: {first}")
 
 
-def _head(sample: Sample) -> Text:
+def shown_layout(sample: Sample) -> Text:
+    """A letter for each element."""
     parts: list[Any] = []
     for element, kept in zip(sample.layout, sample.kept):
         parts += [(LETTERS[element.kind], f"bold {COLOURS[element.kind]}" if kept else _DROPPED), " "]
-    tokens, vit, vae = sample.counts
-    return Text.assemble("  ", *parts, f" {tokens:,} tokens, {vit:,} ViT patches, {vae:,} of latents")
+    return Text.assemble("  ", *parts)
+
+
+def shown_counts(counts: Mapping[str, int]) -> str:
+    """What is taken of each budget, in words."""
+    return f" {counts['tokens']:,} tokens, {counts['vit']:,} ViT patches, {counts['vae']:,} of latents"
 
 
 def _table(source: Source, sample: Sample) -> Table:
