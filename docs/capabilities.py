@@ -4,13 +4,11 @@ Each cell is a command, or lines of Python, that works; or one that ends in an e
 runs them all. `python docs/generated_pages.py` writes the page.
 
 A row has one template for all kinds, and cells that differ for some of them. What is built for a kind loses its cell there,
-whose test fails as soon as it works. Kinds that are mixed and have an index are in INDEXED_TOGETHER.
-"""
+whose test fails as soon as it works."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import pathlib
 import textwrap
 from collections.abc import Mapping
@@ -45,7 +43,7 @@ KINDS = {
         "documents",
         "documents",
         "documents_corpus",
-        'register("more_documents", merge_examples=False, random_access=True, **OBJECTIVE)',
+        'register("more_documents", merge_examples=False, **OBJECTIVE)',
     ),
     "chat": Kind(
         "chat",
@@ -156,31 +154,26 @@ _GUIDES_TO_LOOKING = {
 _LOOK = "../get_started/first_run.md#the-command-ul2"
 
 # Why not, where it is the same for several capabilities.
-_IN_IMAGES = "Texts with images, also as codes, are read as a stream. Random access to them is not built yet."
+_IN_IMAGES = "Texts with images have random access: use `examples`. The command is not built yet."
 _IN_ROWS = "Image rows have no index: a row depends on all records of its pool. Random access to rows is not built yet."
 _IN_STEPS = "Conversations have random access: use `examples`. The command is not built yet."
 _NO_FILES = "The records are read from their files, with the images. A row holds pixels, which take more space than the files."
 _OWN_MODEL = "Image rows are for models of PyTorch that read and generate images. t5x has none of these."
 
-_ALONE, _DESCRIBED = "mixture must have tasks with random access alone", "mixture must be a Mixture"
-_NOT_OURS = "are not of ul2_tasks.register"
+_DESCRIBED = "mixture must be a Mixture"
 _NO_INDEX = {
-    "photos": _not_yet(_ALONE, _IN_IMAGES),
-    "codes": _not_yet(_ALONE, _IN_IMAGES),
     "rows": _not_yet(_DESCRIBED, _IN_ROWS),
 }
 
 _READ = "next(seqio.get_mixture_or_task(<variable>).get_dataset(<lengths>, seed=0).as_numpy_iterator())"
-_PACK = "next(seqio.get_dataset(<variable>, <lengths>, <converter>(pack=True), seed=0).as_numpy_iterator())"
 _GRAIN = "import grain\n\ngrain.MapDataset.source(examples(<variable>, <lengths>)).shuffle(seed=0)[3]"
 _TORCH = "from ul2_tasks import UL2IterableDataset\n\nnext(iter(UL2IterableDataset(examples(<variable>, <lengths>))))"
-_OF_STREAM = "from ul2_tasks import UL2IterableDataset\n\nnext(iter(UL2IterableDataset(<variable>, <lengths>)))"
 _OF_IMAGES = """\
 import torch
 from ul2_tasks import T5Gemma2Collator, UL2IterableDataset
 
 collator = T5Gemma2Collator(image_tokens=RUN, image_size=8)
-next(iter(torch.utils.data.DataLoader(UL2IterableDataset(photos, LENGTHS), batch_size=4, collate_fn=collator)))"""
+next(iter(torch.utils.data.DataLoader(UL2IterableDataset(examples(photos, LENGTHS)), batch_size=4, collate_fn=collator)))"""
 _OF_ROWS = "import torch\n\nnext(iter(torch.utils.data.DataLoader(rows(), batch_size=None)))"
 _T5X = """\
 from t5x import utils
@@ -206,9 +199,7 @@ def _mixed(first: str, second: str) -> Cell:
     more = other.another if first == second else other.variable
     name = f"two_{first}" if first == second else f"{first}_and_{second}"
     made = f"both = mix({name!r}, {{{one.variable}: 3, {more}: 1}})".replace("'", '"')
-    if (first, second) in INDEXED_TOGETHER:
-        return _yes(f"{made}\nexamples(both, {one.lengths})[3]")
-    read = f"{made}\n{_filled(_READ, dataclasses.replace(one, variable='both'))}"
+    read = f"{made}\nexamples(both, {one.lengths})[3]"
     if (first, second) == _CHATS:
         return _no("must be conversations of one format", "A chat is for a decoder, a reply for an encoder-decoder.", read)
     if "chat" in (first, second) and first != second:
@@ -216,10 +207,9 @@ def _mixed(first: str, second: str) -> Cell:
             "A chat is one sequence of tokens for a decoder. Examples of denoisers are inputs and targets: mix the reply with them."
         )
         return _no("only tasks of inputs and targets can be mixed", why, read)
-    return _stream(read)
+    return _yes(read)
 
 
-INDEXED_TOGETHER = {("chat", "chat"), *itertools.combinations_with_replacement(("text", "documents", "reply"), 2)}
 _PLAIN = """\
 from ul2_tasks.images.elements import Text
 from ul2_tasks.images.recipe import Source
@@ -279,8 +269,7 @@ TRAINING = [
         "../guides/pack.md",
         "examples(<variable>, <lengths>, pack=True)[2]",
         {
-            "codes": _stream(_PACK),
-            "photos": _no("must have no images", "T5Gemma 2 has no mask for several examples in one sequence.", _PACK),
+            "photos": _no("whose examples have images", "T5Gemma 2 has no mask for several examples in one sequence."),
             "rows": _stream("next(iter(rows()))"),
         },
         _GUIDES_TO_PACKING,
@@ -291,7 +280,6 @@ TRAINING = [
         _T5X,
         {
             "photos": _no("must have no images", "T5Gemma 2 is not a model of t5x."),
-            "codes": _not_yet(_NOT_OURS, _IN_IMAGES),
             "rows": _no("No Task or Mixture found", _OWN_MODEL, 'seqio.get_mixture_or_task("images")'),
         },
     ),
@@ -300,8 +288,7 @@ TRAINING = [
         "../guides/pytorch_and_transformers.md",
         _TORCH,
         {
-            "codes": _stream(_OF_STREAM),
-            "photos": _stream(_OF_IMAGES),
+            "photos": _yes(_OF_IMAGES),
             "rows": _stream(_OF_ROWS),
         },
         _GUIDES_TO_PYTORCH,

@@ -13,6 +13,8 @@ from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
+from ul2_tasks.random_access.batches import members_of
+from ul2_tasks.random_access.records import has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
 from ul2_tasks.scalars import is_integer
@@ -246,11 +248,19 @@ def _check_left_out(what: str, remedy: str, **arguments: tuple[object, object]) 
 def _check_converter(converter: object, of: Examples) -> None:
     if converter is None:
         return
-    is_one_sequence = "inputs" not in of.budgets
-    none_fits = of.numbering.packed or is_one_sequence
+    is_one_sequence, with_images = "inputs" not in of.budgets, has_images(members_of(of.numbering))
+    none_fits = of.numbering.packed or is_one_sequence or with_images
     if none_fits or not isinstance(converter, HuggingFaceFeatureConverter) or converter.row_format.span_id:
         expected = "None" if none_fits else "a HuggingFaceFeatureConverter without span_id, or None"
-        what = "packed rows" if of.numbering.packed else "chats" if is_one_sequence else "the examples of a description"
+        what = (
+            "packed rows"
+            if of.numbering.packed
+            else "chats"
+            if is_one_sequence
+            else "examples with images"
+            if with_images
+            else "the examples of a description"
+        )
         raise ValueError(
             f"feature_converter must be {expected} for {what}, got {converter!r:.100}. Leave it out, or register the mixture and"
             " give its name."

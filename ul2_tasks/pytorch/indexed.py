@@ -10,7 +10,7 @@ import torch
 
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
-from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, SINGLE_CHAT, SINGLE_EXAMPLE
+from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, SINGLE_CHAT, SINGLE_EXAMPLE
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
 from ul2_tasks.random_access.batches import members_of
@@ -61,12 +61,12 @@ class Indexed:
     def __iter__(self) -> Indexed:
         return self
 
-    def __next__(self) -> dict[str, torch.Tensor]:
+    def __next__(self) -> dict[str, Any]:
         element = next(self._elements)
         self._given += 1
-        return {name: to_torch(values) for name, values in element.items()}
+        return {name: values if name == IMAGES else to_torch(values) for name, values in element.items()}
 
-    def _read(self) -> Iterator[dict[str, np.ndarray]]:
+    def _read(self) -> Iterator[dict[str, Any]]:
         share, joined = self._reader.share(self._start), self._reader.joined
         spec, names = features_of(members_of(self._examples.numbering)), {**SINGLE_EXAMPLE, **SINGLE_CHAT}
         own = _WITHOUT_END if self._stop is None else share.count(self._stop)
@@ -81,6 +81,8 @@ class Indexed:
                     element = {key: rows[key][row, : sizes[spec[key].per_token_of][row]] for key in spec}
                     if "targets" in spec and LOSS_MASK in spec:
                         check_trained(int((element[LOSS_MASK] == 0).sum()), len(element["targets"]))
+                    if IMAGES in rows:
+                        element[IMAGES] = rows[IMAGES][row, : sizes[IMAGES][row]].tolist()
                     yield {names.get(key, key): values for key, values in element.items()}
             elif self._converter.batch_size is None:
                 batch = self._padded(rows, sizes, first)
