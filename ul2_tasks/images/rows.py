@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import draws_of
-from ul2_tasks.images.elements import Image
+from ul2_tasks.images.elements import Custom, Image
 from ul2_tasks.images.fitting import fitted
 from ul2_tasks.images.left import Left
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.patches import patches
 from ul2_tasks.images.pixels import pixels, resized, size_of
-from ul2_tasks.images.pools import in_order
+from ul2_tasks.images.pools import ALL, in_order
 from ul2_tasks.images.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader
-from ul2_tasks.images.row_arrays import Row, lay_out
-from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
+from ul2_tasks.images.row_arrays import Row, custom_arrays, lay_out
+from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of, taken
 from ul2_tasks.images.schemas import Record
 from ul2_tasks.images.sizes import Grid, Size
 
@@ -53,7 +53,7 @@ class RowMaker:
         """See `Pools.of_epoch`."""
         return self._pools.of_epoch
 
-    def shard(self, shard: int, shards: int, left: Left) -> Iterator[int]:
+    def shard(self, shard: int, shards: int, left: Left = ALL) -> Iterator[int]:
         """See `Pools.shard`."""
         return self._pools.shard(shard, shards, left)
 
@@ -68,7 +68,8 @@ class RowMaker:
         a row raise a ValueError.
         """
         samples = self._samples(pool)
-        rows = pack([sample.counts for _, sample in samples], self._recipe.room)
+        room = self._recipe.room
+        rows = pack([taken(sample.counts, room) for _, sample in samples], room)
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool, self._pools.first)]
 
     def source_of(self, sample: Sample) -> int:
@@ -95,6 +96,10 @@ class RowMaker:
                 samples.append(added)
                 shown.append((kind, np.zeros((1, getattr(sizes, kind).patch_size ** 2 * 3), np.uint8)))
         row = dict(zip(Row._fields, lay_out(samples, self._recipe.special_tokens)))
+        for own in self._recipe.kinds:
+            row |= custom_arrays(samples, own)
+            none = np.zeros((0, own.width), own.dtype)
+            row[f"packed_{own.name}_features"] = np.concatenate([none, *(array for of, array in shown if of == own.name)])
         return {
             **row,
             "packed_vit_patches": _joined(shown, "vit", sizes.vit),
@@ -123,6 +128,7 @@ class RowMaker:
                 raise record
         with told_as("schema", told, name):
             layout = source.elements(record, draws)
+            self._recipe.check_kinds(layout)
         size_once = _by_identity(size_of)
 
         def measure(sizes: Sizes) -> Sample:
@@ -139,7 +145,7 @@ class RowMaker:
             raise ValueError(f"vocabulary must return a list of ids, got an array of {ids.dtype} with the shape {ids.shape}.")
         if ids.size and ids.min() < 0:
             raise ValueError(f"vocabulary must return ids from 0, got {ids.min()}.")
-        self._recipe.special_tokens.check_ids(ids)
+        self._recipe.special_tokens.check_ids(ids, *self._recipe.marks_of_kinds)
         return ids.astype(np.int64, copy=False)
 
     @contextlib.contextmanager
@@ -155,7 +161,10 @@ class RowMaker:
 
 
 def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
-    """The patches of each image that is kept, and "vit" or "vae". An image that is used twice is decoded once."""
+    """The patches of each image that is kept, and "vit" or "vae"; the features of each element of your own kinds, and its kind.
+
+    An image that is used twice is decoded once.
+    """
     whole: dict[int, np.ndarray] = {}
     cut: dict[tuple[int, Grid, int], np.ndarray] = {}
     found = []
@@ -169,6 +178,8 @@ def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
                     _of_size(whole[image], grid.columns * patch_size, grid.rows * patch_size), patch_size
                 )
             found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, patch_size]))
+        elif kept and isinstance(element, Custom) and isinstance(grid, int):
+            found.append((element.kind, element.of.features(element.value, grid)))
     return found
 
 

@@ -63,7 +63,8 @@ def best_fit(sizes: np.ndarray, budgets: tuple[int, ...]) -> np.ndarray:
     # Of equal records the last is taken first. Were they in order, rows that are begun late would be begun with early records.
     mixed = (np.arange(len(sizes), dtype=np.uint64) * _GOLDEN >> np.uint64(48)).astype(np.uint16).argsort(kind="stable")
     rows = np.empty(len(sizes), np.int64)
-    rows[mixed], begun_with = _fill(sizes[mixed][:, scarcest_last], tuple(most[scarcest_last].tolist()))
+    in_order = np.ascontiguousarray(sizes[mixed][:, scarcest_last])
+    rows[mixed], begun_with = _fill(in_order, tuple(most[scarcest_last].tolist()))
     numbers = np.empty(len(begun_with), np.int64)
     numbers[rows[np.sort(mixed[begun_with])]] = np.arange(len(begun_with))
     return numbers[rows]

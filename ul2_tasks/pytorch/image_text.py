@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ul2_tasks.images.elements import ElementKind
 from ul2_tasks.images.left import Left
 from ul2_tasks.images.problems import Problems
 from ul2_tasks.images.recipe import ADDED, Recipe, Source
 from ul2_tasks.images.rows import RowMaker
-from ul2_tasks.images.samples import Counts
+from ul2_tasks.images.samples import with_others
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.states import check_part, check_version
 from ul2_tasks.scalars import is_integer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 1
 _SHARD = "shard"  # of the settings, the one that joined states lack
+_MARKS = ("bos_id", "eos_id", "boi_id", "eoi_id")
 _WORKERS = 1024  # flags for workers; more of them share these
 _TYPED = {"form": "special_tokens", "always": "required_modalities", "epochs": "num_epochs"}  # arguments by their names in states
 
@@ -97,6 +99,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         shrink: bool = False,
         required_modalities: Sequence[Literal["vit", "vae"]] = (),
         shuffle_blocks: int = 0,
+        kinds: Sequence[ElementKind] = (),
         rank: int | None = None,
         world_size: int | None = None,
     ):
@@ -107,9 +110,10 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             special_tokens: the model's special tokens and position embeddings, in the tokenizer's own ids.
             vocabulary: of `open_vocabulary`, with which no text becomes a special token; or any function of a
                 text that returns its ids.
-            budgets: {"tokens": int, "vit": int, "vae": int}: tokens, ViT patches and VAE patches of a row.
+            budgets: {"tokens": int, "vit": int, "vae": int}: tokens, ViT patches and VAE patches of a row; and the features of each
+                of `kinds`, by its name.
             num_epochs: how many epochs an iterator has; None for no end. By default each gives the same rows, see `set_epoch`.
-            seed, pool, on_error, shrink, required_modalities, shuffle_blocks: see `recipe.Recipe`.
+            seed, pool, on_error, shrink, required_modalities, shuffle_blocks, kinds: see `recipe.Recipe`.
             skipped_file: a file to which each skipped record is appended, a line of JSON: {"source", "cause", "record", "problem"}.
                 All workers write it. Pass another file on each machine.
             rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
@@ -120,20 +124,21 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
                 embeddings are too few for the images of a source.
         """
-        if set(budgets) != set(Counts._fields):
-            raise ValueError(f"budgets must have a number for each of {', '.join(Counts._fields)}, got {dict(budgets)!r}.")
+        counts = with_others(tuple(kind.name for kind in kinds if isinstance(kind, ElementKind)))
+        if set(budgets) != set(counts._fields):
+            raise ValueError(f"budgets must have a number for each of {', '.join(counts._fields)}, got {dict(budgets)!r}.")
         if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
             raise ValueError(
                 f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
                 f" {vocabulary!r:.100}."
             )
         if not callable(vocabulary):
-            _check_marks(special_tokens, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
+            _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
         self._recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             special_tokens=special_tokens,
-            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens),
-            budgets=Counts(**budgets),
+            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, _marks(kinds)),
+            budgets=counts(**budgets),
             seed=seed,
             pool=pool,
             epochs=num_epochs,
@@ -141,6 +146,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             shrink=shrink,
             required_modalities=tuple(required_modalities),
             shuffle_blocks=shuffle_blocks,
+            kinds=tuple(kinds),
         )
         self._recipe.pools()
         if skipped_file is not None and on_error == "raise":
@@ -438,13 +444,19 @@ def _check_left(left: Any) -> None:
     Left.of(left)
 
 
-def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
-    for name in ("bos_id", "eos_id", "boi_id", "eoi_id"):
-        if getattr(special_tokens, name) >= ids:
+def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind], ids: int) -> None:
+    of_special_tokens = [(f"{name} of special_tokens", getattr(special_tokens, name)) for name in _MARKS]
+    of_kinds = [(f"start_id and end_id of {kind.name}", max(kind.start_id, kind.end_id)) for kind in kinds]
+    for name, id in (*of_special_tokens, *of_kinds):
+        if id >= ids:
             raise ValueError(
-                f"{name} of special_tokens must be below {ids}, the size of the vocabulary, got {getattr(special_tokens, name)}."
+                f"{name} must be below {ids}, the size of the vocabulary, got {id}."
                 " Add the token to the tokenizer, or pass the id of a token that no text needs."
             )
+
+
+def _marks(kinds: Sequence[ElementKind]) -> tuple[int, ...]:
+    return tuple(id for kind in kinds if isinstance(kind, ElementKind) for id in (kind.start_id, kind.end_id))
 
 
 def _no_row(pools: int, maker: RowMaker) -> ValueError:
@@ -459,6 +471,7 @@ class _Ids:
 
     vocabulary: seqio.Vocabulary
     special_tokens: SpecialTokenConfig
+    others: tuple[int, ...] = ()  # marks of your own kinds
 
     def __call__(self, text: str) -> Sequence[int]:
         return self._encode(text)
@@ -468,7 +481,7 @@ class _Ids:
         from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
         special_tokens, shift = self.special_tokens, id_shift(self.vocabulary)
-        marks = {id + shift for id in (special_tokens.bos_id, special_tokens.eos_id, special_tokens.boi_id, special_tokens.eoi_id)}
+        marks = {id + shift for id in (*(getattr(special_tokens, name) for name in _MARKS), *self.others)}
         of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
         own_encoder = getattr(of_texts, "own_encoder", None)
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
@@ -477,4 +490,4 @@ class _Ids:
         """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
-        return _Ids, (self.vocabulary, self.special_tokens)
+        return _Ids, (self.vocabulary, self.special_tokens, self.others)

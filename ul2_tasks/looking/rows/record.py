@@ -15,7 +15,7 @@ from rich.text import Text
 from ul2_tasks.images.problems import Problems, RecordError, Step
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.rows import RowMaker
-from ul2_tasks.images.samples import Sample
+from ul2_tasks.images.samples import Counts, Sample, taken
 from ul2_tasks.looking.printing import visible
 from ul2_tasks.looking.rows.measure import schema_name
 from ul2_tasks.looking.rows.show import as_plain, print_sample, shown_counts, shown_layout
@@ -81,7 +81,7 @@ def show_record(recipe: Recipe, name: str, console: Console | None = None) -> No
             continue
         print_sample(found.source, found.sample, console)
         iteration = f" after set_epoch({found.iteration})" if found.iteration else ""
-        console.print(Text(f"row {found.row} of pool {found.pool}{iteration}:{shown_counts(_counts(found))}"))
+        console.print(Text(f"row {found.row} of pool {found.pool}{iteration}:{shown_counts(_counts(found, recipe.budgets))}"))
         for other, sample in found.samples:
             console.print(shown_layout(sample).append(f" {visible(other)}", "bold" if sample is found.sample else "dim"))
 
@@ -101,7 +101,7 @@ def draw_record(recipe: Recipe, name: str) -> Iterator[dict[str, Any]]:
             "pool": found.pool,
             "row": found.row,
             "samples": [other for other, _ in found.samples],
-            "row_counts": _counts(found),
+            "row_counts": _counts(found, recipe.budgets),
             "problem": found.problem,
             **({} if found.sample is None else as_plain(found.source, found.sample)),
         }
@@ -123,6 +123,6 @@ def _found(recipe: Recipe, number: int, epoch: int, place: tuple[int, int]) -> F
     return FoundRecord(source, name, None, iteration, pool, None, [], noted.problem)
 
 
-def _counts(found: FoundRecord) -> dict[str, int]:
-    counts = [sample.counts for _, sample in found.samples]
-    return dict(zip(counts[0]._fields, np.sum(counts, axis=0).tolist())) if counts else {}
+def _counts(found: FoundRecord, budgets: Counts) -> dict[str, int]:
+    counts = [taken(sample.counts, budgets) for _, sample in found.samples]
+    return dict(zip(budgets._asdict(), np.sum(counts, axis=0).tolist())) if counts else {}
