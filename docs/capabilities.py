@@ -279,7 +279,7 @@ TRAINING = [
         "../guides/train_with_t5x.md",
         _T5X,
         {
-            "photos": _no("must have no images", "T5Gemma 2 is not a model of t5x."),
+            "photos": _no("whose examples have images", "T5Gemma 2 is not a model of t5x."),
             "rows": _no("No Task or Mixture found", _OWN_MODEL, 'seqio.get_mixture_or_task("images")'),
         },
     ),
@@ -353,7 +353,8 @@ COMMANDS = [
         "`ul2 find`",
         "../guides/random_access.md#find-every-step-that-trains-on-a-document",
         "ul2 find <name><module> --document 3 --batch_size 8",
-        _AT_STEP,
+        {**_AT_STEP, "rows": _yes('ul2 show images --record "embedded set, vlm_sft, record 3"')},
+        {"rows": "../guides/images/rows.md#look-at-your-data"},
     ),
     _row("`ul2 lengths`", "../guides/lengths.md", "ul2 lengths <name><module>", _CUT),
     _row("`ul2 stats`", _LOOK, "ul2 stats <name><module> --examples 50", {}, _GUIDES_TO_LOOKING),
