@@ -4,8 +4,7 @@ Each cell is a command, or lines of Python, that works; or one that ends in an e
 runs them all. `python docs/generated_pages.py` writes the page.
 
 A row has one template for all kinds, and cells that differ for some of them. What is built for a kind loses its cell there,
-whose test fails as soon as it works. Kinds that are mixed and have an index are in INDEXED_TOGETHER.
-"""
+whose test fails as soon as it works."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ KINDS = {
         "talks_chat",
         "chat",
         "talks_corpus",
-        'register_chat("more_talks", truncation="drop")',
+        'register_chat("more_talks", truncation="drop", random_access=True)',
         lengths='{"tokens": 512}',
         converter="ChatFeatureConverter",
     ),
@@ -60,7 +59,7 @@ KINDS = {
         "talks_prompt_completion",
         "reply",
         "talks_corpus",
-        'register_chat("more_talks", truncation="drop", format="prompt_completion")',
+        'register_chat("more_talks", truncation="drop", random_access=True, format="prompt_completion")',
         converter="PromptCompletionFeatureConverter",
     ),
     "photos": Kind(
@@ -155,33 +154,26 @@ _GUIDES_TO_LOOKING = {
 _LOOK = "../get_started/first_run.md#the-command-ul2"
 
 # Why not, where it is the same for several capabilities.
-_APART = "Documents that are kept apart are read as a stream. Random access to them is not built yet."
-_IN_IMAGES = "Texts with images, also as codes, are read as a stream. Random access to them is not built yet."
+_IN_IMAGES = "Texts with images have random access: use `examples`. The command is not built yet."
 _IN_ROWS = "Image rows have no index: a row depends on all records of its pool. Random access to rows is not built yet."
-_IN_STEPS = "A description, `Chat`, has random access, but no denoisers: which step reads a conversation is not built yet."
+_IN_STEPS = "Conversations have random access: use `examples`. The command is not built yet."
 _NO_FILES = "The records are read from their files, with the images. A row holds pixels, which take more space than the files."
 _OWN_MODEL = "Image rows are for models of PyTorch that read and generate images. t5x has none of these."
 
-_FIXED, _ALONE, _DESCRIBED = "must have fixed positions", "mixture must have denoising tasks alone", "mixture must be a Mixture"
-_NOT_OURS = "are not of ul2_tasks.register"
+_DESCRIBED = "mixture must be a Mixture"
 _NO_INDEX = {
-    "documents": _not_yet(_FIXED, _APART),
-    "photos": _not_yet(_ALONE, _IN_IMAGES),
-    "codes": _not_yet(_ALONE, _IN_IMAGES),
     "rows": _not_yet(_DESCRIBED, _IN_ROWS),
 }
 
 _READ = "next(seqio.get_mixture_or_task(<variable>).get_dataset(<lengths>, seed=0).as_numpy_iterator())"
-_PACK = "next(seqio.get_dataset(<variable>, <lengths>, <converter>(pack=True), seed=0).as_numpy_iterator())"
-_GRAIN = "import grain\n\ngrain.MapDataset.source(examples(<described>)).shuffle(seed=0)[3]"
-_TORCH = "from ul2_tasks import UL2IterableDataset\n\nnext(iter(UL2IterableDataset(<variable>, <lengths>)))"
-_OF_INDEX = "from ul2_tasks import UL2IterableDataset\n\nnext(iter(UL2IterableDataset(examples(text, LENGTHS))))"
+_GRAIN = "import grain\n\ngrain.MapDataset.source(examples(<variable>, <lengths>)).shuffle(seed=0)[3]"
+_TORCH = "from ul2_tasks import UL2IterableDataset\n\nnext(iter(UL2IterableDataset(examples(<variable>, <lengths>))))"
 _OF_IMAGES = """\
 import torch
 from ul2_tasks import T5Gemma2Collator, UL2IterableDataset
 
 collator = T5Gemma2Collator(image_tokens=RUN, image_size=8)
-next(iter(torch.utils.data.DataLoader(UL2IterableDataset(photos, LENGTHS), batch_size=4, collate_fn=collator)))"""
+next(iter(torch.utils.data.DataLoader(UL2IterableDataset(examples(photos, LENGTHS)), batch_size=4, collate_fn=collator)))"""
 _OF_ROWS = "import torch\n\nnext(iter(torch.utils.data.DataLoader(rows(), batch_size=None)))"
 _T5X = """\
 from t5x import utils
@@ -191,13 +183,6 @@ read = {"split": "train", "batch_size": 8, "shuffle": True, "seed": 0, "pack": T
 data = utils.DatasetConfig(mixture_or_task_name=<variable>, task_feature_lengths=<lengths>, **read)
 saved = utils.CheckpointConfig(save=utils.SaveCheckpointConfig(), restore=utils.RestoreCheckpointConfig(path=[]))
 next(get_dataset_at_step(data, 0, 1, <converter>, model_dir="RUN", checkpoint_cfg=saved).as_numpy_iterator())"""
-
-
-def _of_examples(template: str) -> tuple[str, dict[str, Cell]]:
-    """A template of what `examples` takes, and the cells of the kinds that it does not take by name."""
-    chats = {"chat": 'talks, {"tokens": 512}', "reply": "talks, LENGTHS"}
-    described = {key: _yes(template.replace("<described>", of)) for key, of in chats.items()}
-    return template.replace("<described>", "<variable>, <lengths>"), {**_NO_INDEX, **described}
 
 
 def _mixed_with(other: str) -> Row:
@@ -214,9 +199,7 @@ def _mixed(first: str, second: str) -> Cell:
     more = other.another if first == second else other.variable
     name = f"two_{first}" if first == second else f"{first}_and_{second}"
     made = f"both = mix({name!r}, {{{one.variable}: 3, {more}: 1}})".replace("'", '"')
-    if (first, second) in INDEXED_TOGETHER:
-        return _yes(f"{made}\nexamples(both, {one.lengths})[3]")
-    read = f"{made}\n{_filled(_READ, dataclasses.replace(one, variable='both'))}"
+    read = f"{made}\nexamples(both, {one.lengths})[3]"
     if (first, second) == _CHATS:
         return _no("must be conversations of one format", "A chat is for a decoder, a reply for an encoder-decoder.", read)
     if "chat" in (first, second) and first != second:
@@ -224,10 +207,9 @@ def _mixed(first: str, second: str) -> Cell:
             "A chat is one sequence of tokens for a decoder. Examples of denoisers are inputs and targets: mix the reply with them."
         )
         return _no("only tasks of inputs and targets can be mixed", why, read)
-    return _stream(read)
+    return _yes(read)
 
 
-INDEXED_TOGETHER = {("text", "text")}
 _PLAIN = """\
 from ul2_tasks.images.elements import Text
 from ul2_tasks.images.recipe import Source
@@ -278,16 +260,16 @@ TRAINING = [
             ),
         },
     ),
-    _row("indexed: `examples`", "../guides/random_access.md", *_of_examples("examples(<described>)[3]")),
-    _row("`locate`: the record of an example", "../guides/random_access.md", *_of_examples("examples(<described>).locate(3)")),
+    _row("indexed: `examples`", "../guides/random_access.md", "examples(<variable>, <lengths>)[3]", _NO_INDEX),
+    _row(
+        "`locate`: the record of an example", "../guides/random_access.md", "examples(<variable>, <lengths>).locate(3)", _NO_INDEX
+    ),
     _row(
         "packed",
         "../guides/pack.md",
-        _PACK,
+        "examples(<variable>, <lengths>, pack=True)[2]",
         {
-            "text": _yes("examples(text, LENGTHS, pack=True)[3]"),
-            **dict.fromkeys(("documents", "chat", "reply", "codes"), _stream()),
-            "photos": _no("must have no images", "T5Gemma 2 has no mask for several examples in one sequence."),
+            "photos": _no("whose examples have images", "T5Gemma 2 has no mask for several examples in one sequence."),
             "rows": _stream("next(iter(rows()))"),
         },
         _GUIDES_TO_PACKING,
@@ -297,13 +279,7 @@ TRAINING = [
         "../guides/train_with_t5x.md",
         _T5X,
         {
-            "documents": _not_yet("documents are kept apart", _APART),
-            **dict.fromkeys(
-                _CHATS,
-                _not_yet(_NOT_OURS, "t5x saves the iterators of conversations: resume with the same number of hosts."),
-            ),
-            "photos": _no("must have no images", "T5Gemma 2 is not a model of t5x."),
-            "codes": _not_yet(_NOT_OURS, _IN_IMAGES),
+            "photos": _no("whose examples have images", "T5Gemma 2 is not a model of t5x."),
             "rows": _no("No Task or Mixture found", _OWN_MODEL, 'seqio.get_mixture_or_task("images")'),
         },
     ),
@@ -312,14 +288,12 @@ TRAINING = [
         "../guides/pytorch_and_transformers.md",
         _TORCH,
         {
-            "text": _yes(_OF_INDEX),
-            **dict.fromkeys(("documents", "chat", "reply", "codes"), _stream()),
-            "photos": _stream(_OF_IMAGES),
+            "photos": _yes(_OF_IMAGES),
             "rows": _stream(_OF_ROWS),
         },
         _GUIDES_TO_PYTORCH,
     ),
-    _row("grain", "../guides/random_access.md#with-grain", *_of_examples(_GRAIN)),
+    _row("grain", "../guides/random_access.md#with-grain", _GRAIN, _NO_INDEX),
     *map(_mixed_with, KINDS),
 ]
 
@@ -331,7 +305,6 @@ _CUT = {
     "rows": _no("does not support image-text records", "Image rows have no denoisers. `ul2 stats images` shows how full rows are."),
 }
 _AT_STEP = {
-    "documents": _not_yet(_FIXED, _APART),
     **dict.fromkeys(_CHATS, _not_yet("does not support conversations", _IN_STEPS)),
     **dict.fromkeys(_IMAGES, _not_yet("does not support interleaved", _IN_IMAGES)),
     "rows": _not_yet("does not support image-text records", _IN_ROWS),
@@ -380,7 +353,8 @@ COMMANDS = [
         "`ul2 find`",
         "../guides/random_access.md#find-every-step-that-trains-on-a-document",
         "ul2 find <name><module> --document 3 --batch_size 8",
-        _AT_STEP,
+        {**_AT_STEP, "rows": _yes('ul2 show images --record "embedded set, vlm_sft, record 3"')},
+        {"rows": "../guides/images/rows.md#look-at-your-data"},
     ),
     _row("`ul2 lengths`", "../guides/lengths.md", "ul2 lengths <name><module>", _CUT),
     _row("`ul2 stats`", _LOOK, "ul2 stats <name><module> --examples 50", {}, _GUIDES_TO_LOOKING),

@@ -92,3 +92,16 @@ def test_texts_and_images_are_mixed_with_random_access():
     dataset = seqio.get_mixture_or_task(both).get_dataset(LENGTHS, num_epochs=1, seed=0, shuffle=True)
     assert fingerprint_of(dataset)["corpora"].keys() == {"beside_images_corpus", "beside_texts_corpus"}
     assert all(equal(*pair) for pair in zip(found, dataset.as_numpy_iterator()))
+
+
+def test_pytorch_has_their_images():
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    from ul2_tasks import HuggingFaceFeatureConverter, UL2IterableDataset
+
+    found = ul2_tasks.examples(described(name="torch_seen", random_access=True), LENGTHS)
+    elements = list(UL2IterableDataset(found, num_epochs=1))
+    assert [(element["input_ids"].tolist(), element["labels"].tolist(), element["images"]) for element in elements] == [
+        (example["inputs"].tolist(), example["targets"].tolist(), example["images"]) for example in found
+    ]
+    with pytest.raises(ValueError, match="feature_converter must be None for examples with images, got HuggingFace"):
+        UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=4))

@@ -236,7 +236,7 @@ def test_replies_join_a_schedule():
     same = ul2_tasks.examples(described, {"inputs": 512, "targets": 512})
     assert all(one["targets"].tolist() == other["targets"].tolist() for one, other in zip(found, same))
     for alone in ({"mixtures": None, "schedule": [Stage(0, {talks: 1})], "batch_size": 8, "steps": 2},):
-        with pytest.raises(ValueError, match="schedule must have a ul2_tasks.Mixture, got"):
+        with pytest.raises(ValueError, match=r"schedule must have a ul2_tasks\.Mixture, got"):
             Mix("joins_alone", **alone)
     with pytest.raises(ValueError, match="schedule must have a denoising task, got"):
         ul2_tasks.mix("joins_alone", schedule=[Stage(0, {chat: 1})], batch_size=8, steps=2)
