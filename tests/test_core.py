@@ -105,6 +105,7 @@ def test_interleaved_data_have_the_cache_of_their_name(alone, tmp_path):
     assert files == made["interleaved image-text data"]["files"]
     assert registered["totals"] == made["interleaved image-text data"]["totals"]
     assert registered["totals"]["documents"] > 0
+    assert len({*made["interleaved image-text data"]["examples"].values()}) == 1, "from memory and from a cache"
     corpus = seqio.TaskRegistry.get("seen_corpus")
     before = seqio.get_global_cache_dirs()
     seqio.set_global_cache_dirs([str(folder / "CACHE")])
@@ -173,9 +174,9 @@ def test_a_mixture_says_what_is_wrong(arguments, sentence):
 
 
 def test_examples_say_what_does_not_go_with_a_description():
-    kept_apart = ul2_tasks.Mixture(merge_examples=False)
-    with pytest.raises(ValueError, match=r"the chunks of 'ul2_r1' must have fixed .*, because documents are kept apart"):
-        ul2_tasks.examples(kept_apart, core.LENGTHS)
+    causal = ul2_tasks.Mixture(denoisers=[ul2_tasks.CausalDenoiser(name="c", mode=None)])
+    with pytest.raises(ValueError, match=r"the chunks of 'ul2_c' must have fixed .*, because its denoiser puts ids between"):
+        ul2_tasks.examples(causal, core.LENGTHS)
     with pytest.raises(ValueError, match=r"cache_dirs must be left out for what is registered, got \['CACHE'\]"):
         ul2_tasks.examples("ul2_mix", core.LENGTHS, cache_dirs=["CACHE"])
     with pytest.raises(ValueError, match=r"cache_dirs must be a list of folders, such as \['CACHE'\], got 'CACHE'"):

@@ -402,38 +402,38 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     from ul2_tasks.looking.run import Run, read_record, run_of
 
     if not run_dir:
-        return Run(**_read_by(data.registration, data.described, cache_dir), pack=packed, **options)
+        return Run(**_read_by(data.registration, cache_dir), pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
     for name in data.given_of(*recorded):
         got = data.given[name]
-        if got != recorded[name] and not (name == "name" and f"{got}_mix" == recorded[name]):
+        of_name = [f"{got}_{end}" for end in ("mix", "chat", "prompt_completion")] if name == "name" else []
+        if recorded[name] not in (got, *of_name):
             option = "NAME" if name == "name" else data.option(name)
             raise click.UsageError(
                 f"{option} must be {recorded[name]!r}, as the run in {run_dir} recorded it, got {got!r}. Leave it out."
             )
     registration = dataclasses.replace(data.registration, name=run.name)
-    run = dataclasses.replace(run, **_read_by(registration, registration.described, cache_dir))
+    run = dataclasses.replace(run, **_read_by(registration, cache_dir))
     run.check(record, run_dir)
     return run
 
 
-def _read_by(registration: Any, described: Any, cache_dir: str | None) -> dict[str, Any]:
+def _read_by(registration: Any, cache_dir: str | None) -> dict[str, Any]:
     """What a `Run` reads: a description and where its cache is, or the name of what is registered."""
-    if described is not None:
+    if (described := registration.described_for_run) is not None:
         cache_dirs = (cache_dir,) if cache_dir else ()
         if cache_dir:
             _check_cached(cache_dir, [described.corpus(cache_dirs)])
         return {"mixture": described, "cache_dirs": cache_dirs}
     import seqio
 
-    from ul2_tasks.tasks.providers import denoising_tasks
-
     name = registration.apply()
     if cache_dir:
         seqio.add_global_cache_dirs([cache_dir])
-        _check_cached(cache_dir, [task.source.corpus for task in denoising_tasks(name)])
+        tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name))
+        _check_cached(cache_dir, [task.corpus for task in tasks if hasattr(task, "members")])  # others have no random access
     return {"mixture": name}
 
 

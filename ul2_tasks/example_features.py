@@ -52,6 +52,7 @@ class Feature:
 
 
 LOSS_MASK, SPAN_ID = "loss_mask", "span_id"  # of each token, whether it is trained on, and its loss group
+TEXT = 4  # the loss group of the targets of a mixture's other tasks, which are not conversations
 
 EXAMPLE: Mapping[str, Feature] = {key: Feature("int32", per_token_of=key, padding=0) for key in ("inputs", "targets")}
 

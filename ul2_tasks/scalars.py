@@ -30,6 +30,13 @@ def as_python(value: T) -> T:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def check_flag(value: bool, name: str) -> bool:
+    """The value, which is True or False. Raises a ValueError for another one."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}.")
+    return value
+
+
 def check_on_error(on_error: object, name: str = "on_error") -> None:
     """Raises a ValueError where an argument does not say what becomes of bad records."""
     if on_error not in ("raise", "skip"):

@@ -7,8 +7,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from ul2_tasks.chat.examples import Stops, chats, prompt_completions
+from ul2_tasks.chat.examples import Stops
 from ul2_tasks.chat.harmony import HarmonyRenderer
+from ul2_tasks.chat.objective import Objective
 from ul2_tasks.chat.segments import as_arrays
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
@@ -43,9 +44,8 @@ def stops(renderer) -> Stops:
 def read(renderer, conversations, budget=None, format="chat", **supervision) -> list[dict]:
     """The examples of conversations, one by one, with lists for values."""
     arrays = as_arrays([renderer.render(messages) for messages in conversations], renderer.eod)
-    function = chats if format == "chat" else prompt_completions
-    budget = budget or (None if format == "chat" else (None, None))
-    examples = function(arrays, Supervision(**supervision), stops(renderer), budget)
+    budgets = {"tokens": budget} if format == "chat" else dict(zip(("inputs", "targets"), budget or (None, None)))
+    examples = Objective(format, Supervision(**supervision), stops(renderer)).made_of(arrays, budgets)
     bounds = {key: np.cumsum(lengths)[:-1] for key, lengths in examples.lengths.items()}
     split = {key: np.split(values, bounds[key]) for key, values in examples.values.items()}
     number = len(examples.conversations)

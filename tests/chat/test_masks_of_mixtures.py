@@ -8,7 +8,7 @@ from test_register_chat import CONVERSATIONS, S, write_jsonl
 
 import ul2_tasks
 from ul2_tasks import HuggingFaceFeatureConverter
-from ul2_tasks.chat.supervision import TEXT
+from ul2_tasks.example_features import TEXT
 
 LENGTHS = {"inputs": 256, "targets": 256}
 # Reasoning that is context, and an answer that is trained on.

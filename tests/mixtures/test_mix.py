@@ -72,7 +72,10 @@ def test_two_are_equal_if_mixtures_and_weights_are(mixtures):
         ({}, r"mixtures must map distinct names to positive.*rate functions are not supported"),
         ({ul2_tasks.Mixture("a"): 0}, "mixtures must map distinct names to positive numbers, got"),
         ([(ul2_tasks.Mixture("a"), 1), (ul2_tasks.Mixture("a"), 2)], "mixtures must map distinct names to positive numbers, got"),
-        ({"ul2_mix": 1}, r"mixtures must be ul2_tasks\.Mixture objects, got.*ul2_tasks\.mix for registered names"),
+        (
+            {"ul2_mix": 1},
+            r"mixtures must be ul2_tasks\.Mixture or ul2_tasks\.Chat objects, got.*ul2_tasks\.mix for registered names",
+        ),
         (
             {ul2_tasks.Mixture("a"): 1, ul2_tasks.Mixture("a", denoisers="UL2"): 1},
             r"must have different names, got \['a', 'a'\]",

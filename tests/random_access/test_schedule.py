@@ -293,10 +293,9 @@ def test_a_mix_is_made_again_with_more_steps_which_its_fingerprint_does_not_have
 def test_an_epoch_has_all_units_of_which_no_corpus_comes_to_an_end(mixing):
     elements = np.array([2 * 10**10, 10**10, 300])
     stage = types.SimpleNamespace(mixing=mixing)
-    numbering = types.SimpleNamespace(
-        size=None, corpora=elements, _elements=elements.tolist(), timeline=types.SimpleNamespace(stages=[stage])
-    )
-    units, rest = divmod(Numbering.epoch.func(numbering), mixing.unit)
+    orders = [types.SimpleNamespace(first_of=lambda epoch, _, of=each: epoch * of) for each in elements.tolist()]
+    numbering = types.SimpleNamespace(size=None, orders=orders, timeline=types.SimpleNamespace(stages=[stage]))
+    units, rest = divmod(Numbering._common.func(numbering), mixing.unit)
     assert rest == 0
     assert (mixing.taken(units) <= elements).all()
     assert not (mixing.taken(units + 1) <= elements).all()
@@ -359,7 +358,7 @@ def test_what_is_no_stage_is_rejected(arguments, message):
 def test_a_schedule_has_denoising_tasks_alone(registered):
     features = {key: seqio.Feature(BYTES) for key in ("inputs", "targets")}
     seqio.TaskRegistry.add("staged_other", MemoryDataSource(lambda: ["x"], validation=0), output_features=features)
-    with pytest.raises(ValueError, match=r"schedule must have denoising tasks alone, got \['staged_other'\]"):
+    with pytest.raises(ValueError, match=r"and others with random access, alone, got \['staged_other'\]"):
         mix("staged_with_other", schedule=[Stage(0, {"staged_a_mix": 1, "staged_other": 1})], batch_size=8, steps=9)
 
 

@@ -193,13 +193,12 @@ def test_a_task_that_is_not_ours_is_named(mixture):
     features = {key: seqio.Feature(BYTES) for key in LENGTHS}
     seqio.TaskRegistry.add("addressed_foreign", source, output_features=features, preprocessors=[])
     beside = mix("addressed_beside", {mixture: 1, "addressed_foreign": 1})
-    with pytest.raises(ValueError, match=r"mixture must have denoising tasks alone, got.*with \['addressed_foreign'\]"):
+    with pytest.raises(ValueError, match=r"mixture must have tasks with random access alone, got.*with \['addressed_foreign'\]"):
         ul2_tasks.examples(beside, LENGTHS)
 
 
 OWN = SpanDenoiser(name="own", mean_span_length=3, noise_density=0.15, mode="[R]")
 STREAMS = {
-    "apart": ({"merge_examples": False}, OWN, r"documents are kept apart \(merge_examples=False\)"),
     "causal": ({}, CausalDenoiser(mode=None, name="c"), "its denoiser puts ids between documents"),
 }
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ul2_tasks.store.index import DTYPES, dtype_of, read_index, serialize
-from ul2_tasks.store.read import Store, open_pair
+from ul2_tasks.store.read import MemoryStore, Store, open_pair
 from ul2_tasks.store.write import PairWriter
 
 DOCUMENTS = [[5, 6, 7], [8, 9], [10]]
@@ -71,6 +71,12 @@ def test_what_is_written_is_read_in_any_order_and_as_one_stream(tmp_path_factory
     stream = [token for document in in_order for token in document]
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(stream))] * 2)))
     assert store.read_tokens(start, stop).tolist() == stream[start:stop]
+    first, last = sorted(data.draw(st.tuples(*[st.integers(0, len(documents))] * 2)))
+    memory = MemoryStore(np.array(stream, np.int32), np.array([len(document) for document in in_order]))
+    for each in (store, memory):
+        assert each.document_lengths(first, last).tolist() == [len(document) for document in in_order[first:last]]
+        with pytest.raises(IndexError, match=rf"documents must be a range from 0 to {len(documents)}, got {first} to "):
+            each.document_lengths(first, len(documents) + 1)
 
 
 def test_a_file_system_that_cannot_be_mapped_is_read_in_ranges(tmp_path):
@@ -181,8 +187,9 @@ def test_an_index_of_other_tokens_than_there_are_is_refused_where_it_is_read(tmp
     content[at : at + (4 if at == 34 else 8)] = struct.pack("<i" if at == 34 else "<q", value)
     (tmp_path / "a.idx").write_bytes(bytes(content))
     store = Store.open([str(tmp_path / "a")])
-    with pytest.raises(ValueError, match=r"a\.idx is corrupt: document \d would be the tokens .* of 6"):
-        store.read_documents(np.arange(3))
+    for numbers in (np.arange(3), np.arange(30) % 3):
+        with pytest.raises(ValueError, match=r"a\.idx is corrupt: document \d would be the tokens .* of 6"):
+            store.read_documents(numbers)
 
 
 @pytest.mark.parametrize("value", [-1, 4, 1 << 40])
@@ -193,7 +200,12 @@ def test_an_index_of_other_sequences_than_there_are_is_refused_where_it_is_read(
     content[-24:-16] = struct.pack("<q", value)
     (tmp_path / "a.idx").write_bytes(bytes(content))
     store, corrupt = Store.open([str(tmp_path / "a")]), r"a\.idx is corrupt: {}\. Write or copy it again"
-    for read_it in (lambda: store.read_documents(np.arange(3)), lambda: [store.tokens_of(number) for number in range(3)]):
+    for read_it in (
+        lambda: store.read_documents(np.arange(3)),
+        lambda: store.read_documents(np.arange(30) % 3),
+        lambda: store.document_lengths(0, 3),
+        lambda: [store.tokens_of(number) for number in range(3)],
+    ):
         with pytest.raises(ValueError, match=corrupt.format(r"document \d would be the sequences .* of 3")):
             read_it()
     if value < 0:
@@ -208,7 +220,18 @@ def test_a_document_of_several_sequences_is_one(tmp_path):
     content[26:34] = struct.pack("<Q", 3)
     (tmp_path / "a.idx").write_bytes(bytes(content[:-32]) + struct.pack("<3q", 0, 2, 3))
     assert len(read_index(str(tmp_path / "a.idx")).documents) == 3
-    assert read(Store.open([str(tmp_path / "a")]), [0, 1]) == [[0, 1, 2], [3, 4, 5]]
+    store = Store.open([str(tmp_path / "a")])
+    for times in (1, 10):
+        assert read(store, [0, 1] * times) == [[0, 1, 2], [3, 4, 5]] * times
+    assert store.document_lengths(0, 2).tolist() == [3, 3]
+
+
+def test_lengths_are_those_of_the_documents_as_they_are_read(tmp_path):
+    write(tmp_path / "a", [[5, 9], [9], [6, 7, 9]])
+    assert Store.open([str(tmp_path / "a")]).without_last(9).document_lengths(0, 3).tolist() == [1, 0, 2]
+    write(tmp_path / "b", [[5, 9], []])
+    with pytest.raises(ValueError, match=r"document 1 of .*b must end with 9, as others do"):
+        Store.open([str(tmp_path / "b")]).without_last(9).document_lengths(0, 2)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ul2_tasks.chat.examples import Examples, Stops, chats, prompt_completions
+from ul2_tasks.chat.choices import CORRUPT, FEATURES, Choices, Problem, Rules, choose, rules_of
+from ul2_tasks.chat.examples import Examples, Stops, write_examples
 from ul2_tasks.chat.reading import Reader
-from ul2_tasks.chat.segments import Conversations
-from ul2_tasks.chat.supervision import ConversationError, Supervision
+from ul2_tasks.chat.segments import KINDS, Conversations
+from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 from ul2_tasks.example_features import CHAT as CHAT_FEATURES
 from ul2_tasks.example_features import PROMPT_COMPLETION as PROMPT_COMPLETION_FEATURES
 from ul2_tasks.example_features import Feature, token_features
@@ -27,7 +28,8 @@ class Objective:
 
     Attributes:
         format: "chat" or "prompt_completion".
-        supervision, stops: see `examples.chats`.
+        supervision: which tokens are trained on, and what happens to an example that is too long.
+        stops: how the renderer writes a history.
         mode: the ids before the inputs of prompt-completion pairs, the tokenizer's own.
     """
 
@@ -54,31 +56,64 @@ class Objective:
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations, by their indices [n] int64, with the tokenizer's own ids.
 
-        Raises a ValueError as `examples.chats` does, with the location of the conversation.
+        Raises a ValueError as `made_of` does, with the location of the conversation.
         """
         try:
-            found = self._examples(reader.read(numbers), lengths)
+            found = self.made_of(reader.read(numbers), lengths)
         except ConversationError as error:
             raise ValueError(f"{reader.locate(int(numbers[error.number]))}: {error.what}") from error
         return found._replace(conversations=numbers[found.conversations])
 
-    def _examples(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:
-        if self.format == CHAT:
-            return chats(conversations, self.supervision, self.stops, lengths.get("tokens"))
-        most, mode = lengths.get("inputs"), np.array(self.mode, np.int32)
-        budgets = None if most is None else most - len(mode), lengths.get("targets")
-        found = prompt_completions(conversations, self.supervision, self.stops, budgets)
-        if not len(mode):
-            return found
-        of_inputs = found.lengths["inputs"]
-        places = np.repeat(np.cumsum(of_inputs) - of_inputs, len(mode))
-        inputs = np.insert(found.values["inputs"], places, np.tile(mode, len(of_inputs)))
-        return found._replace(values=found.values | {"inputs": inputs}, lengths=found.lengths | {"inputs": of_inputs + len(mode)})
+    def made_of(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:
+        """The examples of some conversations in memory.
+
+        Raises a ConversationError where an example is too long and `truncation` is "raise", where a message is of a kind without a
+        loss group, or where it cannot be a message.
+        """
+        found = self.choose(conversations.messages, conversations.counts, lengths)
+        if found.problem:
+            raise _error(conversations, self.supervision, found.problem, self._rules(lengths))
+        return self.write(conversations, found)
+
+    def choose(
+        self, messages: np.ndarray, counts: np.ndarray, lengths: Mapping[str, int | None], examples: int | None = None
+    ) -> Choices:
+        """Which examples conversations make, by their messages [messages, 5] int32 and how many each has, [conversations] int64.
+
+        For `examples` see `choices.choose`.
+        """
+        return choose(messages, counts, self.supervision.group_of_kinds(), self._rules(lengths), examples)
+
+    def write(self, conversations: Conversations, choices: Choices) -> Examples:
+        """Writes examples, in the order of the choices."""
+        is_pairs = self.format == PROMPT_COMPLETION
+        return write_examples(conversations, choices, is_pairs, self.supervision, self.stops.final, self.mode)
+
+    def _rules(self, lengths: Mapping[str, int | None]) -> Rules:
+        return rules_of(self.format == PROMPT_COMPLETION, self.supervision, self.stops.keeps_history, lengths, len(self.mode))
 
     def of_all(self, reader: Reader, lengths: Mapping[str, int | None], host: int = 0, hosts: int = 1) -> Iterator[Examples]:
         """The examples of all conversations of a host, in batches, in the order of the corpus."""
         for first in range(host, reader.count, hosts * AT_A_TIME):
             yield self.examples(reader, np.arange(first, reader.count, hosts)[:AT_A_TIME], lengths)
+
+
+def _error(conversations: Conversations, supervision: Supervision, problem: Problem, rules: Rules) -> ConversationError:
+    """The error of a problem; a message of a kind without a loss group comes before what is too long, wherever it is."""
+    if problem.feature == CORRUPT:
+        return ConversationError(
+            problem.number,
+            f"its messages must have kinds from 0 to {len(KINDS) - 1}, and prompts that are parts of them, got others. Write the"
+            " cache again.",
+        )
+    check_kinds(conversations, supervision)
+    budget, feature = (rules.most, rules.most_targets)[problem.feature], FEATURES[bool(rules.is_pairs)][problem.feature]
+    return ConversationError(
+        problem.number,
+        f"the conversation must have at most {budget} {feature}, got {problem.tokens}. Raise the length, or pass truncation='drop',"
+        " which drops and counts it, or truncation='drop_oldest_turns'. See"
+        " docs/help/troubleshooting.md#a-conversation-is-longer-than-the-lengths.",
+    )
 
 
 def no_example(name: str, split: str, counts: collections.Counter[str], share: str = "") -> ValueError:

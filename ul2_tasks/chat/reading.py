@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ul2_tasks.chat.segments import COLUMNS, Conversations, as_arrays
-from ul2_tasks.store.read import Store
+from ul2_tasks.chat.segments import COLUMNS, LENGTH, Conversations, as_arrays
+from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 
 
 class Reader(Protocol):
@@ -23,8 +23,18 @@ class Reader(Protocol):
     def identity(self) -> str:
         """What they are, in few words: others for other conversations."""
 
+    @property
+    def store(self) -> TokenStore:
+        """The tokens of all conversations, each a document."""
+
     def read(self, numbers: np.ndarray) -> Conversations:
         """Some conversations, by their numbers, [n] int64, in any order. Ids are the tokenizer's own."""
+
+    def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The messages of some conversations, and how many each has: `Conversations.messages` and `counts`. Reads no token."""
+
+    def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """The messages of the conversations [first, stop), as `messages_of` gives them, and faster."""
 
     def locate(self, number: int) -> str:
         """The location of a conversation, as text, as far as it is known."""
@@ -52,9 +62,28 @@ class StoredConversations:
         return f"{self.count} conversations, {self.tokens.tokens} tokens in {len(self.tokens.prefixes)} pairs"
 
     def read(self, numbers: np.ndarray) -> Conversations:
-        tokens, lengths = self.tokens.read_documents(numbers)
+        found = Conversations(*self.tokens.read_documents(numbers), *self.messages_of(numbers))
+        ends = np.concatenate([[0], np.cumsum(found.messages[:, LENGTH], dtype=np.int64)])[np.cumsum(found.counts)]
+        expected = np.diff(ends, prepend=0) + 1  # and the EOD
+        if len(wrong := np.flatnonzero(found.lengths != expected)):
+            raise ValueError(
+                f"{self.locate(int(numbers[wrong[0]]))}: it must have {expected[wrong[0]]} tokens, as its messages have, got"
+                f" {found.lengths[wrong[0]]}. Write the cache again."
+            )
+        return found
+
+    def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, sizes = self.messages.read_documents(numbers)
-        return Conversations(tokens, lengths, values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))
+        return values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
+
+    def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        sizes = self.messages.document_lengths(first, stop)
+        start = self.messages.tokens_of(first)[0] if first < stop else 0
+        return self.messages.read_tokens(start, start + int(sizes.sum())).reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
+
+    @property
+    def store(self) -> Store:
+        return self.tokens
 
     def locate(self, number: int) -> str:
         ends = np.cumsum(self.documents)
@@ -93,13 +122,21 @@ class ConversationsInMemory:
         return f"{self.count} conversations, sha256 {found.hexdigest()[:16]}"
 
     def read(self, numbers: np.ndarray) -> Conversations:
-        lengths, counts = self._all.lengths[numbers], self._all.counts[numbers]
-        return Conversations(
-            self._all.tokens[ranges(self._token_ends[numbers] - lengths, lengths)],
-            lengths,
-            self._all.messages[ranges(self._message_ends[numbers] - counts, counts)],
-            counts,
-        )
+        lengths = self._all.lengths[numbers]
+        tokens = self._all.tokens[ranges(self._token_ends[numbers] - lengths, lengths)]
+        return Conversations(tokens, lengths, *self.messages_of(numbers))
+
+    def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        counts = self._all.counts[numbers]
+        return self._all.messages[ranges(self._message_ends[numbers] - counts, counts)], counts
+
+    def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        start, end = (int(self._message_ends[number - 1]) if number else 0 for number in (first, stop))
+        return self._all.messages[start:end], self._all.counts[first:stop]
+
+    @functools.cached_property
+    def store(self) -> MemoryStore:
+        return MemoryStore(self._all.tokens, self._all.lengths)
 
     def locate(self, number: int) -> str:
         return str(self._places[number]) or f"conversation {number}"

@@ -12,7 +12,6 @@ from ul2_tasks.saved_names import saved_chat_arguments
 from ul2_tasks.scalars import is_integer
 
 REASONING, ANSWER, TOOL_CALL = 1, 2, 3  # loss groups, the values of `span_id`
-TEXT = 4  # of the targets of a mixture's other tasks, which are not conversations
 
 # The loss group of each kind of the assistant's messages; 0 is context.
 HARMONY = {"assistant/analysis": REASONING, "assistant/final": ANSWER}

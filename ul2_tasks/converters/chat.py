@@ -17,14 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import (
     EXAMPLES_PER_BATCH,
     as_long_as,
+    decoder_arrays,
     decoder_features,
     how_many,
+    model_arrays,
     model_features,
     pad_rows,
     pool_size,
@@ -32,6 +35,7 @@ from ul2_tasks.converters.encoder_decoder import (
 )
 from ul2_tasks.converters.marks import absent, checked, padded
 from ul2_tasks.converters.packed_rows import packed_rows
+from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import CHAT, PROMPT_COMPLETION, Feature
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import as_python
@@ -99,6 +103,11 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
 
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        if source := row_source(ds):
+            rows_of_tokens = {key: task_feature_lengths[key] for key in self.SIDES}
+            found = source.rows(rows_of_tokens, self.pack, self._arrays)
+            if found is not None:
+                return found
         ds = with_features_alone(ds, self.SPEC)
 
         def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -137,6 +146,11 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
 
     def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         raise NotImplementedError
+
+    def _arrays(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The model's features of rows that are made whole, see `converters.rows.RowSource`."""
+        of_both = decoder_arrays(rows, self._predicted, BOS_ID) if len(self.SIDES) == 1 else model_arrays(rows, BOS_ID)
+        return {**of_both, "decoder_span_ids": rows["span_id"].astype(np.int32)}
 
 
 class ChatFeatureConverter(_MarkedFeatureConverter):

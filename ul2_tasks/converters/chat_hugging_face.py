@@ -17,23 +17,25 @@ which has no label. The ids are the tokenizer's own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import seqio
-import tensorflow as tf
+import numpy as np
 
-from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
-from ul2_tasks.converters.hugging_face_graph import shift_of_ids
-from ul2_tasks.converters.marks import checked
-from ul2_tasks.example_features import CHAT, IGNORED, LOSS_MASK, SPAN_ID
-from ul2_tasks.graphs import no_autograph
-from ul2_tasks.scalars import as_python, is_integer
+from ul2_tasks.converters.hugging_face import specs_in_words
+from ul2_tasks.example_features import IGNORED, LOSS_MASK, SPAN_ID
+from ul2_tasks.imported import subclass_of_seqio
+from ul2_tasks.scalars import is_integer
 
-TOKENS = "tokens"
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
 
 
-class HuggingFaceChatConverter(seqio.FeatureConverter):
-    """A SeqIO converter of conversations for decoder-only models of `transformers`.
+@subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
+class HuggingFaceChatConverter:
+    """Converts conversations for decoder-only models of `transformers`.
 
         dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
         LossGroupTrainer(model, arguments, train_dataset=dataset).train()
@@ -58,11 +60,6 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
     vocabulary has a `special_ids.id_shift` of 1, pass `vocabulary`.
     """
 
-    TASK_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = {
-        key: seqio.FeatureConverter.FeatureSpec(dtype=tf.as_dtype(feature.dtype)) for key, feature in CHAT.items()
-    }
-    PACKING_FEATURE_DTYPES: Mapping[str, tf.DType] = {}
-
     def __init__(self, pack: bool = True, pad_token_id: int = 0, vocabulary: seqio.Vocabulary | None = None):
         """
         Args:
@@ -76,11 +73,7 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
         """
         if not is_integer(pad_token_id, at_least=0):
             raise ValueError(f"pad_token_id must be an id, 0 or more, got {pad_token_id!r}.")
-        self._pad_token_id = int(pad_token_id)
-        self._vocabulary = vocabulary
-        names = ("input_ids", "labels", "span_id", "position_ids", *(() if pack else ("attention_mask",)))
-        self.MODEL_FEATURES = dict.fromkeys(names, seqio.FeatureConverter.FeatureSpec(dtype=tf.int32))
-        super().__init__(pack=pack, apply_length_check=False)  # `checked` checks a batch at once
+        self.pack, self.pad_token_id, self.vocabulary = pack, int(pad_token_id), vocabulary
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         """
@@ -94,56 +87,60 @@ class HuggingFaceChatConverter(seqio.FeatureConverter):
         Raises:
             ValueError: there are other lengths; the dataset lacks a feature; or the vocabulary is not the tasks', see above.
         """
-        if task_feature_lengths.keys() != {TOKENS}:
-            raise ValueError(f'task_feature_lengths must be {{"tokens": the length of a row}}, got {dict(task_feature_lengths)}.')
-        return super().__call__(ds, dict.fromkeys(CHAT, as_python(task_feature_lengths[TOKENS])))
+        return self._of_seqio(ds, task_feature_lengths)
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
         """The length of each model input."""
-        return dict.fromkeys(self.MODEL_FEATURES, task_feature_lengths[TOKENS])
+        return self._of_seqio.get_model_feature_lengths(task_feature_lengths)
 
-    @no_autograph
-    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        shift = shift_of_ids(ds, self._vocabulary)
-        length = task_feature_lengths[TOKENS]
-        at_a_time = pool_size({TOKENS: length}) if self.pack else EXAMPLES_PER_BATCH
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The names of the model inputs."""
+        return "input_ids", "labels", SPAN_ID, "position_ids", *(() if self.pack else ("attention_mask",))
 
-        def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            examples = checked(examples, task_feature_lengths, CHAT)
-            rows = pack_rows(examples, task_feature_lengths, CHAT) if self.pack else _own_rows(examples, length)
-            return _model_inputs(rows, shift, self._pad_token_id, self.MODEL_FEATURES)
+    def model_inputs(self, rows: Mapping[str, np.ndarray], sizes: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """The model inputs of rows of `random_access.sequence.read_rows`, [rows, length] int32 each, without TensorFlow.
 
-        batches = with_features_alone(ds, CHAT).padded_batch(
-            at_a_time, padding_values={key: tf.constant(feature.absent, feature.dtype) for key, feature in CHAT.items()}
+        `sizes`, [rows] int64, are how many tokens each row has, where it has one conversation; packed rows tell it themselves.
+        """
+        if self.pack:
+            return self._written(rows, rows["tokens_segment_ids"] > 0)
+        width = rows["tokens"].shape[1]
+        wide = {key: np.pad(values, [(0, 0), (0, length - width)]) for key, values in rows.items()}
+        return self._written(wide, np.arange(length) < sizes[:, None])
+
+    def _written(self, rows: Mapping[str, np.ndarray], is_token: np.ndarray) -> dict[str, np.ndarray]:
+        ids, places = rows["tokens"], np.arange(is_token.shape[1], dtype=np.int32)
+        position_ids = np.broadcast_to(places, is_token.shape)
+        if self.pack:
+            padding_starts = np.count_nonzero(is_token, axis=1).astype(np.int32)
+            position_ids = np.where(is_token, rows["tokens_positions"], places - padding_starts[:, None])
+        is_trained = is_token & (rows[LOSS_MASK] == 1) & (position_ids > 0)
+        inputs = {
+            "input_ids": np.where(is_token, ids, np.int32(self.pad_token_id)),
+            "labels": np.where(is_trained, ids, np.int32(IGNORED)),
+            SPAN_ID: np.where(is_trained, rows[SPAN_ID], 0).astype(np.int32),
+            "position_ids": np.ascontiguousarray(position_ids),
+            "attention_mask": is_token.astype(np.int32),
+        }
+        return {name: inputs[name] for name in self._names}
+
+    @functools.cached_property
+    def _of_seqio(self) -> seqio.FeatureConverter:
+        from ul2_tasks.converters.chat_hugging_face_graph import GraphChatConverter
+
+        return GraphChatConverter(self.pack, self.pad_token_id, self.vocabulary, self._names, self._written)
+
+    def __getattr__(self, name: str) -> Any:
+        """What SeqIO asks a converter for of its own."""
+        if name in ("TASK_FEATURES", "MODEL_FEATURES", "PACKING_FEATURE_DTYPES"):
+            return getattr(self._of_seqio, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        """The settings, as states of datasets have them from a time when this was a class of SeqIO's."""
+        return (
+            f"HuggingFaceChatConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(self._names, 'int32'), rank=1)}), "
+            f"('_apply_length_check', False), ('_bos_id', 0), ('_pack', {self.pack}), ('_pad_token_id', {self.pad_token_id}), "
+            f"('_passthrough_features', {{}}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
         )
-        rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
-        return rows if self.pack else as_long_as(ds, rows)
-
-
-def _own_rows(examples: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
-    """A row for each conversation, of the features that `pack_rows` gives."""
-    tokens = examples[TOKENS]
-    width = [[0, 0], [0, length - tf.shape(tokens)[1]]]
-    rows = {key: tf.pad(feature, width, constant_values=CHAT[key].absent) for key, feature in examples.items()}
-    is_token = tf.cast(rows[TOKENS] >= 0, tf.int32)
-    return {**rows, "tokens_segment_ids": is_token, "tokens_positions": is_token * tf.range(length)}
-
-
-def _model_inputs(
-    rows: Mapping[str, tf.Tensor], shift: int, pad_token_id: int, names: Mapping[str, object]
-) -> dict[str, tf.Tensor]:
-    """[R, length] int32 for each of the model inputs that are named, see `HuggingFaceChatConverter`."""
-    is_token, positions = rows["tokens_segment_ids"] > 0, rows["tokens_positions"]
-    is_trained = is_token & (rows[LOSS_MASK] == 1) & (positions > 0)
-    length = tf.shape(positions)[1]
-    sizes = tf.math.count_nonzero(is_token, axis=1, keepdims=True, dtype=tf.int32)
-    padding_starts = 0 if "attention_mask" in names else sizes
-    ids = rows[TOKENS] - shift
-    inputs = {
-        "input_ids": tf.where(is_token, ids, pad_token_id),
-        "labels": tf.where(is_trained, ids, IGNORED),
-        "span_id": tf.where(is_trained, tf.cast(rows[SPAN_ID], tf.int32), 0),
-        "position_ids": tf.where(is_token, positions, tf.range(length) - padding_starts),
-        "attention_mask": tf.cast(is_token, tf.int32),
-    }
-    return {name: tf.ensure_shape(inputs[name], [None, rows[TOKENS].shape[1]]) for name in names}

@@ -268,21 +268,24 @@ def decoder_features(rows: Mapping[str, tf.Tensor], key: str, bos_id: int) -> di
 
 def model_arrays(rows: Mapping[str, np.ndarray], bos_id: int) -> dict[str, np.ndarray]:
     """`model_features` of rows in NumPy."""
-    targets, packed = rows["targets"], "targets_segment_ids" in rows
-    segment_ids = rows["targets_segment_ids"] if packed else np.zeros([0, 0], np.int32)
+    features = {"encoder_input_tokens": rows["inputs"], **decoder_arrays(rows, "targets", bos_id)}
+    if "inputs_segment_ids" not in rows:
+        return features
+    return {**features, "encoder_segment_ids": rows["inputs_segment_ids"], "encoder_positions": rows["inputs_positions"]}
+
+
+def decoder_arrays(rows: Mapping[str, np.ndarray], key: str, bos_id: int) -> dict[str, np.ndarray]:
+    """`decoder_features` of rows in NumPy, with the weights of the loss."""
+    targets, packed = rows[key], f"{key}_segment_ids" in rows
+    segment_ids = rows[f"{key}_segment_ids"] if packed else np.zeros([0, 0], np.int32)
     shifted, weights = zeros_for_tensors(2, targets.shape)
     _shift_right(targets, segment_ids, bos_id, EXAMPLE["targets"].padding, shifted, weights)
     features = {
-        "encoder_input_tokens": rows["inputs"],
         "decoder_target_tokens": targets,
         "decoder_input_tokens": shifted,
-        "decoder_loss_weights": weights,
+        "decoder_loss_weights": rows[LOSS_MASK].astype(np.int32) if LOSS_MASK in rows else weights,
     }
-    if not packed:
-        return features
-    of_encoder = {"encoder_segment_ids": rows["inputs_segment_ids"], "encoder_positions": rows["inputs_positions"]}
-    of_decoder = {"decoder_segment_ids": segment_ids, "decoder_positions": rows["targets_positions"]}
-    return {**features, **of_decoder, **of_encoder}
+    return {**features, "decoder_segment_ids": segment_ids, "decoder_positions": rows[f"{key}_positions"]} if packed else features
 
 
 @compiled

@@ -132,15 +132,16 @@ class HuggingFaceFeatureConverter:
     def __repr__(self) -> str:
         """The settings, as states of datasets have them from a time when this was a class of SeqIO's."""
         row_format, rank = self.row_format, 1 if self.batch_size is None else 2
-        of_pairs = f"('TASK_FEATURES', {_specs({key: each.dtype for key, each in PROMPT_COMPLETION.items()}, rank=1)}), "
+        of_pairs = f"('TASK_FEATURES', {specs_in_words({key: each.dtype for key, each in PROMPT_COMPLETION.items()}, rank=1)}), "
         return (
-            f"HuggingFaceFeatureConverter [('MODEL_FEATURES', {_specs(dict.fromkeys(row_format.names, 'int32'), rank)}), "
+            f"HuggingFaceFeatureConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(row_format.names, 'int32'), rank)}), "
             f"{of_pairs if row_format.span_id else ''}('_apply_length_check', False), ('_batch_size', {self.batch_size}), "
             f"('_bos_id', {row_format.decoder_start_token_id}), ('_pack', False), ('_passthrough_features', {{}}), "
             f"('_row_format', {row_format}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
         )
 
 
-def _specs(dtypes: Mapping[str, str], rank: int) -> str:
+def specs_in_words(dtypes: Mapping[str, str], rank: int) -> str:
+    """What `repr` of features of SeqIO's converters says, by the names of their types."""
     each = (f"{key!r}: FeatureConverter.FeatureSpec(dtype=tf.{dtypes[key]}, rank={rank}, sequence_dim=0)" for key in dtypes)
     return f"{{{', '.join(each)}}}"

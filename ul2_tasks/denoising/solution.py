@@ -23,7 +23,8 @@ class DenoisingConfiguration:
 
     `chunk_tokens` is the longest chunk that is wanted; None where the budgets alone decide. With `merge_examples` chunks go on
     across the borders of documents, and with `separate_documents` an EOS then ends each document. With `mark_documents` examples
-    say where documents begin, which only those that are looked at do. `block_shuffle` is of random access alone.
+    say where documents begin, which only those that are looked at do. `block_shuffle` is of random access alone, which documents
+    that are kept apart have with `random_access`.
     """
 
     denoiser: Denoiser
@@ -33,6 +34,7 @@ class DenoisingConfiguration:
     separate_documents: bool = False
     mark_documents: bool = False
     block_shuffle: BlockShuffle | None = None
+    random_access: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

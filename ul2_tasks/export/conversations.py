@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.chat.examples import UNTRAINED
+from ul2_tasks.chat.choices import UNTRAINED
 from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
 from ul2_tasks.corpus.made_of import Reads, changes

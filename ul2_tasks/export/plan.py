@@ -152,6 +152,7 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
             "sentinels": f"{len(special.sentinels)} ids, {_crc32(map(int, special.sentinels))}",
             "chunk": dataclasses.asdict(task.full_chunk(arguments["sequence_length"])),
             **{key: getattr(configuration, key) for key in ("merge_examples", "chunk_tokens", "separate_documents")},
+            **({"random_access": True} if configuration.random_access else {}),
         }
 
     def describe_other(task: seqio.Task) -> dict[str, object]:

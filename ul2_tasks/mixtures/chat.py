@@ -15,7 +15,7 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
 from ul2_tasks.mixtures.description import Description, folders
 from ul2_tasks.saved_names import saved_chat_arguments
-from ul2_tasks.scalars import check_on_error
+from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
@@ -40,8 +40,8 @@ class Chat(Description):
 
     Args:
         name: the beginning of the names NAME_corpus, NAME_chat and NAME_prompt_completion.
-        source, renderer, messages_key, id_key, validation, on_error, loss_groups, train_on, turns, truncation, mode: see
-            `register_chat`.
+        source, renderer, messages_key, id_key, validation, on_error, loss_groups, train_on, turns, truncation, mode,
+            random_access: see `register_chat`.
 
     Raises:
         ValueError: an argument has a value that is not supported.
@@ -61,6 +61,7 @@ class Chat(Description):
     turns: str | None
     truncation: str
     mode: tuple[int, ...]
+    random_access: bool
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Chat(Description):
         turns: str | None = None,
         truncation: str = "raise",
         mode: Mode | None = None,
+        random_access: bool = False,
     ):
         opened, found = open_conversations(source, messages_key, id_key, validation), open_renderer(renderer)
         check_on_error(on_error)
@@ -90,6 +92,7 @@ class Chat(Description):
             train_on=train_on,
             turns=turns,
             truncation=truncation,
+            random_access=check_flag(random_access, "random_access"),
             mode=() if mode is None or (isinstance(mode, tuple) and not mode) else _mode_ids(found.vocabulary, mode),
         )
         if not found.keeps_history and turns == "each":
@@ -99,7 +102,7 @@ class Chat(Description):
             )
 
     def _saved(self) -> dict[str, object]:
-        return saved_chat_arguments(vars(self))
+        return saved_chat_arguments({key: value for key, value in vars(self).items() if key != "random_access" or value})
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> ChatCorpus:
         """The conversations, whose cache may be in one of these folders."""

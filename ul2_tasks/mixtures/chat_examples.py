@@ -9,14 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
+from ul2_tasks.chat.choices import SHORTENED, counter_of
+from ul2_tasks.chat.index import count_examples, index_conversations
 from ul2_tasks.chat.objective import AT_A_TIME, CHAT, PROMPT_COMPLETION, Objective, no_example
 from ul2_tasks.chat.reading import Reader
+from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.description import corpus_in
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import key_of_pass, salted
-from ul2_tasks.saved_names import saved_chat_task
+from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.saved_names import saved_chat_arguments, saved_chat_task
 from ul2_tasks.scalars import is_integer
 
 
@@ -39,8 +44,8 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
     SeqIO's are offset by one.
 
     A conversation makes one example; or several, as pairs of prompt and completion and with `turns="each"`; or none, where no token
-    is trained on, or it is too long and `truncation` is not "raise". `left_out` counts these. Making the sequence reads all
-    conversations once, to count their examples. After that, an example reads its own conversation only.
+    is trained on, or it is too long and `truncation` is not "raise". `left_out` counts these. Making the sequence reads the
+    lengths and kinds of all messages once, and no token. After that, an example reads its own conversation only.
 
     It is a map-style dataset for PyTorch and a random-access source for grain. `ul2_tasks.examples` makes it.
     """
@@ -56,7 +61,7 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
     @property
     def left_out(self) -> dict[str, int]:
         """How many examples are left out of each epoch, by cause: "without a token to train on", "too long"."""
-        return {cause: number for cause, number in self._counted.counts.items() if cause != "shortened"}
+        return {cause: number for cause, number in self._counted.counts.items() if cause != SHORTENED}
 
     def epoch(self, epoch: int) -> ChatExamples:
         """The examples of another epoch, from 0: in another order, if they are shuffled."""
@@ -111,6 +116,34 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
         return order, np.cumsum(self._counted.of_each[order])
 
 
+def chat_member(
+    name: str,
+    corpus: ChatCorpus,
+    objective: Objective,
+    sequence_length: Mapping[str, int | None] | None,
+    split: str,
+    use_cached: bool,
+    rate: float = 1.0,
+) -> RecordMember:
+    """The task of conversations as `random_access` takes it, by the name that is saved. Reads the messages of all once.
+
+    Raises a ValueError where no conversation makes an example, or one is too long and `truncation` is "raise".
+    """
+    lengths, reader = objective.lengths(sequence_length, name), corpus.conversations(split, use_cached)
+    index = index_conversations(reader, objective, lengths)
+    if not index.count:
+        raise no_example(name, split, collections.Counter(index.left_out))
+    told = {
+        **saved_chat_arguments({"format": objective.format}),
+        "supervision": objective.supervision.saved(),
+        "mode": list(objective.mode),
+        "renderer": corpus.renderer.identity,
+    }
+    for cause, number in index.left_out.items():
+        logging.warning("%s: %d examples of split %s are left out, %s", name, number, split, cause)
+    return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index, told)
+
+
 def chat_examples(
     chat: Chat, sequence_length: Mapping[str, int | None], split: str, seed: int, shuffle: bool, cache_dirs: Sequence
 ) -> ChatExamples:
@@ -123,11 +156,8 @@ def chat_examples(
     name, objective = f"{chat.name}_{format}", objective_of(chat, format)
     lengths, corpus = objective.lengths(sequence_length, name), corpus_in(chat, cache_dirs)
     reader = corpus.conversations(split, use_cached=bool(corpus.cache_dir))  # type: ignore[attr-defined]
-    counts, conversations = collections.Counter[str](), []
-    for found in objective.of_all(reader, lengths):
-        counts += found.counts
-        conversations.append(found.conversations)
-    of_each = np.bincount(np.concatenate(conversations), minlength=reader.count)
+    counted = count_examples(reader, objective, lengths)
+    of_each, counts = counted.of_each.astype(np.int64), counter_of(counted.left_out)
     if not of_each.any():
         raise no_example(name, split, counts)
     return ChatExamples(

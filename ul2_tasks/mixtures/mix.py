@@ -1,4 +1,4 @@
-"""`Mix`: mixtures of several corpora by their weights, as they are described."""
+"""`Mix`: mixtures of several corpora, and conversations, by their weights, as they are described."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
+from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.configuration import digest
-from ul2_tasks.mixtures.description import check_name
+from ul2_tasks.corpus.conversations import ChatCorpus
+from ul2_tasks.mixtures.chat import Chat, objective_of
+from ul2_tasks.mixtures.chat_examples import chat_member
+from ul2_tasks.mixtures.description import check_name, corpus_in
 from ul2_tasks.mixtures.mixture import Mixture, check_corpora, members_of_mixture
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
+from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.saved_names import saved_chat_task
 from ul2_tasks.scalars import as_python
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
@@ -25,18 +31,22 @@ class Mix:
         both.cache("CACHE")
         examples = ul2_tasks.examples(both, {"inputs": 512, "targets": 512}, cache_dirs=["CACHE"])
 
+    A `Chat` beside mixtures gives its prompt-completion pairs, and the examples of all then have `loss_mask` and `span_id`.
+
     `mix` registers the same of registered mixtures, with the same examples. Neither SeqIO nor TensorFlow is imported, unless a
     source or the vocabulary is one of theirs.
 
     Attributes:
         name: the mixture's name.
-        mixtures: the weights, positive numbers, of mixtures with different names and one vocabulary. A weight divided by the sum of
-            all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of the names.
+        mixtures: the weights, positive numbers, of `Mixture` and `Chat` objects with different names and one vocabulary. A weight
+            divided by the sum of all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of
+            the names.
         schedule: instead of `mixtures`, a list of `Stage`, whose weights change during a run; see `mix`.
         batch_size, steps: with a schedule, the global batch size and the number of steps of the run.
 
     Raises:
-        ValueError: a weight is not a positive number; something is not a `Mixture`; two have the same name; or see `mix`.
+        ValueError: a weight is not a positive number; something is not a `Mixture` or a `Chat`; two have the same name; a schedule
+            has a `Chat`; or see `mix`.
 
     >>> import ul2_tasks
     >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]
@@ -44,9 +54,9 @@ class Mix:
     """
 
     name: str
-    mixtures: Mapping[Mixture, float] | Sequence[tuple[Mixture, float]] | None = None
+    mixtures: Mapping[Mixture | Chat, float] | Sequence[tuple[Mixture | Chat, float]] | None = None
     _: dataclasses.KW_ONLY
-    schedule: Sequence[Stage[Mixture]] | None = None
+    schedule: Sequence[Stage[Mixture | Chat]] | None = None
     batch_size: int | None = None
     steps: int | None = None
 
@@ -54,9 +64,15 @@ class Mix:
         check_name(self.name)
         planned = check_schedule(self.mixtures, self.schedule, self.batch_size, self.steps)
         weights = planned.average if planned else weights_of(self.mixtures)
-        if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture)]:
+        if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture | Chat)]:
             raise ValueError(
-                f"mixtures must be ul2_tasks.Mixture objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered names."
+                f"mixtures must be ul2_tasks.Mixture or ul2_tasks.Chat objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered"
+                " names."
+            )
+        if planned and all(isinstance(mixture, Chat) for mixture in weights):
+            raise ValueError(
+                f"schedule must have a ul2_tasks.Mixture, got {sorted(mixture.name for mixture in weights)}. Mix conversations"
+                " without a schedule."
             )
         names = sorted(mixture.name for mixture in weights)
         if len(set(names)) < len(names):
@@ -87,23 +103,48 @@ class Mix:
         return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
 
 
-def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Member]:
-    """The denoising tasks, as SeqIO has them, see `mixture.members_of_mixture`. Raises a ValueError for two vocabularies."""
-    members: list[Member] = []
-    for mixture, weight in _pairs(mix):
-        first = _pairs(mix)[0][0].vocabulary
-        if mixture.vocabulary != first:
+def members_of_mix(
+    mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike], split: str
+) -> list[Member | RecordMember]:
+    """The tasks, as SeqIO has them, see `mixture.members_of_mixture`; of conversations alone those of the format of the lengths.
+
+    Raises a ValueError for two vocabularies, or lengths of conversations beside those that are no conversations.
+    """
+    mixtures = [mixture for mixture, _ in _pairs(mix)]
+    chats = [mixture for mixture in mixtures if isinstance(mixture, Chat)]
+    format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
+    if format == CHAT and chats and len(chats) < len(mixtures):
+        raise ValueError(
+            f"sequence_length must have inputs and targets for {mix.name!r}, which mixes conversations with denoisers, got"
+            f" {dict(sequence_length)}. Mix conversations alone to make chats."
+        )
+    first = chats[0] if chats else mixtures[0]
+    for mixture in mixtures:
+        if _vocabulary_of(mixture) != _vocabulary_of(first):
             raise ValueError(
-                f"the mixtures of {mix.name!r} must be of one vocabulary, got {vocabulary_identity(first)} and"
-                f" {vocabulary_identity(mixture.vocabulary)}. Give them the same."
+                f"the mixtures of {mix.name!r} must be of one vocabulary, got {vocabulary_identity(_vocabulary_of(first))} and"
+                f" {vocabulary_identity(_vocabulary_of(mixture))}. Give them the same"
+                + (f", that of the conversations: vocabulary={first.name}.renderer.vocabulary." if chats else ".")
             )
+    members: list[Member | RecordMember] = []
+    for mixture, weight in _pairs(mix):
+        if isinstance(mixture, Chat):
+            corpus = corpus_in(mixture, cache_dirs)
+            assert isinstance(corpus, ChatCorpus)
+            name, objective = f"{mixture.name}_{format}", objective_of(mixture, format)
+            members.append(chat_member(name, corpus, objective, sequence_length, split, bool(corpus.cache_dir), float(weight)))
+            continue
         total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
         own = members_of_mixture(mixture, sequence_length, cache_dirs)
         members += [dataclasses.replace(member, rate=weight * member.rate / total) for member in own]
-    return sorted(members, key=lambda member: member.task)
+    return sorted(members, key=lambda member: saved_chat_task(member.task) if isinstance(member, RecordMember) else member.task)
 
 
-def planned_members(mix: Mix, members: Sequence[Member]) -> MemberSchedule:
+def _vocabulary_of(mixture: Mixture | Chat):
+    return mixture.renderer.vocabulary if isinstance(mixture, Chat) else mixture.vocabulary
+
+
+def planned_members(mix: Mix, members: Sequence[Member | RecordMember]) -> MemberSchedule:
     """The tasks of each stage, at their rates, of those of `members_of_mix`."""
     if (planned := _planned(mix)) is None:
         return MemberSchedule.of(members)
@@ -111,22 +152,27 @@ def planned_members(mix: Mix, members: Sequence[Member]) -> MemberSchedule:
     for first_step, weights in planned.flat():
         of_stage: dict[str, float] = {}
         for mixture, weight in weights.items():
+            if isinstance(mixture, Chat):
+                of_stage[f"{mixture.name}_{PROMPT_COMPLETION}"] = weight
+                continue
             total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
             of_stage |= {f"{mixture.name}_{each.name}": weight * float(each.weight) / total for each in mixture.denoisers}
         rates.append((first_step, of_stage))
     return members_by_stage(members, rates, planned.batch_size, planned.steps)
 
 
-def _planned(mix: Mix) -> Schedule[Mixture] | None:
+def _planned(mix: Mix) -> Schedule[Mixture | Chat] | None:
     """The schedule with its batch size and steps; None without one."""
     return check_schedule(mix.mixtures, mix.schedule, mix.batch_size, mix.steps)
 
 
-def _pairs(mix: Mix) -> Sequence[tuple[Mixture, float]]:
+def _pairs(mix: Mix) -> Sequence[tuple[Mixture | Chat, float]]:
     """The mixtures with their weights; with a schedule, with their fractions of the whole run."""
     planned = _planned(mix)
-    return _by_name(planned.average) if planned else mix.mixtures  # type: ignore[return-value]  # which __post_init__ makes of it
+    if planned:
+        return _by_name(planned.average)
+    return mix.mixtures  # type: ignore[return-value]  # which __post_init__ makes of it
 
 
-def _by_name(weights: Mapping[Mixture, float]) -> tuple[tuple[Mixture, float], ...]:
+def _by_name(weights: Mapping[Mixture | Chat, float]) -> tuple[tuple[Mixture | Chat, float], ...]:
     return tuple((mixture, as_python(weights[mixture])) for mixture in sorted(weights, key=lambda mixture: mixture.name))

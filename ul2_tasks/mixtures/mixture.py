@@ -13,9 +13,9 @@ from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, corpus_in, folders, is_same, special_tokens_of
 from ul2_tasks.order.blocks import BlockShuffle
-from ul2_tasks.random_access.corpora import Member, why_a_stream
+from ul2_tasks.random_access.corpora import Member, why_a_stream, why_no_index
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
-from ul2_tasks.scalars import as_python, check_on_error, is_integer
+from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.read import TokenStore
@@ -40,7 +40,7 @@ class Mixture(Description):
     Args:
         name: the beginning of the names of the corpus and the tasks, NAME_corpus and NAME_<denoiser>, in caches and examples.
         source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents,
-            block_shuffle: see `register`.
+            block_shuffle, random_access: see `register`.
         corpus: another `Mixture`, whose corpus, with its name and its cache, this one reads. Leave out source, vocabulary, text_key
             and on_error, which are then those of the other mixture; so is block_shuffle, if it is left out.
 
@@ -61,6 +61,7 @@ class Mixture(Description):
     merge_examples: bool
     separate_documents: bool
     block_shuffle: BlockShuffle | None
+    random_access: bool
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Mixture(Description):
         merge_examples: bool = True,
         separate_documents: bool = False,
         block_shuffle: BlockShuffle | None = None,
+        random_access: bool = False,
         corpus: Mixture | None = None,
     ):
         checked = check_denoisers(denoisers)
@@ -104,13 +106,13 @@ class Mixture(Description):
             merge_examples=merge_examples,
             separate_documents=separate_documents,
             block_shuffle=block_shuffle,
+            random_access=random_access,
         )
         self._check()
 
     def _check(self) -> None:
-        for name in ("merge_examples", "separate_documents"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        for name in ("merge_examples", "separate_documents", "random_access"):
+            check_flag(getattr(self, name), name)
         if not isinstance(self.block_shuffle, BlockShuffle | None):
             raise ValueError(f"block_shuffle must be a ul2_tasks.BlockShuffle or None, got {self.block_shuffle!r}.")
         check_on_error(self.on_error)
@@ -209,6 +211,7 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
         merge_examples=mixture.merge_examples,
         separate_documents=mixture.separate_documents,
         block_shuffle=mixture.block_shuffle,
+        random_access=mixture.random_access,
     )
 
 
@@ -278,7 +281,10 @@ class Solvable(Protocol):
     def name(self) -> str: ...
     @property
     def corpus(self) -> Corpus: ...
-    def why_a_stream(self) -> str | None: ...
+    @property
+    def configuration(self) -> DenoisingConfiguration: ...
+    @property
+    def vocabulary(self) -> seqio.Vocabulary: ...
     def solve(self, sequence_length: Mapping[str, int] | None, /) -> Solution: ...
 
 
@@ -313,7 +319,7 @@ def solved_members(
 ) -> list[Member]:
     """Denoising tasks as `random_access` takes them. Raises a ValueError where their chunks have no fixed places."""
     for task in tasks:
-        if reason := task.why_a_stream():
+        if reason := why_no_index(task.configuration, task.vocabulary):
             raise ValueError(
                 f"the chunks of {task.name!r} must have fixed positions, but have none, because {reason}. Read it as a stream,"
                 " with get_dataset."

@@ -354,6 +354,11 @@ class PackedBlockOrder:
         """How many rows an epoch has."""
         return self.windows.elements
 
+    @property
+    def rows_about(self) -> int:
+        """See `WindowRows.rows_about`; here it is exact."""
+        return self.rows
+
     def slots(self, rows: np.ndarray) -> RowSlots:
         """See `PackedOrder.slots`."""
         places = self.windows.places(rows)

@@ -83,6 +83,11 @@ class PackedOrder:
         """How many rows an epoch has."""
         return self._firsts[1] + self.order.tail
 
+    @property
+    def rows_about(self) -> int:
+        """See `WindowRows.rows_about`; here it is exact."""
+        return self.rows
+
     @functools.cached_property
     def _patterns(self) -> np.ndarray:
         """[R + R' + 1, K + 1] int64: the two parts, then a row of the tail, whose one example is of a kind of its own."""

@@ -8,11 +8,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+from ul2_tasks.example_features import SPAN_ID, token_features
+from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
+from ul2_tasks.random_access.batches import members_of
+from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
 from ul2_tasks.scalars import is_integer
@@ -47,14 +52,17 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             loss = model(**batch).loss
 
     Without `feature_converter` an element is one example without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
-    Both end with EOS and have the tokenizer's own ids. Conversations give `input_ids`, `loss_mask` and `span_id`; image-text
-    records give `images`, too, the bytes of each. Pass a batch size and a function that pads to the DataLoader, such as
-    `transformers.DataCollatorForSeq2Seq`. A prompt-completion pair with targets that are not trained on needs a converter. With a
-    `feature_converter` an element is what the converter makes, a batch or a padded example; integers become int64, strings become
-    str or lists of str, and other types stay. Packed sequences (`examples(.., pack=True)`) are [length] int64 for each feature.
+    Both end with EOS and have the tokenizer's own ids. Pass a batch size and a function that pads to the DataLoader, such as
+    `transformers.DataCollatorForSeq2Seq`. With random access, conversations give `span_id`, too, the loss group of each label, and
+    labels are -100 where they are not trained on; pairs of prompts and completions give `targets`, too, all ids of the completion,
+    and so do mixtures with them. As a stream, conversations give `input_ids`, `loss_mask` and `span_id`, and a pair with targets
+    that are not trained on needs a converter. Image-text records give `images`, too, the bytes of each. With a `feature_converter`
+    an element is what the converter makes, a batch or a padded example; integers become int64, strings become str or lists of str,
+    and other types stay. Packed sequences (`examples(.., pack=True)`) are [length] int64 for each feature.
 
-    A description (a `Mixture`, a `Mix`, or what `examples` returned for one) imports neither TensorFlow nor SeqIO, and has random
-    access. So has a name with a cache of `ul2 cache` (`use_cached=True`); other names are streams.
+    A description (a `Mixture`, a `Mix`, a `Chat(random_access=True)`, or what `examples` returned for one) imports neither
+    TensorFlow nor SeqIO, and has random access. So has a name that is registered with `random_access=True`, or has a cache of
+    `ul2 cache` (`use_cached=True`); other names are streams.
 
     * With random access, step n of R processes with batches of B has the examples n * R * B up to (n + 1) * R * B, with any number
       of workers. `state_dict()` is the index of the next example, and any number of processes and workers can load it.
@@ -66,7 +74,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     def __init__(
         self,
-        mixture: Mixture | Mix | Examples | str | Registration,
+        mixture: Mixture | Mix | Chat | Examples | str | Registration,
         sequence_length: Mapping[str, int] | None = None,
         *,
         split: str = "train",
@@ -82,11 +90,11 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """Opens the corpus of a description. For a registered name it opens no file.
 
         Args:
-            mixture: a `Mixture` or `Mix`; or what `examples` returned for one; or the name of a registered mixture or task; or a
-                `Registration`, which is applied in the process that iterates. Spawned workers need a `Registration`, unless
-                `import ul2_tasks` registers the name.
-            sequence_length: {"inputs": int, "targets": int}, the lengths in tokens. Leave it out, and split, seed and cache_dirs,
-                for what `examples` returned.
+            mixture: a `Mixture`, a `Mix` or a `Chat(random_access=True)`; or what `examples` returned for one; or the name of a
+                registered mixture or task; or a `Registration`, which is applied in the process that iterates. Spawned workers
+                need a `Registration`, unless `import ul2_tasks` registers the name.
+            sequence_length: {"inputs": int, "targets": int}, the lengths in tokens; of a `Chat` {"tokens": int} makes chats. Leave
+                it out, and split, seed and cache_dirs, for what `examples` returned.
             split: the split of the corpora, such as "train".
             seed: the seed of the order and the masks. None, for a name alone, gives other examples each time and no state.
             use_cached: whether a registered name is read from its cache.
@@ -95,7 +103,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             rank, world_size: the index of this process, and the number of processes. By default 0 and 1 where accelerate reads;
                 else those of `torch.distributed` if it is initialized; else the environment variables RANK and WORLD_SIZE; else 0
                 and 1.
-            feature_converter: converts the examples into model inputs. Descriptions support `HuggingFaceFeatureConverter` alone.
+            feature_converter: converts the examples into model inputs. Descriptions support `HuggingFaceFeatureConverter`, and of
+                chats `HuggingFaceChatConverter`, alone.
             batch_size: the batch size of a DataLoader that joins single examples and has several workers, which read with random
                 access. Leave it out if the feature converter has one.
 
@@ -111,10 +120,12 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 " converter. Pass it here where the DataLoader joins single examples."
             )
         self._settings: dict[str, Any] = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
-        if isinstance(mixture, Mixture | Mix):
+        if isinstance(mixture, Mixture | Mix) or (isinstance(mixture, Chat) and mixture.random_access):
             _check_left_out("a description", " Name the folders of its cache, cache_dirs=[..].", use_cached=(use_cached, False))
             lengths = _given(sequence_length)
-            mixture = examples(mixture, lengths, split=split, seed=seed, cache_dirs=cache_dirs)  # type: ignore[arg-type]
+            pack = isinstance(feature_converter, HuggingFaceChatConverter) and "tokens" in lengths and feature_converter.pack
+            found = examples(mixture, lengths, split=split, seed=seed, pack=pack, cache_dirs=cache_dirs)  # type: ignore[arg-type]
+            mixture = found
         elif isinstance(mixture, Examples):
             _check_left_out(
                 "what examples returned",
@@ -132,8 +143,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             importlib.import_module("ul2_tasks.pytorch.streams")  # here, so that workers that are forked need not
         else:
             raise ValueError(
-                f"mixture must be a Mixture, a Mix, what ul2_tasks.examples returned of one, or a name, got {mixture!r:.100}."
-                " Register what is described in another way, and give its name."
+                "mixture must be a Mixture, a Mix, a Chat with random_access=True, what ul2_tasks.examples returned of one, or a"
+                f" name, got {mixture!r:.100}. Register what is described in another way, and give its name."
             )
         if isinstance(mixture, Examples):
             _check_converter(feature_converter, mixture)
@@ -211,7 +222,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         if isinstance(mixture, Examples):
             told = {**mixture.describe(), "sequence_length": repr(sorted(mixture.budgets.items()))}
             told["num_epochs"] = self._settings["num_epochs"]
-            return told | {"feature_converter": "packed rows" if mixture.numbering.packed else _describe_converter(converter)}
+            if SPAN_ID in features_of(members_of(mixture.numbering)):
+                told["mixture"] = saved_chat_task(str(told["mixture"]))  # as a name has it
+            is_as_it_is = mixture.numbering.packed and converter is None
+            return told | {"feature_converter": "packed rows" if is_as_it_is else _describe_converter(converter)}
         return {
             "mixture": saved_chat_task(mixture.name if isinstance(mixture, Registration) else mixture),
             "sequence_length": repr(sorted(self._sequence_length.items())),
@@ -244,21 +258,37 @@ def _check_left_out(what: str, remedy: str, **arguments: tuple[object, object]) 
 
 
 def _check_converter(converter: object, of: Examples) -> None:
+    """Raises a ValueError where examples, or packed sequences, are not what a converter takes."""
     if converter is None:
         return
-    if of.numbering.packed or not isinstance(converter, HuggingFaceFeatureConverter) or converter.row_format.span_id:
-        expected = "None" if of.numbering.packed else "a HuggingFaceFeatureConverter without span_id, or None"
-        what = "packed rows" if of.numbering.packed else "the examples of a description"
+    features, is_packed = features_of(members_of(of.numbering)), bool(of.numbering.packed)
+    what = "packed rows" if is_packed else "the examples"
+    if "tokens" in features:
+        expected, what = f"a HuggingFaceChatConverter with pack={is_packed}, or None,", f"{what} of chats"
+        is_fixed = is_taken = isinstance(converter, HuggingFaceChatConverter) and bool(converter.pack) == is_packed
+    elif is_packed:
+        expected, is_fixed, is_taken = "None", False, False
+    else:
+        expected = f"a HuggingFaceFeatureConverter{'' if SPAN_ID in features else ' without span_id'}, or None,"
+        row_format = converter.row_format if isinstance(converter, HuggingFaceFeatureConverter) else None
+        is_taken = row_format is not None and (SPAN_ID in features or not row_format.span_id)
+        is_fixed = row_format is not None and row_format.padding == "max_length"
+    if not is_taken:
         raise ValueError(
             f"feature_converter must be {expected} for {what}, got {converter!r:.100}. Leave it out, or register the mixture and"
             " give its name."
+        )
+    lengths = {key: of.budgets.get(key) for key in token_features(features)}
+    if is_fixed and None in lengths.values():
+        raise ValueError(
+            f"sequence_length must have the lengths of rows for this feature_converter, got {lengths}. Give them in tokens."
         )
 
 
 def _describe_converter(converter: object) -> str | None:
     if converter is None:
         return None
-    if isinstance(converter, HuggingFaceFeatureConverter):
+    if isinstance(converter, HuggingFaceFeatureConverter | HuggingFaceChatConverter):
         words = repr(converter)
     else:
         name = type(converter).__name__

@@ -1,4 +1,12 @@
-"""Indexed examples as PyTorch takes them, without TensorFlow: single ones, batches of model inputs, or packed rows."""
+"""Indexed examples as PyTorch takes them, without TensorFlow: single ones, batches of model inputs, or packed rows.
+
+A single example of texts, of a prompt and a completion, and of a conversation:
+
+    input_ids    inputs     inputs                      tokens
+    labels       targets    targets, or -100            tokens, or -100           -100 where no loss is
+    span_id                 of each label, or 0         of each label, or 0       its loss group
+    targets                 targets                                               what a decoder reads
+"""
 
 from __future__ import annotations
 
@@ -8,12 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
-from ul2_tasks.example_features import EXAMPLE, SINGLE_EXAMPLE
+from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, SINGLE_EXAMPLE, SPAN_ID
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
+from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.numbering import check_hosts
+from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.sequence import Examples, read_rows
 
 _AT_A_TIME = 512  # examples: one alone costs ten times as much as among others
@@ -30,17 +41,19 @@ class Indexed:
         self,
         examples: Examples,
         reader: Reader,
-        converter: HuggingFaceFeatureConverter | None,
+        converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter | None,
         epochs: int | None,
         pipeline: Mapping[str, Any],
     ):
         self._examples, self._reader, self._converter = examples, reader, converter
+        self._features = features_of(members_of(examples.numbering))
+        self._budgets = {key: int(length) for key, length in examples.budgets.items() if length is not None}
         self._pipeline = {**pipeline, **reader.worker_of_several}
-        self._stop = None if epochs is None else examples.first + epochs * len(examples)
+        self._stop = None if epochs is None else examples.end_of(epochs)
         self._start, self._given = examples.first, 0
         self._elements = self._read()
         if epochs is not None:
-            check_hosts(pipeline["mixture"], pipeline["split"], epochs * len(examples), reader.share(0).hosts)
+            check_hosts(pipeline["mixture"], pipeline["split"], examples.end_of(epochs) - examples.first, reader.share(0).hosts)
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken; for an iterator that has given nothing yet."""
@@ -69,12 +82,15 @@ class Indexed:
         at_a_time = joined * max(1, _AT_A_TIME // joined)
         for first in range(0, own, at_a_time):
             rows, sizes, _ = read_rows(self._examples, share.numbers(np.arange(first, min(first + at_a_time, own))))
-            count = len(rows["inputs"])
-            if self._examples.numbering.packed:
+            count = len(next(iter(rows.values())))
+            if isinstance(self._converter, HuggingFaceChatConverter):
+                rows = self._converter.model_inputs(rows, sizes["tokens"], self._budgets["tokens"])
+                yield from ({name: values[row] for name, values in rows.items()} for row in range(count))
+            elif self._examples.numbering.packed:
                 yield from ({key: values[row] for key, values in rows.items()} for row in range(count))
             elif self._converter is None:
                 for row in range(count):
-                    yield {name: rows[key][row, : sizes[key][row]] for key, name in SINGLE_EXAMPLE.items()}
+                    yield single_example({key: rows[key][row, : sizes[of.per_token_of][row]] for key, of in self._features.items()})
             elif self._converter.batch_size is None:
                 batch = self._padded(rows, sizes, first)
                 yield from ({name: values[row] for name, values in batch.items()} for row in range(count))
@@ -82,19 +98,32 @@ class Indexed:
                 for start in range(0, count, joined):
                     part = slice(start, start + joined)
                     yield self._padded(
-                        {key: rows[key][part] for key in EXAMPLE}, {key: sizes[key][part] for key in EXAMPLE}, first + start
+                        {key: rows[key][part] for key in self._features}, {key: sizes[key][part] for key in EXAMPLE}, first + start
                     )
 
     def _padded(self, rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], first: int) -> dict[str, np.ndarray]:
         """The model inputs of a batch. `first` is the number of its first example among those that were read here."""
-        assert self._converter is not None
+        assert isinstance(self._converter, HuggingFaceFeatureConverter)
         row_format = self._converter.row_format
         for key in EXAMPLE if row_format.embedding_rows is not None else ():
             largest = rows[key].max(axis=1)
             row = int(largest.argmax())
             if largest[row] >= row_format.embedding_rows:
                 raise ValueError(NO_ROW.format(first + row, key, largest[row], row_format.embedding_rows))
-        return padded_inputs(rows, sizes, self._examples.budgets, row_format, dtype=np.int32)
+        marks = {key: rows[key] for key in self._features.keys() - EXAMPLE.keys()}
+        return padded_inputs(rows, sizes, self._budgets, row_format, marks, dtype=np.int32)
+
+
+def single_example(example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """An example that is not padded, [tokens] of each feature, in the tokenizer's own ids; see the beginning of this file."""
+    if LOSS_MASK not in example:
+        return {name: example[key] for key, name in SINGLE_EXAMPLE.items()}
+    is_chat = "tokens" in example
+    input_ids, predicted = (example["tokens"],) * 2 if is_chat else (example["inputs"], example["targets"])
+    is_trained = example[LOSS_MASK] == 1
+    is_trained[0] &= not is_chat  # no model predicts the first token that it reads
+    labels, spans = np.where(is_trained, predicted, np.int32(IGNORED)), np.where(is_trained, example[SPAN_ID], np.uint8(0))
+    return {"input_ids": input_ids, "labels": labels, SPAN_ID: spans} | ({} if is_chat else {"targets": predicted})
 
 
 def to_torch(values: np.ndarray) -> torch.Tensor:

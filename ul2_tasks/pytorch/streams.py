@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import seqio
 import tensorflow as tf
 
@@ -17,11 +18,11 @@ from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
 from ul2_tasks.pytorch.forks import tensorflow_has_run
-from ul2_tasks.pytorch.indexed import to_torch
+from ul2_tasks.pytorch.indexed import single_example, to_torch
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, REMEDY, check_same, number_of, state_of
 from ul2_tasks.random_access.dataset import fingerprint_of, shared_out
-from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
+from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, has_random_access
 from ul2_tasks.tasks.registration import Registration
 
 # A new snapshot is written only when this many times as long has passed since the last one as that one took to write.
@@ -85,8 +86,9 @@ def _examples(
 ) -> tf.data.Dataset:
     settings: dict[str, Any] = {key: pipeline[key] for key in ("split", "seed", "use_cached", "num_epochs")}
     features = getattr(converter, "TASK_FEATURES", ())  # which some of SeqIO's do not have
-    if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
-        settings["passthrough_features"] = marks
+    if isinstance(provider, DenoisingMixture):
+        marks = MARKS if any(map(has_random_access, provider.tasks)) else MARKS.intersection(features)
+        settings |= {"passthrough_features": sorted(marks)} if marks else {}
     shard_info = seqio.ShardInfo(*reader.of_shards)
     try:
         return provider.get_dataset(sequence_length, shuffle=True, shard_info=shard_info, **settings)
@@ -151,7 +153,9 @@ class Stream:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        element = self._take()
+        return self._as_given(self._take())
+
+    def _as_given(self, element: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         _check_trained(element)
         ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
         left_out = {*_SINGLE_EXAMPLE, *([PIXELS] if PIXELS in element and not len(element[PIXELS]) else [])}
@@ -196,7 +200,9 @@ class Numbers(Stream):
     """
 
     def __init__(self, build: Callable[[int], tf.data.Dataset], pipeline: Mapping[str, Any], shard: str, each: int):
-        super().__init__(build(0), pipeline, shard)
+        dataset = build(0)
+        told = fingerprint_of(dataset) or {}  # of rows, where a converter packs
+        super().__init__(dataset, {**pipeline, **{key: told[key] for key in ("window_rows",) if key in told}}, shard)
         self._build, self._each, self._start = build, each, 0
 
     def resume(self, state: Mapping[str, Any]) -> None:
@@ -205,6 +211,14 @@ class Numbers(Stream):
 
     def state(self) -> dict[str, Any]:
         return state_of({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._each})
+
+    def _as_given(self, element: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+        """Examples with masks as a description gives them."""
+        if LOSS_MASK not in element:
+            return super()._as_given(element)
+        arrays = {key: value.numpy() for key, value in element.items()}
+        own = {key: arrays[key] - np.int32(self._id_shift) for key in ("inputs", "targets", "tokens") if key in arrays}
+        return {name: to_torch(values) for name, values in single_example(arrays | own).items()}
 
 
 def _check_trained(element: Mapping[str, tf.Tensor]) -> None:

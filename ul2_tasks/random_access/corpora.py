@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,10 +12,14 @@ from absl import logging
 
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
+from ul2_tasks.denoising.write import example_sizes, recipe_of
+from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.order.blocks import BlockOrder, PackedBlockOrder, order_of, packed_order
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
-from ul2_tasks.order.epochs import Order
+from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.rows import PackedOrder
+from ul2_tasks.order.window_rows import WindowRows
+from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 _MOST_WINDOWS = 1 << 14  # that are remembered
+RowOrder = PackedOrder | PackedBlockOrder | WindowRows
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
@@ -42,6 +47,10 @@ class Member:
     def denoiser(self) -> str:
         return self.solution.configuration.denoiser.name
 
+    @property
+    def vocabulary(self) -> seqio.Vocabulary:
+        return self.solution.vocabulary
+
     def __reduce__(self) -> tuple:
         """For another process, in which nothing need be registered. The name of the corpus is all that is asked of it there."""
         return Member, (self.task, CorpusName(self.corpus.name), self.rate, self.solution)
@@ -55,12 +64,16 @@ class CorpusName(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class OrderedCorpus:
-    """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members."""
+    """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members.
+
+    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk.
+    """
 
     name: str
     store: TokenStore
     members: tuple[Member, ...]
     order: Order | BlockOrder
+    pieces: Pieces | None = None
 
     @property
     def lengths_are_fixed(self) -> bool:
@@ -68,10 +81,44 @@ class OrderedCorpus:
         chunks = ((member.solution.configuration.denoiser, member.solution.full.length) for member in self.members)
         return all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
 
-    def packed(self, budgets: Mapping[str, int]) -> PackedOrder | PackedBlockOrder:
-        """Which examples share which rows of these lengths; the lengths of examples must be fixed."""
-        sizes = tuple((member.solution.full.inputs, member.solution.full.targets) for member in self.members)
-        return packed_order(self.order, sizes, (int(budgets["inputs"]), int(budgets["targets"])))
+    def packed(self, budgets: Mapping[str, int | None]) -> RowOrder:
+        """Which examples share which rows of these lengths."""
+        rows = row_lengths(budgets, EXAMPLE)
+        if self.pieces or not self.lengths_are_fixed:
+            return WindowRows(self.order, self, rows)
+        return packed_order(
+            self.order, tuple((member.solution.full.inputs, member.solution.full.targets) for member in self.members), rows
+        )
+
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
+        """Which tokens make the chunk of each slot. Both arguments are [n] integers."""
+        found = self.order.ranges(epochs, slots)
+        if self.pieces is None:
+            return found
+        starts, stops = self.pieces.tokens_of(found.starts)
+        return found._replace(sizes=stops - starts, starts=starts, stops=stops)
+
+    def tokens_at(self, epoch: int, slot: int) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+        """The member that reads a slot, the ranges of its tokens, and of each the documents [first, stop) that it has tokens of."""
+        found = self.ranges(np.array([epoch]), np.array([slot]))
+        ranges = tuple(zip(found.starts.tolist(), found.stops.tolist()))
+        return int(found.kinds[0]), ranges, tuple(self.store.documents_at(*each) for each in ranges)
+
+    def slots_with(self, epoch: int, document: int) -> np.ndarray:
+        """The slots of an epoch whose examples have tokens of a document, [n] int64, ascending. An IndexError without it."""
+        start, stop = self.store.tokens_of(document)
+        if self.pieces:
+            start, stop = self.pieces.of_document(document)
+        return self.order.slots_with(epoch, start, stop) if start < stop else np.zeros([0], np.int64)  # it may have no token
+
+    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """See `window_rows.ExampleLengths`."""
+        ranges, keys = self.ranges(epochs, slots), self.order.noise_keys(epochs, slots)
+        found = np.zeros([len(keys), len(EXAMPLE)], np.int64)
+        for number, member in enumerate(self.members):
+            of = np.flatnonzero(ranges.kinds == number)
+            found[of] = example_sizes(recipe_of(member.solution), ranges.sizes[of], keys[of])
+        return found
 
     def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """The tokens of ranges as ids of the vocabulary, one range's after the other's.
@@ -95,7 +142,19 @@ class OrderedCorpus:
             self._begun.clear()
         self._begun.update(new)
         windows = [*new, *map(self.order.next_window, *zip(*new))]
-        self.store.prefetch(np.concatenate([self.order.blocks_of(*window) for window in windows]).tolist())
+        self.store.prefetch(self._blocks(np.concatenate([self.order.blocks_of(*window) for window in windows])))
+
+    def _blocks(self, blocks: np.ndarray) -> list[int]:
+        """The blocks of tokens that have those of the order, which are of as many pieces, where documents are kept apart."""
+        if self.pieces is None:
+            return blocks.tolist()
+        assert isinstance(self.order, BlockOrder)
+        assert isinstance(self.store, BlockCache)
+        size = self.order.blocks.block_tokens
+        starts, _ = self.pieces.tokens_of(blocks * size)
+        _, stops = self.pieces.tokens_of(np.minimum((blocks + 1) * size, self.pieces.count) - 1)
+        held = zip((starts // self.store.block_tokens).tolist(), ((stops - 1) // self.store.block_tokens).tolist())
+        return list(dict.fromkeys(block for first, last in held for block in range(first, last + 1)))
 
     @functools.cached_property
     def _begun(self) -> set[tuple[int, int, int]]:
@@ -139,25 +198,44 @@ def _are_all(members, ids):
     return has_all
 
 
-def order_corpus(members: Sequence[Member], store: TokenStore, seed: int, shuffle: bool) -> OrderedCorpus:
-    """Puts the chunks of a corpus in order. `why_a_stream` says nothing of its tasks. The seed is of the order and of the noise."""
+def row_lengths(budgets: Mapping[str, int | None], features: Iterable[str]) -> tuple[int, ...]:
+    """The lengths of packed sequences. Raises a ValueError where one is left open."""
+    given = {key: budgets.get(key) for key in features}
+    found = [int(length) for length in given.values() if length is not None]
+    if len(found) < len(given):
+        raise ValueError(f"sequence_length must have lengths of packed sequences, got {given}. Give them in tokens.")
+    return tuple(found)
+
+
+def order_corpus(
+    members: Sequence[Member], store: TokenStore, seed: int, shuffle: bool, pieces: Pieces | None = None
+) -> OrderedCorpus:
+    """Puts the chunks of a corpus in order, or the `pieces` of its documents. The seed is of the order and of the noise."""
     if not store.tokens:
         raise ValueError(f"{members[0].corpus.name!r} has no token in this split. Look at it with `ul2 doctor`.")
-    lengths = tuple(member.solution.full.length for member in members)
-    cycle = _cycle_of({member.task: member.rate for member in members})
-    order = order_of(cycle, lengths, store.tokens, seed, shuffle, members[0].solution.configuration.block_shuffle)
+    blocks = members[0].solution.configuration.block_shuffle
+    lengths, count = tuple(member.solution.full.length for member in members), store.tokens
+    if pieces:
+        lengths, count = (1,) * len(members), pieces.count
+        if blocks:  # as many pieces as have so many tokens on average
+            size = max(1, round(blocks.block_tokens * pieces.count / store.tokens))
+            blocks = dataclasses.replace(blocks, block_tokens=size)
+    cycle = cycle_of({member.task: member.rate for member in members})
+    order = order_of(cycle, lengths, count, seed, shuffle, blocks)
     if isinstance(order, BlockOrder) and not (first := order.sections[0].inner).cycles:
+        what = "pieces" if pieces else "tokens"
         logging.warning(
-            "block_shuffle of %r must have windows of at least %d tokens, which is a mixing block of its denoisers, got %d, so its"
+            "block_shuffle of %r must have windows of at least %d %s, which is a mixing block of its denoisers, got %d, so its"
             " examples are shortened. Raise block_tokens or window_blocks.",
             members[0].corpus.name,
             first.cycle_tokens,
+            what,
             first.tokens,
         )
-    return OrderedCorpus(members[0].corpus.name, store, tuple(members), order)
+    return OrderedCorpus(members[0].corpus.name, store, tuple(members), order, pieces)
 
 
-def _cycle_of(rates: Mapping[str, float]) -> Cycle:
+def cycle_of(rates: Mapping[str, float]) -> Cycle:
     """The nearest cycle of tasks, by their names. Warns where a share is far from what was asked for."""
     cycle = nearest_cycle(list(rates.values()))
     if cycle.error > TOLERATED:
@@ -169,11 +247,17 @@ def _cycle_of(rates: Mapping[str, float]) -> Cycle:
 
 
 def why_a_stream(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> str | None:
+    """Why a task is read as a stream; None where its examples have random access."""
+    if not configuration.merge_examples and not configuration.random_access:
+        return "documents are kept apart (merge_examples=False) without random_access=True"
+    return why_no_index(configuration, vocabulary)
+
+
+def why_no_index(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> str | None:
     """Why the chunks of a task have no fixed places; None where they have."""
     denoiser = configuration.denoiser
     no_eos = vocabulary.eos_id is None
     reasons = {
-        "documents are kept apart (merge_examples=False)": not configuration.merge_examples,
         "an EOS goes between documents, and the vocabulary has none": configuration.separate_documents and no_eos,
         "its denoiser puts ids between documents": denoiser.bos or denoiser.documents_end_in_eos,
         "its chunks overlap (stride)": bool(denoiser.stride),

@@ -20,10 +20,12 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.datasets import Facts, facts_of, known
-from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
+from ul2_tasks.example_features import DENOISER, IMAGES, LOSS_MASK, TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.random_access.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
+from ul2_tasks.random_access.batches import Batch, has_records, members_of, no_batch, read_batch, widest, write_batch
+from ul2_tasks.random_access.fingerprint import of_rows
 from ul2_tasks.random_access.numbering import Numbering, Share
+from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.resuming import as_text, refusal, resume_at_number_only_in
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -34,6 +36,12 @@ _WITHOUT_END = 1 << 60
 _MARKED = 1 << 48
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
+_MASKS_ARE_LEFT_OUT = (
+    "passthrough_features must have loss_mask and span_id for an example that does not train on all targets. Pass"
+    ' get_dataset(.., passthrough_features=["loss_mask", "span_id"]), and use a converter of this package, such as'
+    " HuggingFaceFeatureConverter(span_id=True); or mix conversations alone."
+)
+_OF_CHUNKS = 6  # the arrays of a `Batch` without examples of records
 
 # What `write_batch` returned, and the task of each example, to [n, ..] of each feature.
 Layout = Callable[[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray], dict[str, np.ndarray]]
@@ -53,16 +61,17 @@ class Reading:
 
     The lengths of examples were solved for `sequence_length`, and `epochs` is None for no end. Only `features` are kept of an
     example. `fingerprint` is all that decides which example has which number, and what it is. Without a seed, see `has_seed`,
-    iterators cannot be resumed.
+    iterators cannot be resumed. `packs_all` says whether examples of drawn lengths are packed here, too, or as a stream.
     """
 
     numbering: Numbering
-    sequence_length: Mapping[str, int]
+    sequence_length: Mapping[str, int | None]
     epochs: int | None
     share: Share
     features: Collection[str]
     fingerprint: Mapping[str, object]
     has_seed: bool
+    packs_all: bool = False
 
     def examples(self) -> tf.data.Dataset:
         """One by one: {"inputs": [tokens] int32, "targets": [tokens] int32}, and the names of denoiser and task where wanted."""
@@ -76,11 +85,18 @@ class Reading:
             lengths = {f"{key}_length": of_each for key, of_each in sizes.items()}
             return rows | lengths | {key: of_each[members] for key, of_each in names.items()}
 
+        spec = features_of(members)
+
         def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            example = dict(example)
-            for key in EXAMPLE:
-                example[key] = example[key][: example.pop(f"{key}_length")]
-            return {key: value for key, value in example.items() if key in self.features}
+            lengths = {key: example[f"{key}_length"] for key in token_features(spec)}
+            of_tokens = {key: example[key][: lengths[feature.per_token_of]] for key, feature in spec.items()}
+            if IMAGES in example:
+                of_tokens[IMAGES] = example[IMAGES][: example[f"{IMAGES}_length"]]
+            kept = {key: of_tokens.get(key, value) for key, value in example.items() if key in self.features}
+            if LOSS_MASK not in spec or LOSS_MASK in kept:
+                return kept
+            with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(of_tokens[LOSS_MASK] == 1), [_MASKS_ARE_LEFT_OUT])]):
+                return {key: tf.identity(value) for key, value in kept.items()}
 
         @no_autograph
         def make(first: int) -> tf.data.Dataset:
@@ -95,24 +111,24 @@ class Reading:
         """See `converters.rows.RowSource`."""
         if lengths != self.sequence_length:
             return None
+        if pack and not self.packs_all and not all(corpus.lengths_are_fixed for corpus in self.numbering.corpora):
+            return None  # as before there were windows of rows
         numbering = self.numbering.in_rows(lengths) if pack else self.numbering
-        if numbering is None:
-            return None
 
         def lay_out(rows: dict[str, np.ndarray], sizes: dict[str, np.ndarray], members: np.ndarray) -> dict[str, np.ndarray]:
             return convert(rows)
 
-        more = {"features": "rows", "pack": pack}
+        more = {"features": "rows", "pack": pack, **of_rows(numbering)}
 
         def make(first: int) -> tf.data.Dataset:
             elements = functools.partial(self._elements, numbering, lengths, lay_out, more, first)
             return known(elements(), Facts(self._id_shift, batches=elements))
 
-        return self._with_numbers(make, {"pack": pack})
+        return self._with_numbers(make, {"pack": pack, **of_rows(numbering)})
 
     @property
     def _id_shift(self) -> int:
-        return id_shift(members_of(self.numbering)[0].solution.vocabulary)
+        return id_shift(members_of(self.numbering)[0].vocabulary)
 
     def _with_numbers(
         self, make: Callable[[int], tf.data.Dataset], more: Mapping[str, object], rows: Reading | None = None
@@ -124,14 +140,14 @@ class Reading:
     def _elements(
         self,
         numbering: Numbering,
-        lengths: Mapping[str, int],
+        lengths: Mapping[str, int | None],
         lay_out: Layout,
         more: Mapping[str, object],
         first: int,
         batch_size: int | None = None,
     ) -> tf.data.Dataset:
         """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
-        own = _WITHOUT_END if self.epochs is None else self.share.count(self.epochs * numbering.epoch)
+        own = _WITHOUT_END if self.epochs is None else self.share.count(numbering.first_of(self.epochs))
         at_a_time = max(1, int(_TOKENS_AT_A_TIME // numbering.tokens_per_element))
         if batch_size:
             at_a_time = batch_size * max(1, at_a_time // batch_size)
@@ -168,10 +184,16 @@ class Reading:
             return list(made(found).values())
 
         nothing = no_batch()
-        specs = {key: tf.TensorSpec([None, *value.shape[1:]], _dtype_of(value)) for key, value in made(nothing).items()}
+        # Where no example is of records, the graph is that of 1.0.3.
+        tensors = len(nothing) if has_records(numbering) else _OF_CHUNKS
+        varying = {IMAGES} if None not in lengths.values() else made(nothing).keys()
+        specs = {
+            key: tf.TensorSpec([None, *([None] * (value.ndim - 1) if key in varying else value.shape[1:])], _dtype_of(value))
+            for key, value in made(nothing).items()
+        }
 
         def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(python_op(read, [first], [array.dtype for array in nothing]))
+            return tuple(python_op(lambda first: read(first)[:tensors], [first], list(map(_dtype_of, nothing[:tensors]))))
 
         def make_op(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
             features = python_op(make, batch, [spec.dtype for spec in specs.values()])

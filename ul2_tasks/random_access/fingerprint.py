@@ -14,10 +14,11 @@ from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.shares import Shares
-from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.order.window_rows import WindowRows
+from ul2_tasks.random_access.corpora import Member, OrderedCorpus
 from ul2_tasks.random_access.numbering import MemberSchedule, MixedStage, Numbering, StageMembers
+from ul2_tasks.random_access.records import OrderedRecords, RecordMember
 from ul2_tasks.scalars import as_python
-from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 NUMBERED_VERSION = 1  # raised whenever a number is that of another example
+ROWS_VERSION = 1  # raised whenever a window of examples is packed in another way
 # What a fingerprint says that those of 1.0.3 do not: what a stream reads; by name, what is read of which the rest of a
 # fingerprint of numbers does not tell the content; and the rates of a mixture of texts with images.
 ADDED = ("source", "sources", "mixing_rates")
@@ -35,7 +37,7 @@ _AT_A_TIME = 1 << 22
 
 def fingerprint(
     name: str,
-    members: Sequence[Member],
+    members: Sequence[Member | RecordMember],
     numbering: Numbering,
     sequence_length: Mapping[str, int],
     *,
@@ -54,19 +56,19 @@ def fingerprint(
     of the stages of a run.
     """
     corpora = {name: corpus for name, corpus in _corpora(schedule.stages if schedule else [StageMembers(0, members)])}
-    stores = {each.name: each.store for each in numbering.corpora}
+    ordered = {each.name: each for each in numbering.corpora}
     told = {
         "numbered_version": NUMBERED_VERSION,
         "mixture": name,
-        "tasks": {member.task: described(member.solution.configuration, member.solution.vocabulary) for member in members},
+        "tasks": {member.task: _described(member) for member in members},
         "rates": rates,
-        "vocabulary": vocabulary_identity(members[0].solution.vocabulary),
+        "vocabulary": vocabulary_identity(members[0].vocabulary),
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
         "split": split,
         "corpora": {
             key: identity_of(corpus, cache_dirs[key] or "", split)
             if corpus.is_tokens or cache_dirs[key]
-            else _in_memory(stores[key])
+            else _in_memory(ordered[key])
             for key, corpus in corpora.items()
         },
         "shuffle": shuffle,
@@ -74,6 +76,9 @@ def fingerprint(
     }
     if sources := {key: reads(corpus.source, split) for key, corpus in corpora.items() if corpus.is_tokens} | dict(others):
         told["sources"] = sources
+    if pieces := {key: each.pieces.most for key, each in ordered.items() if isinstance(each, OrderedCorpus) and each.pieces}:
+        told["pieces"] = pieces
+    told |= of_rows(numbering)
     if schedule and schedule.batch_size:
         stages = [_stage(members) | _mixing(stage) for members, stage in zip(schedule.stages, numbering.stages)]
         told["rates"] = _rates(schedule.stages[0])
@@ -97,7 +102,7 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     kept = {key: value for key, value in told.items() if key not in ("rates", "schedule", "mixing")}
     kept["mixture"] = told["mixture"] if told["mixture"] in told["tasks"] else "any"
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
-    for key in kept.keys() & {"corpora", "sources"}:
+    for key in kept.keys() & {"corpora", "sources", "pieces"}:
         kept[key] = {name: value for name, value in told[key].items() if name not in later}
     return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": _as_read(stage) for stage in begun}
 
@@ -131,6 +136,14 @@ def _rates(stage: StageMembers) -> dict[str, float]:
     return {member.task: member.rate for member in stage.members}
 
 
+def _described(member: Member | RecordMember) -> Mapping[str, object]:
+    return (
+        member.described
+        if isinstance(member, RecordMember)
+        else described(member.solution.configuration, member.solution.vocabulary)
+    )
+
+
 def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> dict[str, object]:
     """Describes a configuration in few words: a list of a thousand sentinels by its length and checksum.
 
@@ -150,9 +163,18 @@ def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabular
     } | ({"block_shuffle": dataclasses.asdict(blocks)} if blocks else {})
 
 
-def _in_memory(store: TokenStore) -> str:
-    """The tokens that were made into memory, whatever they are of, by their content."""
-    found = hashlib.sha256()
+def of_rows(numbering: Numbering) -> dict[str, object]:
+    """What a fingerprint says of how rows are packed, where windows of examples are."""
+    return {"window_rows": ROWS_VERSION} if any(isinstance(each, WindowRows) for each in numbering.packed) else {}
+
+
+def _in_memory(corpus: OrderedCorpus | OrderedRecords) -> str:
+    """The tokens that were made into memory, whatever they are of, by their content; and the documents that are kept apart."""
+    if isinstance(corpus, OrderedRecords):
+        return corpus.index.identity
+    store, found = corpus.store, hashlib.sha256()
+    if corpus.pieces:
+        found.update(corpus.pieces.store.document_lengths(0, corpus.pieces.store.documents).astype("<i8").tobytes())
     for start in range(0, store.tokens, _AT_A_TIME):
         found.update(store.read_tokens(start, min(start + _AT_A_TIME, store.tokens)).astype("<i4").tobytes())
     return f"{store.tokens} tokens in memory, sha256 {found.hexdigest()[:16]}"

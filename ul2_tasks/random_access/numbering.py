@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.order.blocks import BlockOrder, PackedBlockOrder
+from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.order.cycles import MAX_SLOTS, Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
-from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
-from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, order_corpus
+from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, RowOrder, order_corpus
+from ul2_tasks.random_access.pieces import Pieces, cut_documents
+from ul2_tasks.random_access.records import OrderedRecords, RecordMember, order_records
 from ul2_tasks.store.block_cache import BlockCache, is_remote
 from ul2_tasks.store.read import TokenStore
 
@@ -73,7 +74,7 @@ class StageMembers(NamedTuple):
     """From element `first` of a run on, these tasks are read, at their rates."""
 
     first: int
-    members: Sequence[Member]
+    members: Sequence[Member | RecordMember]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,7 @@ class MemberSchedule:
     steps: int | None = None
 
     @classmethod
-    def of(cls, members: Sequence[Member]) -> MemberSchedule:
+    def of(cls, members: Sequence[Member | RecordMember]) -> MemberSchedule:
         """The same all the time."""
         return cls((StageMembers(0, members),))
 
@@ -96,7 +97,7 @@ class MemberSchedule:
 
 
 def members_by_stage(
-    members: Sequence[Member], rates: Sequence[tuple[int, Mapping[str, float]]], batch_size: int, steps: int
+    members: Sequence[Member | RecordMember], rates: Sequence[tuple[int, Mapping[str, float]]], batch_size: int, steps: int
 ) -> MemberSchedule:
     """Of these tasks those of each stage: from its first step on, at its rates, which it has by the names of tasks."""
     stages = [
@@ -126,8 +127,8 @@ class Numbering:
     and `timeline` which corpus each element is of. `size` is how many elements are asked for, None for an epoch.
     """
 
-    corpora: tuple[OrderedCorpus, ...]
-    packed: tuple[PackedOrder | PackedBlockOrder, ...]
+    corpora: tuple[OrderedCorpus | OrderedRecords, ...]
+    packed: tuple[RowOrder, ...]
     stages: tuple[MixedStage, ...]
     timeline: Timeline
     size: int | None
@@ -137,14 +138,25 @@ class Numbering:
         """The names of the corpora, each once, as the timeline counts them."""
         return list(dict.fromkeys(corpus.name for corpus in self.corpora))
 
+    def first_of(self, epoch: int) -> int:
+        """The first element of an epoch: one of all of a corpus, or of several `_common` elements."""
+        if self.size is None and len(self.corpora) == 1:
+            return self.orders[0].first_of(epoch, 0)
+        return epoch * self._common
+
+    def epoch_with(self, number: int) -> int:
+        """The epoch that has an element."""
+        if self.size is None and len(self.corpora) == 1:
+            return self.orders[0].begun(number).epoch
+        return number // self._common
+
     @functools.cached_property
-    def epoch(self) -> int:
+    def _common(self) -> int:
         """How many elements an epoch has: whole units of the mixture, so that no element of the first corpus to end comes twice."""
         if self.size is not None:
             return self.size
-        if len(self.corpora) == 1:
-            return self._elements[0]
-        mixing, elements = self.timeline.stages[0].mixing, self._elements
+        mixing = self.timeline.stages[0].mixing
+        elements = [order.first_of(1, 0) for order in self.orders]
         units = range(1, sum(elements) // mixing.unit + 2)
         too_many = bisect.bisect_left(units, True, key=lambda count: bool((mixing.taken(count) > elements).any()))
         return mixing.unit * max(1, too_many)
@@ -154,12 +166,12 @@ class Numbering:
         """How many tokens of text an element has, on average in the first stage."""
         mixing, chosen = self.timeline.stages[0].mixing, self.stages[0].corpora
         counts = mixing.counts if isinstance(mixing, Cycle) else mixing.weights
-        tokens = (self.corpora[number].store.tokens / self._elements[number] for number in chosen)
+        tokens = (self.corpora[number].store.tokens / self._elements(number) for number in chosen)
         return sum(count * each for count, each in zip(counts, tokens)) / sum(counts)
 
-    @property
-    def _elements(self) -> list[int]:
-        return [packed.rows for packed in self.packed] or [corpus.order.examples for corpus in self.corpora]
+    def _elements(self, number: int) -> float:
+        """How many elements an epoch of a corpus has, about."""
+        return self.packed[number].rows_about if self.packed else self.corpora[number].order.examples
 
     @property
     def orders(self) -> Sequence[Rounds]:
@@ -194,19 +206,17 @@ class Numbering:
 
     def epochs_of(self, corpus: int, first: int, last: int) -> list[int]:
         """The epochs of a corpus that have some of the elements first .. last of the mixture."""
-        elements = self._elements[corpus]
         ranges = self.timeline.indices(corpus, first, last)
-        return sorted({epoch for start, stop in ranges for epoch in range(start // elements, (stop - 1) // elements + 1)})
+        epochs = ((self.orders[corpus].begun(index).epoch for index in (start, stop - 1)) for start, stop in ranges)
+        return sorted({epoch for of_first, of_last in epochs for epoch in range(of_first, of_last + 1)})
 
-    def in_rows(self, budgets: Mapping[str, int]) -> Numbering | None:
-        """The same examples in packed rows of these lengths; None where lengths of examples are drawn, so that no row is fixed.
+    def in_rows(self, budgets: Mapping[str, int | None]) -> Numbering:
+        """The same examples in packed rows of these lengths.
 
         Corpora are mixed by examples. A row of a corpus counts for as many examples as the rows of this corpus have on average.
         """
-        if not all(corpus.lengths_are_fixed for corpus in self.corpora):
-            return None
         packed = tuple(corpus.packed(budgets) for corpus in self.corpora)
-        per_example = [each.rows / corpus.order.examples for each, corpus in zip(packed, self.corpora)]
+        per_example = [each.rows_about / corpus.order.examples for each, corpus in zip(packed, self.corpora)]
         mixings: list[Cycle | Shares] = []
         for stage in self.stages:
             mixing, rows = stage.mixing, [per_example[number] for number in stage.corpora]
@@ -219,8 +229,8 @@ class Numbering:
 
 
 def _arranged(
-    corpora: tuple[OrderedCorpus, ...],
-    packed: tuple[PackedOrder | PackedBlockOrder, ...],
+    corpora: tuple[OrderedCorpus | OrderedRecords, ...],
+    packed: tuple[RowOrder, ...],
     stages: tuple[MixedStage, ...],
     mixings: Sequence[Cycle | Shares],
     key: int | None,
@@ -241,27 +251,36 @@ def number_examples(
 ) -> Numbering | None:
     """Numbers the examples of denoising tasks, which are mixed by their rates.
 
-    `why_a_stream` says nothing of any of the tasks. `tokens` gives the tokens of each corpus, with an EOS after each document or
+    `why_no_index` says nothing of any of the tasks. `tokens` gives the tokens of each corpus, with an EOS after each document or
     without, or None for what is to stay a stream. With `shuffle` examples come in a pseudo-random permutation of all of an epoch;
     else in the order of the corpus. Gives None where a corpus has no tokens that can be read at any place.
     """
-    _check_shared(member for _, members in schedule.stages for member in members)
+    readers_of = _by_corpus(member for _, members in schedule.stages for member in members)
+    _check_shared(readers_of)
     stores: dict[str, TokenStore] = {}
-    corpora: dict[tuple, OrderedCorpus] = {}
+    pieces: dict[str, Pieces | None] = {}
+    corpora: dict[tuple, OrderedCorpus | OrderedRecords] = {}
     stages = []
     for first, members in schedule.stages:
-        by_corpus: dict[str, list[Member]] = {}
-        for member in members:
-            by_corpus.setdefault(member.corpus.name, []).append(member)
+        by_corpus = _by_corpus(members)
         chosen = []
         for name, readers in by_corpus.items():
-            if name not in stores:
-                store = tokens(readers[0].corpus, readers[0].solution.configuration.separate_documents)
-                if store is None:
-                    return None
-                blocks = readers[0].solution.configuration.block_shuffle
-                stores[name] = BlockCache(store, blocks.block_tokens) if blocks and is_remote(store) else store
-            found = order_corpus(readers, stores[name], keyed(seed, list(stores).index(name)), shuffle)
+            at = keyed(seed, list(readers_of).index(name))
+            found: OrderedCorpus | OrderedRecords
+            if isinstance(readers[0], RecordMember):
+                found = order_records(readers, at, shuffle)
+            else:
+                if name not in stores:
+                    configuration = readers[0].solution.configuration
+                    store = tokens(readers[0].corpus, configuration.separate_documents)
+                    if store is None:
+                        return None
+                    # Pieces are the same in all stages, and short enough for each denoiser.
+                    shortest = min(member.solution.full.length for member in readers_of[name])
+                    pieces[name] = None if configuration.merge_examples else cut_documents(store, shortest)  # type: ignore[arg-type]
+                    blocks = configuration.block_shuffle
+                    stores[name] = BlockCache(store, blocks.block_tokens) if blocks and is_remote(store) else store
+                found = order_corpus(readers, stores[name], at, shuffle, pieces[name])
             objective = name, tuple(member.task for member in readers), found.order
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
             corpora.setdefault(objective, found)
@@ -271,6 +290,14 @@ def number_examples(
         stages.append(MixedStage(first, tuple(chosen), _mixing(rates, _partitions(orders))))
     key = keyed(seed, _FOR_CORPORA) if shuffle else None
     return _arranged(tuple(corpora.values()), (), tuple(stages), [stage.mixing for stage in stages], key, schedule.elements)
+
+
+def _by_corpus(members: Iterable[Member | RecordMember]) -> dict[str, list]:
+    """The members that read each corpus, by its name."""
+    found: dict[str, list] = {}
+    for member in members:
+        found.setdefault(member.corpus.name, []).append(member)
+    return found
 
 
 def _mixing(rates: Mapping[str, float], partitions: int) -> Cycle | Shares:
@@ -293,18 +320,17 @@ def _partitions(orders: Sequence[object]) -> int:
     return partitions
 
 
-def _check_shared(members: Iterable[Member]) -> None:
+def _check_shared(readers_of: Mapping[str, Sequence]) -> None:
     """Raises a ValueError where tasks that read one corpus, also in different stages, divide it in other ways.
 
     Tokens are then counted otherwise, or a round of blocks has others, so that some would be read twice in an epoch.
     """
-    firsts: dict[str, Member] = {}
-    for member in members:
-        first = firsts.setdefault(member.corpus.name, member)
-        for argument in ("separate_documents", "block_shuffle"):
-            values = [getattr(each.solution.configuration, argument) for each in (first, member)]
-            if values[0] != values[1]:
-                raise ValueError(
-                    f"{argument} must be the same for all tasks of {first.corpus.name!r}, got {values[0]} for {first.task!r} and"
-                    f" {values[1]} for {member.task!r}. Register them with the same one."
-                )
+    for first, *others in readers_of.values():
+        for member in others:
+            for argument in () if isinstance(first, RecordMember) else ("merge_examples", "separate_documents", "block_shuffle"):
+                values = [getattr(each.solution.configuration, argument) for each in (first, member)]
+                if values[0] != values[1]:
+                    raise ValueError(
+                        f"{argument} must be the same for all tasks of {first.corpus.name!r}, got {values[0]} for"
+                        f" {first.task!r} and {values[1]} for {member.task!r}. Register them with the same one."
+                    )

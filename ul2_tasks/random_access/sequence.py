@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ul2_tasks.example_features import DENOISER, EXAMPLE, TASK
+from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
 from ul2_tasks.random_access.batches import members_of, read_batch, widest, write_batch
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
+from ul2_tasks.random_access.records import OrderedRecords, features_of
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -59,18 +60,18 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     """
 
     def __init__(
-        self, numbering: Numbering, budgets: Mapping[str, int], describe: Callable[[], Mapping[str, object]], epoch: int = 0
+        self, numbering: Numbering, budgets: Mapping[str, int | None], describe: Callable[[], Mapping[str, object]], epoch: int = 0
     ):
-        """Takes the numbering, the budgets, what tells all that decides which element has which number, and the epoch."""
-        self.numbering, self.budgets, self.describe, self._epoch = numbering, budgets, describe, epoch
+        """Takes the numbering, the budgets, what tells all that decides which element has which number, and the epoch's number."""
+        self.numbering, self.budgets, self.describe, self.number = numbering, budgets, describe, epoch
 
     def __reduce__(self) -> tuple:
         """For another process, in which nothing is known of the corpora but their tokens."""
-        return Examples, (self.numbering, self.budgets, functools.partial(dict, self.describe()), self._epoch)
+        return Examples, (self.numbering, self.budgets, functools.partial(dict, self.describe()), self.number)
 
     def __len__(self) -> int:
-        """Returns the number of elements of an epoch."""
-        return self.numbering.epoch
+        """Returns the number of elements of the epoch."""
+        return self.numbering.first_of(self.number + 1) - self.first
 
     def epoch(self, epoch: int) -> Examples:
         """Returns another epoch, from 0, which has other borders of chunks, other denoisers, another order and other masks."""
@@ -95,8 +96,13 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         rows, sizes, of_members = read_rows(self, self._numbers(indices))
         if self.numbering.packed:
             return [{key: feature[row] for key, feature in rows.items()} for row in range(len(indices))]
-        features = {key: [row[:size] for row, size in zip(rows[key], sizes[key].tolist())] for key in EXAMPLE}
         members = members_of(self.numbering)
+        features = {
+            key: [row[:size] for row, size in zip(rows[key], sizes[feature.per_token_of].tolist())]
+            for key, feature in features_of(members).items()
+        }
+        if IMAGES in rows:
+            features[IMAGES] = [row[:count].tolist() for row, count in zip(rows[IMAGES], sizes[IMAGES].tolist())]
         names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in of_members.tolist())
         return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
 
@@ -128,16 +134,16 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         for kind, chosen in enumerate(self.numbering.corpora):
             if chosen.name != (corpus or names[0]):
                 continue
-            start, stop = chosen.store.tokens_of(operator.index(document))
-            for epoch in self.numbering.epochs_of(kind, first, last) if start < stop else ():  # it may have no token
-                held = chosen.order.slots_with(epoch, start, stop)
+            for epoch in self.numbering.epochs_of(kind, first, last):
+                held = chosen.slots_with(epoch, operator.index(document))
                 numbers = self.numbering.numbers(kind, np.full_like(held, epoch), held)
                 found |= set((numbers[(numbers >= first) & (numbers <= last)] - first).tolist())
         return sorted(found)
 
     @functools.cached_property
     def first(self) -> int:
-        return self._epoch * len(self)
+        """The first element of the epoch, counted over all epochs."""
+        return self.numbering.first_of(self.number)
 
     def _numbers(self, indices: Sequence[int]) -> np.ndarray:
         numbers = np.array([operator.index(index) for index in indices], np.int64)
@@ -146,6 +152,16 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             raise IndexError(f"index must be 0 to {len(self) - 1}, got {wrong[0]}. Use .epoch(1) for the next epoch.")
         return self.first + numbers % len(self)
 
+    def end_of(self, epochs: int) -> int:
+        """The element after those of `epochs` epochs from this one on, counted over all epochs."""
+        return self.numbering.first_of(self.number + epochs)
+
+    def at(self, number: int) -> tuple[Examples, int]:
+        """The epoch that has an element, which is counted over all epochs, and its index there."""
+        epoch = self.numbering.epoch_with(number)
+        found = self.epoch(epoch)
+        return found, number - found.first
+
 
 def read_rows(examples: Examples, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
     """The elements of numbers of any epoch: what `write_batch` gives, in the tokenizer's own ids, and each example's member."""
@@ -153,15 +169,14 @@ def read_rows(examples: Examples, numbers: np.ndarray) -> tuple[dict[str, np.nda
     members, pack = members_of(numbering), bool(numbering.packed)
     batch = read_batch(numbering, numbers)
     rows, sizes = write_batch(batch, members, budgets if pack else widest(members), pack)
-    if shift := id_shift(members[0].solution.vocabulary):
-        is_token = {key: rows[f"{key}_segment_ids"] > 0 if pack else True for key in EXAMPLE}
-        rows |= {key: np.where(is_token[key], rows[key] - np.int32(shift), 0) for key in EXAMPLE}
+    if shift := id_shift(members[0].vocabulary):
+        of_tokens = token_features(features_of(members))
+        is_token = {key: rows[f"{key}_segment_ids"] > 0 if pack else True for key in of_tokens}
+        rows |= {key: np.where(is_token[key], rows[key] - np.int32(shift), 0) for key in of_tokens}
     return rows, sizes, batch.members
 
 
-def _location(corpus: OrderedCorpus, epoch: int, slot: int) -> Location:
-    found = corpus.order.ranges(np.array([epoch]), np.array([slot]))
-    ranges = tuple(zip(found.starts.tolist(), found.stops.tolist()))
-    documents = tuple(corpus.store.documents_at(*each) for each in ranges)
-    member = corpus.members[int(found.kinds[0])]
+def _location(corpus: OrderedCorpus | OrderedRecords, epoch: int, slot: int) -> Location:
+    kind, ranges, documents = corpus.tokens_at(epoch, slot)
+    member = corpus.members[kind]
     return Location(corpus.name, member.task, member.denoiser, int(epoch), int(slot), ranges, documents)

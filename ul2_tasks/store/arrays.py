@@ -160,9 +160,9 @@ def _copy(addresses, counts, of_dtype, places, joined):
     array of their dtype.
     """
     for number in range(len(addresses)):
-        found, place = _values_at(addresses[number], counts[number], of_dtype), places[number]
-        for value in range(counts[number]):
-            joined[place + value] = found[value]
+        found, place = _values_at(addresses[number], counts[number], of_dtype), joined[places[number] :]
+        for value in range(len(found)):  # from 0 in both, which is compiled to copies of many values at once
+            place[value] = found[value]
 
 
 @compiled

@@ -34,6 +34,7 @@ VERSION = 1
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
 MAX_DOCUMENT = np.iinfo(np.int32).max  # tokens
 _ENDS_AT_ONCE = 16
+_FEW = 8  # documents, which are looked up faster one by one
 _HEADER = struct.Struct("<9sQBQQ")
 _INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16)
 
@@ -67,6 +68,12 @@ class Index:
         return self._read("<i8", _HEADER.size + 12 * self.sequences, self.entries)
 
     @functools.cached_property
+    def document_lengths(self) -> np.ndarray:
+        """[D] integers, how many tokens each document has."""
+        is_one_each = self.entries == self.sequences + 1 and self.documents[0] == 0 and (np.diff(self.documents) == 1).all()
+        return self.lengths if is_one_each else self.lengths_within(0, self.entries - 1)
+
+    @functools.cached_property
     def tokens(self) -> int:
         """How many tokens the `.bin` file has; sequences lie in it back to back."""
         if not self.sequences:
@@ -85,6 +92,34 @@ class Index:
         if not 0 <= start <= stop <= self.tokens:
             raise self._corrupt(f"document {document} would be the tokens {start} to {stop} of {self.tokens}")
         return start, stop
+
+    def places_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`tokens_of` of many documents, [n] int64 in any order: their starts and their stops, [n] int64 each."""
+        if len(documents) < _FEW:
+            few = np.array([self.tokens_of(document) for document in documents.tolist()], np.int64).reshape(-1, 2)
+            return few[:, 0], few[:, 1]
+        firsts, ends = self.documents[documents], self.documents[documents + 1]
+        is_one = ends - firsts == 1  # sequence, as in what this package writes
+        if not (is_one.all() and firsts.min() >= 0 and ends.max() <= self.sequences):
+            every = np.array([self.tokens_of(document) for document in documents.tolist()], np.int64)
+            return every[:, 0], every[:, 1]
+        starts = self.pointers[firsts] // self.dtype.itemsize
+        lengths = self.lengths[firsts]
+        stops = starts + lengths
+        if (wrong := (starts < 0) | (lengths < 0) | (stops > self.tokens)).any():
+            self.tokens_of(int(documents[wrong.argmax()]))
+        return starts, stops
+
+    def lengths_within(self, first: int, stop: int) -> np.ndarray:
+        """How many tokens each of the documents [first, stop) has, [stop - first] int64."""
+        starts = self.documents[first : stop + 1]
+        begin = int(starts[0])
+        if (np.diff(starts) == 1).all() and begin >= 0 and begin + stop - first <= self.sequences:
+            lengths = self.lengths[begin : begin + stop - first]
+            if not len(lengths) or lengths.min() >= 0:
+                return lengths.astype(np.int64)
+        starts, stops = self.places_of(np.arange(first, stop))
+        return stops - starts
 
     def ends_within(self, start: int, stop: int) -> tuple[int, np.ndarray]:
         """Where documents end in a range of the tokens, if one more token follows each document.

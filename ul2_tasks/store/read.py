@@ -62,6 +62,9 @@ class MemoryStore:
     def documents(self) -> int:
         return len(self._ends)
 
+    def pair_lengths(self, pair: int) -> np.ndarray:
+        return np.diff(self._ends, prepend=0)
+
     @property
     def tokens(self) -> int:
         return len(self._tokens)
@@ -81,6 +84,23 @@ class MemoryStore:
         if not 0 <= document < self.documents:
             raise IndexError(f"document must be from 0 to {self.documents - 1}, got {document}.")
         return int(self._ends[document - 1]) if document else 0, int(self._ends[document])
+
+    def document_lengths(self, first: int, stop: int) -> np.ndarray:
+        _check_documents(first, stop, self.documents)
+        return np.diff(self._ends[first:stop], prepend=self._ends[first - 1] if first else 0)
+
+    @property
+    def borders(self) -> np.ndarray:
+        return np.array([0, self.documents])
+
+    def places(self, pair: int) -> np.ndarray:
+        return np.concatenate([[0], self._ends[:-1]])[: self.documents] * self._tokens.itemsize
+
+    def values(self, pair: int) -> np.ndarray:
+        return self._tokens
+
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.concatenate([[0], self._ends])[documents], self._ends[documents]
 
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))
@@ -123,6 +143,7 @@ class Store:
         self._token_starts = np.concatenate([[0], np.cumsum(np.asarray(tokens, np.int64))])
         self._end: int | None = None
         self._values: dict[int, Array] = {}
+        self._whole: dict[int, np.ndarray] = {}
         self._number = next(_numbers)
         weakref.finalize(self, _forget, self._number).atexit = False
 
@@ -166,6 +187,10 @@ class Store:
     def tokens(self) -> int:
         """How many there are."""
         return int(self._token_starts[-1])
+
+    def pair_lengths(self, pair: int) -> np.ndarray:
+        """How many tokens each document of a pair has in its file, [documents] integers, as its index says; no token is read."""
+        return self._index(pair).document_lengths
 
     @functools.cached_property
     def contents(self) -> str:
@@ -224,6 +249,41 @@ class Store:
         before = int(self._token_starts[pair])
         return before + start, before + stop
 
+    def document_lengths(self, first: int, stop: int) -> np.ndarray:
+        """How many tokens each of the documents [first, stop) has, [stop - first] int64, as `read_documents` gives them."""
+        _check_documents(first, stop, self.documents)
+        _, pairs, starts, stops = by_pair(self._document_starts, np.array([first]), np.array([stop]))
+        parts = zip(pairs.tolist(), starts.tolist(), stops.tolist())
+        lengths = np.concatenate([np.zeros([0], np.int64), *(self._index(pair).lengths_within(*part) for pair, *part in parts)])
+        if self._end is None:
+            return lengths
+        if not lengths.all():
+            places = self._places(np.arange(first, stop))
+            self._check_ends(places, lengths > 0)
+        return lengths - 1
+
+    @property
+    def borders(self) -> np.ndarray:
+        """The first document of each pair, and at the end how many there are, [pairs + 1] int64."""
+        return self._document_starts
+
+    def places(self, pair: int) -> np.ndarray:
+        """At which byte of its `.bin` file each document of a pair begins, [documents] int64; one that this package wrote."""
+        return self._index(pair).pointers
+
+    def values(self, pair: int) -> np.ndarray:
+        """All values of a pair: memory-mapped, or where its `.bin` file is not mapped, read once, and kept."""
+        if pair not in self._whole:
+            (array,), _ = self._files(np.array([pair]))
+            (self._whole[pair],) = read_ranges([array], *np.array([[0], [0], [len(array)]]))
+        return self._whole[pair]
+
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`tokens_of` of many documents, [n] integers in any order: their starts and their stops, [n] int64 each."""
+        places = self._places(documents)
+        before = self._token_starts[places.pairs]
+        return before + places.starts, before + places.stops
+
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         """Where documents end in ranges of the stream in which one more token follows each document, see `WithEnds`.
 
@@ -253,8 +313,10 @@ class Store:
         pairs = np.searchsorted(self._document_starts, numbers, side="right") - 1
         of_pairs = numbers - self._document_starts[pairs]
         starts, stops = np.zeros([2, len(numbers)], np.int64)
-        for place, (pair, number) in enumerate(zip(pairs.tolist(), of_pairs.tolist())):
-            starts[place], stops[place] = self._index(pair).tokens_of(number)
+        by_pairs = np.argsort(pairs, kind="stable")
+        borders = np.flatnonzero(np.diff(pairs[by_pairs], prepend=-1, append=-1))
+        for places in map(by_pairs.__getitem__, map(slice, borders, borders[1:])):
+            starts[places], stops[places] = self._index(int(pairs[places[0]])).places_of(of_pairs[places])
         return _Places(pairs, of_pairs, starts, stops)
 
     def _check_ends(self, places: _Places, are_right: np.ndarray) -> None:
@@ -297,6 +359,11 @@ class Store:
         if new:
             self._values |= zip(new, self._opened(new))
         return [self._values[pair] for pair in chosen.tolist()], numbers
+
+
+def _check_documents(first: int, stop: int, documents: int) -> None:
+    if not 0 <= first <= stop <= documents:
+        raise IndexError(f"documents must be a range from 0 to {documents}, got {first} to {stop}.")
 
 
 def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import seqio
@@ -22,13 +22,16 @@ from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.example_features import TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.mixtures.chat import Chat, objective_of
+from ul2_tasks.mixtures.chat_examples import chat_member
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import salted
+from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.saved_names import saved_chat_arguments, saved_chat_task
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.arguments import check_splits, in_saved_order, reader_of, saved_task_name
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
+from ul2_tasks.tasks.providers import read_indexed
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift
 
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -69,6 +72,22 @@ class ChatTask(seqio.Task):
         """Whether all targets of pairs are trained on, but for messages of weight 0."""
         return self.supervision.train_on != "content" and all(self.supervision.loss_groups.values())  # type: ignore[union-attr]
 
+    def why_a_stream(self) -> str | None:
+        """Why it is read as a stream; None where its examples have random access."""
+        return None if self.configuration.random_access else "conversations are a stream without random_access=True"
+
+    @staticmethod
+    def members(
+        tasks: Sequence[ChatTask],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int | None] | None,
+        split: str,
+        use_cached: bool,
+    ) -> list[RecordMember]:
+        """Tasks of one corpus as `random_access` takes them."""
+        given = sequence_length, split, use_cached
+        return [chat_member(task.name, task.corpus, task.objective, *given, rate=rate) for task, rate in zip(tasks, rates)]
+
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations of `corpus.conversations`, with SeqIO's ids; see `Objective.examples`."""
         found, shift = self.objective.examples(reader, numbers, lengths), np.int32(id_shift(self.corpus.renderer.vocabulary))
@@ -106,8 +125,23 @@ class ChatTask(seqio.Task):
         group.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
-        reader = self.corpus.conversations(split, use_cached)
         who = reader_of(seed, num_epochs, shard_info)
+        if self.configuration.random_access:
+            reading = read_indexed(
+                self,
+                [self],
+                {self.saved_name: 1.0},
+                {},
+                who,
+                sequence_length=sequence_length,
+                split=split,
+                use_cached=use_cached,
+                shuffle=shuffle,
+                features=self.objective.features if features is None else features,
+            )
+            assert reading is not None, "conversations have random access"
+            return reading.examples()
+        reader = self.corpus.conversations(split, use_cached)
         seed, num_epochs, host, hosts = who
         own = len(range(host, reader.count, hosts))
         lengths = self.objective.lengths(sequence_length, self.name)
@@ -179,6 +213,19 @@ class ChatMixture(seqio.Mixture):
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. Raises a ValueError where a task has no such split: SeqIO would leave it out."""
         check_splits(self, split)
+        if all(task.why_a_stream() is None for task in self.tasks):
+            given = dict(zip(("use_cached", "shuffle", "seed", "shard_info", "num_epochs"), arguments)) | keywords
+            settings = {"use_cached": False, "shuffle": True} | {
+                key: given[key] for key in ("use_cached", "shuffle") if key in given
+            }
+            who = reader_of(given.get("seed"), given.get("num_epochs"), given.get("shard_info"))
+            rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
+            kept = {*self.tasks[0].objective.features, *(given.get("passthrough_features") or ())}
+            reading = read_indexed(
+                self, self.tasks, rates, {}, who, sequence_length=sequence_length, split=split, features=kept, **settings
+            )
+            assert reading is not None, "conversations have random access"
+            return reading.examples()
         return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
     def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
@@ -213,6 +260,7 @@ def register_chat(
     turns: str | None = None,
     truncation: str = "raise",
     mode: Mode | None = None,
+    random_access: bool = False,
     format: str = CHAT,
 ) -> str:
     """Registers conversations: the corpus NAME_corpus, and the tasks NAME_chat and NAME_prompt_completion.
@@ -243,6 +291,9 @@ def register_chat(
         truncation: what to do with an example that is longer than the lengths: "raise" an error; "drop" it, and count it; or
             "drop_oldest_turns", as whole turns.
         mode: the mode token before the inputs of `NAME_prompt_completion`: a token, such as "[S]", an id, or ids.
+        random_access: whether examples have random access, instead of being a stream: another order, in which the examples of all
+            conversations are shuffled, packed sequences that are decided before, and a run that resumes on any number of hosts. A
+            cache, or a corpus that is rendered into memory, gives it.
         format: which name is returned, "chat" or "prompt_completion".
 
     Returns:
@@ -268,6 +319,7 @@ def register_chat(
         turns=turns,
         truncation=truncation,
         mode=mode,
+        random_access=random_access,
     )
     return add_chat(chat, format)
 

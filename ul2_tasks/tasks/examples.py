@@ -7,22 +7,29 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import overload
 
-from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.mixtures.chat import Chat
-from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples
+from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
+from ul2_tasks.corpus.conversations import ChatCorpus
+from ul2_tasks.corpus.image_text import ImageTextCorpus
+from ul2_tasks.example_features import token_features
+from ul2_tasks.mixtures.chat import Chat, objective_of
+from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples, chat_member
+from ul2_tasks.mixtures.description import corpus_in
+from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_of
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
-from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, solved_members, tokens_of
+from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tokens_of
+from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
+from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.sequence import Examples
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import as_python, is_integer
 
 _LENGTHS = {"inputs": 512, "targets": 512}
 
 
 @overload
 def examples(
-    mixture: Mixture | Mix | str,
+    mixture: Mixture | Mix | ImageText | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = ...,
@@ -42,7 +49,7 @@ def examples(
     cache_dirs: Sequence[str | os.PathLike] = ...,
 ) -> ChatExamples: ...
 def examples(
-    mixture: Mixture | Mix | Chat | str,
+    mixture: Mixture | Mix | Chat | ImageText | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = "train",
@@ -69,9 +76,8 @@ def examples(
 
     Raises:
         ValueError: the seed is not an integer; the mixture does not exist, or SeqIO made it; it has a task that is not a
-            denoising task, or one whose chunks have no fixed positions, because documents are kept apart or chunks overlap; a
-            corpus has no cache and is too large to be tokenized into memory; `pack` is True, and the lengths of examples are
-            sampled; or a length is too short.
+            denoising task, or one whose chunks have no fixed positions, because they overlap; a corpus has no cache and is too
+            large to be tokenized into memory; or a length is too short.
 
     >>> import ul2_tasks
     >>> found = ul2_tasks.examples(ul2_tasks.Mixture(), {"inputs": 512, "targets": 512})
@@ -80,42 +86,45 @@ def examples(
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed must be an integer, because it decides the examples, got {seed!r}.")
-    if not isinstance(mixture, Mixture | Mix | Chat | str):
+    if not isinstance(mixture, Mixture | Mix | Chat | ImageText | str):
         raise ValueError(
-            f"mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got {mixture!r:.100}."
+            f"mixture must be a Mixture, a Mix, a Chat, an ImageText, or the name of a registered mixture, got {mixture!r:.100}."
             " Others are streams: register them, and read them with get_dataset."
         )
     if not isinstance(sequence_length, Mapping):
         raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
-    if isinstance(mixture, Chat):
-        if pack:
-            raise ValueError(
-                "pack must be False for conversations, whose packed sequences are not fixed, got True. Set pack=False, and pack"
-                " them as they are read."
-            )
+    if isinstance(mixture, Chat) and not (pack or mixture.random_access):
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
-    if isinstance(mixture, Mixture | Mix):
-        name, others = name_of(mixture), (sequence_length, cache_dirs)
-        if isinstance(mixture, Mixture):
-            schedule = MemberSchedule.of(members_of_mixture(mixture, *others))
-        else:
-            schedule = planned_members(mixture, members_of_mix(mixture, *others))
-        found = number_examples(schedule, tokens_of(split), int(seed), shuffle)
+    order_by = int(seed)
+    if isinstance(mixture, Chat):
+        format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
+        name, corpus = f"{mixture.name}_{format}", corpus_in(mixture, cache_dirs)
+        assert isinstance(corpus, ChatCorpus)
+        member = chat_member(name, corpus, objective_of(mixture, format), sequence_length, split, bool(corpus.cache_dir))
+        schedule = MemberSchedule.of([member])
+    elif isinstance(mixture, ImageText):
+        name, records = name_of(mixture), corpus_in(mixture, cache_dirs)
+        assert isinstance(records, ImageTextCorpus)
+        limits = sorted(limits_of(mixture, sequence_length), key=lambda each: each.name)  # as a registered mixture has its tasks
+        weights = [float(each.denoiser.weight) for each in limits]
+        schedule = MemberSchedule.of(image_text_members(mixture, records, limits, weights, split, bool(records.cache_dir)))
+    elif isinstance(mixture, Mixture):
+        name, schedule = name_of(mixture), MemberSchedule.of(members_of_mixture(mixture, sequence_length, cache_dirs))
+    elif isinstance(mixture, Mix):
+        of_mix = members_of_mix(mixture, sequence_length, cache_dirs, split)
+        name, schedule = name_of(mixture), planned_members(mixture, of_mix)
     elif cache_dirs:
         raise ValueError(
             f"cache_dirs must be left out for what is registered, got {cache_dirs!r}. Name the folder with"
             " seqio.add_global_cache_dirs."
         )
     else:
-        name, schedule, order_by = mixture, *_registered(mixture, sequence_length, int(seed))
-        found = number_examples(schedule, tokens_of(split), order_by, shuffle)
-    budgets = {key: int(sequence_length[key]) for key in TOKEN_FEATURES}
-    numbering = found.in_rows(budgets) if found and pack else found
-    if numbering is None:
-        raise ValueError(
-            f"pack must be False for {name!r}, whose denoisers sample the lengths of their examples, so that packed sequences are"
-            " not fixed. Set pack=False."
-        )
+        name, schedule, order_by = mixture, *_registered(mixture, sequence_length, split, int(seed))
+    found = number_examples(schedule, tokens_of(split), order_by, shuffle)
+    assert found is not None, "what has no tokens in files has them in memory"
+    of_tokens = token_features(features_of(members_of(found)))
+    budgets = {key: as_python(sequence_length.get(key)) for key in of_tokens}
+    numbering = found.in_rows(budgets) if pack else found
 
     members = list({member.task: member for stage in schedule.stages for member in stage.members}.values())
     corpora = {member.corpus.name: member.corpus for member in members}
@@ -141,22 +150,32 @@ def examples(
     return Examples(numbering, budgets, describe)
 
 
-def _registered(name: str, sequence_length: Mapping[str, int], seed: int) -> tuple[MemberSchedule, int]:
+def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int) -> tuple[MemberSchedule, int]:
     """The tasks of what is registered with SeqIO, and the seed of its order."""
     import seqio
 
-    from ul2_tasks.tasks.providers import DenoisingMixture, denoising_tasks, order_seed, other_tasks, planned_members_of
+    from ul2_tasks.tasks.chat import ChatMixture
+    from ul2_tasks.tasks.providers import (
+        DenoisingMixture,
+        DenoisingTask,
+        has_random_access,
+        indexed_members,
+        order_seed,
+        planned_members_of,
+    )
 
-    if others := [task.name for task in other_tasks(name)]:
-        raise ValueError(
-            f"mixture must have denoising tasks alone, got {name!r} with {others}. Read it as a stream, with get_dataset."
-        )
     provider = seqio.get_mixture_or_task(name)
-    if isinstance(provider, seqio.Mixture) and not isinstance(provider, DenoisingMixture):
+    tasks = list(seqio.get_subtasks(provider))
+    if others := [task.name for task in tasks if not isinstance(task, DenoisingTask) and not has_random_access(task)]:
+        raise ValueError(
+            f"mixture must have tasks with random access alone, got {name!r} with {others}. Register these with random_access=True,"
+            " or read it as a stream, with get_dataset."
+        )
+    if isinstance(provider, seqio.Mixture) and not isinstance(provider, DenoisingMixture | ChatMixture):
         raise ValueError(
             f"mixture must be one of ul2_tasks, got {name!r} of SeqIO, which chooses its tasks as it reads and so has no random"
             " access. Mix the same with ul2_tasks.mix, or read it as a stream, with get_dataset."
         )
-    tasks = denoising_tasks(name)
-    rates = {task.name: provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks}
-    return planned_members_of(provider, solved_members(tasks, rates, sequence_length)), order_seed(provider, seed)
+    rates = [provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
+    members = indexed_members(tasks, rates, sequence_length, split, lambda task: bool(task.corpus.cache_dir))
+    return planned_members_of(provider, members), order_seed(provider, seed)

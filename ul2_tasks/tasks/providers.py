@@ -9,13 +9,12 @@ from __future__ import annotations
 import functools
 import secrets
 import zlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.chat.supervision import TEXT
 from ul2_tasks.corpus import cache, passes
 from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import reads
@@ -26,7 +25,7 @@ from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import chunk, corrupt, denoise, solve_features
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, fewest_tokens
-from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK
+from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
 from ul2_tasks.mixtures.schedule import Schedule
@@ -35,6 +34,7 @@ from ul2_tasks.random_access.corpora import Member, why_a_stream
 from ul2_tasks.random_access.dataset import Reading
 from ul2_tasks.random_access.fingerprint import described, fingerprint
 from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage, number_examples
+from ul2_tasks.random_access.records import RecordMember, features_of
 from ul2_tasks.random_access.resuming import seed_of
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python
@@ -135,7 +135,7 @@ class DenoisingTask(seqio.Task):
         """
         kept = self.output_features if features is None else features
         who = reader_of(seed, num_epochs, shard_info)
-        if reading := _numbered(
+        if reading := read_indexed(
             self,
             [self],
             {self.name: 1.0},
@@ -182,6 +182,18 @@ class DenoisingTask(seqio.Task):
             blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
             examples = corrupt(blocks, solution)
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
+
+    @staticmethod
+    def members(
+        tasks: Sequence[DenoisingTask],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int] | None,
+        split: str,
+        use_cached: bool,
+    ) -> list[Member]:
+        """Tasks of one corpus as `random_access` takes them."""
+        del split, use_cached
+        return solved_members(tasks, dict(zip([task.name for task in tasks], rates)), sequence_length)
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """Finds the special ids and the full chunk within these budgets; see `solution.solve`."""
@@ -233,9 +245,9 @@ class DenoisingMixture(seqio.Mixture):
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
-        Prompt-completion pairs keep their masks if `passthrough_features` has "loss_mask" and "span_id". The targets of all other
-        tasks are then in the loss group `supervision.TEXT`. Without these, a pair with targets that are not trained on raises an
-        error while iterating.
+        Prompt-completion pairs keep their masks if they have random access, or `passthrough_features` has "loss_mask" and
+        "span_id". The targets of all other tasks are then in the loss group `example_features.TEXT`. A pair of a stream without
+        these features raises an error while iterating if it has targets that are not trained on.
 
         Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
         """
@@ -244,11 +256,11 @@ class DenoisingMixture(seqio.Mixture):
         seed, num_epochs, *_ = who
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
-        marks = kept & MARKS
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
-        ours = [task for task in self.tasks if isinstance(task, DenoisingTask)]
+        ours = [task for task in self.tasks if isinstance(task, DenoisingTask) or has_random_access(task)]
+        marks = MARKS if any(not isinstance(task, DenoisingTask) for task in ours) else kept & MARKS
         rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
-        reading = _numbered(
+        reading = read_indexed(
             self,
             ours,
             rates,
@@ -258,7 +270,7 @@ class DenoisingMixture(seqio.Mixture):
             split=split,
             use_cached=use_cached,
             shuffle=shuffle,
-            features=kept - marks,
+            features=kept | marks,
         )
         if reading is None and self.planned:
             raise ValueError(
@@ -281,8 +293,8 @@ class DenoisingMixture(seqio.Mixture):
         others = [task for task in self.tasks if task not in ours]
         if not others:
             return _marked(reading.examples(), marks)
-        streams = [self.get_task_dataset(task, kept, *common, trim_output_features, try_in_mem_cache) for task in others]
-        shares = [sum(rates[task.name] for task in ours), *(self.get_rate(task) for task in others)]
+        streams = [self.get_task_dataset(task, kept | marks, *common, trim_output_features, try_in_mem_cache) for task in others]
+        shares = [sum(rates[saved_task_name(task)] for task in ours), *(self.get_rate(task) for task in others)]
         mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed if seed is not None or shuffle else 42)
         buffers_too = tf.data.Options()
         buffers_too.experimental_symbolic_checkpoint = False
@@ -354,9 +366,54 @@ def other_tasks(mixture: str) -> list[seqio.Task]:
     return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
 
 
-def _numbered(
-    provider: DenoisingTask | DenoisingMixture,
-    tasks: Sequence[DenoisingTask],
+class IndexedTask(Protocol):
+    """A task whose examples may have random access."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def configuration(self) -> Any: ...
+    @property
+    def corpus(self) -> CorpusTask: ...
+    def why_a_stream(self) -> str | None: ...
+    @staticmethod
+    def members(
+        tasks: Sequence[Any],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int] | None,
+        split: str,
+        use_cached: bool,
+        /,
+    ) -> Sequence[Member | RecordMember]: ...
+
+
+def indexed_members(
+    tasks: Sequence[IndexedTask],
+    rates: Sequence[float],
+    sequence_length: Mapping[str, int] | None,
+    split: str,
+    is_cached: Callable[[IndexedTask], bool],
+) -> list[Member | RecordMember]:
+    """Tasks as `random_access` takes them, in their order. Those of one corpus are asked for together."""
+    found: dict[str, Member | RecordMember] = {}
+    by_corpus: dict[tuple[type, str], list[int]] = {}
+    for number, task in enumerate(tasks):
+        by_corpus.setdefault((type(task), task.corpus.name), []).append(number)
+    for (kind, _), numbers in by_corpus.items():
+        own = [tasks[number] for number in numbers]
+        settings = [rates[number] for number in numbers], sequence_length, split, is_cached(own[0])
+        found |= {member.task: member for member in kind.members(own, *settings)}  # type: ignore[attr-defined]
+    return [found[task.name] for task in tasks]
+
+
+def has_random_access(task: seqio.Task) -> bool:
+    """Whether a task that is no denoising task has random access."""
+    return hasattr(task, "members") and task.why_a_stream() is None
+
+
+def read_indexed(
+    provider: seqio.Task | seqio.Mixture,
+    tasks: Sequence[IndexedTask],
     rates: Mapping[str, float],
     others: Mapping[str, str],
     who: Reader,
@@ -371,12 +428,14 @@ def _numbered(
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     seed, num_epochs, host, hosts = who
-    numbered = solved_members(tasks, rates, sequence_length)
+    own_rates = [rates[saved_task_name(task)] for task in tasks]
+    numbered = indexed_members(tasks, own_rates, sequence_length, split, lambda _: use_cached)
     schedule = planned_members_of(provider, numbered)
+    is_asked_for = all(task.configuration.random_access for task in tasks)
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore | None:
         stored = stored_tokens(corpus, split, use_cached, separate_documents)
-        if stored is None and schedule.batch_size and not use_cached:  # there is no stream to read instead
+        if stored is None and (is_asked_for or schedule.batch_size) and not use_cached:  # there is no stream to read instead
             return tokens_in_memory(corpus, split, separate_documents)
         return stored
 
@@ -389,26 +448,27 @@ def _numbered(
     if numbering is None:
         return None
     if num_epochs is not None:
-        check_hosts(provider.name, split, num_epochs * numbering.epoch, hosts)
-    assert sequence_length is not None  # `solve` has refused None
+        check_hosts(provider.name, split, numbering.first_of(num_epochs), hosts)
+    lengths = {key: as_python((sequence_length or {}).get(key)) for key in token_features(features_of(numbered))}
+    names = {saved_task_name(task): task.name for task in tasks}  # a description has these, and the same fingerprint
     told = fingerprint(
         provider.name,
         numbered,
         numbering,
-        sequence_length,
-        rates=rates,
-        cache_dirs={task.source.corpus.name: task.source.corpus.cache_dir if use_cached else None for task in tasks},
+        sequence_length or {},
+        rates={names.get(name, name): rate for name, rate in rates.items()},
+        cache_dirs={task.corpus.name: task.corpus.cache_dir if use_cached else None for task in tasks},
         split=split,
         shuffle=bool(shuffle),
         seed=seed_of(seed),
         others=others,
         schedule=schedule,
     )
-    lengths = {key: int(length) for key, length in sequence_length.items()}
-    return Reading(numbering, lengths, num_epochs, Share(host, hosts), features, told, has_seed=seed is not None)
+    share = Share(host, hosts)
+    return Reading(numbering, lengths, num_epochs, share, features, told, has_seed=seed is not None, packs_all=is_asked_for)
 
 
-def planned_members_of(provider: DenoisingTask | DenoisingMixture, members: Sequence[Member]) -> MemberSchedule:
+def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Member | RecordMember]) -> MemberSchedule:
     """The tasks of each stage of a registered mixture, at their rates; of one without a schedule the same all the time."""
     planned = provider.planned if isinstance(provider, DenoisingMixture) else None
     if planned is None:

@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 from support import restore
 
-from ul2_tasks import T5GEMMA2, MemoryDataSource, mix, register
+from ul2_tasks import T5GEMMA2, CausalDenoiser, MemoryDataSource, mix, register
+from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import Run, locations_of, stores
-from ul2_tasks.looking.texts.find import find
-from ul2_tasks.looking.texts.show import show_step, show_step_json
-from ul2_tasks.looking.texts.steps import fed_at
+from ul2_tasks.looking.steps import fed_at, show_step, show_step_json
 from ul2_tasks.tasks.providers import denoising_tasks
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -140,6 +139,6 @@ def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
 
 
 def test_a_stream_is_refused_with_the_reason():
-    apart = register("apart", MemoryDataSource(lambda: TEXTS, validation=0), merge_examples=False)
-    with pytest.raises(ValueError, match=r"because documents are kept apart \(merge_examples=False\)\. Read it as a stream"):
-        show_step(Run(apart, LENGTHS, batch_size=8), 0)
+    causal = register("causal", MemoryDataSource(lambda: TEXTS, validation=0), denoisers=[CausalDenoiser(mode=None, name="c")])
+    with pytest.raises(ValueError, match=r"because its denoiser puts ids between documents\. Read it as a stream"):
+        show_step(Run(causal, LENGTHS, batch_size=8), 0)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.chat.examples import UNTRAINED
+from ul2_tasks.chat.choices import UNTRAINED
 from ul2_tasks.chat.messages import Message
 from ul2_tasks.chat.segments import Segment, kind_name, kind_of
 from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
-from ul2_tasks.looking.texts.steps import fed_at
+from ul2_tasks.looking.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, tokens_of
 from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
@@ -87,6 +87,6 @@ def _by_index(
     assert numbering is not None, "`tokens_of` gives a store of each corpus"
     found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
-    numbers = itertools.count() if epochs is None else range(epochs * len(found))
+    numbers = itertools.count() if epochs is None else range(found.end_of(epochs))
     fed = fed_at(found, numbers, count, denoisers)
     return (dataclasses.replace(each.sample, number=next(counted[each.sample.task])) for each in fed)

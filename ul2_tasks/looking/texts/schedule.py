@@ -187,4 +187,4 @@ def _element(numbering: Numbering, order: int, index: int) -> int:
 def _denoisers(numbering: Numbering, order: int) -> dict[str, float]:
     corpus = numbering.corpora[order]
     counts = corpus.order.cycle.counts
-    return {member.task: count / sum(counts) for member, count in zip(corpus.members, counts)}
+    return {corpus.members[kind].task: count / sum(counts) for kind, count in enumerate(counts)}

@@ -1,0 +1,120 @@
+"""`Mix` of conversations beside denoisers, and alone: its examples are those of what `mix` registers."""
+
+import collections
+import json
+import pickle
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+import ul2_tasks
+from ul2_tasks import Chat, Mix, Mixture, Stage
+from ul2_tasks.example_features import TEXT
+
+PAIRS, CHATS = {"inputs": 512, "targets": 512}, {"tokens": 512}
+SETTINGS = {"truncation": "drop", "random_access": True}
+WHOLE = Chat().renderer.vocabulary
+
+
+def web(name="mc_q", **arguments) -> Mixture:
+    return Mixture(name, vocabulary=WHOLE, random_access=True, **arguments)
+
+
+def plain(examples) -> list[dict]:
+    return [{key: value if isinstance(value, str) else value.tolist() for key, value in one.items()} for one in examples]
+
+
+@pytest.fixture(scope="module")
+def registered():
+    """The names of a mixture of texts, and of pairs; "mc_q" sorts between the name of these and the one that is saved."""
+    pairs = ul2_tasks.register_chat("mc", **SETTINGS, format="prompt_completion")
+    ul2_tasks.register_chat("mc_two", **SETTINGS)
+    web_mix = ul2_tasks.register("mc_q", vocabulary=WHOLE, random_access=True)
+    return {"pairs": pairs, "web": web_mix}
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_examples_are_those_of_the_registered_mix(registered, tmp_path, pack, shuffle):
+    name = ul2_tasks.mix("mc_both", {registered["web"]: 3, registered["pairs"]: 1})
+    mix = Mix("mc_both", {web(): 3, Chat("mc", **SETTINGS): 1})
+    settings = {"seed": 11, "shuffle": shuffle, "pack": pack}
+    described, of_name = ul2_tasks.examples(mix, PAIRS, **settings), ul2_tasks.examples(name, PAIRS, **settings)
+    assert len(described) == len(of_name)
+    assert plain(described) == plain(of_name)
+    assert plain(described.epoch(2)[:9]) == plain(of_name.epoch(2)[:9])
+    assert described.describe() == of_name.describe()
+    assert plain(pickle.loads(pickle.dumps(described))[:9]) == plain(described[:9])
+    if not pack:
+        counts = collections.Counter(one["task"] == registered["pairs"] for one in described)
+        assert counts[False] == 3 * counts[True]
+    manifests = mix.cache(tmp_path)
+    assert {each: sorted(manifest["totals"])[:1] for each, manifest in manifests.items()}.keys() == {"mc_q", "mc"}
+    cached = ul2_tasks.examples(mix, PAIRS, cache_dirs=[tmp_path], **settings)
+    assert plain(cached) == plain(described)
+    assert cached.describe()["use_cached"]
+
+
+@pytest.mark.parametrize("lengths", [PAIRS, CHATS], ids=["prompt_completion", "chat"])
+def test_conversations_alone_are_of_the_format_of_the_lengths(registered, lengths):
+    del registered
+    chats = [Chat(name, **SETTINGS) for name in ("mc_two", "mc")]
+    format = "chat" if "tokens" in lengths else "prompt_completion"
+    name = ul2_tasks.mix(f"mc_alone_{format}", {f"{chat.name}_{format}": weight for chat, weight in zip(chats, (2, 1))})
+    found = ul2_tasks.examples(Mix(f"mc_alone_{format}", dict(zip(chats, (2, 1)))), lengths)
+    assert plain(found) == plain(ul2_tasks.examples(name, lengths))
+    assert found[0].keys() > {*lengths, "loss_mask", "span_id"}
+
+
+def test_masks_are_kept_of_conversations_that_are_not_all_trained_on():
+    parts = Chat("mc_parts", train_on="content", truncation="drop")
+    mix = Mix("mc_masked", {web(): 1, parts: 1})
+    for example in ul2_tasks.examples(mix, PAIRS):
+        is_text = example["task"] != "mc_parts_prompt_completion"
+        assert (example["loss_mask"] == 1).all() == is_text
+        assert (example["span_id"] == TEXT).all() == is_text
+    for row in ul2_tasks.examples(mix, PAIRS, pack=True):
+        assert ((row["span_id"] > 0) == (row["loss_mask"] == 1)).all()
+        assert not row["span_id"][row["targets_segment_ids"] == 0].any()
+
+
+def test_a_fingerprint_is_of_conversations_and_weights():
+    chat = Chat("mc_print")
+    one = Mix("mc", {web(): 3, chat: 1})
+    assert one == Mix("mc", [(Chat("mc_print"), 1), (web(), 3)])
+    assert one.fingerprint() == Mix("other_name", {chat: 1, web(): 3}).fingerprint()
+    for weights in ({web(): 3, chat: 2}, {web(): 3, Chat("mc_print", train_on="content"): 1}, {web(): 3, Chat("mc_else"): 1}):
+        assert Mix("mc", weights) != one
+        assert Mix("mc", weights).fingerprint() != one.fingerprint()
+
+
+def test_what_does_not_go_together_is_an_error():
+    chat = Chat("mc_wrong")
+    with pytest.raises(ValueError, match=r"the mixtures of 'mc' must be of one vocabulary, got .* and .*=mc_wrong\.renderer\.voc"):
+        ul2_tasks.examples(Mix("mc", {Mixture("mc_q"): 3, chat: 1}), PAIRS)
+    with pytest.raises(ValueError, match=r"sequence_length must have inputs and targets for 'mc', which mixes conversations with"):
+        ul2_tasks.examples(Mix("mc", {web(): 3, chat: 1}), CHATS)
+    with pytest.raises(ValueError, match=r"schedule must have a ul2_tasks\.Mixture, got \['mc_wrong'\]"):
+        Mix("mc", schedule=[Stage(0, {chat: 1})], batch_size=2, steps=9)
+    with pytest.raises(ValueError, match=r"mixtures must have different names, got \['mc_wrong', 'mc_wrong'\]"):
+        Mix("mc", {web("mc_wrong"): 1, chat: 1})
+
+
+def test_masks_of_a_registered_mix_are_not_lost_in_silence(tmp_path):
+    """A message of weight 0 is not trained on; a converter of others has no place for its mask."""
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "channel": "analysis", "content": "a thought", "weight": 0},
+        {"role": "assistant", "channel": "final", "content": "hello"},
+    ]
+    (tmp_path / "talks.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+    pairs = ul2_tasks.register_chat("mc_weights", str(tmp_path / "talks.jsonl"), format="prompt_completion", random_access=True)
+    web_mix = ul2_tasks.register("mc_beside", vocabulary=WHOLE, random_access=True)
+    mixture = seqio.get_mixture_or_task(ul2_tasks.mix("mc_weighted", {web_mix: 1, pairs: 1}))
+    without = mixture.get_dataset(PAIRS, num_epochs=1, seed=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="passthrough_features must have loss_mask and span_id for an example"):
+        list(without)
+    kept = mixture.get_dataset(PAIRS, num_epochs=1, seed=0, passthrough_features=["loss_mask", "span_id"])
+    assert {int(np.min(one["loss_mask"])) for one in kept.as_numpy_iterator()} == {0, 1}

@@ -1,0 +1,247 @@
+"""`UL2IterableDataset` of whole records with random access: conversations, and replies beside texts, as described and by name."""
+
+import itertools
+import pickle
+import random
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+import ul2_tasks  # noqa: E402
+from ul2_tasks import (  # noqa: E402
+    Chat,
+    HuggingFaceChatConverter,
+    HuggingFaceFeatureConverter,
+    Mix,
+    Mixture,
+    UL2IterableDataset,
+)
+from ul2_tasks.example_features import IGNORED, TEXT  # noqa: E402
+
+PAIRS, CHATS = {"inputs": 512, "targets": 512}, {"tokens": 512}
+CONVERTERS = {
+    "single": None,
+    "longest": HuggingFaceFeatureConverter("longest", 4, pad_token_id=7, decoder_start_token_id=2, span_id=True),
+    "max_length": HuggingFaceFeatureConverter(),
+    "one row": HuggingFaceFeatureConverter("longest", 3, decoder_only=True),
+}
+OF_CHATS = {
+    "single": None,
+    "packed": HuggingFaceChatConverter(pad_token_id=3),
+    "padded": HuggingFaceChatConverter(pack=False, pad_token_id=3),
+}
+SETTINGS = {"truncation": "drop", "train_on": "content", "random_access": True}
+
+
+def letters() -> list[str]:
+    return ["".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz ", k=700)) for number in range(60)]
+
+
+def chat(name="torch_chat", **changes) -> Chat:
+    return Chat(name, **{**SETTINGS, **changes})
+
+
+def both(name="torch_both") -> Mix:
+    """Texts and replies of one vocabulary, which `mixed` registers."""
+    talks = chat(f"{name}_talks", train_on="all")
+    texts = Mixture(f"{name}_texts", ul2_tasks.MemoryDataSource(letters, validation=0), talks.renderer.vocabulary)
+    return Mix(name, {texts: 3, talks: 1})
+
+
+def mixed(name="torch_both") -> str:
+    talks = ul2_tasks.register_chat(f"{name}_talks", **{**SETTINGS, "train_on": "all"}, format="prompt_completion")
+    vocabulary = seqio.TaskRegistry.get(talks).output_features["targets"].vocabulary
+    source = ul2_tasks.MemoryDataSource(letters, validation=0)
+    texts = ul2_tasks.register(f"{name}_texts", source, vocabulary, random_access=True)
+    return ul2_tasks.mix(name, {texts: 3, talks: 1})
+
+
+def told(elements) -> list:
+    return [{key: (values.dtype, values.tolist()) for key, values in element.items()} for element in elements]
+
+
+def iterated(dataset: UL2IterableDataset, elements: int) -> UL2IterableDataset:
+    assert len(list(itertools.islice(iter(dataset), elements))) == elements
+    return dataset
+
+
+def test_single_examples_have_labels_where_they_are_trained_on():
+    """A model of a chat predicts no first token; the targets of a pair are there in full, because its decoder reads them."""
+    examples = ul2_tasks.examples(chat(), PAIRS, seed=5)
+    found = list(UL2IterableDataset(chat(), PAIRS, seed=5, num_epochs=1))
+    assert len(found) == len(examples)
+    for one, example in zip(found, examples):
+        assert one.keys() == {"input_ids", "labels", "span_id", "targets"}
+        assert {values.dtype for values in one.values()} == {torch.int64}
+        assert one["input_ids"].tolist() == example["inputs"].tolist()
+        assert one["targets"].tolist() == example["targets"].tolist()
+        assert one["labels"].tolist() == np.where(example["loss_mask"] == 1, example["targets"], IGNORED).tolist()
+        assert one["span_id"].tolist() == example["span_id"].tolist()
+    examples = ul2_tasks.examples(chat(), CHATS, seed=5)
+    for one, example in zip(UL2IterableDataset(chat(), CHATS, seed=5, num_epochs=1), examples, strict=True):
+        assert one.keys() == {"input_ids", "labels", "span_id"}
+        is_trained = (example["loss_mask"] == 1) & (np.arange(len(example["tokens"])) > 0)
+        assert one["input_ids"].tolist() == example["tokens"].tolist()
+        assert one["labels"].tolist() == np.where(is_trained, example["tokens"], IGNORED).tolist()
+        assert one["span_id"].tolist() == np.where(is_trained, example["span_id"], 0).tolist()
+
+
+@pytest.mark.parametrize("kind", CONVERTERS)
+@pytest.mark.parametrize("of", ["replies", "mixture"])
+def test_it_gives_what_the_name_gives(of, kind):
+    description = chat() if of == "replies" else both()
+    name = ul2_tasks.register_chat("torch_chat", **SETTINGS, format="prompt_completion") if of == "replies" else mixed()
+    for process in ({}, {"rank": 1, "world_size": 3}):
+        settings = {"feature_converter": CONVERTERS[kind], "num_epochs": 1, "seed": 5, **process}
+        described, named = (UL2IterableDataset(each, PAIRS, **settings) for each in (description, name))
+        found = told(described)
+        assert found == told(named)
+        assert len(found) > 1
+        assert iterated(described, 1).state_dict() == iterated(named, 1).state_dict()
+    if of == "mixture" and kind == "single":
+        spans = {span for element in found for span in element["span_id"][1]}
+        assert spans >= {TEXT, 2}
+
+
+@pytest.mark.parametrize("kind", OF_CHATS)
+def test_chats_are_those_of_the_name(kind):
+    converter, name = OF_CHATS[kind], ul2_tasks.register_chat("torch_chat", **SETTINGS)
+    settings = {"feature_converter": converter, "num_epochs": 2, "seed": 5}
+    described, named = UL2IterableDataset(chat(), CHATS, **settings), UL2IterableDataset(name, CHATS, **settings)
+    found = told(described)
+    assert found == told(named)
+    assert len(found) > 5
+    assert iterated(described, 3).state_dict() == iterated(named, 3).state_dict()
+
+
+@pytest.mark.parametrize("kind", ["packed", "padded"])
+def test_rows_of_chats_are_those_of_the_graph(kind):
+    """Of the same conversations, as a stream of one of them at a time, or of all of a row, gives them."""
+    converter, pack = OF_CHATS[kind], kind == "packed"
+    rows = ul2_tasks.examples(chat(), CHATS, pack=pack)
+    found = list(UL2IterableDataset(rows, feature_converter=converter, num_epochs=1))
+    assert len(found) == len(rows)
+    for row, same in zip(rows, found):
+        segments = row["tokens_segment_ids"] if pack else np.ones(len(row["tokens"]), int)
+        own = [
+            {key: row[key][segments == segment] for key in ("tokens", "loss_mask", "span_id")}
+            for segment in sorted({*segments} - {0})
+        ]
+        dataset = tf.data.Dataset.from_generator(
+            lambda own=own: own,
+            output_signature={key: tf.TensorSpec([None], values.dtype) for key, values in own[0].items()},
+        )
+        (wanted,) = converter(dataset, CHATS).as_numpy_iterator()
+        assert {key: values.tolist() for key, values in same.items()} == {key: values.tolist() for key, values in wanted.items()}
+
+
+def test_packed_rows_are_given_as_they_are():
+    for lengths in (CHATS, PAIRS):
+        rows = ul2_tasks.examples(chat(), lengths, pack=True)
+        for found, row in zip(UL2IterableDataset(rows, num_epochs=1), rows, strict=True):
+            assert {key: values.tolist() for key, values in found.items()} == {key: row[key].tolist() for key in row}
+            assert {values.dtype for values in found.values()} == {torch.int64}
+
+
+READ = {
+    "pairs": lambda **process: UL2IterableDataset(both(), PAIRS, seed=3, **process),
+    "chats": lambda **process: UL2IterableDataset(chat(), CHATS, seed=3, **process),
+    "rows": lambda **process: UL2IterableDataset(chat(), CHATS, seed=3, feature_converter=OF_CHATS["packed"], **process),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_state_is_a_number_that_any_processes_load(kind):
+    whole = told(itertools.islice(iter(READ[kind](batch_size=2)), 40))
+    state = pickle.loads(pickle.dumps(iterated(READ[kind](batch_size=2), 4).state_dict()))
+    assert state["number"] == 4
+    for world_size in (2, 3):
+        found = []
+        for rank in range(world_size):
+            dataset = READ[kind](rank=rank, world_size=world_size, batch_size=2)
+            dataset.load_state_dict(state)
+            found.append(told(itertools.islice(iter(dataset), 6)))
+        steps = [[one for own in found for one in own[step : step + 2]] for step in range(0, 6, 2)]
+        assert list(itertools.chain(*steps)) == whole[4 : 4 + 6 * world_size]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_share_it_out(method):
+    """Those that are spawned have registered nothing, and get what is in memory."""
+    for read in READ.values():
+        loader = torch.utils.data.DataLoader(
+            read(batch_size=2, num_epochs=1), batch_size=2, collate_fn=list, num_workers=2, multiprocessing_context=method
+        )
+        found = [str(example) for batch in itertools.islice(loader, 5) for example in batch]
+        assert sorted(found) == sorted(map(str, itertools.islice(iter(read(num_epochs=1)), len(found))))
+
+
+def test_the_state_of_another_one_is_an_error():
+    state = iterated(READ["chats"](), 3).state_dict()
+    for other, sentence in (
+        (READ["rows"](), "feature_converter was None, is 'HuggingFaceChatConverter"),
+        (UL2IterableDataset(chat(turns="last"), CHATS, seed=3), "tasks was .*, is .*"),
+        (UL2IterableDataset(chat(), {"tokens": 256}, seed=3), r"sequence_length was .*512.*, is .*256"),
+    ):
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match=f"^the state was saved by another pipeline: .*{sentence}"):
+            iter(other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"mixture": Chat("torch_chat")}, r"mixture must be a Mixture, a Mix, a Chat with random_access=True, .*, got Chat\("),
+        (
+            {"feature_converter": CONVERTERS["longest"]},
+            r"feature_converter must be a HuggingFaceChatConverter with pack=False, or None, for the examples of chats, got",
+        ),
+        (
+            {"sequence_length": PAIRS, "feature_converter": OF_CHATS["packed"]},
+            "feature_converter must be a HuggingFaceFeatureConverter, or None, for the examples, got HuggingFaceChatConverter",
+        ),
+        (
+            {"sequence_length": {"tokens": None}, "feature_converter": OF_CHATS["padded"]},
+            r"sequence_length must have the lengths of rows for this feature_converter, got \{'tokens': None\}\. Give",
+        ),
+        (
+            {"sequence_length": {"inputs": 512}, "feature_converter": CONVERTERS["max_length"]},
+            r"sequence_length must have the lengths of rows for this feature_converter, got \{'inputs': 512, 'targets': None\}",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_an_error(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        UL2IterableDataset(**{"mixture": chat(), "sequence_length": CHATS, **arguments})
+
+
+def test_rows_that_a_converter_packs_otherwise_are_an_error():
+    rows = ul2_tasks.examples(chat(), CHATS, pack=True)
+    with pytest.raises(ValueError, match="must be a HuggingFaceChatConverter with pack=True, or None, for packed rows of chats"):
+        UL2IterableDataset(rows, feature_converter=OF_CHATS["padded"])
+
+
+@pytest.mark.parametrize("lengths", [PAIRS, CHATS], ids=["pairs", "chats"])
+def test_samplers_of_pytorch_read_examples(lengths):
+    examples = ul2_tasks.examples(chat() if "tokens" in lengths else both(), lengths)
+    key = next(iter(lengths))
+    sampler = torch.utils.data.RandomSampler(examples, generator=torch.Generator().manual_seed(1))
+    loader = torch.utils.data.DataLoader(examples, batch_size=4, sampler=sampler, collate_fn=list)
+    found = [str(example) for batch in loader for example in batch]
+    assert sorted(found) == sorted(map(str, examples))
+    shares = [torch.utils.data.DistributedSampler(examples, 2, rank, shuffle=False, drop_last=True) for rank in range(2)]
+    assert [examples[index][key].tolist() for share in shares for index in itertools.islice(share, 3)] == [
+        examples[index][key].tolist() for index in (0, 2, 4, 1, 3, 5)
+    ]
+
+
+@pytest.mark.parametrize("lengths", [PAIRS, CHATS], ids=["pairs", "chats"])
+def test_grain_reads_examples(lengths):
+    grain = pytest.importorskip("grain")
+    examples = ul2_tasks.examples(chat() if "tokens" in lengths else both(), lengths)
+    found = list(grain.MapDataset.source(examples).shuffle(seed=3).to_iter_dataset())
+    assert sorted(map(str, found)) == sorted(map(str, examples))

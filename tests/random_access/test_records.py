@@ -1,0 +1,242 @@
+"""Whole records have random access: documents that are kept apart, and conversations, alone and beside texts."""
+
+import collections
+import pickle
+
+import numpy as np
+import pytest
+import seqio
+from hypothesis import given
+from hypothesis import strategies as st
+from support import saved_and_resumed
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mix, Mixture, Stage
+from ul2_tasks.example_features import TEXT
+from ul2_tasks.order.window_rows import WindowRows
+from ul2_tasks.random_access.dataset import fingerprint_of
+from ul2_tasks.random_access.pieces import cut_documents
+from ul2_tasks.store.read import MemoryStore, Store
+from ul2_tasks.store.write import PairWriter
+
+LENGTHS = {"inputs": 96, "targets": 80}
+SIZES = [3, 700, 1, 90, 41, 0, 260, 17, 5, 333, 2, 64] * 9
+
+
+def texts():
+    for number, size in enumerate(SIZES):
+        yield f"{number} ".ljust(size, "abcdefg hij"[number % 11])[:size] if size else ""
+
+
+def apart(name="whole", **arguments):
+    return Mixture(name, ul2_tasks.MemoryDataSource(texts, validation=0), merge_examples=False, **arguments)
+
+
+def locations(found):
+    return [where for index in range(len(found)) for where in np.atleast_1d(np.array(found.locate(index), object)).tolist()]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=300), st.integers(1, 12), st.integers(1, 3))
+def test_pieces_are_the_fewest_that_are_short_enough_and_nearly_equal(tmp_path_factory, lengths, most, pairs):
+    folder = tmp_path_factory.mktemp("pairs")
+    stores = [MemoryStore(np.zeros([sum(lengths)], np.int32), np.array(lengths))]
+    parts = np.array_split(np.array(lengths), pairs)
+    prefixes = [str(folder / f"{number}") for number in range(pairs) if len(parts[number])]
+    for prefix, part in zip(prefixes, filter(len, parts)):
+        with PairWriter(f"{prefix}.bin", f"{prefix}.idx", np.dtype(np.uint16)) as writer:
+            writer.add(np.zeros([int(part.sum())], np.int32), part)
+    if sum(lengths):
+        stores.append(Store.open(prefixes))
+    expected = [
+        (sum(lengths[:document]) + length * piece // count, sum(lengths[:document]) + length * (piece + 1) // count, document)
+        for document, length in enumerate(lengths)
+        for count in [-(-length // most)]
+        for piece in range(count)
+    ]
+    for store in stores:
+        found = cut_documents(store, most)
+        assert found.count == len(expected)
+        numbers = np.random.default_rng(0).permutation(found.count)
+        assert list(zip(*(column.tolist() for column in (*found.tokens_of(numbers), found.documents_of(numbers))))) == [
+            expected[number] for number in numbers
+        ]
+        for document in range(len(lengths)):
+            own = [number for number, (_, _, of) in enumerate(expected) if of == document]
+            first, stop = found.of_document(document)
+            assert list(range(first, stop)) == own
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("denoisers", [T5GEMMA2, UL2], ids=["T5GEMMA2", "UL2"])
+@pytest.mark.parametrize("blocks", [None, BlockShuffle(256, 4, 2)], ids=["whole", "blocks"])
+def test_each_token_of_documents_kept_apart_is_in_one_example_of_an_epoch(pack, denoisers, blocks):
+    found = ul2_tasks.examples(apart(denoisers=denoisers, block_shuffle=blocks), LENGTHS, pack=pack)
+    for epoch in range(2):
+        of_epoch = found.epoch(epoch)
+        held = np.zeros(sum(SIZES), int)
+        for where in locations(of_epoch):
+            ((start, stop),) = where.tokens
+            held[start:stop] += 1
+            assert len(range(*where.documents[0])) == 1, "an example is of one document"
+        assert held.max() == 1
+        assert held.sum() == found.numbering.corpora[0].store.tokens
+
+
+def test_the_ratio_of_denoisers_is_exact_and_each_piece_comes_under_each_of_them():
+    found = ul2_tasks.examples(apart(), LENGTHS)
+    cycle = 8
+    for epoch in range(3):
+        counts = collections.Counter(example["denoiser"] for example in found.epoch(epoch))
+        assert all(abs(counts[each.name] - len(found) * each.weight / cycle) <= each.weight for each in T5GEMMA2)
+    seen = {found.epoch(epoch).locate(found.epoch(epoch).find(3)[0]).denoiser for epoch in range(40)}
+    assert seen == {denoiser.name for denoiser in T5GEMMA2}
+
+
+def test_packed_sequences_have_the_examples_and_the_inverse_is_exact():
+    mixture = apart(denoisers=UL2)
+    alone, packed = (ul2_tasks.examples(mixture, LENGTHS, pack=pack) for pack in (False, True))
+    made = {where.chunk_index: example for example, where in zip(alone, locations(alone))}
+    for index, row in enumerate(packed):
+        for segment, where in enumerate(packed.locate(index), start=1):
+            example = made.pop(where.chunk_index)
+            for key in LENGTHS:
+                assert row[key][row[f"{key}_segment_ids"] == segment].tolist() == example[key].tolist()
+    assert not made
+    for document in range(len(list(filter(None, SIZES)))):
+        rows = packed.find(document)
+        assert rows == sorted({i for i in range(len(packed)) if any(w.documents[0][0] == document for w in packed.locate(i))})
+
+
+def test_rows_of_windows_are_counted_and_inverted_over_epochs(monkeypatch):
+    monkeypatch.setattr("ul2_tasks.order.window_rows._WINDOW", 32)
+    found = ul2_tasks.examples(apart(), LENGTHS, pack=True)
+    rows: WindowRows = found.numbering.packed[0]
+    all_rows = np.arange(found.end_of(3))
+    slots = rows.slots(all_rows)
+    assert (rows.rows_at(slots.epochs, slots.slots) == slots.places).all()
+    again = pickle.loads(pickle.dumps(rows))
+    some = all_rows[::-7]
+    assert [column.tolist() for column in again.slots(some)] == [column.tolist() for column in rows.slots(some)]
+    for row in all_rows.tolist():
+        begun, following = rows.begun(row), rows.switch(row)
+        assert begun.element <= row <= following.element
+        assert begun.element == rows.first_of(begun.epoch, begun.round)
+    for epoch in range(3):
+        own = found.epoch(epoch)
+        assert found.at(own.first)[0].number == epoch
+        assert sum(len(own.locate(index)) for index in range(len(own))) == rows.order.examples
+
+
+def test_a_step_is_the_same_on_any_number_of_hosts_and_a_state_is_a_number(tmp_path):
+    name = ul2_tasks.register(
+        "hosts_apart", ul2_tasks.MemoryDataSource(texts, validation=0), merge_examples=False, random_access=True
+    )
+    converter = ul2_tasks.EncDecFeatureConverter(pack=True)
+
+    def rows(host=0, hosts=1, epochs=2):
+        share = seqio.ShardInfo(host, hosts)
+        return seqio.get_dataset(name, LENGTHS, converter, num_epochs=epochs, seed=3, shard_info=share)
+
+    whole = [row["encoder_input_tokens"].tolist() for row in rows().as_numpy_iterator()]
+    for hosts in (2, 3):
+        parts = [[row["encoder_input_tokens"].tolist() for row in rows(host, hosts).as_numpy_iterator()] for host in range(hosts)]
+        assert [parts[number % hosts][number // hosts] for number in range(len(whole))] == whole
+    assert fingerprint_of(rows())["window_rows"] == 1
+    assert fingerprint_of(rows())["pieces"]
+    _, resumed = saved_and_resumed(rows, 5, tmp_path)
+    assert [row["encoder_input_tokens"].numpy().tolist() for row in resumed] == whole[5:]
+
+
+def test_stages_and_corpora_share_the_pieces_of_documents():
+    pre = apart("stages_pre")
+    post = Mixture("stages_post", corpus=pre, denoisers=[T5GEMMA2[0]], merge_examples=False)
+    planned = Mix("stages_whole", schedule=[Stage(0, {pre: 1}), Stage(40, {post: 1})], batch_size=4, steps=90)
+    for pack in (False, True):
+        found = ul2_tasks.examples(planned, LENGTHS, pack=pack)
+        seen = collections.Counter((where.epoch, where.tokens) for where in locations(found))
+        assert max(seen.values()) == 1
+        tasks = [np.atleast_1d(np.array(found.locate(index), object))[0].task for index in range(len(found))]
+        assert tasks[0].startswith("stages_pre")
+        assert tasks[-1] == "stages_post_r1"
+
+
+def test_what_tasks_of_one_corpus_do_with_documents_is_the_same():
+    joined = Mixture("differ_joined", ul2_tasks.MemoryDataSource(texts, validation=0))
+    kept = Mixture("differ_apart", corpus=joined, merge_examples=False)
+    with pytest.raises(ValueError, match="merge_examples must be the same for all tasks of 'differ_joined_corpus', got"):
+        ul2_tasks.examples(Mix("differ", {joined: 1, kept: 1}), LENGTHS)
+
+
+def test_without_being_asked_documents_apart_are_a_stream_as_before():
+    name = ul2_tasks.register("unasked", ul2_tasks.MemoryDataSource(texts, validation=0), merge_examples=False)
+    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", seed=0, num_epochs=1)
+    assert fingerprint_of(dataset) is None
+    with pytest.raises(ValueError, match="random_access must be True or False, got 'yes'"):
+        ul2_tasks.register("asked_wrongly", random_access="yes")
+
+
+CHATS = {"tokens": 512}
+
+
+@pytest.mark.parametrize("lengths", [CHATS, {"inputs": 512, "targets": 512}], ids=["chat", "prompt_completion"])
+def test_conversations_with_random_access_have_the_examples_of_the_stream(lengths):
+    chat = ul2_tasks.Chat("random_chat", truncation="drop", random_access=True)
+    found, before = ul2_tasks.examples(chat, lengths), ul2_tasks.examples(ul2_tasks.Chat("random_chat", truncation="drop"), lengths)
+    keys = [key for key in before[0]]
+
+    def plain(examples):
+        return sorted([tuple(example[key].tolist()) for key in keys] for example in examples)
+
+    assert plain(found) == plain(found.epoch(4)) == plain(before)
+    assert [example[keys[0]].tolist() for example in found] != [example[keys[0]].tolist() for example in found.epoch(1)]
+    packed = ul2_tasks.examples(chat, lengths, pack=True)
+    assert sum(len(packed.locate(index)) for index in range(len(packed))) == len(found)
+    for index, row in enumerate(packed):
+        for segment, where in enumerate(packed.locate(index), start=1):
+            (number,) = [each for each in found.find(where.documents[0][0]) if found.locate(each) == where]
+            mark_key = "tokens" if "tokens" in lengths else "targets"
+            is_own = {key: row[f"{key}_segment_ids"] == segment for key in lengths}
+            for key in lengths:
+                assert row[key][is_own[key]].tolist() == found[number][key].tolist()
+            assert row["span_id"][is_own[mark_key]].tolist() == found[number]["span_id"].tolist()
+    again = pickle.loads(pickle.dumps(packed))
+    assert again[0]["span_id"].tolist() == packed[0]["span_id"].tolist()
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
+    chat = ul2_tasks.register_chat("beside_chat", format="prompt_completion", random_access=True)
+    vocabulary = seqio.TaskRegistry.get(chat).output_features["targets"].vocabulary
+    web = ul2_tasks.register("beside_web", vocabulary=vocabulary, random_access=True)
+    both = ul2_tasks.mix("beside", {web: 3, chat: 1})
+    lengths = {"inputs": 512, "targets": 512}
+    found = ul2_tasks.examples(both, lengths)
+    counts = collections.Counter(example["task"] == chat for example in found)
+    assert counts[False] == 3 * counts[True]
+    for example in found[:50]:
+        assert (example["span_id"].min() == TEXT) == (example["task"] != chat)
+    dataset = seqio.get_dataset(both, lengths, ul2_tasks.EncDecFeatureConverter(pack=pack), num_epochs=1, seed=0, shuffle=True)
+    assert fingerprint_of(dataset)["corpora"].keys() == {"beside_web_corpus", "beside_chat_corpus"}
+    rows = list(dataset.as_numpy_iterator())
+    expected = ul2_tasks.examples(both, lengths, pack=pack)
+    assert len(rows) == len(expected)
+    assert sum(int(row["decoder_loss_weights"].sum()) for row in rows) == sum(int(each["loss_mask"].sum()) for each in expected)
+
+
+def test_replies_join_a_schedule():
+    chat = ul2_tasks.register_chat("joins_chat", format="prompt_completion", random_access=True)
+    vocabulary = seqio.TaskRegistry.get(chat).output_features["targets"].vocabulary
+    web = ul2_tasks.register("joins_web", vocabulary=vocabulary, merge_examples=False, random_access=True)
+    stages = [Stage(0, {web: 1}), Stage(5, {web: 3, chat: 1})]
+    found = ul2_tasks.examples(ul2_tasks.mix("joins", schedule=stages, batch_size=8, steps=12), {"inputs": 512, "targets": 512})
+    of_steps = [sum(found[8 * step + place]["task"] == chat for place in range(8)) for step in range(12)]
+    assert of_steps == [0] * 5 + [2] * 7
+    pages, talks = Mixture("joins_web", vocabulary=vocabulary, merge_examples=False), ul2_tasks.Chat("joins_chat")
+    described = Mix("joins", schedule=[Stage(0, {pages: 1}), Stage(5, {pages: 3, talks: 1})], batch_size=8, steps=12)
+    same = ul2_tasks.examples(described, {"inputs": 512, "targets": 512})
+    assert all(one["targets"].tolist() == other["targets"].tolist() for one, other in zip(found, same))
+    for alone in ({"mixtures": None, "schedule": [Stage(0, {talks: 1})], "batch_size": 8, "steps": 2},):
+        with pytest.raises(ValueError, match="schedule must have a ul2_tasks.Mixture, got"):
+            Mix("joins_alone", **alone)
+    with pytest.raises(ValueError, match="schedule must have a denoising task, got"):
+        ul2_tasks.mix("joins_alone", schedule=[Stage(0, {chat: 1})], batch_size=8, steps=2)

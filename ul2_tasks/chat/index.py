@@ -1,0 +1,190 @@
+"""`ChatIndex`: all examples of conversations, numbered, and the length of each, without reading tokens.
+
+Of each conversation it has how many examples it makes, and of each 64 conversations how many come before:
+
+    conversation      0    1    2    ..   63    64    65
+    examples          2    0    1    ..   3     1     1       a byte each, unless one makes more than 255
+    starts            0                         103
+
+So an example's conversation is found by a binary search among the starts, and a look at 64 bytes. What the example is made of
+follows from the messages of that conversation alone.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ul2_tasks.chat.choices import CAUSES, SHORTENED, Choices, counter_of, sizes_of
+from ul2_tasks.chat.examples import Examples
+from ul2_tasks.chat.objective import AT_A_TIME, PROMPT_COMPLETION, Objective
+from ul2_tasks.chat.reading import Reader
+from ul2_tasks.compiled import compiled
+from ul2_tasks.store.read import TokenStore
+
+_BLOCK = 64  # conversations
+_AT_ONCE = 1 << 16  # conversations whose messages are read together: some 8 MB
+
+
+class Counted(NamedTuple):
+    """What is counted once, and is the same whenever the conversations, the objective and the lengths are.
+
+    Attributes:
+        of_each: [conversations] unsigned integers, how many examples each makes.
+        left_out: [causes] int64, how many examples are left out, by `choices.CAUSES`.
+    """
+
+    of_each: np.ndarray
+    left_out: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChatIndex:
+    """The examples of conversations, numbered in the order of the conversations.
+
+    Attributes:
+        reader, objective, lengths: see `Objective.examples`.
+        counted: see `Counted`.
+    """
+
+    reader: Reader
+    objective: Objective
+    lengths: Mapping[str, int | None]
+    counted: Counted
+
+    def __post_init__(self):
+        if len(self.counted.of_each) != self.reader.count:
+            raise self._of_others()
+
+    @property
+    def count(self) -> int:
+        """How many examples there are."""
+        return int(self._starts[-1])
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many examples are left out, by cause: "without a token to train on", "too long"."""
+        return {cause: number for cause, number in self._counts.items() if cause != SHORTENED}
+
+    @property
+    def shortened(self) -> int:
+        """How many examples are without the oldest turns of their conversation."""
+        return self._counts[SHORTENED]
+
+    @property
+    def identity(self) -> str:
+        """See `Reader.identity`."""
+        return self.reader.identity
+
+    @property
+    def store(self) -> TokenStore:
+        """See `Reader.store`."""
+        return self.reader.store
+
+    def records(self, numbers: np.ndarray) -> np.ndarray:
+        """The conversation that each of some examples is of: [n] integers in any order -> [n] int64.
+
+        Raises an IndexError where there is no such example.
+        """
+        return self._found(numbers)[0]
+
+    def examples_of(self, record: int) -> tuple[int, int]:
+        """The examples [first, stop) of a conversation."""
+        if not 0 <= record < self.reader.count:
+            raise IndexError(f"record must be from 0 to {self.reader.count - 1}, got {record}.")
+        block = record // _BLOCK
+        first = int(self._starts[block]) + int(self.counted.of_each[block * _BLOCK : record].sum(dtype=np.int64))
+        return first, first + int(self.counted.of_each[record])
+
+    def sizes(self, numbers: np.ndarray, *_: np.ndarray) -> np.ndarray:
+        """How many tokens some examples have: [n] integers -> [n, features] int64, of "tokens"; or of "inputs" and "targets"."""
+        records, places = self._found(numbers)
+        of_all, which = np.unique(records, return_inverse=True)
+        chosen = self._chosen(of_all, *self.reader.messages_of(of_all))
+        return sizes_of(chosen.table[_rows(chosen, which, places)], self.objective.format == PROMPT_COMPLETION)
+
+    def read(self, numbers: np.ndarray, *_: np.ndarray) -> Examples:
+        """Some examples, in the order of their numbers, [n] integers. A conversation is read once, if several are of it."""
+        records, places = self._found(numbers)
+        of_all, which = np.unique(records, return_inverse=True)
+        conversations = self.reader.read(of_all)
+        chosen = self._chosen(of_all, conversations.messages, conversations.counts)
+        table, none = chosen.table[_rows(chosen, which, places)], np.zeros_like(chosen.left_out)
+        return self.objective.write(conversations, chosen._replace(table=table, left_out=none))._replace(conversations=records)
+
+    @property
+    def _counts(self) -> collections.Counter[str]:
+        return counter_of(self.counted.left_out)
+
+    @functools.cached_property
+    def _starts(self) -> np.ndarray:
+        """[blocks + 1] int64: how many examples come before each block of conversations, and how many there are."""
+        blocks = np.arange(0, len(self.counted.of_each), _BLOCK)
+        return np.concatenate([[0], np.cumsum(np.add.reduceat(self.counted.of_each, blocks, dtype=np.int64))])
+
+    def _found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The conversation of each example, and which of its examples it is, from 0."""
+        numbers = np.asarray(numbers, np.int64)
+        if len(wrong := numbers[(numbers < 0) | (numbers >= self.count)]):
+            raise IndexError(f"numbers must be from 0 to {self.count - 1}, got {wrong[0]}.")
+        records = np.empty_like(numbers)
+        return records, _find(self._starts, self.counted.of_each, numbers, records)
+
+    def _chosen(self, records: np.ndarray, messages: np.ndarray, counts: np.ndarray) -> Choices:
+        of_each = self.counted.of_each[records]
+        found = self.objective.choose(messages, counts, self.lengths, examples=int(of_each.sum()))
+        if found.problem or (found.of_each != of_each).any():
+            raise self._of_others()
+        return found
+
+    def _of_others(self) -> ValueError:
+        return ValueError(
+            f"{self.reader.identity} must be the conversations whose examples were counted, got others. Make the index again."
+        )
+
+
+def index_conversations(reader: Reader, objective: Objective, lengths: Mapping[str, int | None]) -> ChatIndex:
+    """The index of all examples of conversations. Reads their messages once, and no token.
+
+    `lengths` are those of `Objective.lengths`. Raises a ValueError as `Objective.examples` does, with the location of the
+    conversation, where an example is too long and `truncation` is "raise", or a message is of a kind without a loss group.
+    """
+    return ChatIndex(reader, objective, lengths, count_examples(reader, objective, lengths))
+
+
+def count_examples(reader: Reader, objective: Objective, lengths: Mapping[str, int | None]) -> Counted:
+    """Counts the examples of all conversations, see `index_conversations`."""
+    of_each, left_out = [np.zeros([0], np.uint8)], np.zeros(len(CAUSES), np.int64)
+    for first in range(0, reader.count, _AT_ONCE):
+        messages, counts = reader.messages_within(first, min(first + _AT_ONCE, reader.count))
+        found = objective.choose(messages, counts, lengths, examples=0)
+        if found.problem:
+            batch = (first + found.problem.number) // AT_A_TIME * AT_A_TIME
+            objective.examples(reader, np.arange(batch, min(batch + AT_A_TIME, reader.count)), lengths)  # raises the error
+        of_each.append(found.of_each.astype(np.min_scalar_type(found.of_each.max())))
+        left_out += found.left_out
+    return Counted(np.concatenate(of_each), left_out)
+
+
+def _rows(chosen: Choices, which: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The rows of examples in the table: `which` of the conversations each is of, and its place among the examples of it."""
+    return (np.cumsum(chosen.of_each) - chosen.of_each)[which.reshape(-1)] + places
+
+
+@compiled
+def _find(starts, of_each, numbers, records):
+    """Fills `records`, the conversation of each example, and gives which of its examples each is; see `ChatIndex`."""
+    places = np.empty_like(numbers)
+    for each in range(len(numbers)):
+        block = np.searchsorted(starts, numbers[each], side="right") - 1
+        record, place = block * _BLOCK, numbers[each] - starts[block]
+        while place >= of_each[record]:
+            place -= np.int64(of_each[record])
+            record += 1
+        records[each], places[each] = record, place
+    return places
