@@ -13,6 +13,7 @@ from ul2_tasks import Chat
 from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
 from ul2_tasks.looking.steps import chats_at, fed_at, show_step, show_step_json
+from ul2_tasks.looking.texts.schedule import schedule_of
 
 PAIRS = {"inputs": 512, "targets": 512}
 
@@ -111,3 +112,22 @@ def test_a_run_of_chats_is_known_by_its_record(tmp_path):
     assert dataclasses.replace(run_of(read), mixture=run.mixture) == run
     assert read["window_rows"] == 1
     run.check(read, "folder")
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_schedule_counts_the_tokens_of_documents_kept_apart_and_not_their_pieces(pack):
+    texts = ul2_tasks.MemoryDataSource(lambda: ["many words " * (number % 40 + 1) for number in range(300)], validation=0)
+    apart = ul2_tasks.register(f"looked_apart_{pack}", texts, merge_examples=False, random_access=True)
+    other = ul2_tasks.register(f"looked_other_{pack}", random_access=True)
+    stages = [ul2_tasks.Stage(0, {apart: 1}), ul2_tasks.Stage(30, {apart: 1, other: 1})]
+    run = Run(ul2_tasks.mix(f"looked_planned_{pack}", schedule=stages, batch_size=4, steps=90), PAIRS, pack=pack)
+    found, rows = run.examples(), schedule_of(run)
+    assert [row.stage for row in rows] == [0, 1, 1]
+    for row in rows:
+        assert row.is_exact
+        located = [each for number in range(4 * row.first_step, 4 * row.stop_step) for each in locations_of(found, number)]
+        own = [each for each in located if each.corpus == row.corpus]
+        assert row.tokens == sum(stop - start for each in own for start, stop in each.tokens)
+        corpus = next(each for each in found.numbering.corpora if each.name == row.corpus)
+        read = len(own) / corpus.order.examples if corpus.pieces else row.tokens / corpus.store.tokens
+        assert row.epochs[1] - row.epochs[0] == pytest.approx(read)
