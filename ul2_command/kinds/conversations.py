@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
+from ul2_command.kinds.seam import LEAVE_OUT, Kind
 from ul2_command.options import open_run
 
 
@@ -18,7 +18,6 @@ class Conversations(Kind):
         "show --schedule": LEAVE_OUT,
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
-        "lengths": f"They are not cut into chunks. {LOOK}",
     }
 
     def lengths_of(self, data):
@@ -75,6 +74,16 @@ class Conversations(Kind):
         asked = {"count": count, "split": options["split"], "seed": options["seed"], "use_cached": data.use_cached}
         drawn = draw_chat(data.mixture, self.lengths_of(data), **asked)
         return statistics, write_chat_report(statistics, drawn, output)
+
+    def look_at_lengths(self, data):
+        from ul2_tasks.looking.conversations.length_table import look_at_chats
+
+        return look_at_chats(data.mixture, self.lengths_of(data))
+
+    def print_lengths(self, lengths, console):
+        from ul2_tasks.looking.conversations.length_table import print_chat_lengths
+
+        print_chat_lengths(lengths, console)
 
     def examine(self, data, split):
         from ul2_tasks.looking.conversations.doctor import examine_conversations
