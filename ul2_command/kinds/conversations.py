@@ -105,7 +105,10 @@ class Conversations(Kind):
             each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.registered_tasks)
             raise click.UsageError(f"NAME must be one corpus of conversations, got {data.mixture}. Export {each}.")
         if written_as != "megatron":
-            raise click.UsageError(f"--format must be megatron for conversations, got {written_as!r}.")
+            raise click.UsageError(
+                f"--format must be megatron for conversations, got {written_as!r}. Files of other formats have no loss_mask:"
+                " pass --format megatron, or read ul2_tasks.examples(..), which has loss_mask and span_id."
+            )
         if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split"):
             raise click.UsageError(self.unsupported(data, f"export {data.option(given[0])}", LEAVE_OUT))
         write_conversations(

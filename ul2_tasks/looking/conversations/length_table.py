@@ -105,15 +105,16 @@ def print_chat_lengths(lengths: ChatLengths, console: Console) -> None:
     """Prints a table for each task, with a column for each of the lengths, and the problems."""
     for task in lengths.tasks:
         read = f"{'all' if task.is_all else 'the first'} {task.conversations:,} conversations of {task.source}"
-        console.print(_table(f"{task.task}: {read}", task.ways), highlight=False)
+        console.print(Text.assemble((task.task, "bold"), f": {read}"))
+        console.print(_table(task.ways), highlight=False)
     if any(way.rows is None for task in lengths.tasks for way in task.ways[:1]):
         console.print("Pass --lengths to see how full packed sequences are.", highlight=False)
     for problem in lengths.problems:
         console.print(Text(problem, "bold red"), soft_wrap=True)
 
 
-def _table(title: str, ways: Sequence[ChatWay]) -> Table:
-    table = Table(title=Text(title), title_justify="left")
+def _table(ways: Sequence[ChatWay]) -> Table:
+    table = Table()
     table.add_column("", no_wrap=True)
     for way in ways:
         table.add_column(way.name, justify="right")
