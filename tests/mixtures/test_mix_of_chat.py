@@ -28,7 +28,7 @@ def plain(examples) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def registered():
-    """The names of a mixture of texts, and of conversations in both formats; "mc_q" sorts between the name of pairs and the saved one."""
+    """The names of texts and of pairs. "mc_q" sorts between the name of the pairs, "mc_prompt_completion", and the saved one."""
     pairs = ul2_tasks.register_chat("mc", **SETTINGS, format="prompt_completion")
     ul2_tasks.register_chat("mc_two", **SETTINGS)
     web_mix = ul2_tasks.register("mc_q", vocabulary=WHOLE, random_access=True)
