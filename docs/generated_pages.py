@@ -2,7 +2,8 @@
 
 mkdocs.yml names this file as a hook. `pages()` needs no mkdocs; the tests read the same pages by it.
 
-`python docs/generated_pages.py` writes the tutorials as notebooks, docs/notebooks/*.ipynb. A test fails when one is out of date.
+`python docs/generated_pages.py` writes the tutorials as notebooks, docs/notebooks/*.ipynb, and the tables of
+docs/explanation/kinds_of_data.md. A test fails when one is out of date.
 """
 
 import json
@@ -122,3 +123,7 @@ def _gin_file(path: pathlib.Path) -> str:
 if __name__ == "__main__":
     for stem, text in TUTORIALS.items():
         (NOTEBOOKS / f"{stem}.ipynb").write_text(notebook(text))
+    import capabilities
+
+    kinds_of_data = REPOSITORY / "docs" / "explanation" / "kinds_of_data.md"
+    kinds_of_data.write_text(capabilities.page(kinds_of_data.read_text()))

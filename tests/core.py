@@ -41,8 +41,8 @@ BESIDE = {
     "tasks.examples",
     "pytorch.collator",
     "pytorch.states",
-    *(f"looking.{name}" for name in ("printing", "readable", "samples", "run")),
-    *(f"looking.texts.{name}" for name in ("draw", "find", "length_table", "show", "steps", "tasks")),
+    *(f"looking.{name}" for name in ("chat_samples", "find", "printing", "readable", "run", "samples", "steps")),
+    *(f"looking.texts.{name}" for name in ("draw", "length_table", "show", "tasks")),
 }
 OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.image_text"}  # where that is installed
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -159,13 +159,21 @@ def conversations(folder: pathlib.Path) -> dict:
 
 
 def interleaved_data(folder: pathlib.Path) -> dict:
-    """The cache of interleaved image-text data."""
+    """The cache of interleaved image-text data, and its examples by index, from memory and from there."""
     import ul2_tasks
+    from ul2_tasks.mixtures.image_text import limits_of
+    from ul2_tasks.random_access.image_text import index_image_text
 
     images = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(**IMAGE))
     manifest = images.cache(folder / "CACHE")
     files = [file for shard in manifest["splits"]["train"]["shards"] for file in shard["files"]]
-    return {"fingerprint": images.fingerprint(), "totals": manifest["totals"], "files": files}
+    limits, found = limits_of(images, {"inputs": 1024, "targets": 1024}), {}
+    for cache_dirs in ([], [folder / "CACHE"]):
+        index = index_image_text(images.corpus(cache_dirs), limits, "train", bool(cache_dirs), "raise")
+        numbers = np.arange(index.count)
+        read = index.read(numbers, numbers % len(limits), numbers.astype(np.uint64))
+        found["cache" if cache_dirs else "memory"] = digest([read.values, {"images": repr(read.images)}])
+    return {"fingerprint": images.fingerprint(), "totals": manifest["totals"], "files": files, "examples": found}
 
 
 def images() -> list[int]:

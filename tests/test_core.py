@@ -105,6 +105,7 @@ def test_interleaved_data_have_the_cache_of_their_name(alone, tmp_path):
     assert files == made["interleaved image-text data"]["files"]
     assert registered["totals"] == made["interleaved image-text data"]["totals"]
     assert registered["totals"]["documents"] > 0
+    assert len({*made["interleaved image-text data"]["examples"].values()}) == 1, "from memory and from a cache"
     corpus = seqio.TaskRegistry.get("seen_corpus")
     before = seqio.get_global_cache_dirs()
     seqio.set_global_cache_dirs([str(folder / "CACHE")])

@@ -30,12 +30,14 @@ from ul2_tasks import (
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
+from ul2_tasks.looking.chat_samples import as_plain as as_plain_chat
 from ul2_tasks.looking.conversations import show as chats
 from ul2_tasks.looking.images.show import as_plain, draw_image_tasks
 from ul2_tasks.looking.readable import stretches
 from ul2_tasks.looking.run import Run
+from ul2_tasks.looking.steps import show_step_json
 from ul2_tasks.looking.texts.draw import draw
-from ul2_tasks.looking.texts.show import show_json, show_step_json
+from ul2_tasks.looking.texts.show import show_json
 from ul2_tasks.random_access.fingerprint import described
 from ul2_tasks.random_access.resuming import as_text
 from ul2_tasks.tasks.image_text import image_text_tasks
@@ -284,7 +286,7 @@ def test_ids_of_conversations_are_the_tokenizers_own(tmp_path):
     name = register_chat("own_chat", "embedded", renderer, mode=mode, format="prompt_completion")
     assert register_chat("own_chat", "embedded", renderer, mode="[S]", format="prompt_completion") == name, "the same, by token"
     [shown] = chats.draw_chat(name, count=1)
-    assert chats.as_plain(*shown)["inputs"][:2] == [mode, start]
+    assert as_plain_chat(*shown)["inputs"][:2] == [mode, start]
 
 
 def test_tokens_that_are_parts_of_a_character_are_shown_as_it(tmp_path):

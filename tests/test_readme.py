@@ -23,7 +23,6 @@ from test_advice import ADVICE
 
 import ul2_tasks
 from ul2_command import main
-from ul2_command.kinds import KINDS
 from ul2_tasks import T5GEMMA2, UL2, UL2R, chunk_length, register_chat
 from ul2_tasks.chat.supervision import TRAIN_ON, TRUNCATION, TURNS
 from ul2_tasks.export.conversations import write_conversations
@@ -47,6 +46,9 @@ assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.M
     "docs/get_started/first_run.md": """
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec
+""",
+    "docs/explanation/kinds_of_data.md": """
+assert [text, chat, photos] == ["text_mix", "talks_chat", "photos_mix"]
 """,
     "docs/explanation/cost.md": """
 assert round(1.50 / 5.1e6, 9) == tokenize  # docs/explanation/performance.md has 1.50 CPU s for 5.1 million tokens
@@ -369,16 +371,6 @@ def test_the_pointers_of_messages_are_headings_of_troubleshooting():
     anchors = re.findall(r"docs/help/troubleshooting\.md(?:#([\w-]*))?", texts)
     assert len({*anchors}) > 20
     assert {*anchors} <= {*map(slug, headings)}
-
-
-def test_the_table_of_commands_says_no_where_a_kind_of_data_cannot():
-    _, table = WRITTEN["docs/explanation/kinds_of_data.md"].split("\n## Commands\n")
-    rows = [row.strip("| ").split(" | ") for row in re.findall(r"^\| `ul2 .*", table, re.MULTILINE)]
-    said = {command: cells for names, *cells in rows for command in re.sub("`(ul2 )?", "", names).split(", ")}
-    assert {*said} >= {command for kind in KINDS for command in kind.cannot if command in main.commands}
-    for command, cells in said.items():
-        for kind, cell in zip(KINDS, cells, strict=True):
-            assert cell.startswith("no") == (command in kind.cannot), (kind.name, command)
 
 
 def test_links_of_readme_are_files():

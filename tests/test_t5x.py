@@ -22,13 +22,16 @@ from support import byte_vocabulary, long_documents, restore, t5_model
 from ul2_tasks import (
     T5GEMMA2,
     BlockShuffle,
+    ChatFeatureConverter,
     EncDecFeatureConverter,
     MemoryDataSource,
+    PromptCompletionFeatureConverter,
     Stage,
     get_dataset_at_step,
     mix,
     open_source,
     register,
+    register_chat,
 )
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.denoising.denoisers import PRESETS
@@ -373,23 +376,26 @@ def mixture(tmp_path, nothing_registered) -> str:
     return cached_corpus(tmp_path / "cache", long_documents())
 
 
-def batches_at_step(model_dir, mixture, shard=0, shards=1, count=4, initial=None, **settings) -> list[list[str]]:
+def batches_at_step(
+    model_dir, mixture, shard=0, shards=1, count=4, initial=None, converter=EncDecFeatureConverter, lengths=LENGTHS, **settings
+) -> list[list[str]]:
     """The next batches of one of several data shards, by t5x's own configuration; each batch a list of its rows."""
     defaults = {"split": "train", "batch_size": 8, "shuffle": True, "seed": 0, "use_cached": True, "pack": True}
-    config = utils.DatasetConfig(mixture_or_task_name=mixture, task_feature_lengths=LENGTHS, **{**defaults, **settings})
+    config = utils.DatasetConfig(mixture_or_task_name=mixture, task_feature_lengths=lengths, **{**defaults, **settings})
     checkpoints = utils.CheckpointConfig(save=utils.SaveCheckpointConfig(), restore=utils.RestoreCheckpointConfig(path=[]))
     dataset = get_dataset_at_step(
         config,
         shard,
         shards,
-        EncDecFeatureConverter,
+        converter,
         model_dir=str(model_dir),
         checkpoint_cfg=checkpoints,
         initial_checkpoint=initial,
     )
-    assert set(utils.get_dataset(config, shard, shards, EncDecFeatureConverter).element_spec) == set(dataset.element_spec)
+    assert set(utils.get_dataset(config, shard, shards, converter).element_spec) == set(dataset.element_spec)
+    rows = range(config.batch_size // shards)
     batches = itertools.islice(dataset.as_numpy_iterator(), count)
-    return [[str({key: value[row].tolist() for key, value in batch.items()}) for row in range(8 // shards)] for batch in batches]
+    return [[str({key: value[row].tolist() for key, value in batch.items()}) for row in rows] for batch in batches]
 
 
 @pytest.mark.parametrize("pack", [False, True])
@@ -427,23 +433,90 @@ def test_a_stream_is_refused_with_its_reason_and_what_to_do(mixture, tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["UL2", "UL2R"])
-def test_packed_examples_of_random_lengths_are_rejected_and_unpacked_or_fixed_ones_are_not(mixture, tmp_path, preset):
+def test_packed_examples_of_random_lengths_are_rejected_unless_random_access_is_asked_for(mixture, tmp_path, preset):
     vocabulary, modes = byte_vocabulary()
-    random, fixed = (
-        register(name, MemoryDataSource(long_documents, validation=0), vocabulary, denoisers, modes=modes)
-        for name, denoisers in (
-            ("random", preset),
-            ("fixed", [dataclasses.replace(one, split="fixed") if one.name == "s" else one for one in PRESETS[preset]]),
+    stream, indexed, fixed = (
+        register(name, MemoryDataSource(long_documents, validation=0), vocabulary, denoisers, modes=modes, random_access=asked)
+        for name, denoisers, asked in (
+            ("random", preset, False),
+            ("indexed", preset, True),
+            ("fixed", [dataclasses.replace(one, split="fixed") if one.name == "s" else one for one in PRESETS[preset]], False),
         )
     )
-    for name in (random, fixed):
+    for name in (stream, indexed, fixed):
         build(name.replace("mix", "corpus"), str(tmp_path / "cache"), console=Console(quiet=True))
     with pytest.raises(
-        ValueError, match=r"packed examples of \['random_s'\] have random lengths, which split='fixed' or .*pack = F"
+        ValueError,
+        match=r"packed examples of \['random_s'\] have random lengths\. Pass random_access=True to the register or register_chat"
+        r" of \['random_r.*'random_s'.*\], set train/utils.DatasetConfig.pack = False, or train on them with t5x's own",
     ):
-        batches_at_step(tmp_path / "rejected", random)
-    assert len(batches_at_step(tmp_path / "unpacked", random, pack=False)) == 4
+        batches_at_step(tmp_path / "rejected", stream)
+    assert len(batches_at_step(tmp_path / "unpacked", stream, pack=False)) == 4
     assert len(batches_at_step(tmp_path / "fixed", fixed)) == 4
+    assert len(batches_at_step(tmp_path / "indexed", indexed)) == 4
+
+
+@pytest.fixture
+def records(tmp_path, nothing_registered) -> None:
+    """Whole records with random access and caches, and `text_and_replies_mix` of two of them; `stream_*` are streams."""
+    for name, asked in (("", True), ("stream_", False)):
+        replies = register_chat(f"{name}told", format="prompt_completion", random_access=asked)
+        vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
+        web = register(f"{name}web", vocabulary=vocabulary, denoisers="UL2", random_access=asked)
+        register(f"{name}apart", vocabulary=vocabulary, merge_examples=False, random_access=asked)
+        mix(f"{name}text_and_replies", {web: 3, replies: 1})
+    for corpus in ("told", "web", "apart"):
+        build(f"{corpus}_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
+    seqio.set_global_cache_dirs([str(tmp_path / "cache")])
+
+
+PAIRS = {"converter": PromptCompletionFeatureConverter, "lengths": {"inputs": 512, "targets": 512}}
+RECORDS = {
+    "web_mix": {},
+    "apart_mix": {},
+    "told_chat": {"converter": ChatFeatureConverter, "lengths": {"tokens": 512}},
+    "told_prompt_completion": PAIRS,
+    "text_and_replies_mix": PAIRS,
+    "text_and_replies_mix, without loss groups": {**PAIRS, "converter": EncDecFeatureConverter},
+}
+CONVERSATIONS = r"conversations are a stream without random_access=True\. Pass .* of \['stream_to"
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("kind", RECORDS)
+def test_each_step_of_whole_records_has_the_same_rows_on_any_number_of_hosts(records, tmp_path, kind, pack):
+    run, name, settings = tmp_path / "run", kind.partition(",")[0], {**RECORDS[kind], "pack": pack, "batch_size": 6}
+    whole = batches_at_step(run, name, count=9, **settings)
+    record = json.loads((run / RUN_RECORD).read_text())
+    for step, hosts in ((1, 2), (3, 1), (5, 3)):
+        assert killed_and_resumed(run, name, step, hosts, **settings) == whole[step : step + 4]
+    assert json.loads((run / RUN_RECORD).read_text()) == record
+    for changed, told in (({"seed": 1}, "seed is 0 there, and 1"), ({"pack": not pack}, f"pack is {pack} there, and {not pack}")):
+        with pytest.raises(ValueError, match=f"was begun with other data .*{told}"):
+            batches_at_step(run, name, **settings | changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        (
+            "stream_apart_mix",
+            {},
+            r"documents are kept apart \(merge_examples=False\) without random_access=True\. Pass random_access=True to the"
+            r" register or register_chat of \['stream_apart_r1', .*'stream_apart_x2'\], or train on them with",
+        ),
+        ("stream_told_prompt_completion", PAIRS, CONVERSATIONS),
+        ("stream_told_chat", RECORDS["told_chat"], CONVERSATIONS),
+        (
+            "stream_text_and_replies_mix",
+            {**PAIRS, "converter": EncDecFeatureConverter},
+            CONVERSATIONS + r"ld_prompt_completion'\], or train",
+        ),
+    ],
+)
+def test_whole_records_that_are_a_stream_are_rejected_with_the_argument_that_is_missing(records, tmp_path, name, settings, reason):
+    with pytest.raises(ValueError, match=f"the data of '{name}' must have random access .* because {reason}"):
+        batches_at_step(tmp_path / "run", name, use_cached=False, **settings)
 
 
 @pytest.fixture

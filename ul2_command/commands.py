@@ -27,6 +27,7 @@ from ul2_command.options import (
     or_of_records,
     with_json,
     with_lengths,
+    with_record,
 )
 
 EXAMPLES, SAMPLES = 4000, 8
@@ -83,6 +84,7 @@ def main(context: click.Context) -> None:
 
 @main.command()
 @or_of_records
+@with_record
 @of_a_mixture
 @with_lengths(None, shown="288,288; with --step 512,512")
 @of_examples

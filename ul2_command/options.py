@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import os
 import re
 import sys
@@ -239,7 +240,7 @@ _RECORDS = [
         help="Set the patches per side of the model's position-embedding tables, such as 70,64.",
     ),
 ]
-_OF_RECORDS = ("schema", "folder", "position_embeddings")
+_OF_RECORDS = ("schema", "folder", "position_embeddings", "record")
 _OF_TEXTS = ("vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
 _OF_CHAT = ("renderer", "messages_key", "loss_groups", "train_on", "turns", "truncation", "mode")
 _JOB = [
@@ -286,7 +287,7 @@ class Data:
         """What registers them, a `Registration`. Raises a UsageError or ValueError where two options contradict each other."""
         from ul2_tasks.tasks.registration import Registration
 
-        if alone := self.given_of("folder", "position_embeddings"):
+        if alone := self.given_of("folder", "position_embeddings", "record"):
             raise needs(self.option(alone[0]), "--schema")
         of_chat = [key for key in self.arguments if key in _OF_CHAT]
         if of_chat and "renderer" not in of_chat:
@@ -301,6 +302,12 @@ class Data:
             )
         sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
         return Registration(self.name or ("own" if own else "ul2"), self.modules, self.source, self.arguments)
+
+    @functools.cached_property
+    def in_modules(self) -> list[Any]:
+        """What the modules have under NAME. They are imported."""
+        sys.path.insert(0, os.getcwd())  # as above
+        return [found for each in self.modules if (found := getattr(importlib.import_module(each), self.name or "", None))]
 
     @functools.cached_property
     def mixture(self) -> str:
@@ -353,7 +360,7 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
         command(data=Data(context.command, name, sequence_length, module, source, arguments, given), **options)
 
     module = _mixture(
-        "--module", metavar="MODULE", multiple=True, help="Import this module, which registers NAME. Can be repeated."
+        "--module", metavar="MODULE", multiple=True, help="Import this module, which registers or has NAME. Can be repeated."
     )
     return _with([click.argument("name", required=False), module, *_REGISTER, *_CHAT], of_a_corpus(wrapped))
 
@@ -361,6 +368,12 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
 def or_of_records(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options that name image-text records, instead of a mixture."""
     return _with(_RECORDS, command)
+
+
+def with_record(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the option --record, which is among what was given."""
+    option = _images("--record", metavar="NAME", help="Show this record, such as 'a.jsonl, line 7', and the row that it is in.")
+    return option(command)
 
 
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
@@ -389,38 +402,38 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     from ul2_tasks.looking.run import Run, read_record, run_of
 
     if not run_dir:
-        return Run(**_read_by(data.registration, data.described, cache_dir), pack=packed, **options)
+        return Run(**_read_by(data.registration, cache_dir), pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
     for name in data.given_of(*recorded):
         got = data.given[name]
-        if got != recorded[name] and not (name == "name" and f"{got}_mix" == recorded[name]):
+        of_name = [f"{got}_{end}" for end in ("mix", "chat", "prompt_completion")] if name == "name" else []
+        if recorded[name] not in (got, *of_name):
             option = "NAME" if name == "name" else data.option(name)
             raise click.UsageError(
                 f"{option} must be {recorded[name]!r}, as the run in {run_dir} recorded it, got {got!r}. Leave it out."
             )
     registration = dataclasses.replace(data.registration, name=run.name)
-    run = dataclasses.replace(run, **_read_by(registration, registration.described, cache_dir))
+    run = dataclasses.replace(run, **_read_by(registration, cache_dir))
     run.check(record, run_dir)
     return run
 
 
-def _read_by(registration: Any, described: Any, cache_dir: str | None) -> dict[str, Any]:
+def _read_by(registration: Any, cache_dir: str | None) -> dict[str, Any]:
     """What a `Run` reads: a description and where its cache is, or the name of what is registered."""
-    if described is not None:
+    if (described := registration.described_for_run) is not None:
         cache_dirs = (cache_dir,) if cache_dir else ()
         if cache_dir:
             _check_cached(cache_dir, [described.corpus(cache_dirs)])
         return {"mixture": described, "cache_dirs": cache_dirs}
     import seqio
 
-    from ul2_tasks.tasks.providers import denoising_tasks
-
     name = registration.apply()
     if cache_dir:
         seqio.add_global_cache_dirs([cache_dir])
-        _check_cached(cache_dir, [task.source.corpus for task in denoising_tasks(name)])
+        tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name))
+        _check_cached(cache_dir, [task.corpus for task in tasks if hasattr(task, "members")])  # others have no random access
     return {"mixture": name}
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from ul2_tasks.random_access.dataset import continued, fingerprint_of
 from ul2_tasks.random_access.fingerprint import ADDED, changes_later, until
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
+from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.version import __version__
 
 _EARLIER = "earlier_stages"  # in a run's record: what the runs read whose weights it began with
@@ -179,8 +179,8 @@ def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
     if fingerprint is None:
         raise ValueError(
             f"the data of {cfg.mixture_or_task_name!r} must have random access for elastic.gin, but are a stream, because"
-            f" {_reason(cfg)}. Train on them with t5x's own utils.get_dataset and utils.SaveCheckpointConfig.save_dataset = True,"
-            " as without gin/elastic.gin."
+            f" {_reason(cfg)} train on them with t5x's own utils.get_dataset and"
+            " utils.SaveCheckpointConfig.save_dataset = True, as without gin/elastic.gin."
         )
     schedule: Any = fingerprint.get("schedule") or {}
     planned = schedule.get("batch_size", cfg.batch_size)
@@ -193,27 +193,32 @@ def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
 
 
 def _reason(cfg: Any) -> str:
-    """Why a dataset is a stream."""
-    mixture = cfg.mixture_or_task_name
-    if foreign := [task.name for task in other_tasks(mixture)]:
-        return f"the tasks {foreign} are not of ul2_tasks.register"
-    if of_tasks := list(filter(None, (task.why_a_stream() for task in denoising_tasks(mixture)))):
-        return of_tasks[0]
-    if not cfg.use_cached:
-        return "USE_CACHED_TASKS is False"
-    if cfg.pack and (names := _with_random_lengths(cfg)):
-        return (
-            f"packed examples of {names} have random lengths, which split='fixed' or train/utils.DatasetConfig.pack = False would"
-            " change"
-        )
-    return "its cache is not one of `ul2 cache`, or the feature converter is not ul2_tasks.EncDecFeatureConverter"
+    """Why a dataset is a stream, and the beginning of what to do: the settings that would give it random access."""
+    tasks = seqio.get_subtasks(seqio.get_mixture_or_task(cfg.mixture_or_task_name))
+    if foreign := [task.name for task in tasks if not hasattr(task, "why_a_stream")]:
+        return f"the tasks {foreign} are not of ul2_tasks.register or register_chat. Leave them out, or"
+    streams = [task for task in tasks if task.why_a_stream()]
+    not_asked = [task.name for task in streams or tasks if not task.configuration.random_access]
+    ask = f"Pass random_access=True to the register or register_chat of {not_asked}"
+    if streams:
+        return f"{streams[0].why_a_stream()}. {ask if not_asked else 'Change it'}, or"
+    if not_asked and not cfg.use_cached:
+        return f"USE_CACHED_TASKS is False. Write caches with `ul2 cache`, and set it to True. {ask}, or"
+    if not_asked and cfg.pack and (names := _with_random_lengths(tasks, cfg.task_feature_lengths)):
+        return f"packed examples of {names} have random lengths. {ask}, set train/utils.DatasetConfig.pack = False, or"
+    return "its cache is not one of `ul2 cache`, or the feature converter is not one of ul2_tasks. Change that, or"
 
 
-def _with_random_lengths(cfg: Any) -> list[str]:
-    """The denoising tasks whose full-length chunks make examples of random lengths, as those of split="uniform" do."""
-    tasks = denoising_tasks(cfg.mixture_or_task_name)
-    ranges = {task.name: task.denoiser.noise_range(task.full_chunk(cfg.task_feature_lengths).length) for task in tasks}
-    return [name for name, (fewest, most) in ranges.items() if fewest < most]
+def _with_random_lengths(tasks: Iterable[seqio.Task], lengths: Mapping[str, int]) -> list[str]:
+    """The tasks whose examples have random lengths: whole records, and chunks of which parts are drawn (split="uniform")."""
+    fixed = [
+        task.name
+        for task in tasks
+        if isinstance(task, DenoisingTask)
+        and task.configuration.merge_examples
+        and len(set(task.denoiser.noise_range(task.full_chunk(lengths).length))) == 1
+    ]
+    return [task.name for task in tasks if task.name not in fixed]
 
 
 def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | None) -> Start:

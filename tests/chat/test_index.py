@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import pathlib
+import pickle
 import tempfile
 
 import hypothesis
@@ -173,6 +174,8 @@ def test_many_conversations_are_numbered_over_blocks(format):
         assert index.sizes(numbers)[:, 0].tolist() == expected.lengths[key][numbers].tolist()
         first, stop = index.examples_of(1000)
         assert index.records(np.array([first - 1, first, stop - 1, stop])).tolist() == [999, 1000, 1000, 1001]
+        elsewhere = pickle.loads(pickle.dumps(index))  # as in another process
+        assert elsewhere.read(numbers[:9]).values[key].tolist() == index.read(numbers[:9]).values[key].tolist()
 
 
 def test_a_conversation_of_many_examples_widens_the_counts():

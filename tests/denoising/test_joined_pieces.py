@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ul2_tasks.denoising.denoisers import T5GEMMA2
 from ul2_tasks.denoising.joined_pieces import chunk_records, cut, joined
-from ul2_tasks.denoising.pieces import longest
+from ul2_tasks.denoising.piece_lengths import longest
 
 BUDGETS = {"r1": (40, 30), "x2": (30, 20), "s": (40, 24)}
 MOST = 70

@@ -11,7 +11,8 @@ from image_support import MODES, SENTINELS, VOCABULARY
 from support import DENOISERS, KINDS, denoiser_id, restore
 
 from ul2_tasks.denoising.denoisers import T5GEMMA2
-from ul2_tasks.denoising.pieces import corrupt_pieces, longest
+from ul2_tasks.denoising.piece_lengths import longest
+from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 RUN = 1000  # and more: the ids of runs

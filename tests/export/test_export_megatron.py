@@ -125,3 +125,11 @@ def test_the_command_says_what_it_wrote_and_refuses_what_goes_with_examples(tmp_
         refused = CliRunner().invoke(main, [*command, *options])
         assert refused.exit_code == 2
         assert f"{options[0]} must be left out with --format megatron, which writes tokens instead of examples." in refused.stderr
+
+
+def test_it_has_nothing_to_verify(tmp_path):
+    for name in ("megatron_unverified", "megatron_unverified_too"):
+        write_megatron(corpus(name, validation=0), str(tmp_path / "tokens"))
+    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    said = f"{tmp_path}/tokens has .bin and .idx files for Megatron-LM, but no manifest to compare them with.\n"
+    assert (done.exit_code, done.stdout) == (1, said)

@@ -1,5 +1,6 @@
 """`ImageTextDataset`: the same rows for any workers, a small state that is exact, and text that becomes no mark."""
 
+import functools
 import hashlib
 import io
 import itertools
@@ -136,6 +137,92 @@ def test_a_stateful_data_loader_resumes_it(workers):
     assert given + digests(again) == whole
 
 
+def test_a_sorted_corpus_is_mixed_by_shuffling_blocks():
+    """Of four kinds of records one after the other: a row has one kind, or several."""
+    words = [source([{"text": str(number // 200)} for number in range(800)], lambda record, draws: [Text(record["text"] * 9)])]
+
+    def kinds(shuffle_blocks):
+        rows = dataset(*words, pool=64, shuffle_blocks=shuffle_blocks)
+        found = [{int(name.split()[2].strip(",")) // 200 for name in row["samples"]} for row in rows]
+        assert sum(len(row["samples"]) for row in dataset(*words, pool=64, shuffle_blocks=shuffle_blocks)) == 800
+        return np.mean([len(each) for each in found])
+
+    assert kinds(0) < 1.5
+    assert kinds(13) > 3.5
+
+
+def test_shuffled_blocks_are_the_same_for_any_shards_and_resume_and_a_state_is_of_them(tmp_path):
+    lines = [json.dumps({"image": "a.png", "captions": f"caption {line}"}) for line in range(600)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "a.png").write_bytes(png(20, 20))
+    of_file = functools.partial(dataset, Source(open_records(tmp_path), "t2i_pretrain", SIZES), pool=100)
+    data = of_file(shuffle_blocks=2)
+    rows, states = [], []
+    for row in data:
+        rows.append(digest(row))
+        states.append(data.state_dict())
+    assert sorted(itertools.chain(*(digests(of_file(shuffle_blocks=2, rank=rank, world_size=2)) for rank in (0, 1)))) == sorted(
+        rows
+    )
+    again = of_file(shuffle_blocks=2)
+    again.load_state_dict(states[40])
+    assert digests(again) == rows[41:]
+    plain = of_file()
+    assert "shuffle_blocks" not in plain.state_dict()["settings"]
+    for other, state, was in ((plain, states[0], "'2' and is None"), (data, plain.state_dict(), "None and is '2'")):
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match=f"^the state must be of the same dataset, got another: shuffle_blocks was {was}"):
+            iter(other)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_over_epochs_has_other_rows_each_time(workers):
+    """Workers that persist are told, too. The first has those without a call."""
+    data = dataset(source(made(20)), source(edits(10), "unified_edit", "edits"), num_epochs=1)
+    first = sorted(digests(data))
+    settings = {"num_workers": workers, "persistent_workers": workers > 0}
+    rows, seen = torch.utils.data.DataLoader(data, batch_size=None, **settings), []
+    for epoch in (0, 1, 2, 1, 0):
+        data.set_epoch(epoch)
+        seen.append(list(rows))
+    names = [{name for row in each for name in row["samples"]} for each in seen]
+    for epoch, of_epoch in enumerate(names[:3]):
+        assert {name.rpartition(" ")[2] for name in of_epoch if name.startswith("made")} == {str(epoch)}
+        assert not of_epoch & names[(epoch + 1) % 3]
+    of_each = [sorted(digests(each)) for each in seen]
+    assert of_each[0] == of_each[4] == first
+    assert of_each[1] == of_each[3]
+
+
+def test_a_state_has_its_epoch():
+    data = dataset()
+    assert "epoch" not in data.state_dict()
+    data.set_epoch(2)
+    assert data.state_dict()["epoch"] == 2
+    rows, states = [], []
+    for row in data:
+        rows.append(digest(row))
+        states.append(json.loads(json.dumps(data.state_dict())))
+    assert rows != digests(dataset())
+    for chosen in (None, 2):
+        again = dataset()
+        again.load_state_dict(states[3])
+        if chosen:
+            again.set_epoch(chosen)
+        assert digests(again) == rows[4:]
+    again.load_state_dict(states[3])
+    again.set_epoch(3)
+    with pytest.raises(
+        ValueError, match=r"^epoch must be that of the state that was loaded, 2, got 3\. Call set_epoch\(2\) before"
+    ):
+        iter(again)
+    again.set_epoch(0)
+    assert digests(again) == digests(dataset())
+    endless = dataset(num_epochs=None)
+    endless.set_epoch(1)
+    assert {name.rpartition(" ")[2] for row in itertools.islice(endless, 5) for name in row["samples"]} == {"1"}
+
+
 RUN = (
     f"import sys; sys.path[:0] = {new_process.FOLDERS}"
     + """
@@ -174,6 +261,87 @@ def test_it_goes_on_after_it_was_killed(tmp_path):
     found = [json.loads(line)["row"] for line in path.read_text().splitlines()]
     assert len(found) > 7
     assert found == digests(itertools.islice(dataset(num_epochs=None), len(found)))
+
+
+def with_states(states, **settings) -> ImageTextDataset:
+    data = dataset(**settings)
+    data.load_states(json.loads(json.dumps(states)))
+    return data
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_it_resumes_on_other_numbers_of_processes(epoch):
+    """Three times. What was skipped is counted once, and written once."""
+    data = dataset(shuffle_blocks=1)
+    data.set_epoch(epoch)
+    whole, seen, states = digests(data), [], None
+    for world_size, rows in ((2, (3, 1)), (3, (0, 2, 1)), (1, (1,)), (4, (99, 0, 99, 99))):
+        saved = []
+        for rank, most in enumerate(rows):
+            of_rank = {"rank": rank, "world_size": world_size, "shuffle_blocks": 1}
+            if states:
+                data = with_states(states, **of_rank)
+            else:
+                data = dataset(**of_rank)
+                data.set_epoch(epoch)
+            seen += digests(itertools.islice(data, most))
+            saved.append(data.state_dict())
+            assert len(json.dumps(saved[-1])) < 3000
+        states = saved
+    assert len(seen) < len(whole)
+    for world_size in (1, 2, 5):
+        rest = [with_states(states, rank=rank, world_size=world_size, shuffle_blocks=1) for rank in range(world_size)]
+        assert sorted([*seen, *itertools.chain(*map(digests, rest))]) == sorted(whole)
+        assert sum(sum(each.skipped.values()) for each in rest) == 1
+
+
+def test_workers_resume_on_other_numbers_of_processes_and_workers():
+    """Of torchdata's loader and of torch's; the next iteration begins again."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    whole, seen, states = sorted(digests(dataset())), [], []
+    for rank, rows in enumerate((4, 2)):
+        rows_of = stateful(dataset(rank=rank, world_size=2), batch_size=None, num_workers=2)
+        seen += digests(itertools.islice(rows_of, rows))
+        states.append(pickle.loads(pickle.dumps(rows_of.state_dict())))
+    for workers in (0, 1, 3):
+        data = dataset()
+        data.load_states(states)
+        rows = loader(data, workers)
+        assert sorted(seen + digests(rows)) == whole
+        assert sorted(digests(rows)) == whole
+    data = dataset()
+    data.load_states(states)
+    rows_of = stateful(data, batch_size=None, num_workers=3)
+    seen += digests(itertools.islice(rows_of, 2))
+    state = pickle.loads(pickle.dumps(rows_of.state_dict()))
+    again = stateful(dataset(), batch_size=None, num_workers=3)
+    again.load_state_dict(state)
+    assert sorted(seen + digests(again)) == whole
+    data = dataset()
+    data.load_states([state])
+    assert sorted(seen + digests(data)) == whole
+
+
+def test_states_that_are_not_of_one_run_are_refused():
+    of_two = [dataset(rank=rank, world_size=2) for rank in (0, 1)]
+    states = [data.state_dict() for data in of_two]
+    for wrong, sentence in (
+        ([], r"states must be what state_dict\(\) returned in each process, got \[\]"),
+        (states[:1], "states must be those of all processes and workers of one run, each once, got 0 of 2. Pass what each"),
+        ([*states, states[0]], "states must be those of all .* got 0 of 2, 1 of 2, 0 of 2"),
+        ([states[0], {**states[1], "epoch": 1}], r"states must be of one epoch and one start, got epochs \[0, 1\]"),
+        ([{"a": states[0], "_steps_since_snapshot": 2}], "states must be of a StatefulDataLoader with snapshot_every_n_steps=1"),
+        ([{**states[0], "version": 2}], "state must have version 1, got 2"),
+    ):
+        with pytest.raises(ValueError, match=f"^{sentence}"):
+            dataset().load_states(wrong)
+    with pytest.raises(ValueError, match=r"^the state must be of the same dataset, got another: seed was '0' and is '1'"):
+        dataset(seed=1).load_states(states)
+    data = dataset()
+    data.load_states(states)
+    assert digests(data) == digests(dataset())
+    data.load_states([data.state_dict()])
+    assert digests(data) == []
 
 
 @pytest.mark.parametrize(
@@ -254,6 +422,7 @@ def test_files_are_read_by_all_workers(tmp_path):
     [
         ({"rank": 1}, r"rank and world_size must be 0 <= rank <.*out, got rank 1 and world_size 1"),
         ({"rank": None}, r"rank and world_size must be 0 <= rank <.*out, got rank None and world_size 1"),
+        ({"shuffle_blocks": -1}, r"shuffle_blocks must be an integer of at least 0, got -1"),
         ({"num_epochs": 0}, r"epochs must be an integer of at least \d, got 0"),
     ],
 )
@@ -266,8 +435,9 @@ def test_arguments_that_cannot_be_are_refused(settings, sentence):
         ValueError, match=r"vocabulary must be what ul2_tasks\.open_vocabulary returns, or a function .*, got 'my\.model'"
     ):
         ImageTextDataset(source(made()), FORM, "my.model", {"tokens": 100, "vit": 100, "vae": 100})
-    with pytest.raises(ValueError, match="num_epochs must be None for 2 sources"):
-        dataset(source(made()), source(made()))
+    for epoch in (-1, 1.5, None):
+        with pytest.raises(ValueError, match=r"^epoch must be an integer of at least 0, got .*\. Pass the number of the iteration"):
+            dataset().set_epoch(epoch)
 
 
 def ramp(first: int) -> bytes:
@@ -322,11 +492,16 @@ def test_what_deals_rows_out_gets_all_of_them(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
+        ({"epoch": -1}, "epoch must be an integer, 0 or more, got -1"),
         ({"settings": None}, "settings must be their values by name, got None"),
         ({"place": 3}, "place must be a pool, a row in it, .*, got 3"),
         ({"place": {"row": 1, "problems": {}}}, "pool must be an integer, 0 or more, got None"),
         ({"place": {"pool": 0, "row": "1", "problems": {}}}, "row must be an integer, 0 or more, got '1'"),
         ({"place": {"pool": 0, "row": 1}}, "problems must be {'counts'"),
+        (
+            {"place": {"left": {"parts": [[0, 1]], "first": 3}}},
+            r"left must be {'parts': \[\[pool, pool, row\], \.\.\], 'first': pool}",
+        ),
     ],
 )
 def test_a_state_of_another_form_is_refused(change, told):

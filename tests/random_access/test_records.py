@@ -221,3 +221,22 @@ def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
     expected = ul2_tasks.examples(both, lengths, pack=pack)
     assert len(rows) == len(expected)
     assert sum(int(row["decoder_loss_weights"].sum()) for row in rows) == sum(int(each["loss_mask"].sum()) for each in expected)
+
+
+def test_replies_join_a_schedule():
+    chat = ul2_tasks.register_chat("joins_chat", format="prompt_completion", random_access=True)
+    vocabulary = seqio.TaskRegistry.get(chat).output_features["targets"].vocabulary
+    web = ul2_tasks.register("joins_web", vocabulary=vocabulary, merge_examples=False, random_access=True)
+    stages = [Stage(0, {web: 1}), Stage(5, {web: 3, chat: 1})]
+    found = ul2_tasks.examples(ul2_tasks.mix("joins", schedule=stages, batch_size=8, steps=12), {"inputs": 512, "targets": 512})
+    of_steps = [sum(found[8 * step + place]["task"] == chat for place in range(8)) for step in range(12)]
+    assert of_steps == [0] * 5 + [2] * 7
+    pages, talks = Mixture("joins_web", vocabulary=vocabulary, merge_examples=False), ul2_tasks.Chat("joins_chat")
+    described = Mix("joins", schedule=[Stage(0, {pages: 1}), Stage(5, {pages: 3, talks: 1})], batch_size=8, steps=12)
+    same = ul2_tasks.examples(described, {"inputs": 512, "targets": 512})
+    assert all(one["targets"].tolist() == other["targets"].tolist() for one, other in zip(found, same))
+    for alone in ({"mixtures": None, "schedule": [Stage(0, {talks: 1})], "batch_size": 8, "steps": 2},):
+        with pytest.raises(ValueError, match=r"schedule must have a ul2_tasks\.Mixture, got"):
+            Mix("joins_alone", **alone)
+    with pytest.raises(ValueError, match="schedule must have a denoising task, got"):
+        ul2_tasks.mix("joins_alone", schedule=[Stage(0, {chat: 1})], batch_size=8, steps=2)

@@ -358,7 +358,7 @@ def test_what_is_no_stage_is_rejected(arguments, message):
 def test_a_schedule_has_denoising_tasks_alone(registered):
     features = {key: seqio.Feature(BYTES) for key in ("inputs", "targets")}
     seqio.TaskRegistry.add("staged_other", MemoryDataSource(lambda: ["x"], validation=0), output_features=features)
-    with pytest.raises(ValueError, match=r"schedule must have denoising tasks alone, got \['staged_other'\]"):
+    with pytest.raises(ValueError, match=r"and others with random access, alone, got \['staged_other'\]"):
         mix("staged_with_other", schedule=[Stage(0, {"staged_a_mix": 1, "staged_other": 1})], batch_size=8, steps=9)
 
 

@@ -8,14 +8,14 @@ from typing import ClassVar
 import click
 
 from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
+from ul2_command.options import open_run
 
 
 class Conversations(Kind):
     name = "conversations"
     parts: ClassVar = {"ul2_tasks.mixtures.chat": "Chat", "ul2_tasks.tasks.chat": "ChatTask"}
     cannot: ClassVar = {
-        "find": LOOK,
-        **dict.fromkeys(("show --step", "show --schedule"), LEAVE_OUT),
+        "show --schedule": LEAVE_OUT,
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
         "lengths": f"They are not cut into chunks. {LOOK}",
@@ -24,8 +24,15 @@ class Conversations(Kind):
     def lengths_of(self, data):
         return data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
 
-    def show(self, data, as_json, *, count, split, seed, **others):
-        from ul2_tasks.looking.conversations.show import as_plain, draw_chat, show_chat
+    def show(self, data, as_json, *, count, split, seed, step, host, texts, denoisers, **of_run):
+        if step is not None:
+            from ul2_tasks.looking.steps import show_step, show_step_json
+
+            run = open_run(data, sequence_length=self._lengths_of_run(data), split=split, seed=seed, **of_run)
+            (show_step_json if as_json else show_step)(run, step, host, count=count)
+            return
+        from ul2_tasks.looking.chat_samples import as_plain
+        from ul2_tasks.looking.conversations.show import draw_chat, show_chat
         from ul2_tasks.looking.printing import print_json_lines
 
         asked = {"count": count, "split": split, "seed": seed}
@@ -33,6 +40,22 @@ class Conversations(Kind):
             print_json_lines(itertools.starmap(as_plain, draw_chat(data.mixture, self.lengths_of(data), **asked)))
         else:
             show_chat(data.mixture, self.lengths_of(data), **asked)
+
+    def find(self, data, *, document, text, epochs, count, **of_run):
+        from ul2_tasks.looking.find import find
+
+        run = open_run(data, sequence_length=self._lengths_of_run(data), **of_run)
+        find(run, document, text, epochs=epochs, count=count)
+
+    def _lengths_of_run(self, data):
+        """The lengths that were given, for the format of the tasks; any number of tokens where none were."""
+        keys = ("tokens",) if data.registered_tasks[0].format == "chat" else ("inputs", "targets")
+        given = self.lengths_of(data) or dict.fromkeys(keys)
+        if tuple(given) != keys:
+            expected = "one number of tokens, such as 4096" if len(keys) == 1 else "two numbers of tokens, such as 512,512"
+            got = ",".join(map(str, given.values()))
+            raise click.UsageError(f"--lengths must be {expected}, for {data.mixture}, got {got}.")
+        return given
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.conversations.measure import measure_chat

@@ -18,7 +18,7 @@ NAME = "images"  # the built-in set
 _RECORDS = 1000
 _OPTIONS = {  # that each command takes, beside those of all
     "": {"name", "spec", "schema", "folder", "position_embeddings", "vocabulary", "sequence_length", "seed"},
-    "show": {"count", "as_json"},
+    "show": {"count", "as_json", "record"},
     "stats": {"examples", "to_json"},
     "doctor": {"as_json"},
     "report": {"examples", "count", "output"},
@@ -36,16 +36,19 @@ class Rows(Kind):
     }
 
     def is_named(self, data):
-        return "schema" in data.given or (data.name == NAME and not data.given_of("module", "spec", "preset"))
+        is_built_in = data.name == NAME and not data.given_of("module", "spec", "preset")
+        return "schema" in data.given or is_built_in or _dataset(data) is not None
 
     def name_of(self, data):
-        return NAME
+        return NAME if _dataset(data) is None else data.name
 
     def refusal(self, data):
-        command = str(data.command.name)
-        wrong = [name for name in data.given if name not in _OPTIONS[""] | _OPTIONS.get(command, set())]
+        command, is_own = str(data.command.name), _dataset(data) is not None
+        of_all = {"name", "module"} if is_own else _OPTIONS[""]
+        wrong = [name for name in data.given if name not in of_all | _OPTIONS.get(command, set())]
         if wrong and command not in self.cannot:
-            return self.unsupported(data, f"{command} {data.option(wrong[0])}", LEAVE_OUT)
+            instead = "Leave it out: the dataset has its own settings." if is_own else LEAVE_OUT
+            return self.unsupported(data, f"{command} {data.option(wrong[0])}", instead)
         return super().refusal(data)
 
     def lengths_of(self, data):
@@ -61,12 +64,16 @@ class Rows(Kind):
 
     def show(self, data, as_json, *, count, **others):
         from ul2_tasks.looking.printing import print_json_lines
+        from ul2_tasks.looking.rows.record import draw_record, show_record
         from ul2_tasks.looking.rows.show import draw_plain, show_images
 
+        recipe, record = self._fitting(data), data.given.get("record")
         if as_json:
-            print_json_lines(draw_plain(self._fitting(data), count))
+            print_json_lines(draw_plain(recipe, count) if record is None else draw_record(recipe, record))
+        elif record is None:
+            show_images(recipe, count)
         else:
-            show_images(self._fitting(data), count)
+            show_record(recipe, record)
 
     def measure(self, data, **others):
         from ul2_tasks.looking.rows.measure import measure_images
@@ -84,7 +91,7 @@ class Rows(Kind):
         return write_image_report(self._fitting(data), output, records=data.given.get("examples", _RECORDS), count=count)
 
     def examined(self, data, split):
-        return {"budgets": self.lengths_of(data)}
+        return {"budgets": self._recipe(data).budgets._asdict()}
 
     def examine(self, data, split):
         from ul2_tasks.looking.findings import each_once, examine_image_packages, examine_installation
@@ -107,9 +114,20 @@ class Rows(Kind):
         from ul2_tasks.looking.rows.measure import recipe_to_look_at
         from ul2_tasks.vocabulary.by_name import open_vocabulary
 
+        if (own := _dataset(data)) is not None:
+            return own.recipe
         budgets = Counts(**self.lengths_of(data))
         vocabulary = open_vocabulary(data.given["vocabulary"]) if "vocabulary" in data.given else None
         return recipe_to_look_at(_sources(data), vocabulary, budgets, data.given.get("seed", 0))
+
+
+def _dataset(data: Data) -> Any:
+    """The `ImageTextDataset` that a module has under NAME; None where there is none."""
+    from ul2_tasks.imported import is_instance
+
+    if data.source or data.arguments:  # which are of what is registered
+        return None
+    return next((each for each in data.in_modules if is_instance(each, "ul2_tasks.pytorch.image_text", "ImageTextDataset")), None)
 
 
 def _special_tokens(recipe, data: Data):

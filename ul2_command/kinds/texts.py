@@ -40,17 +40,19 @@ class Texts(Kind):
         return [task.source.corpus for task in denoising_tasks(data.mixture)]
 
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
-        from ul2_tasks.looking.texts import show as shows
-
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
         if step is None:
+            from ul2_tasks.looking.texts import show as shows
+
             mixture = _with_texts(data, texts) if texts else _drawn(data)
             (shows.show_json if as_json else shows.show)(mixture, lengths, split=split, seed=seed, **chosen)
             return
         if texts:
             raise excludes("--text and --file", "--step")
+        from ul2_tasks.looking.steps import show_step, show_step_json
+
         run = open_run(data, sequence_length=lengths, split=split, seed=seed, **of_run)
-        (shows.show_step_json if as_json else shows.show_step)(run, step, host, **chosen)
+        (show_step_json if as_json else show_step)(run, step, host, **chosen)
 
     def show_schedule(self, data, as_json, *, count, denoisers, host, split, seed, **of_run):
         from ul2_tasks.looking.texts import schedule
@@ -59,7 +61,7 @@ class Texts(Kind):
         (schedule.show_schedule_json if as_json else schedule.show_schedule)(run)
 
     def find(self, data, *, document, text, epochs, count, **of_run):
-        from ul2_tasks.looking.texts.find import find
+        from ul2_tasks.looking.find import find
 
         run = open_run(data, sequence_length=self.lengths_of(data), **of_run)
         find(run, document, text, epochs=epochs, count=count)

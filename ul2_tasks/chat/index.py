@@ -28,7 +28,7 @@ from ul2_tasks.compiled import compiled
 from ul2_tasks.store.read import TokenStore
 
 _BLOCK = 64  # conversations
-_AT_ONCE = 1 << 14  # conversations whose messages are read together: some 2 MB
+_AT_ONCE = 1 << 16  # conversations whose messages are read together: some 8 MB
 
 
 class Counted(NamedTuple):

@@ -13,17 +13,21 @@ import numpy as np
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
-from ul2_tasks.corpus.corpus import Corpus, Described, Encoded
+from ul2_tasks.corpus.corpus import Corpus, Described, Encoded, corpus_settings
 from ul2_tasks.corpus.identity import describe_source, reads, source_identity
+from ul2_tasks.corpus.image_text_records import ImagesInMemory, ImageTextRecords, StoredImages
+from ul2_tasks.corpus.token_batches import TokenBatch, tokenize_records
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.images.elements import Element, Image, Text
 from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.saved_names import saved_repr, saved_words
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.image_examples import parsed
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.records import Record
+from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 IMAGE_TEXT_VERSION = 1  # raised whenever the same records give other tokens
 PIECES, MADE_OF = "pieces", "made_of"
 _SIZES = "sizes"  # the column of how many bytes each image has
+MOST_BYTES_IN_MEMORY = 1 << 31  # of a corpus without a cache
 _NOTHING = Interleaved(np.zeros(0, np.int32), np.zeros(0, np.int32), [])
 
 
@@ -87,6 +92,52 @@ class ImageTextCorpus(Corpus):
                 texts, images, where = parsed(record.text)
                 found, problem = read_record(texts, images, where, record.problem, self.tokenizer, self.seqio_image_tokens)
                 yield where.decode(errors="replace"), found, problem.decode(errors="replace")
+
+    def all_records(self, split: str, use_cached: bool) -> ImageTextRecords:
+        """The records of a split: of the cache, or tokenized into memory.
+
+        Raises a ValueError where there are too many for memory; and where the cache is missing, incomplete, of another corpus, or
+        SeqIO's own.
+        """
+        check_split(split, self.splits, self.name)
+        if not use_cached:
+            return self._records_in_memory(split)
+        manifest = cache.check(self.cache_folder, self, corpus_settings(self))
+        cache.check_documents(self.cache_folder, split, manifest, num_shards=1)
+        if not cache.is_store(manifest):
+            raise ValueError(
+                f"the cache {self.cache_folder} must be one of `ul2 cache` for random access, got one of SeqIO's own. Write it with"
+                " `ul2 cache`."
+            )
+        tokens, *columns = (cache.open_store(self.cache_folder, manifest, split, column) for column in (None, *self.columns))
+        shards = [shard["shard"] for shard in manifest["splits"][split]["shards"] if shard["documents"]]
+        return ImageTextRecords(tokens, columns[0], StoredImages(*columns[1:]), shards)
+
+    def _records_in_memory(self, split: str) -> ImageTextRecords:
+        found: dict[str | None, list[tuple[np.ndarray, np.ndarray]]] = {column: [] for column in (None, *self.columns)}
+        places: list[str] = []
+        held = 0
+        for batch in self._tokenized(split):
+            for column, parts in found.items():
+                values, lengths = batch.columns[column] if column else (batch.tokens, batch.lengths)
+                parts.append((values, lengths[batch.are_whole]))  # a record that is skipped has no values
+            whole = np.flatnonzero(batch.are_whole).tolist()
+            places += [parsed(batch.records[number].text)[2].decode(errors="replace") for number in whole]
+            held += 4 * len(batch.tokens) + len(batch.columns[IMAGES][0])
+            if held > MOST_BYTES_IN_MEMORY:
+                raise ValueError(
+                    f"{self.name!r} must have at most {MOST_BYTES_IN_MEMORY:,} bytes of tokens and images in split {split!r} to be"
+                    " read into memory, but has more. Write its cache first, with `ul2 cache`, and name its folder."
+                )
+        dtypes = [np.dtype(np.int32), *self.columns.values()]
+        tokens, pieces, (sizes, counts), (images, _) = map(_joined, dtypes, found.values())
+        each = _parted(images.tobytes(), sizes)
+        return ImageTextRecords(MemoryStore(*tokens), MemoryStore(*pieces), ImagesInMemory(_parted(each, counts)), places)
+
+    def _tokenized(self, split: str) -> Iterator[TokenBatch]:
+        shards = len(self.source.list_shards(split))
+        for shard in range(shards):
+            yield from tokenize_records(self, self.shard_records([split], shard, shards))
 
     def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
         if isinstance(self.source, ImageTextSource):
@@ -160,6 +211,18 @@ def read_record(
     except Exception as error:
         place = where.decode(errors="replace") or "a record"
         return _NOTHING, f"{place}: {sentence_of(error)}".encode(errors="replace")
+
+
+def _joined(dtype: np.dtype, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The values of all parts, and the lengths of all, int64. There may be no part."""
+    values, lengths = zip((np.zeros(0, dtype), np.zeros(0, np.int64)), *parts)
+    return np.concatenate(values), np.concatenate(lengths)
+
+
+def _parted(values: Any, lengths: np.ndarray) -> list[Any]:
+    """The parts of these lengths of bytes or of a list."""
+    stops = np.cumsum(lengths).tolist()
+    return [values[start:stop] for start, stop in zip([0, *stops], stops)]
 
 
 def _flat(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

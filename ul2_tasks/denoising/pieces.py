@@ -12,63 +12,18 @@ that follows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.denoising.corruption import concatenate, corrupt_rows
-from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE, LAST_IMAGE, PIECES, Denoiser, SequentialDenoiser
-from ul2_tasks.denoising.lengths import sentinels_needed
+from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE, Denoiser
+from ul2_tasks.denoising.piece_lengths import splits_once
 from ul2_tasks.denoising.spans import random_spans
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 _FIRST_SENTINEL = 1 << 30  # stands for the first sentinel of a piece, until it is known how many the pieces before it have
-
-
-class Longest(NamedTuple):
-    """The longest inputs and targets that an example can have, in tokens, and its sentinels."""
-
-    inputs: int
-    targets: int
-    sentinels: int
-
-
-def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: int, add_eos: tuple[bool, bool]) -> Longest:
-    """Measures an example before its noise is drawn.
-
-    The pieces are the tokens of each text and of each run, in turn; a text comes first and last. `split` is "pieces"; or, for a
-    sequential denoiser, "last_image" or "before_last_image". `add_eos` says whether the inputs end with an EOS, and whether the
-    targets do. Raises a ValueError where nothing is there to be noise, or where no example could be put together again.
-
-    >>> from ul2_tasks.denoising.denoisers import T5GEMMA2
-    >>> longest([40, 260, 20], T5GEMMA2[0], "pieces", mode_tokens=1, add_eos=(True, True))  # 6 of 40 and 3 of 20 are noise
-    Longest(inputs=316, targets=13, sentinels=3)
-    """
-    texts = [length for length in pieces[::2] if length]
-    if splits_once(denoiser, split):
-        if len(pieces) == 1:
-            raise ValueError("there is no image at which it could be split")
-        if split == LAST_IMAGE and not pieces[-1]:
-            raise ValueError("no text comes after the last image")
-        fewest = most = pieces[-1] + (pieces[-2] if split == BEFORE_LAST_IMAGE else 0)
-        sentinels = int(denoiser.sentinel)
-    else:
-        if not texts:
-            raise ValueError("there is no text")
-        if not denoiser.sentinel and len(texts) > 1:
-            raise ValueError("there are several texts, and no sentinels that say which is which")
-        ranges = [denoiser.noise_range(length) for length in texts]
-        fewest, most = (sum(bounds) for bounds in zip(*ranges))
-        sentinels = sum(sentinels_needed(denoiser, length) for length in texts)
-    kept = sum(pieces) - fewest
-    return Longest(mode_tokens + kept + sentinels + add_eos[0], most + sentinels + add_eos[1], sentinels)
-
-
-def splits_once(denoiser: Denoiser, split: str) -> bool:
-    """Whether the denoiser makes noise of all that stands after one place, at the last run, and of nothing else."""
-    return split != PIECES and isinstance(denoiser, SequentialDenoiser)
 
 
 @no_autograph
@@ -85,9 +40,10 @@ def corrupt_pieces(
 ) -> dict[str, tf.Tensor]:
     """Draws the noise of an example, and makes its inputs and its targets.
 
-    `tokens`, int32, are those of all pieces, one after the other, and `pieces`, [2 P + 1] int32, such as `longest` does not refuse.
-    `seed` is [2] int32 or int64. `special` has at least as many sentinels as `longest` says, and no text is longer than
-    `max_length`. For the rest see `longest`. Gives {"inputs": [tokens] int32, "targets": [tokens] int32}.
+    `tokens`, int32, are those of all pieces, one after the other, and `pieces`, [2 P + 1] int32, such as
+    `piece_lengths.longest` does not refuse. `seed` is [2] int32 or int64; or [P + 1] uint64, a key for each text, see
+    `write_pieces.text_keys`. `special` has at least as many sentinels as `longest` says, and no text is longer than `max_length`.
+    For the rest see `longest`. Gives {"inputs": [tokens] int32, "targets": [tokens] int32}.
 
     >>> from ul2_tasks.denoising.denoisers import IMAGE_SPLITS, SequentialDenoiser
     >>> half = SequentialDenoiser(name="s", noise_density=0.5)

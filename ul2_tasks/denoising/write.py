@@ -51,16 +51,23 @@ def longest_examples(solution: Solution) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool]) -> Recipe:
+    made = recipe_of_texts(denoiser, special, length, add_eos)
+    spans = made.counts[:, 0]
+    if denoiser.sentinel and spans.max() > len(special.sentinels):
+        raise ValueError(
+            f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {spans.argmax()} tokens must have at most"
+            f" {len(special.sentinels)} spans, one for each sentinel, got {spans.max()}. Open the vocabulary with more sentinels"
+            " (ul2_tasks.open_vocabulary)."
+        )
+    return made
+
+
+@functools.lru_cache(maxsize=256)
+def recipe_of_texts(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool]) -> Recipe:
+    """A recipe of texts of so many tokens at most, whatever number of sentinels they need."""
     each = [(denoiser.noise_counts(tokens)[1], *denoiser.noise_range(tokens)) for tokens in range(1, length + 1)]
     counts = np.array([(0, 0, 0), *each], np.int32)
     _check_counts(denoiser, counts)
-    most_spans = int(counts[:, 0].max())
-    if denoiser.sentinel and most_spans > len(special.sentinels):
-        raise ValueError(
-            f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {counts[:, 0].argmax()} tokens must have at most"
-            f" {len(special.sentinels)} spans, one for each sentinel, got {most_spans}. Open the vocabulary with more sentinels"
-            " (ul2_tasks.open_vocabulary)."
-        )
     endings = (special.ending if add_eos[0] else (), special.ending if add_eos[1] and denoiser.targets_end_in_eos else ())
     ids = (np.array(each, np.int32) for each in (special.sentinels if denoiser.sentinel else (), special.mode, *endings))
     return Recipe(counts, bool((counts[:, 1] < counts[:, 2]).any()), denoiser.placement == "uniform", *ids)
@@ -121,7 +128,35 @@ def _draw_composition(total, parts, key, is_taken, composition):
 
 
 @part_of_compiled
-def _copy(values, start, count, row, at):
+def draw_noise(recipe, length, key):
+    """How many tokens of a text are noise. It has `length` tokens, at least one."""
+    fewest, most = np.int64(recipe.counts[length, 1]), np.int64(recipe.counts[length, 2])
+    return fewest + _draw_below(most - fewest + 1, _mix(~key), 1) if recipe.is_drawn else fewest
+
+
+@part_of_compiled
+def draw_spans(recipe, length, key, is_taken, kept, noise):
+    """Writes the tokens before each span, and after the last, into `kept`, and those of each into `noise`. Returns the spans.
+
+    The text has `length` tokens, at least one. `is_taken` is all False before and after.
+    """
+    spans, noise_tokens = np.int64(recipe.counts[length, 0]), draw_noise(recipe, length, key)
+    noise_key, kept_key = _mix(~key), _mix(~(key + _GOLDEN))
+    if recipe.is_drawn:
+        noise_key = _mix(noise_key ^ _GOLDEN)
+    _draw_composition(noise_tokens, spans, noise_key, is_taken, noise)
+    if recipe.is_uniform:  # the first and the last kept run may be empty, so each is drawn with a token that is not there
+        _draw_composition(length - noise_tokens + 2, spans + 1, kept_key, is_taken, kept)
+        kept[0] -= 1
+        kept[spans] -= 1
+    else:
+        _draw_composition(length - noise_tokens, spans, kept_key, is_taken, kept)
+        kept[spans] = 0
+    return spans
+
+
+@part_of_compiled
+def copied(values, start, count, row, at):
     """Writes `count` values into `row`, from place `at` on. Returns the place after them."""
     for place in range(count):
         row[at + place] = values[start + place]
@@ -136,41 +171,27 @@ def write_examples(recipe, tokens, starts, stops, keys, rows, places, inputs, ta
     It is written into row rows[i], [n] int64, of inputs and targets, [rows, length] int32, in which there is room for it from place
     places[i], of [n, 2] int64, on.
     """
-    counts, is_drawn, is_uniform, sentinels, mode, inputs_end, targets_end = recipe
+    counts, _, _, sentinels, mode, inputs_end, targets_end = recipe
     sizes = np.zeros((len(starts), 2), np.int64)
     is_taken = np.zeros(len(counts) + 1, np.bool_)
     kept, noise = np.zeros(counts[:, 0].max() + 1, np.int64), np.zeros(counts[:, 0].max() + 1, np.int64)
     for example in range(len(starts)):
-        token, length, key = starts[example], stops[example] - starts[example], keys[example]
-        spans, fewest, most = np.int64(counts[length, 0]), np.int64(counts[length, 1]), np.int64(counts[length, 2])
-        noise_key, kept_key = _mix(~key), _mix(~(key + _GOLDEN))
-        noise_tokens = fewest
-        if is_drawn:
-            noise_tokens = fewest + _draw_below(most - fewest + 1, noise_key, 1)
-            noise_key = _mix(noise_key ^ _GOLDEN)
-        _draw_composition(noise_tokens, spans, noise_key, is_taken, noise)
-        if is_uniform:  # the first and the last kept run may be empty, so each is drawn with a token that is not there
-            _draw_composition(length - noise_tokens + 2, spans + 1, kept_key, is_taken, kept)
-            kept[0] -= 1
-            kept[spans] -= 1
-        else:
-            _draw_composition(length - noise_tokens, spans, kept_key, is_taken, kept)
-            kept[spans] = 0
-
+        token = starts[example]
+        spans = draw_spans(recipe, stops[example] - token, keys[example], is_taken, kept, noise)
         own_inputs, own_targets = inputs[rows[example]], targets[rows[example]]
         first, first_target = places[example, 0], places[example, 1]
-        place, target = _copy(mode, 0, len(mode), own_inputs, first), first_target
+        place, target = copied(mode, 0, len(mode), own_inputs, first), first_target
         for span in range(spans):
-            place = _copy(tokens, token, kept[span], own_inputs, place)
+            place = copied(tokens, token, kept[span], own_inputs, place)
             token += kept[span]
             if len(sentinels):
-                place = _copy(sentinels, span, 1, own_inputs, place)
-                target = _copy(sentinels, span, 1, own_targets, target)
-            target = _copy(tokens, token, noise[span], own_targets, target)
+                place = copied(sentinels, span, 1, own_inputs, place)
+                target = copied(sentinels, span, 1, own_targets, target)
+            target = copied(tokens, token, noise[span], own_targets, target)
             token += noise[span]
-        place = _copy(tokens, token, kept[spans], own_inputs, place)
-        place = _copy(inputs_end, 0, len(inputs_end), own_inputs, place)
-        target = _copy(targets_end, 0, len(targets_end), own_targets, target)
+        place = copied(tokens, token, kept[spans], own_inputs, place)
+        place = copied(inputs_end, 0, len(inputs_end), own_inputs, place)
+        target = copied(targets_end, 0, len(targets_end), own_targets, target)
         sizes[example, 0], sizes[example, 1] = place - first, target - first_target
     return sizes
 
@@ -178,15 +199,12 @@ def write_examples(recipe, tokens, starts, stops, keys, rows, places, inputs, ta
 @compiled
 def example_sizes(recipe, lengths, keys):
     """How many inputs and targets `write_examples` makes of chunks of these lengths with these keys, [n, 2] int64."""
-    counts, is_drawn, _, sentinels, mode, inputs_end, targets_end = recipe
+    counts, _, _, sentinels, mode, inputs_end, targets_end = recipe
     sizes = np.zeros((len(lengths), 2), np.int64)
     for example in range(len(lengths)):
         length = lengths[example]
-        spans, fewest, most = np.int64(counts[length, 0]), np.int64(counts[length, 1]), np.int64(counts[length, 2])
-        noise_tokens = fewest
-        if is_drawn:
-            noise_tokens = fewest + _draw_below(most - fewest + 1, _mix(~keys[example]), 1)
-        written = spans if len(sentinels) else 0
+        noise_tokens = draw_noise(recipe, length, keys[example])
+        written = np.int64(counts[length, 0]) if len(sentinels) else 0
         sizes[example, 0] = len(mode) + length - noise_tokens + written + len(inputs_end)
         sizes[example, 1] = noise_tokens + written + len(targets_end)
     return sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Layout, clips
+from ul2_tasks.images.elements import Custom, Layout, clips
 from ul2_tasks.scalars import is_finite
 
 
@@ -43,7 +43,8 @@ class Dropout:
         for _, numbers in clips(layout):
             first = layout[numbers[0]]
             if first.droppable:
-                remains = draws.uniform(f"drop/{first.kind if self.together else numbers[0]}") >= getattr(self, first.kind)
+                chance = first.of.dropout if isinstance(first, Custom) else getattr(self, first.kind)
+                remains = draws.uniform(f"drop/{first.kind if self.together else numbers[0]}") >= chance
                 for number in numbers:
                     kept[number] = remains
         return tuple(kept)

@@ -12,7 +12,9 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, get_args
 
-from ul2_tasks.scalars import is_integer
+import numpy as np
+
+from ul2_tasks.scalars import is_finite, is_integer
 
 SeenAs = Literal["vit", "clean", "noised"]
 After = Literal["text", "image"]
@@ -90,7 +92,89 @@ class Image:
         return self.advance if self.advance is not None else int(self.seen_as != "noised")
 
 
-Element = Text | Image
+@dataclasses.dataclass(frozen=True)
+class ElementKind:
+    """A kind of elements of your own, such as audio, with a budget and arrays of its own.
+
+    A `Custom` of this kind has so many features, each of them a place of the row, between two marks. Nothing of it is generated.
+
+    Attributes:
+        name: of the budget and of the arrays, such as "audio".
+        start_id, end_id: the ids of its marks, in the tokenizer's own ids.
+        size_of: how many features a value has, 1 or more; from its header, as nothing should be decoded for it.
+        read: the features of a value, [size, width], see `size_of`; called when its row is made.
+        width, dtype: of the features.
+        causal: whether a feature attends to those before it alone, and has a position of its own; else all attend to each other,
+            and are at one position, as the patches of an image.
+        dropout: the probability with which a droppable one is dropped, from 0 to 1.
+    """
+
+    name: str
+    start_id: int
+    end_id: int
+    size_of: Callable[[Any], int]
+    read: Callable[[Any], np.ndarray]
+    width: int
+    dtype: str = "float32"
+    causal: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self):
+        if not (isinstance(self.name, str) and self.name.isidentifier()) or self.name in (
+            "text",
+            "tokens",
+            "vae",
+            *get_args(SeenAs),
+        ):
+            raise ValueError(f"name must be that of a new kind, letters and digits such as 'audio', got {self.name!r}.")
+        for name, least in (("start_id", 0), ("end_id", 0), ("width", 1)):
+            if not is_integer(getattr(self, name), at_least=least):
+                raise ValueError(f"{name} must be an integer of at least {least}, got {getattr(self, name)!r}.")
+        if not is_finite(self.dropout) or not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout must be a probability from 0 to 1, got {self.dropout!r}.")
+        np.dtype(self.dtype)  # which says what it does not know
+
+    def measured(self, value: object) -> int:
+        """How many features a value has. A ValueError says that `size_of` gives no such number."""
+        size = self.size_of(value)
+        if not is_integer(size, at_least=1):
+            raise ValueError(f"size_of of {self.name} must return an integer of at least 1, got {size!r:.100}.")
+        return int(size)
+
+    def features(self, value: object, size: int) -> np.ndarray:
+        """[size, width] of the dtype. A ValueError says that `read` gives others."""
+        found = np.asarray(self.read(value))
+        if found.shape != (size, self.width):
+            raise ValueError(f"read of {self.name} must return [{size}, {self.width}] features, got {list(found.shape)}.")
+        return found.astype(self.dtype, copy=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Custom:
+    """An element of a kind of your own.
+
+    Attributes:
+        of: its kind, which must be among the `kinds` of the dataset.
+        value: what the kind's functions take, such as the bytes of a file.
+        droppable, after: see `Text`.
+    """
+
+    of: ElementKind
+    value: object = dataclasses.field(repr=False)
+    droppable: bool = False
+    after: After | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.of, ElementKind):
+            raise ValueError(f"of must be an ElementKind, got a value of type {type(self.of).__name__}.")
+        _check_after(self.after)
+
+    @property
+    def kind(self) -> str:
+        return self.of.name
+
+
+Element = Text | Image | Custom
 Layout = tuple[Element, ...]
 
 
@@ -104,7 +188,7 @@ def checked(elements: Sequence[Element]) -> Layout:
     if not elements:
         raise ValueError("a layout must have at least one element, got none.")
     for element in elements:
-        if not isinstance(element, Text | Image):
+        if not isinstance(element, Element):
             raise ValueError(f"an element of a layout must be a Text or an Image, got a value of type {type(element).__name__}.")
     ended = set()
     for group, numbers in clips(elements):
@@ -145,8 +229,13 @@ def clips(elements: Sequence[Element]) -> list[tuple[int | None, list[int]]]:
 
 
 def letters(elements: Sequence[Element]) -> str:
-    """A layout as letters: C clean, V ViT, T text, N noised."""
-    return " ".join(LETTERS[element.kind] for element in elements)
+    """A layout as letters: C clean, V ViT, T text, N noised, and others of your own kinds."""
+    return " ".join(map(letter, elements))
+
+
+def letter(element: Element) -> str:
+    """The letter of an element; of a kind of your own the first one of its name."""
+    return LETTERS.get(element.kind, element.kind[0].upper())
 
 
 def _check_after(after: object) -> None:

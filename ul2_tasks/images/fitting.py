@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from ul2_tasks.images.samples import Counts, Sample, Sizes
+from ul2_tasks.images.samples import Counts, Sample, Sizes, taken
 from ul2_tasks.images.sizes import Size
 
 _STEP = 0.95  # of the sides, from one try to the next
@@ -35,11 +35,12 @@ def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, roo
     many tokens. A sample that does not fit raises a ValueError.
     """
     found = sample
-    while above := {name for name, count, most in zip(Counts._fields, found.counts, room) if count > most}:
-        kinds = ("vit", "vae") if "tokens" in above else sorted(above)
+    names: Sequence[str] = room._fields
+    while above := {name for name, count, most in zip(names, taken(found.counts, room), room) if count > most}:
+        kinds = ("vit", "vae") if "tokens" in above else sorted(above & {"vit", "vae"})
         less = dataclasses.replace(sizes, **{kind: smaller(getattr(sizes, kind)) for kind in kinds})
         if not shrink or less == sizes:
-            words = "{} places, {} ViT patches and {} of latents"
-            raise ValueError(f"a sample must fit into {words.format(*room)}, got {words.format(*sample.counts)}")
+            words = "{} places, {} ViT patches and {} of latents" + "".join(f", {{}} of {name}" for name in names[3:])
+            raise ValueError(f"a sample must fit into {words.format(*room)}, got {words.format(*taken(sample.counts, room))}")
         found, sizes = measure(less), less
     return found

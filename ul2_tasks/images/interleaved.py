@@ -215,8 +215,8 @@ def _texts_and_images(layout: Sequence[Element]) -> tuple[list[str], list[object
     for element in checked(layout):
         if isinstance(element, Text):
             texts[-1].append(element.text)
-        elif element.seen_as != "vit":
-            raise ValueError(f"images must be seen as 'vit', got {element.seen_as!r}: this model generates no images.")
+        elif not isinstance(element, Image) or element.seen_as != "vit":
+            raise ValueError(f"images must be seen as 'vit', got {element.kind!r}: this model generates no images.")
         else:
             images.append(element.image)
             texts.append([])

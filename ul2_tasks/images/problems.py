@@ -99,6 +99,14 @@ class Problems:
             "in_a_row": {step: {numbers[name]: count for name, count in counts.items()} for step, counts in self.in_a_row.items()},
         }
 
+    def add(self, state: Mapping[str, Any] | None) -> None:
+        """Adds how many a state has of each cause."""
+        if state is not None:
+            other = Problems(self.sources)
+            other.load(state)
+            for name, counts in other.by_source.items():
+                self.by_source.setdefault(name, collections.Counter()).update(counts)
+
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on counting from there. Of several sources a state of 1.0.3 does not tell which one has the problems."""
         names = {str(number): name for number, name in enumerate(self.sources)} | {_ANY: _ANY}

@@ -11,16 +11,18 @@ from typing import Literal
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Element, elements_of
+from ul2_tasks.images.elements import Custom, Element, ElementKind, elements_of
 from ul2_tasks.images.identity import code_of, digest, function_in_words, is_own, python_version
 from ul2_tasks.images.pools import Pools
 from ul2_tasks.images.records import Records
-from ul2_tasks.images.samples import Counts, Sizes, dummy
+from ul2_tasks.images.samples import Counts, Sizes, dummy, taken
 from ul2_tasks.images.schemas import SCHEMAS, Record, vlm_sft
 from ul2_tasks.images.sizes import VIT_CONVERSATION
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.saved_names import saved_name, saved_repr
 from ul2_tasks.scalars import as_python, check_on_error, is_integer
+
+ADDED = ("shuffle_blocks", "kinds")  # settings that are in a state only where they are not the default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +76,9 @@ class Recipe:
         seed: of the order and all draws.
         pool: how many records are packed together. More fill rows better, and need more memory.
         epochs: see `pools.Pools`.
+        shuffle_blocks: how many pieces of a source, such as row groups, are shuffled together, record by record; 0 keeps the order
+            of the records in a piece. A worker holds that many pieces of each source in memory.
+        kinds: kinds of elements of your own, each with a budget.
         on_error: whether a record with an error, or one that is too long, ends the run, or is skipped and counted.
         shrink: whether the images of a sample that is too long are made smaller until it fits.
         required_modalities: which of "vit" and "vae" every row has; one that lacks it gets `samples.dummy`,
@@ -90,11 +95,14 @@ class Recipe:
     on_error: Literal["raise", "skip"] = "raise"
     shrink: bool = False
     required_modalities: Sequence[Literal["vit", "vae"]] = ()
+    shuffle_blocks: int = 0
+    kinds: Sequence[ElementKind] = ()
 
     def __post_init__(self):
-        numbers = zip((*Counts._fields, "pool", "epochs"), (*self.budgets, self.pool, 1 if self.epochs is None else self.epochs))
-        for name, value in numbers:
-            least = 0 if name in ("vit", "vae") else 1
+        self._check_kinds()
+        numbers = {"pool": self.pool, "epochs": 1 if self.epochs is None else self.epochs, "shuffle_blocks": self.shuffle_blocks}
+        for name, value in {**self.budgets._asdict(), **numbers}.items():
+            least = 1 if name in ("tokens", "pool", "epochs") else 0
             if not is_integer(value, at_least=least):
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
         if not is_integer(self.seed, at_least=-math.inf):
@@ -120,13 +128,40 @@ class Recipe:
     @property
     def room(self) -> Counts:
         """What samples may take of each budget."""
-        spared = [dummy("vit" if name == "vit" else "clean").counts for name in self.required_modalities]
-        return Counts(*(budget - sum(counts) for budget, *counts in zip(self.budgets, *spared)))
+        dummies = [dummy("vit" if name == "vit" else "clean") for name in self.required_modalities]
+        spared = [taken(each.counts, self.budgets) for each in dummies]
+        return type(self.budgets)(*(budget - sum(counts) for budget, *counts in zip(self.budgets, *spared)))
 
-    def pools(self) -> Pools:
-        """In which order records come."""
+    @property
+    def marks_of_kinds(self) -> list[int]:
+        """The ids of the marks of `kinds`."""
+        return [id for kind in self.kinds for id in (kind.start_id, kind.end_id)]
+
+    def check_kinds(self, layout: Sequence[Element]) -> None:
+        """Raises a ValueError if an element is of a kind that is not among `kinds`."""
+        if other := next((each for each in layout if isinstance(each, Custom) and each.of not in self.kinds), None):
+            known = [kind.name for kind in self.kinds]
+            raise ValueError(
+                f"kinds must have the kind of each element, got {known} and an element of {other.kind!r}. Pass it, too."
+            )
+
+    def _check_kinds(self) -> None:
+        names = [getattr(kind, "name", None) for kind in self.kinds]
+        if not all(isinstance(kind, ElementKind) for kind in self.kinds) or len(set(names)) < len(names):
+            raise ValueError(f"kinds must be of ElementKind, each with another name, got {names}.")
+        if self.budgets._fields[3:] != tuple(names):
+            raise ValueError(f"budgets must have a number for each of kinds, {names}, got {dict(self.budgets._asdict())}.")
+        special = self.special_tokens
+        marks = [special.bos_id, special.eos_id, special.boi_id, special.eoi_id, *self.marks_of_kinds]
+        if shared := [id for id in self.marks_of_kinds if marks.count(id) > 1]:
+            raise ValueError(f"start_id and end_id of kinds must be ids that no other mark has, got {shared[0]} more than once.")
+
+    def pools(self, iteration: int = 0) -> Pools:
+        """In which order records come in an iteration: each has other epochs, `epochs` of them, or one where they have no end."""
         pieces = tuple(tuple(piece.records for piece in source.records.pieces) for source in self.sources)
-        return Pools(pieces, tuple(source.weight for source in self.sources), self.pool, self.epochs, self.seed)
+        first = iteration * (self.epochs or 1)
+        weights = tuple(source.weight for source in self.sources)
+        return Pools(pieces, weights, self.pool, self.epochs, self.seed, first, self.shuffle_blocks)
 
     def settings(self) -> dict[str, str]:
         """The recipe in words. Two recipes that differ have different words."""
@@ -139,6 +174,8 @@ class Recipe:
             "budgets": repr(tuple(map(as_python, self.budgets))),
             "always": repr(tuple(self.required_modalities)),
             **{name: repr(as_python(getattr(self, name))) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
+            **({"shuffle_blocks": repr(as_python(self.shuffle_blocks))} if self.shuffle_blocks else {}),
+            **({"kinds": "; ".join(map(_kind_in_words, self.kinds))} if self.kinds else {}),
         }
 
     @property
@@ -155,7 +192,9 @@ class Recipe:
         """
         schemas = [source.schema for source in self.sources]
         is_of_user = isinstance(self.encode, types.FunctionType) and not is_own(self.encode)
-        codes = [code_of(function) for function in (*filter(callable, schemas), *([self.encode] if is_of_user else []))]
+        of_kinds = [function for kind in self.kinds for function in (kind.size_of, kind.read)]
+        own = (*filter(callable, schemas), *([self.encode] if is_of_user else []), *of_kinds)
+        codes = [code_of(function) for function in own]
         return {
             "files": _few_words([source.records.content() for source in self.sources]),
             "plans": _few_words([function_in_words(schema) if callable(schema) else schema for schema in schemas]),
@@ -172,6 +211,12 @@ def _few_words(sources: Sequence[str]) -> str:
 def _in_words(source: Source) -> str:
     details = digest([source.sizes, source.dropout])
     return f"{source.records.what}, plan {_name(source.schema)}, sizes and dropout {details}, weight {source.weight}"
+
+
+def _kind_in_words(kind: ElementKind) -> str:
+    functions = [function_in_words(kind.size_of), function_in_words(kind.read)]
+    others = kind.start_id, kind.end_id, kind.width, kind.dtype, kind.causal, kind.dropout
+    return f"{kind.name} of {' and '.join(functions)}, {digest(others)}"
 
 
 def _name(schema: object) -> str:

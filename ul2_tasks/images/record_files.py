@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -41,6 +42,20 @@ class Piece(NamedTuple):
     start: int
     first: int
     records: int
+
+
+def may_hold(piece: Piece, name: str) -> bool:
+    """Whether a piece is of the file of a record's name, and does not begin after it.
+
+    >>> [may_hold(Piece("a.jsonl", start, first, 256), "a.jsonl, line 257") for start, first in ((0, 0), (7000, 256), (9000, 512))]
+    [True, True, False]
+    """
+    path = _name(piece, "")
+    place = re.match(r"(row group|line|sample|record) (\d+)", name[len(path) :]) if name.startswith(path) else None
+    if place is None:
+        return False
+    number = int(place[2]) - (place[1] == "line")
+    return piece.start == number if place[1] == "row group" else piece.first <= number
 
 
 def parquet_pieces(path: str) -> list[Piece]:

@@ -17,7 +17,7 @@ from ul2_tasks.files.systems import is_folder, parallel_map
 from ul2_tasks.images.identity import facts_of, files_in_words, records_in_words
 from ul2_tasks.images.paths import located
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
-from ul2_tasks.images.record_files import FORMATS, Named, Piece
+from ul2_tasks.images.record_files import FORMATS, Named, Piece, may_hold
 
 _OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold images, or paths
 _NAMES = f"{' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})"
@@ -39,6 +39,18 @@ class Records:
 
     def __len__(self) -> int:
         return sum(piece.records for piece in self.pieces)
+
+    def find(self, name: str) -> tuple[int, int] | None:
+        """The number of the piece and the number in it of the record of a name; None if there is no such record.
+
+        Of a sample in a tar its key, in parentheses, may be left out.
+        """
+        named = [number for number, piece in enumerate(self.pieces) if may_hold(piece, name)]
+        for piece in named[-1:]:  # the others begin before it
+            for number, (found, _) in enumerate(self.read(self.pieces[piece], 0)):
+                if found == name or found.startswith(f"{name} ("):
+                    return piece, number
+        return None
 
 
 def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder: str | None = None) -> Records:
@@ -105,16 +117,22 @@ def within(records: Records, folder: str) -> Records:
 
 
 class Reader:
-    """Reads stretches of pieces. One that begins where the last ended, or after it, goes on in the same file."""
+    """Reads stretches of pieces. One that begins where the last ended, or after it, goes on in the same file.
 
-    def __init__(self, records: Records):
+    The last `whole` pieces are kept in memory instead, for stretches in any order; 0 is for none.
+    """
+
+    def __init__(self, records: Records, whole: int = 0):
         self._records = records
+        self._kept = functools.lru_cache(maxsize=whole)(self._all_of) if whole else None
         self._piece: int | None = None
         self._at = 0
         self._rest: Iterator[Named] = iter(())
 
     def read(self, piece: int, start: int, stop: int) -> list[Named]:
         """The records from `start` to `stop` of the piece of this number. A file with fewer than it had is refused."""
+        if self._kept:
+            return self._kept(piece)[start:stop]
         found = self._records.pieces[piece]
         if piece != self._piece or start < self._at:
             self._piece, self._at, self._rest = piece, start, self._records.read(found, start)
@@ -123,6 +141,9 @@ class Reader:
             raise ValueError(f"{found.path} must have the records that it had when it was opened, got fewer.")
         self._at = stop
         return named
+
+    def _all_of(self, piece: int) -> list[Named]:
+        return Reader(self._records).read(piece, 0, self._records.pieces[piece].records)
 
 
 def _listed(pattern: str | os.PathLike) -> list[str]:

@@ -19,14 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.images.elements import Image
-from ul2_tasks.images.samples import Sample
+from ul2_tasks.images.elements import Custom, ElementKind, Image, Text
+from ul2_tasks.images.samples import Sample, size_of_content
+from ul2_tasks.images.sizes import Grid
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
 
 MODES = ("causal", "full", "noise")
-_KINDS = {"text": 0, "vit": 1, "clean": 2, "noised": 3}
-_TEXT, _VIT, _CLEAN, _NOISED = range(4)
-_MODE_OF_KIND = np.array([0, 1, 1, 2])
+_KINDS = {"vit": 1, "clean": 2, "noised": 3}
+_TEXT, _VIT, _CLEAN, _NOISED, _CAUSAL, _FULL = range(6)  # the last two are those of your own
+_MODE_OF_KIND = np.array([0, 1, 1, 2, 0, 1])
 
 
 class Row(NamedTuple):
@@ -83,6 +84,8 @@ class _Elements(NamedTuple):
     columns: np.ndarray
     begins_sample: np.ndarray
     begins_split: np.ndarray
+    start_id: np.ndarray  # the marks
+    end_id: np.ndarray
 
 
 def lay_out(samples: Sequence[Sample], special_tokens: SpecialTokenConfig) -> Row:
@@ -100,11 +103,12 @@ def lay_out(samples: Sequence[Sample], special_tokens: SpecialTokenConfig) -> Ro
     """
     table, ids, timesteps = _table(samples, special_tokens)
     kinds, sizes = table.kind, table.size
-    is_text, is_vit, is_vae, is_noised = kinds == _TEXT, kinds == _VIT, kinds >= _CLEAN, kinds == _NOISED
+    is_vit, is_vae, is_noised = kinds == _VIT, (kinds == _CLEAN) | (kinds == _NOISED), kinds == _NOISED
+    is_causal = _MODE_OF_KIND[kinds] == 0
     starts = np.cumsum(sizes + 2) - sizes - 2
     length, is_split = int((sizes + 2).sum()), table.begins_split > 0
     position_ids = np.repeat(table.position, sizes + 2)
-    position_ids[_ranges(starts[is_text], sizes[is_text] + 2)] += _ranges(0 * starts[is_text], sizes[is_text] + 2)
+    position_ids[_ranges(starts[is_causal], sizes[is_causal] + 2)] += _ranges(0 * starts[is_causal], sizes[is_causal] + 2)
     text_ids, text_places = _texts(table, starts, ids, special_tokens)
     labels, label_places, weights = _labels(table, starts, text_ids, text_places)
     return Row(
@@ -130,6 +134,22 @@ def lay_out(samples: Sequence[Sample], special_tokens: SpecialTokenConfig) -> Ro
         packed_timesteps=np.repeat(timesteps[is_vae], sizes[is_vae]),
         mse_loss_indexes=_ranges(starts[is_noised] + 1, sizes[is_noised]),
     )
+
+
+def custom_arrays(samples: Sequence[Sample], kind: ElementKind) -> dict[str, np.ndarray]:
+    """Where the features of a kind of your own are in the row of these samples, see `lay_out`.
+
+    packed_NAME_token_indexes  [features] int64, places in the row
+    NAME_token_seqlens         [elements] int64, features of each
+    """
+    kept = [element for sample in samples for element in zip(*sample) if element[1]]
+    sizes = np.array([size_of_content(content) for _, _, content, _ in kept], np.int64)
+    is_of = np.array([isinstance(element, Custom) and element.of == kind for element, *_ in kept], bool)
+    starts = np.cumsum(sizes + 2) - sizes - 1
+    return {
+        f"packed_{kind.name}_token_indexes": _ranges(starts[is_of], sizes[is_of]),
+        f"{kind.name}_token_seqlens": sizes[is_of],
+    }
 
 
 def patch_positions(rows: np.ndarray, columns: np.ndarray, patches_per_side: int, interpolate_pos: bool = False) -> np.ndarray:
@@ -162,20 +182,24 @@ def _grid_positions(rows: int, columns: int, patches_per_side: int, interpolate_
 def _table(samples: Sequence[Sample], special_tokens: SpecialTokenConfig) -> tuple[_Elements, np.ndarray, np.ndarray]:
     """The elements that are kept, the ids of their texts, and their timesteps."""
     first_ids = {None: -1, "text": special_tokens.bos_id, "image": special_tokens.boi_id}
+    of_texts, of_images = (special_tokens.bos_id, special_tokens.eos_id), (special_tokens.boi_id, special_tokens.eoi_id)
     lines, ids, timesteps = [], [np.zeros(0, np.int64)], []
     for sample in samples:
         position, clip, begins_sample = 0, None, True
         for element, kept, content, timestep in zip(*sample):
-            if isinstance(element, Image):
-                (rows, columns), learned, step, group = content, False, element.step, element.group
-                size = rows * columns
-            else:
-                rows, columns, learned, step, group = 0, 0, element.learned, len(content) + 2, None
-                size = len(content)
+            rows, columns, learned, group, size = 0, 0, False, None, size_of_content(content)
+            if isinstance(element, Image) and isinstance(content, Grid):
+                (rows, columns), step, group = content, element.step, element.group
+                kind, marks = _KINDS[element.kind], of_images
+            elif isinstance(element, Custom):
+                kind, marks = _CAUSAL if element.of.causal else _FULL, (element.of.start_id, element.of.end_id)
+                step = size + 2 if element.of.causal else 1
+            elif isinstance(element, Text):
+                kind, marks, learned, step = _TEXT, of_texts, element.learned, size + 2
             if kept:
                 begins_split = group is None or group != clip
                 after = first_ids[element.after]
-                lines.append((_KINDS[element.kind], size, position, after, learned, rows, columns, begins_sample, begins_split))
+                lines.append((kind, size, position, after, learned, rows, columns, begins_sample, begins_split, *marks))
                 timesteps.append(timestep)
                 clip, begins_sample = group, False
                 if element.kind == "text":
@@ -195,9 +219,9 @@ def _texts(
     inner = np.where(is_text, table.size, 0)  # of an image no more than its two marks
     begins = np.cumsum(inner + 2) - inner - 2
     found = np.empty((inner + 2).sum(), np.int64)
-    found[begins] = np.where(is_text, special_tokens.bos_id, special_tokens.boi_id)
+    found[begins] = table.start_id
     found[_ranges(begins[is_text] + 1, inner[is_text])] = ids
-    found[begins + inner + 1] = np.where(is_text, special_tokens.eos_id, special_tokens.eoi_id)
+    found[begins + inner + 1] = table.end_id
     first_and_last = np.stack([starts, starts + table.size + 1], axis=1)
     return found, _ranges(first_and_last.ravel(), np.stack([inner + 1, 0 * inner + 1], axis=1).ravel())
 

@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.images.draws import draws_of
-from ul2_tasks.images.elements import Image
+from ul2_tasks.images.elements import Custom, Image
 from ul2_tasks.images.fitting import fitted
+from ul2_tasks.images.left import Left
 from ul2_tasks.images.packing import pack
 from ul2_tasks.images.patches import patches
 from ul2_tasks.images.pixels import pixels, resized, size_of
-from ul2_tasks.images.pools import in_order
+from ul2_tasks.images.pools import ALL, in_order
 from ul2_tasks.images.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.records import Reader
-from ul2_tasks.images.row_arrays import Row, lay_out
-from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of
+from ul2_tasks.images.row_arrays import Row, custom_arrays, lay_out
+from ul2_tasks.images.samples import Sample, Sizes, dummy, sample_of, taken
 from ul2_tasks.images.schemas import Record
 from ul2_tasks.images.sizes import Grid, Size
 
@@ -37,12 +38,12 @@ class _Origin(NamedTuple):
 class RowMaker:
     """Makes the rows of pools. `problems` are those that were skipped."""
 
-    def __init__(self, recipe: Recipe, skipped_file: str | None = None):
-        """Opens no file. For `skipped_file` see `Problems`."""
+    def __init__(self, recipe: Recipe, skipped_file: str | None = None, iteration: int = 0):
+        """Opens no file. For `skipped_file` see `Problems`, for `iteration` see `Recipe.pools`."""
         self.problems = Problems(recipe.names_of_sources, skipped_file)
         self._recipe = recipe
-        self._pools = recipe.pools()
-        self._readers = [Reader(source.records) for source in recipe.sources]
+        self._pools = recipe.pools(iteration)
+        self._readers = [Reader(source.records, recipe.shuffle_blocks) for source in recipe.sources]
         self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
         self._origins: dict[int, tuple[Sample, _Origin]] = {}  # of the samples of the last pool, by their identities
         self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.required_modalities}
@@ -52,9 +53,13 @@ class RowMaker:
         """See `Pools.of_epoch`."""
         return self._pools.of_epoch
 
-    def shard(self, shard: int, shards: int) -> Iterator[int]:
+    def shard(self, shard: int, shards: int, left: Left = ALL) -> Iterator[int]:
         """See `Pools.shard`."""
-        return self._pools.shard(shard, shards)
+        return self._pools.shard(shard, shards, left)
+
+    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
+        """See `Pools.pool_of`."""
+        return self._pools.pool_of(source, epoch, piece, number)
 
     def packed(self, pool: int) -> list[list[tuple[str, Sample]]]:
         """The rows of a pool: the name of each sample and the sample. Nothing is decoded for it.
@@ -63,8 +68,13 @@ class RowMaker:
         a row raise a ValueError.
         """
         samples = self._samples(pool)
-        rows = pack([sample.counts for _, sample in samples], self._recipe.room)
-        return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool)]
+        room = self._recipe.room
+        rows = pack([taken(sample.counts, room) for _, sample in samples], room)
+        return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool, self._pools.first)]
+
+    def source_of(self, sample: Sample) -> int:
+        """The number of the source of a sample of the last pool."""
+        return self._origins[id(sample)][1].source
 
     def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
         """The arrays of a row, see `ImageTextDataset`; None if each of its samples was skipped."""
@@ -86,6 +96,10 @@ class RowMaker:
                 samples.append(added)
                 shown.append((kind, np.zeros((1, getattr(sizes, kind).patch_size ** 2 * 3), np.uint8)))
         row = dict(zip(Row._fields, lay_out(samples, self._recipe.special_tokens)))
+        for own in self._recipe.kinds:
+            row |= custom_arrays(samples, own)
+            none = np.zeros((0, own.width), own.dtype)
+            row[f"packed_{own.name}_features"] = np.concatenate([none, *(array for of, array in shown if of == own.name)])
         return {
             **row,
             "packed_vit_patches": _joined(shown, "vit", sizes.vit),
@@ -114,6 +128,7 @@ class RowMaker:
                 raise record
         with told_as("schema", told, name):
             layout = source.elements(record, draws)
+            self._recipe.check_kinds(layout)
         size_once = _by_identity(size_of)
 
         def measure(sizes: Sizes) -> Sample:
@@ -130,7 +145,7 @@ class RowMaker:
             raise ValueError(f"vocabulary must return a list of ids, got an array of {ids.dtype} with the shape {ids.shape}.")
         if ids.size and ids.min() < 0:
             raise ValueError(f"vocabulary must return ids from 0, got {ids.min()}.")
-        self._recipe.special_tokens.check_ids(ids)
+        self._recipe.special_tokens.check_ids(ids, *self._recipe.marks_of_kinds)
         return ids.astype(np.int64, copy=False)
 
     @contextlib.contextmanager
@@ -146,7 +161,10 @@ class RowMaker:
 
 
 def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
-    """The patches of each image that is kept, and "vit" or "vae". An image that is used twice is decoded once."""
+    """The patches of each image that is kept, and "vit" or "vae"; the features of each element of your own kinds, and its kind.
+
+    An image that is used twice is decoded once.
+    """
     whole: dict[int, np.ndarray] = {}
     cut: dict[tuple[int, Grid, int], np.ndarray] = {}
     found = []
@@ -160,6 +178,8 @@ def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
                     _of_size(whole[image], grid.columns * patch_size, grid.rows * patch_size), patch_size
                 )
             found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, patch_size]))
+        elif kept and isinstance(element, Custom) and isinstance(grid, int):
+            found.append((element.kind, element.of.features(element.value, grid)))
     return found
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
-from ul2_tasks.images.elements import Element, Image, Layout, checked, clips
+from ul2_tasks.images.elements import Custom, Element, Image, Layout, checked, clips
 from ul2_tasks.images.sizes import VAE, VIT_EDIT, Grid, Size
 
 
@@ -27,36 +28,67 @@ class Sizes:
 
 
 class Counts(NamedTuple):
-    """What a sample takes of each budget: places of the row, patches of the ViT, and of latents."""
+    """What a sample takes of each budget: places of the row, patches of the ViT, and of latents; see `with_others`."""
 
     tokens: int
     vit: int
     vae: int
 
 
+@functools.cache
+def with_others(kinds: tuple[str, ...]) -> type[Counts]:
+    """`Counts` with a field more for each kind of your own.
+
+    >>> with_others(("audio",))(tokens=9, vit=0, vae=0, audio=7)
+    Counts(tokens=9, vit=0, vae=0, audio=7)
+    """
+    if not kinds:
+        return Counts
+    make: Any = NamedTuple  # whose fields mypy would know
+    made = make("Counts", [(name, int) for name in (*Counts._fields, *kinds)])
+    made.__reduce__ = lambda self: (_counts_of, (kinds, tuple(self)))  # for a worker that is spawned
+    return made
+
+
+def _counts_of(kinds: tuple[str, ...], values: Sequence[int]) -> Counts:
+    return with_others(kinds)(*values)
+
+
+def taken(counts: Counts, budgets: Counts) -> list[int]:
+    """What is taken of each of the budgets, where counts may lack those of kinds that do not occur."""
+    return [getattr(counts, name, 0) for name in budgets._fields]
+
+
+def size_of_content(content: np.ndarray | Grid | int) -> int:
+    """How many places an element has between its marks."""
+    return content.patches if isinstance(content, Grid) else content if isinstance(content, int) else len(content)
+
+
 class Sample(NamedTuple):
     """A layout, and for each of its elements what the arrays of a row need.
 
-    The contents are the ids of a text, without its two marks, or the patches of an image. The timesteps are a normal draw for each
-    image that is generated, and minus infinity for every other element.
+    The contents are the ids of a text, without its two marks, the patches of an image, or how many features there are. The
+    timesteps are a normal draw for each image that is generated, and minus infinity for every other element.
     """
 
     layout: Layout
     kept: Sequence[bool]
-    contents: Sequence[np.ndarray | Grid]
+    contents: Sequence[np.ndarray | Grid | int]
     timesteps: Sequence[float]
 
     @property
     def counts(self) -> Counts:
         """What the sample takes of each budget, exactly, without what is dropped."""
-        tokens, patches = 0, {"vit": 0, "clean": 0, "noised": 0}
+        tokens, sizes = 0, {"vit": 0, "clean": 0, "noised": 0, "text": 0}
         for element, kept, content in zip(self.layout, self.kept, self.contents):
-            if kept and isinstance(content, Grid):
-                patches[element.kind] += content.patches
-                tokens += content.patches + 2
-            elif kept:
-                tokens += len(content) + 2
-        return Counts(tokens, patches["vit"], patches["clean"] + patches["noised"])
+            if isinstance(element, Custom):
+                sizes.setdefault(element.kind, 0)
+            if kept:
+                size = size_of_content(content)
+                sizes[element.kind] += size
+                tokens += size + 2
+        vit, clean, noised, _, *others = sizes.values()
+        return with_others(tuple(sizes)[4:])(tokens, vit, clean + noised, *others)
 
 
 def sample_of(
@@ -86,10 +118,12 @@ def sample_of(
     held = {id(each.image): each.image for each in images}
     measured = {name: size_of(image) for name, image in held.items()}
     sharing = collections.Counter(each.kind == "vit" for each in images)
-    contents: list[np.ndarray | Grid] = []
+    contents: list[np.ndarray | Grid | int] = []
     for element in layout:
         if isinstance(element, Image):
             contents.append(sizes.of(element).grid(*measured[id(element.image)], sharing[element.kind == "vit"]))
+        elif isinstance(element, Custom):
+            contents.append(element.of.measured(element.value))
         else:
             contents.append(np.asarray(encode(element.text), np.int64))
     timesteps = [-np.inf] * len(layout)

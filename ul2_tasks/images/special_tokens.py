@@ -50,9 +50,9 @@ class SpecialTokenConfig:
                     f" got {side}. Raise it, or pass smaller sizes."
                 )
 
-    def check_ids(self, ids: np.ndarray) -> None:
-        """Refuses ids of texts, [ids] integers, with a mark among them."""
-        if (marks := np.isin(ids, (self.bos_id, self.eos_id, self.boi_id, self.eoi_id))).any():
+    def check_ids(self, ids: np.ndarray, *others: int) -> None:
+        """Refuses ids of texts, [ids] integers, with a mark among them, or one of others."""
+        if (marks := np.isin(ids, (self.bos_id, self.eos_id, self.boi_id, self.eoi_id, *others))).any():
             raise ValueError(
                 f"a text must not have the ids of special_tokens, got {ids[marks][0]}. Pass a vocabulary that adds none of them."
             )

@@ -133,9 +133,12 @@ def tracked(items: Iterable[Item], total: int, what: str = "drawing examples") -
     return track(items, what, total, console=console, transient=True, disable=not console.is_terminal)
 
 
-def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int], split: str, seed: int) -> None:
+def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int | None], split: str, seed: int) -> None:
     """Prints what is shown: the mixture, its budgets, the split and the seed."""
-    budgets = f"inputs of at most {sequence_length['inputs']} tokens, targets of at most {sequence_length['targets']}"
+    inputs, targets, tokens = map(sequence_length.get, ("inputs", "targets", "tokens"))
+    budgets = "of any length" if tokens is None else f"at most {tokens:,} tokens"
+    if inputs is not None and targets is not None:
+        budgets = f"inputs of at most {inputs} tokens, targets of at most {targets}"
     console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
 
 

@@ -8,10 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.forms import check_form
 from ul2_tasks.jobs.manifest import differences, load_object
+from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mixture import Mixture, name_of
 from ul2_tasks.random_access.fingerprint import ADDED
 from ul2_tasks.random_access.numbering import RUN_RECORD
@@ -40,7 +42,7 @@ class Run:
 
     Attributes:
         mixture: the name of a registered mixture; or a description of one.
-        sequence_length: {"inputs": int, "targets": int}, the budgets in tokens.
+        sequence_length: {"inputs": int, "targets": int}, or {"tokens": int} of chats, the budgets in tokens.
         split, seed, shuffle: see `tasks.examples.examples`.
         pack: whether several examples share a row. What is numbered is then the rows.
         batch_size: the examples, or rows, of a step on all hosts together; None where steps do not matter.
@@ -48,7 +50,7 @@ class Run:
         cache_dirs: of a description, where its cache may be.
     """
 
-    mixture: str | Mixture
+    mixture: str | Mixture | Chat
     sequence_length: Mapping[str, int]
     split: str = "train"
     seed: int = 0
@@ -61,6 +63,8 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the mixture."""
+        if isinstance(self.mixture, Chat):
+            return f"{self.mixture.name}_{CHAT if 'tokens' in self.sequence_length else PROMPT_COMPLETION}"
         return name_of(self.mixture)
 
     @property
@@ -75,7 +79,7 @@ class Run:
     @functools.cached_property
     def _examples(self) -> Examples:
         return examples(
-            self.mixture,
+            self.mixture,  # type: ignore[arg-type]  # a Chat that has random access gives such examples, too
             self.sequence_length,
             split=self.split,
             seed=self.seed,
@@ -132,7 +136,9 @@ def read_record(folder: str) -> dict:
     record = load_object(path, {}, _REMEDY)
     if missing := [key for key in _FORM if key not in record]:
         raise ValueError(f"{path} must have what a run writes, but lacks {missing}.")
-    check_form(record, _FORM, path, _REMEDY)
+    lengths = record["sequence_length"]
+    of_chats = {"sequence_length": {"tokens": int}} if isinstance(lengths, Mapping) and "tokens" in lengths else {}
+    check_form(record, _FORM | of_chats, path, _REMEDY)
     return record
 
 
@@ -151,5 +157,5 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
-    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "mixing", *ADDED)
+    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "mixing", "pieces", "window_rows", *ADDED)
     return {key: told[key] for key in keys if key in told}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 from ul2_tasks.corpus import cache
@@ -42,7 +43,15 @@ def _is_export(folder: str) -> bool:
     return export_folder.is_export(folder) or conversations_folder.is_export(folder)
 
 
+def _is_pair(folder: str) -> bool:
+    """Whether its files of tokens are those of `ul2 export --format megatron`, whose names have no number of a shard."""
+    tokens = list(filter(cache.is_data, names_in(folder)))
+    return bool(tokens) and not any(re.search(r"-of-\d+", name) for name in tokens) and not unfinished(folder)
+
+
 def _examine(folder: str, modules: Collection[str]) -> tuple[str, list[str], dict[str, int]]:
+    if _is_pair(folder):
+        return folder, [f"{folder} has .bin and .idx files for Megatron-LM, but no manifest to compare them with."], {}
     written = next((kind for kind in (conversations_folder, export_folder) if kind.is_export(folder)), cache)
     try:
         wrong = list(written.verify(folder))

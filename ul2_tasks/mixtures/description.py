@@ -53,7 +53,8 @@ class Description:
 
     def _saved(self) -> Mapping[str, object]:
         """The arguments with the names of version 1, which a fingerprint keeps."""
-        return {saved_name(key, type(self).__name__): value for key, value in vars(self).items()}
+        fields = ((key, value) for key, value in vars(self).items() if key != "random_access" or value)  # which came later
+        return {saved_name(key, type(self).__name__): value for key, value in fields}
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
         """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.image_text import DescribedImageText
+from ul2_tasks.corpus.image_text import DescribedImageText, ImageTextCorpus
 from ul2_tasks.denoising.denoisers import (
     BEFORE_LAST_IMAGE,
     IMAGE_SPLITS,
@@ -18,13 +19,18 @@ from ul2_tasks.denoising.denoisers import (
     check_denoisers,
 )
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
+from ul2_tasks.denoising.lengths import budgets, chunk_length
+from ul2_tasks.denoising.piece_lengths import PieceLimits, splits_once
+from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
 from ul2_tasks.mixtures.description import Description, folders, special_tokens_of
-from ul2_tasks.scalars import check_on_error
+from ul2_tasks.random_access.image_text import index_image_text
+from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.image_text import Held, open_image_text
-from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, Token, plain_modes
+from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, id_shift, plain_modes
 
 if TYPE_CHECKING:
     import seqio
@@ -38,12 +44,13 @@ class ImageText(Description):
         images.cache("CACHE")
 
     The arguments are those of `register_image_text`, which adds them to SeqIO's registries. A cache of the same arguments and name
-    is that of `NAME_corpus` there. Only registered tasks give examples, as a stream of tf.data. Neither SeqIO nor TensorFlow is
-    imported, unless the source or the vocabulary is one of theirs.
+    is that of `NAME_corpus` there. `ul2_tasks.examples` gives their examples. Neither SeqIO nor TensorFlow is imported, unless the
+    source or the vocabulary is one of theirs.
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
-        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes: see `register_image_text`.
+        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes, random_access: see
+            `register_image_text`.
 
     Raises:
         ValueError: an argument is invalid.
@@ -64,6 +71,7 @@ class ImageText(Description):
     on_unusable: str
     sentinels: tuple[Token, ...] | str | None
     modes: Mapping[str, Mode] | None
+    random_access: bool
 
     def __init__(
         self,
@@ -78,6 +86,7 @@ class ImageText(Description):
         on_unusable: str = "raise",
         sentinels: int | Sentinels | None = None,
         modes: Mapping[str, Mode] | None = None,
+        random_access: bool = False,
     ):
         checked = check_denoisers(denoisers)
         vocabulary, tokens = open_for_modes(vocabulary, [denoiser.mode for denoiser in checked], sentinels, modes)
@@ -92,6 +101,7 @@ class ImageText(Description):
             on_unusable=on_unusable,
             sentinels=tokens,
             modes=plain_modes(modes),
+            random_access=check_flag(random_access, "random_access"),
         )
         self._check()
 
@@ -116,3 +126,100 @@ class ImageText(Description):
         configuration = CorpusConfiguration(on_error=self.on_error, special_tokens=special_tokens_of(self))
         given = (self.source, self.vocabulary, configuration, self.image_tokens)
         return DescribedImageText(f"{self.name}_corpus", *given, folders(cache_dirs))
+
+
+def joins_records(images: ImageText, denoiser: Denoiser) -> bool:
+    """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
+    return isinstance(images.image_tokens, ImageCodes) and denoiser.sentinel and not splits_once(denoiser, images.split)
+
+
+def check_no_image_lengths(sequence_length: Mapping[str, int] | None) -> None:
+    """Raises a ValueError where there is a length of something else than tokens."""
+    if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
+        raise ValueError(
+            f"sequence_length must have inputs and targets alone, got {unknown}: images are never trimmed. Leave it out."
+        )
+
+
+def special_tokens_beside(image_tokens: ImageTokens | ImageCodes, images: ImageText, denoiser: Denoiser) -> SpecialTokens:
+    """The ids that the denoiser adds to those of the text. `image_tokens` have SeqIO's ids. Opens the vocabulary.
+
+    Raises a ValueError where ids of images mean something else.
+    """
+    vocabulary, shift = images.vocabulary, id_shift(images.vocabulary)
+    special = special_tokens_of(images).tokens(vocabulary, denoiser.mode)
+    taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
+    taken |= dict.fromkeys(special.mode, f"the mode {denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
+    if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
+        raise ValueError(
+            f"image_tokens must have ids of their own, got {both}. Pass other ids for them, or for sentinels and modes."
+        )
+    return special
+
+
+def piece_limits(
+    name: str,
+    images: ImageText,
+    denoiser: Denoiser,
+    special: SpecialTokens,
+    sequence_length: Mapping[str, int] | None,
+    add_eos: tuple[bool, ...] = (True, True),
+) -> PieceLimits:
+    """What the examples of a task of this name have to be within these budgets.
+
+    Raises a ValueError where records are joined, and a chunk of text alone does not fit.
+    """
+    lengths, ends = budgets(denoiser, sequence_length), (add_eos[0], add_eos[1] and denoiser.targets_end_in_eos)
+    joins = joins_records(images, denoiser)
+    if joins:
+        chunk_length(
+            denoiser,
+            sequence_length,
+            mode_tokens=len(special.mode),
+            num_sentinels=len(special.sentinels),
+            add_eos=ends,
+            more_sentinels=functools.partial(more_sentinels, images.vocabulary, special, images.sentinels),
+        )
+    return PieceLimits(name, denoiser, images.split, special, lengths, ends, joins)
+
+
+def limits_of(images: ImageText, sequence_length: Mapping[str, int] | None) -> tuple[PieceLimits, ...]:
+    """What the examples of each denoiser have to be within these budgets. Opens the vocabulary.
+
+    Raises a ValueError where no example is possible, see `piece_limits`, or ids of images mean something else.
+    """
+    check_no_image_lengths(sequence_length)
+    image_tokens = images.corpus().seqio_image_tokens
+    return tuple(
+        piece_limits(f"{images.name}_{each.name}", images, each, special_tokens_beside(image_tokens, images, each), sequence_length)
+        for each in images.denoisers
+    )
+
+
+def image_text_members(
+    images: ImageText,
+    corpus: ImageTextCorpus,
+    limits: Sequence[PieceLimits],
+    rates: Sequence[float],
+    split: str,
+    use_cached: bool,
+) -> list[RecordMember]:
+    """The tasks of a corpus as `random_access` takes them, of these limits. Reads the pieces of all records once.
+
+    Raises a ValueError as `index_image_text` does.
+    """
+    index = index_image_text(corpus, limits, split, use_cached, images.on_unusable)
+    shift = id_shift(images.vocabulary)
+    found = []
+    for kind, (each, rate) in enumerate(zip(limits, rates)):
+        told = {
+            "denoiser": dataclasses.asdict(each.denoiser),
+            "corpus": corpus.made_of,
+            "special": [[id - shift for id in ids] for ids in (each.special.sentinels, each.special.mode)],
+            "split_of_texts": images.split,
+            "unfit": images.on_unusable,
+        }
+        has_images = not isinstance(images.image_tokens, ImageCodes)
+        read_as = EXAMPLE, images.vocabulary, index, told, each.denoiser.name, kind, has_images
+        found.append(RecordMember(each.name, corpus, rate, *read_as))
+    return found

@@ -46,7 +46,7 @@ class Mix:
 
     Raises:
         ValueError: a weight is not a positive number; something is not a `Mixture` or a `Chat`; two have the same name; a schedule
-            has a `Chat`; or see `mix`.
+            has `Chat` objects alone; or see `mix`.
 
     >>> import ul2_tasks
     >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]
@@ -56,7 +56,7 @@ class Mix:
     name: str
     mixtures: Mapping[Mixture | Chat, float] | Sequence[tuple[Mixture | Chat, float]] | None = None
     _: dataclasses.KW_ONLY
-    schedule: Sequence[Stage[Mixture]] | None = None
+    schedule: Sequence[Stage[Mixture | Chat]] | None = None
     batch_size: int | None = None
     steps: int | None = None
 
@@ -69,9 +69,10 @@ class Mix:
                 f"mixtures must be ul2_tasks.Mixture or ul2_tasks.Chat objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered"
                 " names."
             )
-        if planned and (chats := sorted(mixture.name for mixture in weights if isinstance(mixture, Chat))):
+        if planned and all(isinstance(mixture, Chat) for mixture in weights):
             raise ValueError(
-                f"schedule must have ul2_tasks.Mixture objects alone, got conversations {chats}. Mix these without a schedule."
+                f"schedule must have a ul2_tasks.Mixture, got {sorted(mixture.name for mixture in weights)}. Mix conversations"
+                " without a schedule."
             )
         names = sorted(mixture.name for mixture in weights)
         if len(set(names)) < len(names):
@@ -151,13 +152,16 @@ def planned_members(mix: Mix, members: Sequence[Member | RecordMember]) -> Membe
     for first_step, weights in planned.flat():
         of_stage: dict[str, float] = {}
         for mixture, weight in weights.items():
+            if isinstance(mixture, Chat):
+                of_stage[f"{mixture.name}_{PROMPT_COMPLETION}"] = weight
+                continue
             total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
             of_stage |= {f"{mixture.name}_{each.name}": weight * float(each.weight) / total for each in mixture.denoisers}
         rates.append((first_step, of_stage))
     return members_by_stage(members, rates, planned.batch_size, planned.steps)
 
 
-def _planned(mix: Mix) -> Schedule[Mixture] | None:
+def _planned(mix: Mix) -> Schedule[Mixture | Chat] | None:
     """The schedule with its batch size and steps; None without one."""
     return check_schedule(mix.mixtures, mix.schedule, mix.batch_size, mix.steps)
 
@@ -166,7 +170,7 @@ def _pairs(mix: Mix) -> Sequence[tuple[Mixture | Chat, float]]:
     """The mixtures with their weights; with a schedule, with their fractions of the whole run."""
     planned = _planned(mix)
     if planned:
-        return _by_name(planned.average)  # type: ignore[arg-type]  # of mixtures alone
+        return _by_name(planned.average)
     return mix.mixtures  # type: ignore[return-value]  # which __post_init__ makes of it
 
 

@@ -128,7 +128,7 @@ class Mixture(Description):
 
     def _saved(self) -> Mapping[str, object]:
         """See `Description._saved`; of a shared corpus also its name, by which it is read once with the other mixture."""
-        saved = {key: value for key, value in super()._saved().items() if key not in ("block_shuffle", "random_access") or value}
+        saved = {key: value for key, value in super()._saved().items() if key != "block_shuffle" or value is not None}
         owner = owner_of(self)
         return saved if owner is self else {**saved, "corpus": f"{owner.name}_corpus"}
 

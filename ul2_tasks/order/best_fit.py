@@ -63,7 +63,8 @@ def best_fit(sizes: np.ndarray, budgets: tuple[int, ...]) -> np.ndarray:
     # Of equal records the last is taken first. Were they in order, rows that are begun late would be begun with early records.
     mixed = (np.arange(len(sizes), dtype=np.uint64) * _GOLDEN >> np.uint64(48)).astype(np.uint16).argsort(kind="stable")
     rows = np.empty(len(sizes), np.int64)
-    rows[mixed], begun_with = _fill(sizes[mixed][:, scarcest_last], tuple(most[scarcest_last].tolist()))
+    in_order = np.ascontiguousarray(sizes[mixed][:, scarcest_last])
+    rows[mixed], begun_with = _fill(in_order, tuple(most[scarcest_last].tolist()))
     numbers = np.empty(len(begun_with), np.int64)
     numbers[rows[np.sort(mixed[begun_with])]] = np.arange(len(begun_with))
     return numbers[rows]
@@ -107,32 +108,33 @@ def _slabs(sizes, budgets):
 
 
 @part_of_compiled
-def _table(sizes, begins, budgets, shift):
-    """For each slab the least size of each feature, [slabs, F], and `ends`, [slabs, cells], of each room in the last feature,
-    shifted: one behind the place of the last record that may fit. `sizes` are in the order of slabs."""
-    slabs, last = len(begins) - 1, len(budgets) - 1
-    ends, least = np.empty((slabs, (budgets[last] >> shift) + 1), np.int64), np.empty((slabs, len(budgets)), np.int64)
-    for slab in range(slabs):
+def _ends(sizes, begins, budget, shift):
+    """For each slab and each room in the last feature, shifted, one behind the place of the last record that may fit."""
+    ends, last = np.empty((len(begins) - 1, (budget >> shift) + 1), np.int64), sizes.shape[1] - 1
+    for slab in range(len(begins) - 1):
         cell = 0
-        for feature in range(len(budgets)):
-            least[slab, feature] = budgets[feature] + 1
         for place in range(begins[slab], begins[slab + 1]):
-            for feature in range(len(budgets)):
-                least[slab, feature] = min(least[slab, feature], sizes[place, feature])
             while cell < sizes[place, last] >> shift:
                 ends[slab, cell] = place
                 cell += 1
         ends[slab, cell:] = begins[slab + 1]
-    return least, ends
+    return ends
 
 
 @part_of_compiled
-def _last_that_fits(end, begin, left, sizes, room, budgets):
-    """One behind the place of the last record, from `begin` to `end`, that is left and fits; `begin` where none does."""
+def _end_of_left(left, end):
+    """One behind the last record before `end` that is left; `left` has it where that is the one just before, else less."""
+    while left[end] != end:
+        left[end] = left[left[end]]
+        end = left[end]
+    return end
+
+
+@part_of_compiled
+def _last_that_fits(left, begin, end, sizes, room, budgets):
+    """One behind the last record from `begin` to `end` that is left and fits; `begin` where none does."""
     while True:
-        while left[end] != end:
-            left[end] = left[left[end]]
-            end = left[end]
+        end = _end_of_left(left, end)
         if end <= begin:
             return begin
         fits = True
@@ -141,6 +143,18 @@ def _last_that_fits(end, begin, left, sizes, room, budgets):
         if fits:
             return end
         end -= 1
+
+
+@part_of_compiled
+def _least_sizes(left, begin, end, sizes, budgets, least):
+    """Puts into `least`, [F], the least size of each feature of the records from `begin` to `end` that are left."""
+    for feature in range(len(budgets)):
+        least[feature] = budgets[feature] + 1
+    end = _end_of_left(left, end)
+    while end > begin:
+        for feature in range(len(budgets)):
+            least[feature] = min(least[feature], sizes[end - 1, feature])
+        end = _end_of_left(left, end - 1)
 
 
 @compiled
@@ -154,8 +168,8 @@ def _fill(sizes, budgets):
         shift += 1
     order, begins = _slabs(sizes, budgets)
     sizes = sizes[order]
-    least, ends = _table(sizes, begins, budgets, shift)
-    left = np.arange(len(sizes) + 1)  # left[end] is `end` while the record before it is left, else one that is nearer to it
+    ends, left = _ends(sizes, begins, budgets[last], shift), np.arange(len(sizes) + 1)
+    least = np.zeros((len(begins) - 1, features), np.int64)  # no record that is left in a slab is smaller
     rows, begun_with, used, taken = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64), 0, 0
     demand, room, weights = sizes.sum(axis=0), np.empty(features, np.int64), np.empty(features, np.int64)
     while taken < len(sizes):
@@ -174,8 +188,10 @@ def _fill(sizes, budgets):
                 for feature in range(features):
                     may_fit &= least[slab, feature] <= room[feature]
                 if may_fit:
-                    end = _last_that_fits(ends[slab, room[last] >> shift], begins[slab], left, sizes, room, budgets)
-                    if end > begins[slab]:
+                    end = _last_that_fits(left, begins[slab], ends[slab, room[last] >> shift], sizes, room, budgets)
+                    if end == begins[slab]:  # then it is not searched in vain again
+                        _least_sizes(left, begins[slab], begins[slab + 1], sizes, budgets, least[slab])
+                    else:
                         score = np.int64(0)
                         for feature in range(features):
                             score += weights[feature] * sizes[end - 1, feature]

@@ -21,6 +21,7 @@ import functools
 import os
 import threading
 from collections.abc import Iterator
+from concurrent import futures
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ from ul2_tasks.order.rows import RowSlots
 _WINDOW = 1 << 14  # examples
 _PACKED = 1 << 7  # windows that are remembered, where no round has more
 _SAMPLED = 8  # windows
+_AT_ONCE = 1 << 8  # rounds
 _lock = threading.RLock()
 
 
@@ -172,25 +174,37 @@ class WindowRows:
 
     def _start(self, number: int) -> int:
         """How many rows there are before a round."""
-        while len(self._counted.starts) <= number:
-            self._count_next()
+        while (known := len(self._counted.starts)) <= number:
+            self._count_more(number + 1 - known)
         return self._counted.starts[number]
 
     def _count_past(self, row: int) -> None:
         """Counts rounds until one ends after a row."""
-        while self._counted.starts[-1] <= row:
-            self._count_next()
+        while (known := self._counted.starts[-1]) <= row:
+            of_each = known / len(self._counted.counts) if known else row + 1
+            self._count_more(1 + int((row - known) / of_each))
 
-    def _count_next(self) -> None:
+    def _count_more(self, rounds: int) -> None:
+        """Counts at most so many rounds more, several at a time."""
+        numbers = range(first := len(self._counted.counts), first + min(rounds, _AT_ONCE))
+        if rounds == 1:
+            found = [self._count(first)]
+        else:
+            with futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+                found = list(threads.map(self._count, numbers))
         with _lock:
-            number = len(self._counted.counts)
-            turns = range(self._turns[number % len(self._turns)])
-            counts = np.array([len(self._packed(number, turn).starts) - 1 for turn in turns])
-            self._counted.counts.append(counts)
-            self._counted.starts.append(self._counted.starts[-1] + int(counts.sum()))
+            for number, counts in zip(numbers, found):
+                if number == len(self._counted.counts):  # another thread may have been here
+                    self._counted.counts.append(counts)
+                    self._counted.starts.append(self._counted.starts[-1] + int(counts.sum()))
+
+    def _count(self, number: int) -> np.ndarray:
+        """[turns] int64, how many rows each window of a round has."""
+        turns = range(self._turns[number % len(self._turns)])
+        return np.array([len(self._packed(number, turn).starts) - 1 for turn in turns])
 
     def _counts(self, number: int) -> np.ndarray:
-        """[turns] int64, how many rows each window of a round has."""
+        """The same, of a round that is counted once."""
         self._start(number + 1)
         return self._counted.counts[number]
 

@@ -17,7 +17,7 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
 from ul2_tasks.random_access.batches import members_of
-from ul2_tasks.random_access.records import features_of
+from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
 from ul2_tasks.scalars import is_integer
@@ -266,7 +266,8 @@ def _check_converter(converter: object, of: Examples) -> None:
     if "tokens" in features:
         expected, what = f"a HuggingFaceChatConverter with pack={is_packed}, or None,", f"{what} of chats"
         is_fixed = is_taken = isinstance(converter, HuggingFaceChatConverter) and bool(converter.pack) == is_packed
-    elif is_packed:
+    elif is_packed or has_images(members_of(of.numbering)):
+        what = what if is_packed else "examples with images"
         expected, is_fixed, is_taken = "None", False, False
     else:
         expected = f"a HuggingFaceFeatureConverter{'' if SPAN_ID in features else ' without span_id'}, or None,"

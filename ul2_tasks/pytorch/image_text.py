@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ul2_tasks.images.elements import ElementKind
+from ul2_tasks.images.left import Left
 from ul2_tasks.images.problems import Problems
-from ul2_tasks.images.recipe import Recipe, Source
+from ul2_tasks.images.recipe import ADDED, Recipe, Source
 from ul2_tasks.images.rows import RowMaker
-from ul2_tasks.images.samples import Counts
+from ul2_tasks.images.samples import with_others
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.states import check_part, check_version
 from ul2_tasks.scalars import is_integer
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     import seqio
 
 STATE_VERSION = 1
+_SHARD = "shard"  # of the settings, the one that joined states lack
+_MARKS = ("bos_id", "eos_id", "boi_id", "eoi_id")
+_WORKERS = 1024  # flags for workers; more of them share these
 _TYPED = {"form": "special_tokens", "always": "required_modalities", "epochs": "num_epochs"}  # arguments by their names in states
 
 
@@ -59,15 +64,18 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     Divide losses by the totals, summed over all processes.
 
-    **Order.** See `pools`. Weights count samples. Without `num_epochs`, each source repeats when it ends, in another order and
-    with other random choices. A pool's rows depend on its number alone, and pools are sharded: any number of processes and workers
-    gives the same rows, in another order. Every file is read, however few there are.
+    **Order.** See `pools`. Weights count samples. A source repeats when it ends, in another order and with other random choices,
+    until the epochs end. An epoch is over when each source was read once; others than the one that takes longest repeat in it. Each
+    iterator has the epochs that `set_epoch` chose. A pool's rows depend on its number alone, and pools are sharded: any number of
+    processes and workers gives the same rows, in another order. Every file is read, however few there are.
 
-    **Memory** of a worker: the encoded images of a pool, the page of Parquet that is read, and the pixels of a row.
+    **Memory** of a worker: the encoded images of a pool, the page of Parquet that is read, and the pixels of a row; with
+    `shuffle_blocks` the encoded images of that many blocks of each source.
 
     **Resume.** A state is a position: the pool and the row, with the settings, and the counts of skipped records. It is that of the
     last iterator, right after each of its rows. Resuming reads one pool again, and decodes only what is still to come. It needs the
-    same settings and the same numbers of processes and workers, otherwise a ValueError shows both.
+    same settings and the same numbers of processes and workers, otherwise a ValueError shows both. `load_states` takes the states
+    of all processes, and resumes on any number of processes and workers.
     `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
     dataset does not know where they are.
 
@@ -90,6 +98,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         skipped_file: str | os.PathLike | None = None,
         shrink: bool = False,
         required_modalities: Sequence[Literal["vit", "vae"]] = (),
+        shuffle_blocks: int = 0,
+        kinds: Sequence[ElementKind] = (),
         rank: int | None = None,
         world_size: int | None = None,
     ):
@@ -100,9 +110,10 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             special_tokens: the model's special tokens and position embeddings, in the tokenizer's own ids.
             vocabulary: of `open_vocabulary`, with which no text becomes a special token; or any function of a
                 text that returns its ids.
-            budgets: {"tokens": int, "vit": int, "vae": int}: tokens, ViT patches and VAE patches of a row.
-            num_epochs: after how many passes over one source it ends; None to repeat. Each iterator gives the same rows.
-            seed, pool, on_error, shrink, required_modalities: see `recipe.Recipe`.
+            budgets: {"tokens": int, "vit": int, "vae": int}: tokens, ViT patches and VAE patches of a row; and the features of each
+                of `kinds`, by its name.
+            num_epochs: how many epochs an iterator has; None for no end. By default each gives the same rows, see `set_epoch`.
+            seed, pool, on_error, shrink, required_modalities, shuffle_blocks, kinds: see `recipe.Recipe`.
             skipped_file: a file to which each skipped record is appended, a line of JSON: {"source", "cause", "record", "problem"}.
                 All workers write it. Pass another file on each machine.
             rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
@@ -113,26 +124,29 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
                 embeddings are too few for the images of a source.
         """
-        if set(budgets) != set(Counts._fields):
-            raise ValueError(f"budgets must have a number for each of {', '.join(Counts._fields)}, got {dict(budgets)!r}.")
+        counts = with_others(tuple(kind.name for kind in kinds if isinstance(kind, ElementKind)))
+        if set(budgets) != set(counts._fields):
+            raise ValueError(f"budgets must have a number for each of {', '.join(counts._fields)}, got {dict(budgets)!r}.")
         if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
             raise ValueError(
                 f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
                 f" {vocabulary!r:.100}."
             )
         if not callable(vocabulary):
-            _check_marks(special_tokens, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
+            _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
         self._recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             special_tokens=special_tokens,
-            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens),
-            budgets=Counts(**budgets),
+            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, _marks(kinds)),
+            budgets=counts(**budgets),
             seed=seed,
             pool=pool,
             epochs=num_epochs,
             on_error=on_error,
             shrink=shrink,
             required_modalities=tuple(required_modalities),
+            shuffle_blocks=shuffle_blocks,
+            kinds=tuple(kinds),
         )
         self._recipe.pools()
         if skipped_file is not None and on_error == "raise":
@@ -142,7 +156,15 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._shard: tuple[int, int] | None = None  # of the last iterator
         self._is_read_by_workers = torch.zeros(1, dtype=torch.bool).share_memory_()  # the one word that workers leave here
         self._loaded: Mapping[str, Any] | None = None
+        self._has_taken = torch.zeros(_WORKERS, dtype=torch.bool).share_memory_()  # which workers have begun where it was loaded
         self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
+        self._chosen_epoch = torch.full((1,), -1).share_memory_()  # which workers read; -1 where none was chosen
+        self._epoch = 0  # of the last iterator
+
+    @property
+    def recipe(self) -> Recipe:
+        """What decides which rows there are, such as `measure_images` measures."""
+        return self._recipe
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned, which cannot ask torch.distributed for its process."""
@@ -151,29 +173,63 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
         Raises:
-            ValueError: the state that was loaded is of other settings; `rank` and accelerate shard the data twice. During the
-                iteration: a record has an error, or too many have; there are no rows.
+            ValueError: the state that was loaded is of other settings or of another epoch; `rank` and accelerate shard the data
+                twice. During the iteration: a record has an error, or too many have; there are no rows.
             OSError: a file cannot be reached.
         """
-        self._is_read_by_workers.fill_(torch.utils.data.get_worker_info() is not None)
+        worker = torch.utils.data.get_worker_info()
+        self._is_read_by_workers.fill_(worker is not None)
         state, self._loaded = self._loaded, None
+        if worker is not None and state is not None:
+            # The dataset in the main process still has what it loaded, and every iteration makes workers from it.
+            state = None if self._has_taken[worker.id % _WORKERS] else state
+            self._has_taken[worker.id % _WORKERS] = True
         self._shard = self._own_shard()
-        self._here = {} if state is None else self._checked(state)
-        return self._rows(self._here, *self._shard)
+        self._here, self._epoch = ({}, max(int(self._chosen_epoch), 0)) if state is None else self._checked(state)
+        return self._rows(self._here, self._epoch, *self._shard)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
+
+            for epoch in range(3):
+                dataset.set_epoch(epoch)
+                for row in loader:
+                    ..
+
+        Iteration 0 has the first `num_epochs` epochs, as without a call, iteration 1 the next ones, and so on. Without `num_epochs`
+        the rows begin at that epoch. Workers read it when their iterator begins. A state has it: resume with the same number.
+
+        Args:
+            epoch: the number of the iteration, from 0.
+
+        Raises:
+            ValueError: it is not such a number.
+        """
+        if not is_integer(epoch, at_least=0):
+            raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}. Pass the number of the iteration, from 0.")
+        self._chosen_epoch.fill_(int(epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
 
         Returns:
-            {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB.
+            {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB; and {"epoch": int} after `set_epoch`.
+            After `load_states` the place also has what was left then, some 20 bytes for each process and worker of before.
 
         Raises:
             ValueError: the rows are read by workers, of which this dataset does not know where they are.
         """
         self._check_not_read_by_workers("Use the StatefulDataLoader of torchdata, or num_workers=0.")
         if self._loaded is not None:
-            return dict(self._loaded)
-        return {"version": STATE_VERSION, "settings": self._settings() | self._recipe.identity, "place": dict(self._here)}
+            return self._of_own_shard(self._loaded)
+        epoch = self._epoch if self._shard else max(int(self._chosen_epoch), 0)
+        of_epoch = {"epoch": epoch} if epoch else {}
+        return {
+            "version": STATE_VERSION,
+            "settings": self._settings() | self._recipe.identity,
+            "place": dict(self._here),
+            **of_epoch,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Makes the next iterator resume where the state was saved.
@@ -183,7 +239,49 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         """
         check_version(state, STATE_VERSION)
         _check_form(state)
+        self._load(state)
+
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Makes the next iterator resume where several processes were, on any number of processes and workers.
+
+            states = [torch.load(f"state_{rank}.pt") for rank in range(8)]  # that 8 processes have saved
+            dataset.load_states(states)  # in each of, say, 5 processes
+            loader = StatefulDataLoader(dataset, batch_size=None, num_workers=3)
+
+        What all of them have not read comes once, the same rows as without a stop, those of earlier pools first. Call it in each
+        process, before the workers start.
+
+        Args:
+            states: of each process what `state_dict()` returned, of this dataset or of the StatefulDataLoader that reads it.
+
+        Raises:
+            ValueError: they are not such states, or not those of all processes and workers of one run, or of another dataset.
+        """
+        found = [state for given in states for state in _states_in(given)]
+        if not found:
+            raise ValueError(f"states must be what state_dict() returned in each process, got {states!r:.100}.")
+        for state in found:
+            check_version(state, STATE_VERSION)
+            _check_form(state)
+            self._check_settings(state["settings"])
+        settings, place, of_epoch = _joined_states(found, self._recipe)
+        self._load({"version": STATE_VERSION, "settings": settings, "place": place, **of_epoch})
+
+    def _load(self, state: Mapping[str, Any]) -> None:
         self._loaded = dict(state)
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:
+            self._has_taken.zero_()
+        else:
+            self._has_taken[worker.id % _WORKERS] = False
+
+    def _of_own_shard(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state as that of the shard here; of all shards together the first one goes on with what they counted."""
+        if _SHARD in state["settings"]:
+            return dict(state)
+        own = self._settings()[_SHARD]
+        place = {name: value for name, value in state["place"].items() if name != "problems" or own.startswith("0 of ")}
+        return {**state, "settings": {**state["settings"], _SHARD: own}, "place": place}
 
     @property
     def skipped(self) -> dict[str, int]:
@@ -219,23 +317,40 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         return number * world_size + rank, workers * world_size
 
     def _settings(self) -> dict[str, str]:
-        return {**self._recipe.settings(), "shard": "{} of {}".format(*(self._shard or self._own_shard()))}
+        return {**self._recipe.settings(), _SHARD: "{} of {}".format(*(self._shard or self._own_shard()))}
 
-    def _checked(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        saved, identity = state["settings"], self._recipe.identity
-        own = self._settings() | {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
-        if other := [name for name in own if saved.get(name) != own[name]]:
-            shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own[name]!r}" for name in other)
+    def _checked(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        """The place of a state, and its epoch."""
+        state = self._of_own_shard(state)
+        self._check_settings(state["settings"], self._settings()[_SHARD])
+        epoch, chosen = int(state.get("epoch", 0)), int(self._chosen_epoch)
+        if chosen not in (-1, epoch):
+            raise ValueError(
+                f"epoch must be that of the state that was loaded, {epoch}, got {chosen}. Call set_epoch({epoch}) before you"
+                " iterate, or load no state."
+            )
+        return dict(state["place"]), epoch
+
+    def _check_settings(self, saved: Mapping[str, str], shard: str | None = None) -> None:
+        """Raises a ValueError if they are those of another dataset, or of another shard than the one that is given."""
+        identity = self._recipe.identity
+        own = self._recipe.settings() | ({} if shard is None else {_SHARD: shard})
+        own |= {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
+        names = [*own, *(name for name in ADDED if name in saved and name not in own)]
+        if other := [name for name in names if saved.get(name) != own.get(name)]:
+            shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
             raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
-        return dict(state["place"])
 
-    def _rows(self, here: dict[str, Any], shard: int, shards: int) -> Iterator[dict[str, Any]]:
+    def _rows(self, here: dict[str, Any], epoch: int, shard: int, shards: int) -> Iterator[dict[str, Any]]:
         """The rows from a place on, which is changed to be right after each."""
-        maker = RowMaker(self._recipe, self._skipped_file)
+        maker, left = RowMaker(self._recipe, self._skipped_file, epoch), Left.of(here.get("left"))
+        if "problems" in here:
+            maker.problems.load(here["problems"])
         first, empty, has_given = here.get("pool", 0), 0, bool(here)
-        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards)):
+        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards, left)):
             empty += 1
-            for row in self._rows_of(pool, maker, here):
+            done = max(left.rows_done(pool), here.get("row", 0))  # after the first pool here is no row
+            for row in self._rows_of(pool, done, maker, here):
                 empty, has_given = 0, True
                 yield row
             here.update(pool=pool + 1, row=0, problems=maker.problems.state())
@@ -244,29 +359,76 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         if empty and not has_given:
             raise _no_row(empty, maker)
 
-    def _rows_of(self, pool: int, maker: RowMaker, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The rows of a pool; without those before the place, if it is in this pool."""
-        given = here.get("row", 0)
-        if here and not given:
-            maker.problems.load(here["problems"])
-        maker.problems.is_told = not given
+    def _rows_of(self, pool: int, done: int, maker: RowMaker, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The rows of a pool, without those that are done; what was wrong with its records was counted with these."""
+        counted = maker.problems.state()
+        if done:
+            maker.problems.load({"counts": {}, "in_a_row": {}})
+        maker.problems.is_told = not done
         packed = maker.packed(pool)
         maker.problems.is_told = True
-        if given:
-            maker.problems.load(here["problems"])  # which has those of planning this pool
-        for number, samples in enumerate(packed[given:], given):
+        if done:
+            maker.problems.load(counted)
+        for number, samples in enumerate(packed[done:], done):
             row = maker.row(samples)
             here.update(pool=pool, row=number + 1, problems=maker.problems.state())
             if row is not None:
                 yield {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
 
 
+def _states_in(state: object) -> Iterator[Mapping[str, Any]]:
+    """The states of datasets in one of a StatefulDataLoader, which has that of each worker."""
+    if not isinstance(state, Mapping):
+        return
+    if state.get("_steps_since_snapshot"):
+        raise ValueError(
+            "states must be of a StatefulDataLoader with snapshot_every_n_steps=1, got one"
+            f" {state['_steps_since_snapshot']} steps after the states of its workers. Load it on the processes that saved it."
+        )
+    if {"version", "settings", "place"} <= state.keys():
+        yield state
+        return
+    for value in state.values():
+        yield from _states_in(value)
+
+
+def _joined_states(states: Sequence[Mapping[str, Any]], recipe: Recipe) -> tuple[dict[str, str], dict[str, Any], dict[str, int]]:
+    """The settings, the place and the epoch of all shards of a run together."""
+    by_shard = {state["settings"].get(_SHARD): state for state in states}
+    shards = len(by_shard)
+    if len(states) != shards or by_shard.keys() != {f"{shard} of {shards}" for shard in range(shards)}:
+        raise ValueError(
+            "states must be those of all processes and workers of one run, each once, got"
+            f" {', '.join(str(state['settings'].get(_SHARD)) for state in states):.200}. Pass what each process saved."
+        )
+    in_order = [by_shard[f"{shard} of {shards}"] for shard in range(shards)]
+    begun = [(state.get("epoch", 0), state["place"].get("left")) for state in in_order]
+    if any(each != begun[0] for each in begun):
+        raise ValueError(
+            f"states must be of one epoch and one start, got epochs {sorted({epoch for epoch, _ in begun})}. Pass states that were"
+            " saved at one step."
+        )
+    epoch, before = begun[0]
+    left, pools = Left.of(before), recipe.pools(epoch)
+    places = [(state["place"].get("pool", 0), state["place"].get("row", 0)) for state in in_order]
+    problems = Problems(recipe.names_of_sources)
+    for state in in_order:
+        problems.add(state["place"].get("problems"))
+    settings = {name: value for name, value in in_order[0]["settings"].items() if name != _SHARD}
+    place = {"left": left.after(places, pools.run(shards, left)).plain, "problems": problems.state()}
+    return settings, place, {"epoch": epoch} if epoch else {}
+
+
 def _check_form(state: Mapping[str, Any]) -> None:
     """Raises a ValueError if a state of this version has not the parts that `ImageTextDataset.state_dict` names."""
-    settings, place = state.get("settings"), state.get("place")
+    settings: Any = state.get("settings")
+    place: Any = state.get("place")
+    check_part("epoch", state.get("epoch", 0), is_integer(state.get("epoch", 0), at_least=0), "an integer, 0 or more")
     check_part("settings", settings, isinstance(settings, Mapping), "their values by name")
     check_part("place", place, isinstance(place, Mapping), "a pool, a row in it, and the problems until there")
-    if not place:
+    if "left" in place:
+        _check_left(place["left"])
+    if not place or ("left" in place and "pool" not in place):
         return
     for part in ("pool", "row"):
         check_part(part, place.get(part), is_integer(place.get(part), at_least=0), "an integer, 0 or more")
@@ -275,13 +437,26 @@ def _check_form(state: Mapping[str, Any]) -> None:
     check_part("problems", problems, has_parts, "{'counts': {cause: int}, 'in_a_row': {step: int}}")
 
 
-def _check_marks(special_tokens: SpecialTokenConfig, ids: int) -> None:
-    for name in ("bos_id", "eos_id", "boi_id", "eoi_id"):
-        if getattr(special_tokens, name) >= ids:
+def _check_left(left: Any) -> None:
+    has_parts = isinstance(left, Mapping) and isinstance(left.get("parts"), list | tuple) and "first" in left
+    is_whole = has_parts and all(isinstance(part, list | tuple) and len(part) == 3 for part in left["parts"])
+    check_part("left", left, is_whole, "{'parts': [[pool, pool, row], ..], 'first': pool}")
+    Left.of(left)
+
+
+def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind], ids: int) -> None:
+    of_special_tokens = [(f"{name} of special_tokens", getattr(special_tokens, name)) for name in _MARKS]
+    of_kinds = [(f"start_id and end_id of {kind.name}", max(kind.start_id, kind.end_id)) for kind in kinds]
+    for name, id in (*of_special_tokens, *of_kinds):
+        if id >= ids:
             raise ValueError(
-                f"{name} of special_tokens must be below {ids}, the size of the vocabulary, got {getattr(special_tokens, name)}."
+                f"{name} must be below {ids}, the size of the vocabulary, got {id}."
                 " Add the token to the tokenizer, or pass the id of a token that no text needs."
             )
+
+
+def _marks(kinds: Sequence[ElementKind]) -> tuple[int, ...]:
+    return tuple(id for kind in kinds if isinstance(kind, ElementKind) for id in (kind.start_id, kind.end_id))
 
 
 def _no_row(pools: int, maker: RowMaker) -> ValueError:
@@ -296,6 +471,7 @@ class _Ids:
 
     vocabulary: seqio.Vocabulary
     special_tokens: SpecialTokenConfig
+    others: tuple[int, ...] = ()  # marks of your own kinds
 
     def __call__(self, text: str) -> Sequence[int]:
         return self._encode(text)
@@ -305,7 +481,7 @@ class _Ids:
         from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
         special_tokens, shift = self.special_tokens, id_shift(self.vocabulary)
-        marks = {id + shift for id in (special_tokens.bos_id, special_tokens.eos_id, special_tokens.boi_id, special_tokens.eoi_id)}
+        marks = {id + shift for id in (*(getattr(special_tokens, name) for name in _MARKS), *self.others)}
         of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
         own_encoder = getattr(of_texts, "own_encoder", None)
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
@@ -314,4 +490,4 @@ class _Ids:
         """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
-        return _Ids, (self.vocabulary, self.special_tokens)
+        return _Ids, (self.vocabulary, self.special_tokens, self.others)

@@ -19,7 +19,7 @@ import torch
 from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter, chat_inputs
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
-from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, SINGLE_EXAMPLE, SPAN_ID
+from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, SINGLE_EXAMPLE, SPAN_ID
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
 from ul2_tasks.random_access.batches import members_of
@@ -71,12 +71,12 @@ class Indexed:
     def __iter__(self) -> Indexed:
         return self
 
-    def __next__(self) -> dict[str, torch.Tensor]:
+    def __next__(self) -> dict[str, Any]:
         element = next(self._elements)
         self._given += 1
-        return {name: to_torch(values) for name, values in element.items()}
+        return {name: values if name == IMAGES else to_torch(values) for name, values in element.items()}
 
-    def _read(self) -> Iterator[dict[str, np.ndarray]]:
+    def _read(self) -> Iterator[dict[str, Any]]:
         share, joined = self._reader.share(self._start), self._reader.joined
         own = _WITHOUT_END if self._stop is None else share.count(self._stop)
         at_a_time = joined * max(1, _AT_A_TIME // joined)
@@ -90,7 +90,9 @@ class Indexed:
                 yield from ({key: values[row] for key, values in rows.items()} for row in range(count))
             elif self._converter is None:
                 for row in range(count):
-                    yield single_example({key: rows[key][row, : sizes[of.per_token_of][row]] for key, of in self._features.items()})
+                    example = {key: rows[key][row, : sizes[of.per_token_of][row]] for key, of in self._features.items()}
+                    images = {IMAGES: rows[IMAGES][row, : sizes[IMAGES][row]].tolist()} if IMAGES in rows else {}
+                    yield single_example(example) | images
             elif self._converter.batch_size is None:
                 batch = self._padded(rows, sizes, first)
                 yield from ({name: values[row] for name, values in batch.items()} for row in range(count))

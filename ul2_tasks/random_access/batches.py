@@ -8,6 +8,7 @@ numbers   -> Numbering.slots    corpus, epoch and slot of each example
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,10 +17,10 @@ import numpy as np
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.write import example_sizes, longest_examples, recipe_of, write_examples, write_segments
-from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, SPAN_ID, TEXT, token_features
+from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, SPAN_ID, TEXT, token_features
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import Numbering
-from ul2_tasks.random_access.records import OrderedRecords, RecordMember, features_of
+from ul2_tasks.random_access.records import OrderedRecords, RecordMember, features_of, has_images, images_of
 
 
 class Batch(NamedTuple):
@@ -30,7 +31,8 @@ class Batch(NamedTuple):
 
     An example of a record is made already. `starts` and `stops` are then its first feature of tokens, and `later_starts` and
     `later_stops`, [m] int64, its second, if there is one. `groups`, [tokens] uint8, are loss groups. Where there are no such
-    examples, these three are empty.
+    examples, these three are empty. `images`, encoded, are those of one example after the other; `image_counts`, [m] int64, say how
+    many each has.
     """
 
     places: np.ndarray
@@ -42,6 +44,8 @@ class Batch(NamedTuple):
     later_starts: np.ndarray = np.zeros([0], np.int64)
     later_stops: np.ndarray = np.zeros([0], np.int64)
     groups: np.ndarray = np.zeros([0], np.uint8)
+    images: np.ndarray = np.zeros([0], object)
+    image_counts: np.ndarray = np.zeros([0], np.int64)
 
 
 Task = Member | RecordMember
@@ -74,6 +78,7 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     keys = np.zeros(len(members), np.uint64)
     tokens: list[np.ndarray] = [np.zeros([0], np.int32)]
     groups: list[np.ndarray] = [np.zeros([0], np.uint8)]
+    images: list[list[bytes]] = [[]] * len(members)
     firsts = np.cumsum([0, *(len(corpus.members) for corpus in numbering.corpora)])
     for number in np.unique(found.corpora).tolist():
         corpus, of_corpus = numbering.corpora[number], np.flatnonzero(found.corpora == number)
@@ -90,6 +95,8 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
             of_tokens = sum(map(len, tokens)) - before
             of_groups = np.zeros([of_tokens], np.uint8) if SPAN_ID not in made.values else made.values[SPAN_ID]
             groups += [np.zeros([of_tokens - len(of_groups)], np.uint8), of_groups]  # of the last feature of tokens
+            for place, own in zip(of_corpus.tolist(), images_of(made)):
+                images[place] = own
             continue
         corpus.fetch_ahead(epochs, slots)
         ranges = corpus.ranges(epochs, slots)
@@ -102,7 +109,13 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     joined = Batch(found.places, members, keys, starts, stops, tokens[1] if len(tokens) == 2 else np.concatenate(tokens))
     if not has_records(numbering):
         return joined
-    return joined._replace(later_starts=later_starts, later_stops=later_stops, groups=np.concatenate(groups))
+    return joined._replace(
+        later_starts=later_starts,
+        later_stops=later_stops,
+        groups=np.concatenate(groups),
+        images=np.array(list(itertools.chain.from_iterable(images)), object),
+        image_counts=np.array(list(map(len, images)), np.int64),
+    )
 
 
 def has_records(numbering: Numbering) -> bool:
@@ -176,7 +189,12 @@ def write_batch(
             written |= {f"{key}_segment_ids": segment_ids, f"{key}_positions": positions}
     if groups is not None:
         written |= {LOSS_MASK: (groups > 0).view(np.uint8), SPAN_ID: groups}
-    return written, dict(zip(of_tokens, sizes.T))
+    of_each = dict(zip(of_tokens, sizes.T))
+    if has_images(members):
+        written[IMAGES] = np.full([height, batch.image_counts.max(initial=0)], b"", object)
+        written[IMAGES][np.arange(written[IMAGES].shape[1]) < batch.image_counts[:, np.newaxis]] = batch.images
+        of_each[IMAGES] = batch.image_counts
+    return written, of_each
 
 
 def _bounds(batch: Batch, of: np.ndarray, of_tokens: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:

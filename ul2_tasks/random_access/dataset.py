@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.datasets import Facts, facts_of, known
-from ul2_tasks.example_features import DENOISER, LOSS_MASK, TASK, token_features
+from ul2_tasks.example_features import DENOISER, IMAGES, LOSS_MASK, TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.random_access.batches import Batch, has_records, members_of, no_batch, read_batch, widest, write_batch
 from ul2_tasks.random_access.fingerprint import of_rows
@@ -90,6 +90,8 @@ class Reading:
         def without_padding(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             lengths = {key: example[f"{key}_length"] for key in token_features(spec)}
             of_tokens = {key: example[key][: lengths[feature.per_token_of]] for key, feature in spec.items()}
+            if IMAGES in example:
+                of_tokens[IMAGES] = example[IMAGES][: example[f"{IMAGES}_length"]]
             kept = {key: of_tokens.get(key, value) for key, value in example.items() if key in self.features}
             if LOSS_MASK not in spec or LOSS_MASK in kept:
                 return kept
@@ -184,14 +186,14 @@ class Reading:
         nothing = no_batch()
         # Where no example is of records, the graph is that of 1.0.3.
         tensors = len(nothing) if has_records(numbering) else _OF_CHUNKS
-        is_fixed = None not in lengths.values()
+        varying = {IMAGES} if None not in lengths.values() else made(nothing).keys()
         specs = {
-            key: tf.TensorSpec([None, *(value.shape[1:] if is_fixed else [None] * (value.ndim - 1))], _dtype_of(value))
+            key: tf.TensorSpec([None, *([None] * (value.ndim - 1) if key in varying else value.shape[1:])], _dtype_of(value))
             for key, value in made(nothing).items()
         }
 
         def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(python_op(lambda first: read(first)[:tensors], [first], [array.dtype for array in nothing[:tensors]]))
+            return tuple(python_op(lambda first: read(first)[:tensors], [first], list(map(_dtype_of, nothing[:tensors]))))
 
         def make_op(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
             features = python_op(make, batch, [spec.dtype for spec in specs.values()])

@@ -55,34 +55,28 @@ class Pieces:
         start, stop = self.store.tokens_of(document)
         group = int(np.searchsorted(self.documents, document, side="right")) - 1
         pair = int(np.searchsorted(self.pairs, group, side="right")) - 1
-        first = document - int(self.documents[group])
-        before = self._lengths(pair, np.array([group]))[0, :first].astype(np.int64)
+        first = (group - int(self.pairs[pair])) * GROUP
+        before = self.store.pair_lengths(pair)[first : first + document - int(self.documents[group])].astype(np.int64)
         piece = int(self.pieces[group] + (-(-before // self.most)).sum())
         return piece, piece + -(-(stop - start) // self.most)
 
     def _found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         numbers = np.asarray(numbers, np.int64)
         groups = np.searchsorted(self.pieces, numbers, side="right") - 1
-        chosen, which = np.unique(groups, return_inverse=True)
-        lengths = np.zeros([len(chosen), GROUP], np.int64)
-        of_pairs = np.searchsorted(self.pairs, chosen, side="right") - 1
-        for pair in np.unique(of_pairs).tolist():
-            of_pair = np.flatnonzero(of_pairs == pair)
-            lengths[of_pair] = self._lengths(pair, chosen[of_pair])
-        starts, stops, documents = _find(numbers - self.pieces[groups], which.reshape(-1), lengths, self.most)
+        places, starts, stops, documents = np.zeros([4, len(numbers)], np.int64)
+        np.subtract(numbers, self.pieces[groups], out=places)
+        pairs = np.searchsorted(self.pairs, groups, side="right") - 1
+        for pair in np.unique(pairs).tolist():
+            of = np.flatnonzero(pairs == pair)
+            firsts = (groups[of] - self.pairs[pair]) * GROUP
+            starts[of], stops[of], documents[of] = _find(self.store.pair_lengths(pair), firsts, places[of], self.most)
         return starts + self.tokens[groups], stops + self.tokens[groups], documents + self.documents[groups]
-
-    def _lengths(self, pair: int, groups: np.ndarray) -> np.ndarray:
-        """[n, GROUP], the lengths of the documents of groups of a pair, 0 where a group has fewer."""
-        lengths = self.store.pair_lengths(pair)
-        numbers = (groups - self.pairs[pair])[:, np.newaxis] * GROUP + np.arange(GROUP)
-        return np.where(numbers < len(lengths), lengths[np.minimum(numbers, len(lengths) - 1)], 0)
 
 
 def cut_documents(store: MemoryStore | Store, most: int) -> Pieces:
     """Cuts the documents of a store into pieces of at most `most` tokens, without reading their tokens."""
     pieces, tokens, documents, pairs = ([np.zeros([1], np.int64)] for _ in range(4))
-    for pair in range(store.pairs):
+    for pair in range(len(store.borders) - 1):
         lengths, groups = store.pair_lengths(pair), 0
         for first in range(0, len(lengths), _AT_A_TIME):
             of_pieces, of_tokens, of_documents = _sums(np.asarray(lengths[first : first + _AT_A_TIME]), most, GROUP)
@@ -108,19 +102,23 @@ def _sums(lengths, most, group):
 
 
 @compiled
-def _find(numbers, groups, lengths, most):
-    """Where pieces are in their groups, by their numbers in them, [n] int64: their tokens [start, stop), and their documents.
+def _find(lengths, firsts, places, most):
+    """Where pieces are in their groups: their tokens [start, stop), and their documents, [n] int64 each.
 
-    `groups`, [n] int64, are the rows of `lengths`, [groups, documents] int64.
+    `lengths` are those of the documents of a pair, [documents] integers. `firsts`, [n] int64, are where groups begin; and `places`,
+    [n] int64, are which of the pieces of its group each is.
     """
-    starts, stops, documents = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
-    for place in range(len(numbers)):
-        number, own, document, token = numbers[place], lengths[groups[place]], 0, 0
-        while number >= -(-own[document] // most):
-            number -= -(-own[document] // most)
-            token += own[document]
+    starts, stops, documents = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
+    for number in range(len(places)):
+        place, document, token = places[number], firsts[number], np.int64(0)
+        length = np.int64(lengths[document])
+        count = -(-length // most)
+        while place >= count:
+            place -= count
+            token += length
             document += 1
-        count = -(-own[document] // most)
-        starts[place], stops[place] = token + own[document] * number // count, token + own[document] * (number + 1) // count
-        documents[place] = document
+            length = np.int64(lengths[document])
+            count = -(-length // most)
+        starts[number], stops[number] = token + length * place // count, token + length * (place + 1) // count
+        documents[number] = document - firsts[number]
     return starts, stops, documents

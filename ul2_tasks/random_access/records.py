@@ -7,7 +7,7 @@ each example which record it is of, and how long it is, without its tokens.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -36,6 +36,11 @@ class Made(Protocol):
     @property
     def lengths(self) -> Mapping[str, np.ndarray]:
         """Of each feature, [examples] int64."""
+
+
+def images_of(made: Made) -> list[list[bytes]]:
+    """The images of each example, encoded; of examples without images none."""
+    return getattr(made, "images", [])
 
 
 class RecordIndex(Protocol):
@@ -73,7 +78,8 @@ class RecordIndex(Protocol):
 class RecordMember:
     """A task of a mixture whose examples are those of records.
 
-    `described` is what a fingerprint says of it. `denoiser` is empty where it has none.
+    `described` is what a fingerprint says of it. `denoiser` is empty where it has none, and `kind` its number among those of the
+    index. Examples that have images have them beside their tokens.
     """
 
     task: str
@@ -84,6 +90,8 @@ class RecordMember:
     index: RecordIndex
     described: Mapping[str, object]
     denoiser: str = ""
+    kind: int = 0
+    has_images: bool = False
 
     def __reduce__(self) -> tuple:
         """For another process, see `Member`."""
@@ -110,14 +118,24 @@ class OrderedRecords:
     def store(self) -> TokenStore:
         return self.index.store
 
+    @property
+    def _kinds(self) -> np.ndarray:
+        """[members] int64, their numbers in the index."""
+        return np.array([member.kind for member in self.members])
+
     def packed(self, budgets: Mapping[str, int | None]) -> WindowRows:
         """See `OrderedCorpus.packed`."""
+        if has_images(self.members):
+            raise ValueError(
+                f"pack must be False for {self.name!r}, whose examples have images, got True: no model takes a mask for several of"
+                " them in a row. Set pack=False."
+            )
         return WindowRows(self.order, self, row_lengths(budgets, token_features(self.members[0].features)))
 
     def lengths_of(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """See `window_rows.ExampleLengths`."""
         ranges = self.order.ranges(epochs, slots)
-        return self.index.sizes(ranges.starts, ranges.kinds, self.order.noise_keys(epochs, slots))
+        return self.index.sizes(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
 
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """See `OrderedCorpus.slots_with`."""
@@ -133,7 +151,7 @@ class OrderedRecords:
     def read(self, epochs: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, Made]:
         """The members of the examples of slots, [n] int64, and these, with SeqIO's ids."""
         ranges = self.order.ranges(epochs, slots)
-        made = self.index.read(ranges.starts, ranges.kinds, self.order.noise_keys(epochs, slots))
+        made = self.index.read(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
         if shift := np.int32(id_shift(self.members[0].vocabulary)):
             for key in token_features(self.members[0].features):
                 made.values[key] += shift
@@ -144,6 +162,11 @@ def order_records(members: Sequence[RecordMember], seed: int, shuffle: bool) -> 
     """Puts the examples of records in order."""
     cycle, count = cycle_of({member.task: member.rate for member in members}), members[0].index.count
     return OrderedRecords(members[0].corpus.name, tuple(members), Order(cycle, (1,) * len(members), count, seed, shuffle))
+
+
+def has_images(members: Iterable[object]) -> bool:
+    """Whether some examples of members have images."""
+    return any(isinstance(member, RecordMember) and member.has_images for member in members)
 
 
 def features_of(members: Sequence[object]) -> Mapping[str, Feature]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ul2_tasks.example_features import DENOISER, TASK, token_features
+from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
 from ul2_tasks.random_access.batches import members_of, read_batch, widest, write_batch
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
@@ -101,6 +101,8 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             key: [row[:size] for row, size in zip(rows[key], sizes[feature.per_token_of].tolist())]
             for key, feature in features_of(members).items()
         }
+        if IMAGES in rows:
+            features[IMAGES] = [row[:count].tolist() for row, count in zip(rows[IMAGES], sizes[IMAGES].tolist())]
         names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in of_members.tolist())
         return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
 
@@ -151,7 +153,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return self.first + numbers % len(self)
 
     def end_of(self, epochs: int) -> int:
-        """The element after those of so many epochs from this one on, counted over all epochs."""
+        """The element after those of `epochs` epochs from this one on, counted over all epochs."""
         return self.numbering.first_of(self.number + epochs)
 
     def at(self, number: int) -> tuple[Examples, int]:

@@ -13,7 +13,7 @@ import numpy as np
 from ul2_tasks.files.listing import contents
 from ul2_tasks.files.systems import read
 from ul2_tasks.images.draws import Draws, draws_of
-from ul2_tasks.images.elements import Element, Text, checked, elements_of
+from ul2_tasks.images.elements import Element, Image, Text, checked, elements_of
 from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.paths import is_address, is_below
@@ -196,8 +196,8 @@ def _without_arrays(value: Any) -> Any:
 
 def _as_example(layout: Sequence[Element], where: str, folder: str) -> bytes:
     texts = [element.text.encode() if isinstance(element, Text) else b"" for element in layout]
-    images = [b"" if isinstance(element, Text) else _bytes_of(element.image, folder) for element in layout]
-    if drawn := [element.seen_as for element in layout if not isinstance(element, Text) and element.seen_as != "vit"]:
+    images = [_bytes_of(element.image, folder) if isinstance(element, Image) else b"" for element in layout]
+    if drawn := [element.kind for element in layout if element.kind not in ("text", "vit")]:
         raise ValueError(f"images must be seen as 'vit', got {drawn}: no image is generated here.")
     return serialized(texts, images, where.encode())
 

@@ -62,10 +62,6 @@ class MemoryStore:
     def documents(self) -> int:
         return len(self._ends)
 
-    @property
-    def pairs(self) -> int:
-        return 1
-
     def pair_lengths(self, pair: int) -> np.ndarray:
         return np.diff(self._ends, prepend=0)
 
@@ -92,6 +88,19 @@ class MemoryStore:
     def document_lengths(self, first: int, stop: int) -> np.ndarray:
         _check_documents(first, stop, self.documents)
         return np.diff(self._ends[first:stop], prepend=self._ends[first - 1] if first else 0)
+
+    @property
+    def borders(self) -> np.ndarray:
+        return np.array([0, self.documents])
+
+    def places(self, pair: int) -> np.ndarray:
+        return np.concatenate([[0], self._ends[:-1]])[: self.documents] * self._tokens.itemsize
+
+    def values(self, pair: int) -> np.ndarray:
+        return self._tokens
+
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.concatenate([[0], self._ends])[documents], self._ends[documents]
 
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))
@@ -134,6 +143,7 @@ class Store:
         self._token_starts = np.concatenate([[0], np.cumsum(np.asarray(tokens, np.int64))])
         self._end: int | None = None
         self._values: dict[int, Array] = {}
+        self._whole: dict[int, np.ndarray] = {}
         self._number = next(_numbers)
         weakref.finalize(self, _forget, self._number).atexit = False
 
@@ -177,11 +187,6 @@ class Store:
     def tokens(self) -> int:
         """How many there are."""
         return int(self._token_starts[-1])
-
-    @property
-    def pairs(self) -> int:
-        """How many pairs of files there are."""
-        return len(self.prefixes)
 
     def pair_lengths(self, pair: int) -> np.ndarray:
         """How many tokens each document of a pair has in its file, [documents] integers, as its index says; no token is read."""
@@ -256,6 +261,28 @@ class Store:
             places = self._places(np.arange(first, stop))
             self._check_ends(places, lengths > 0)
         return lengths - 1
+
+    @property
+    def borders(self) -> np.ndarray:
+        """The first document of each pair, and at the end how many there are, [pairs + 1] int64."""
+        return self._document_starts
+
+    def places(self, pair: int) -> np.ndarray:
+        """At which byte of its `.bin` file each document of a pair begins, [documents] int64; one that this package wrote."""
+        return self._index(pair).pointers
+
+    def values(self, pair: int) -> np.ndarray:
+        """All values of a pair: memory-mapped, or where its `.bin` file is not mapped, read once, and kept."""
+        if pair not in self._whole:
+            (array,), _ = self._files(np.array([pair]))
+            (self._whole[pair],) = read_ranges([array], *np.array([[0], [0], [len(array)]]))
+        return self._whole[pair]
+
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`tokens_of` of many documents, [n] integers in any order: their starts and their stops, [n] int64 each."""
+        places = self._places(documents)
+        before = self._token_starts[places.pairs]
+        return before + places.starts, before + places.stops
 
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         """Where documents end in ranges of the stream in which one more token follows each document, see `WithEnds`.

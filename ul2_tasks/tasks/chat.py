@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import seqio
@@ -76,10 +76,17 @@ class ChatTask(seqio.Task):
         """Why it is read as a stream; None where its examples have random access."""
         return None if self.configuration.random_access else "conversations are a stream without random_access=True"
 
-    def member(self, rate: float, sequence_length: Mapping[str, int | None] | None, split: str, use_cached: bool) -> RecordMember:
-        """Itself as `random_access` takes it."""
+    @staticmethod
+    def members(
+        tasks: Sequence[ChatTask],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int | None] | None,
+        split: str,
+        use_cached: bool,
+    ) -> list[RecordMember]:
+        """Tasks of one corpus as `random_access` takes them."""
         given = sequence_length, split, use_cached
-        return chat_member(self.name, self.corpus, self.objective, *given, rate=rate)
+        return [chat_member(task.name, task.corpus, task.objective, *given, rate=rate) for task, rate in zip(tasks, rates)]
 
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations of `corpus.conversations`, with SeqIO's ids; see `Objective.examples`."""

@@ -9,10 +9,12 @@ from typing import overload
 
 from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.conversations import ChatCorpus
+from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.example_features import token_features
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples, chat_member
 from ul2_tasks.mixtures.description import corpus_in
+from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_of
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tokens_of
 from ul2_tasks.random_access.batches import members_of
@@ -27,7 +29,7 @@ _LENGTHS = {"inputs": 512, "targets": 512}
 
 @overload
 def examples(
-    mixture: Mixture | Mix | str,
+    mixture: Mixture | Mix | ImageText | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = ...,
@@ -47,7 +49,7 @@ def examples(
     cache_dirs: Sequence[str | os.PathLike] = ...,
 ) -> ChatExamples: ...
 def examples(
-    mixture: Mixture | Mix | Chat | str,
+    mixture: Mixture | Mix | Chat | ImageText | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = "train",
@@ -84,9 +86,9 @@ def examples(
     """
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed must be an integer, because it decides the examples, got {seed!r}.")
-    if not isinstance(mixture, Mixture | Mix | Chat | str):
+    if not isinstance(mixture, Mixture | Mix | Chat | ImageText | str):
         raise ValueError(
-            f"mixture must be a Mixture, a Mix, a Chat, or the name of a registered mixture, got {mixture!r:.100}."
+            f"mixture must be a Mixture, a Mix, a Chat, an ImageText, or the name of a registered mixture, got {mixture!r:.100}."
             " Others are streams: register them, and read them with get_dataset."
         )
     if not isinstance(sequence_length, Mapping):
@@ -100,6 +102,12 @@ def examples(
         assert isinstance(corpus, ChatCorpus)
         member = chat_member(name, corpus, objective_of(mixture, format), sequence_length, split, bool(corpus.cache_dir))
         schedule = MemberSchedule.of([member])
+    elif isinstance(mixture, ImageText):
+        name, records = name_of(mixture), corpus_in(mixture, cache_dirs)
+        assert isinstance(records, ImageTextCorpus)
+        limits = sorted(limits_of(mixture, sequence_length), key=lambda each: each.name)  # as a registered mixture has its tasks
+        weights = [float(each.denoiser.weight) for each in limits]
+        schedule = MemberSchedule.of(image_text_members(mixture, records, limits, weights, split, bool(records.cache_dir)))
     elif isinstance(mixture, Mixture):
         name, schedule = name_of(mixture), MemberSchedule.of(members_of_mixture(mixture, sequence_length, cache_dirs))
     elif isinstance(mixture, Mix):
@@ -147,7 +155,14 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
     import seqio
 
     from ul2_tasks.tasks.chat import ChatMixture
-    from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask, has_random_access, order_seed, planned_members_of
+    from ul2_tasks.tasks.providers import (
+        DenoisingMixture,
+        DenoisingTask,
+        has_random_access,
+        indexed_members,
+        order_seed,
+        planned_members_of,
+    )
 
     provider = seqio.get_mixture_or_task(name)
     tasks = list(seqio.get_subtasks(provider))
@@ -162,6 +177,5 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
             " access. Mix the same with ul2_tasks.mix, or read it as a stream, with get_dataset."
         )
     rates = [provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
-    cached = [bool(task.corpus.cache_dir) for task in tasks]
-    members = [task.member(rate, sequence_length, split, is_cached) for task, rate, is_cached in zip(tasks, rates, cached)]
+    members = indexed_members(tasks, rates, sequence_length, split, lambda task: bool(task.corpus.cache_dir))
     return planned_members_of(provider, members), order_seed(provider, seed)

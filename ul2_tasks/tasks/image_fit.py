@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import seqio
@@ -14,47 +13,19 @@ from absl import logging
 
 from ul2_tasks.corpus.image_text import PIECES
 from ul2_tasks.counting import count
-from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.joined_pieces import chunk_records
-from ul2_tasks.denoising.pieces import longest
-from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.denoising.piece_lengths import PieceLimits, Problem, problem_of_chunk
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 _BEGINNING = 24  # tokens of a record's text, by which it is found
 _unusable: collections.Counter[str] = collections.Counter()  # records of this process, by task and cause
 
 
-class Problem(NamedTuple):
-    """Why something makes no example. `cause` is for counting, and empty where it makes one. `numbers` follow it."""
-
-    cause: str
-    numbers: str = ""
-
-
-NONE = Problem("")
-
-
 @dataclasses.dataclass(frozen=True)
-class Fit:
-    """What the examples of one task have to be.
+class Fit(PieceLimits):
+    """What the examples of one task have to be, and what becomes of a record that makes none: "raise" or "skip"."""
 
-    Attributes:
-        denoiser, split, add_eos: see `pieces.longest`.
-        special: the ids that the denoiser adds.
-        lengths: the longest inputs and targets.
-        joins_records: whether records are joined, and cut into chunks.
-        on_unusable: what becomes of a record that makes no example: "raise" or "skip".
-    """
-
-    name: str
     vocabulary: seqio.Vocabulary
-    denoiser: Denoiser
-    split: str
-    special: SpecialTokens
-    lengths: tuple[int, int]
-    add_eos: tuple[bool, bool]
-    joins_records: bool
     on_unusable: str
 
     def examples(self, records: tf.data.Dataset) -> tf.data.Dataset:
@@ -68,33 +39,6 @@ class Fit:
             return fitting
         chunks = chunk_records(fitting, self.fits, sum(self.lengths))
         return self._only_fit(chunks, problem_of_chunk)
-
-    def problem(self, pieces: Sequence[int]) -> Problem:
-        """Why pieces that are an example of their own make none."""
-        try:
-            found = longest(pieces, self.denoiser, self.split, len(self.special.mode), self.add_eos)
-        except ValueError as error:
-            return Problem(str(error))
-        if found.sentinels > len(self.special.sentinels):
-            numbers = f": it needs {found.sentinels}, and the vocabulary has {len(self.special.sentinels)}"
-            return Problem("there are too few sentinels", numbers)
-        for key, tokens, length in zip(TOKEN_FEATURES, found, self.lengths):
-            if tokens > length:
-                images = f" with all images, {len(pieces) // 2}" if key == "inputs" else ""
-                return Problem(f"its {key} are too long", f": up to {tokens} tokens{images}, of {length} in sequence_length")
-        return NONE
-
-    def fits(self, pieces: Sequence[int]) -> bool:
-        """Whether pieces that are an example of their own make one."""
-        return not self.problem(pieces).cause
-
-    def problem_of_record(self, pieces: Sequence[int]) -> Problem:
-        """Why a record makes no example, or none with others: a run stands whole in a chunk, with a token of text at least."""
-        if not self.joins_records:
-            return self.problem(pieces)
-        longest_run = max(pieces[1::2], default=0)
-        problem = self.problem([1, longest_run, 0])
-        return Problem("an image is longer than a chunk", f", {longest_run} tokens{problem.numbers}") if problem.cause else NONE
 
     def check_not_empty(self, records: tf.data.Dataset, split: str) -> None:
         """Raises a ValueError where no record makes an example, and passes that are repeated would never end."""
@@ -135,8 +79,3 @@ class Fit:
         texts = np.split(tokens, np.cumsum(pieces))[:-1:2]
         text = self.vocabulary.decode(np.concatenate(texts)[:_BEGINNING].tolist())
         return f"It begins with {text!r}." if text else "It has no text."
-
-
-def problem_of_chunk(pieces: Sequence[int]) -> Problem:
-    """Why a chunk of records that are joined makes no example."""
-    return NONE if any(pieces[::2]) else Problem("there is no text")

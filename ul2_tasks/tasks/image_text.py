@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import seqio
@@ -17,21 +17,28 @@ from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask, images_feature
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
-from ul2_tasks.denoising.lengths import budgets, chunk_length
-from ul2_tasks.denoising.pieces import corrupt_pieces, splits_once
+from ul2_tasks.denoising.piece_lengths import PieceLimits
+from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
-from ul2_tasks.mixtures.description import special_tokens_of
-from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.mixtures.image_text import (
+    ImageText,
+    check_no_image_lengths,
+    image_text_members,
+    joins_records,
+    piece_limits,
+    special_tokens_beside,
+)
 from ul2_tasks.order.stream_keys import salted
+from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
-from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask
-from ul2_tasks.vocabulary.by_name import more_sentinels
+from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask, read_indexed
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -58,37 +65,34 @@ class ImageTextTask(seqio.Task):
 
     @property
     def joins_records(self) -> bool:
-        """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
-        configuration, denoiser = self.configuration, self.denoiser
-        once = splits_once(denoiser, configuration.split)
-        return isinstance(configuration.image_tokens, ImageCodes) and denoiser.sentinel and not once
+        """See `mixtures.image_text.joins_records`."""
+        return joins_records(self.configuration, self.denoiser)
+
+    def why_a_stream(self) -> str | None:
+        """Why it is read as a stream; None where its examples have random access."""
+        return None if self.configuration.random_access else "texts with images are a stream without random_access=True"
+
+    @staticmethod
+    def members(
+        tasks: Sequence[ImageTextTask],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int] | None,
+        split: str,
+        use_cached: bool,
+    ) -> list[RecordMember]:
+        """Tasks of one corpus as `random_access` takes them."""
+        limits, first = [task.limits(sequence_length) for task in tasks], tasks[0]
+        return image_text_members(first.configuration, first.corpus, limits, rates, split, use_cached)
+
+    def limits(self, sequence_length: Mapping[str, int] | None) -> PieceLimits:
+        """What its examples have to be within these budgets."""
+        add_eos = tuple(self.output_features[key].add_eos for key in TOKEN_FEATURES)
+        return piece_limits(self.name, self.configuration, self.denoiser, self.special_tokens(), sequence_length, add_eos)
 
     def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
-        """What its examples have to be within these budgets."""
-        lengths, special, configuration = budgets(self.denoiser, sequence_length), self.special_tokens(), self.configuration
-        inputs, targets = (self.output_features[key].add_eos for key in TOKEN_FEATURES)
-        add_eos = inputs, targets and self.denoiser.targets_end_in_eos
-        if self.joins_records:
-            more = functools.partial(more_sentinels, configuration.vocabulary, special, configuration.sentinels)
-            chunk_length(  # one of text alone has to be possible
-                self.denoiser,
-                sequence_length,
-                mode_tokens=len(special.mode),
-                num_sentinels=len(special.sentinels),
-                add_eos=add_eos,
-                more_sentinels=more,
-            )
-        return Fit(
-            self.name,
-            configuration.vocabulary,
-            self.denoiser,
-            configuration.split,
-            special,
-            lengths,
-            add_eos,
-            self.joins_records,
-            configuration.on_unusable,
-        )
+        """The same in graphs."""
+        limits = self.limits(sequence_length)
+        return Fit(**vars(limits), vocabulary=self.configuration.vocabulary, on_unusable=self.configuration.on_unusable)
 
     def corrupted(self, fit: Fit) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
         """A function of the tokens and the pieces of an example, and of a seed, see `pieces.corrupt_pieces`."""
@@ -103,20 +107,8 @@ class ImageTextTask(seqio.Task):
         return lambda tokens, pieces, seed: corrupted(tokens, pieces, noise_seed(seed, self.denoiser, tokens))
 
     def special_tokens(self) -> SpecialTokens:
-        """The ids that the denoiser adds to those of the text. Opens the vocabulary.
-
-        Raises a ValueError where ids of images are beyond the vocabulary, or mean something else.
-        """
-        vocabulary, image_tokens = self.configuration.vocabulary, self.corpus.seqio_image_tokens
-        shift = id_shift(vocabulary)
-        special = special_tokens_of(self.configuration).tokens(vocabulary, self.denoiser.mode)
-        taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
-        taken |= dict.fromkeys(special.mode, f"the mode {self.denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
-        if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
-            raise ValueError(
-                f"image_tokens must have ids of their own, got {both}. Pass other ids for them, or for sentinels and modes."
-            )
-        return special
+        """See `mixtures.image_text.special_tokens_beside`."""
+        return special_tokens_beside(self.corpus.seqio_image_tokens, self.configuration, self.denoiser)
 
     def get_dataset(
         self,
@@ -141,11 +133,24 @@ class ImageTextTask(seqio.Task):
         error while iterating, if it is to be raised.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
-        if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
-            raise ValueError(
-                f"sequence_length must have inputs and targets alone, got {unknown}: images are never trimmed. Leave it out."
+        check_no_image_lengths(sequence_length)
+        who = reader_of(seed, num_epochs, shard_info)
+        if self.configuration.random_access:
+            reading = read_indexed(
+                self,
+                [self],
+                {self.name: 1.0},
+                {},
+                who,
+                sequence_length=sequence_length,
+                split=split,
+                use_cached=use_cached,
+                shuffle=shuffle,
+                features=self.output_features,
             )
-        fit, who = self.fit(sequence_length), reader_of(seed, num_epochs, shard_info)
+            assert reading is not None, "records have random access"
+            return reading.examples()
+        fit = self.fit(sequence_length)
         seed, num_epochs, *_ = who
         read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
         fit.check_not_empty(read(shuffle=False, num_epochs=1), split)
@@ -196,6 +201,7 @@ def register_image_text(
     on_unusable: str = "raise",
     sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
+    random_access: bool = False,
 ) -> str:
     """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
 
@@ -223,6 +229,9 @@ def register_image_text(
             out and counts it in the log. All images are decoded once to find out.
         on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed, or
             has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
+        random_access: whether examples have random access, instead of being a stream: another order, in which all records are
+            shuffled, and a run that resumes on any number of hosts. A record that one of the denoisers cannot take is then unusable
+            for all, and records with codes are cut into chunks of their own, and never joined.
 
     Returns:
         "NAME_mix".
@@ -242,6 +251,7 @@ def register_image_text(
             on_unusable=on_unusable,
             sentinels=sentinels,
             modes=modes,
+            random_access=random_access,
         )
     )
 
@@ -279,12 +289,38 @@ class _WithoutImages(seqio.Task):
         super().__init__(task.name, task.source, {**task.output_features, IMAGES: images_feature()}, preprocessors=[])
         self.task, self.marks = task, marks
 
-    def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
-        """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks images."""
+    @property
+    def corpus(self) -> Any:
+        return self.task.corpus
+
+    @property
+    def configuration(self) -> Any:
+        return self.task.configuration
+
+    def why_a_stream(self) -> str | None:
+        """See `ImageTextTask.why_a_stream`. As before it is a stream, if it is not asked for."""
+        is_asked_for = getattr(getattr(self.task, "configuration", None), "random_access", False)
+        return self.task.why_a_stream() if is_asked_for else f"{self.name!r} has no random_access=True"
+
+    @staticmethod
+    def members(tasks: Sequence[_WithoutImages], *settings: Any) -> Sequence[Member | RecordMember]:
+        """See `ImageTextTask.members`."""
+        for task in tasks:
+            task.check_marks()
+        inner = [task.task for task in tasks]
+        found: Sequence[Member | RecordMember] = type(inner[0]).members(inner, *settings)
+        return found
+
+    def check_marks(self) -> None:
+        """Raises a ValueError where a sentinel or a mode of the task marks images."""
         taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
         shift = id_shift(self.output_features["targets"].vocabulary)
         if both := sorted(self.marks & {id - shift for id in taken}):
             raise ValueError(f"sentinels and modes of {self.name!r} must not be ids of image_tokens, got {both}. Pass others.")
+
+    def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks images."""
+        self.check_marks()
         examples = self.task.get_dataset(*arguments, **settings)
         return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
 

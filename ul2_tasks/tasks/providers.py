@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import secrets
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import seqio
@@ -183,10 +183,17 @@ class DenoisingTask(seqio.Task):
             examples = corrupt(blocks, solution)
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
-    def member(self, rate: float, sequence_length: Mapping[str, int] | None, split: str, use_cached: bool) -> Member:
-        """Itself as `random_access` takes it."""
+    @staticmethod
+    def members(
+        tasks: Sequence[DenoisingTask],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int] | None,
+        split: str,
+        use_cached: bool,
+    ) -> list[Member]:
+        """Tasks of one corpus as `random_access` takes them."""
         del split, use_cached
-        return solved_members([self], {self.name: rate}, sequence_length)[0]
+        return solved_members(tasks, dict(zip([task.name for task in tasks], rates)), sequence_length)
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """Finds the special ids and the full chunk within these budgets; see `solution.solve`."""
@@ -238,9 +245,9 @@ class DenoisingMixture(seqio.Mixture):
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
 
-        Prompt-completion pairs keep their masks if `passthrough_features` has "loss_mask" and "span_id". The targets of all other
-        tasks are then in the loss group `supervision.TEXT`. Without these, a pair with targets that are not trained on raises an
-        error while iterating.
+        Prompt-completion pairs keep their masks if they have random access, or `passthrough_features` has "loss_mask" and
+        "span_id". The targets of all other tasks are then in the loss group `example_features.TEXT`. A pair of a stream without
+        these features raises an error while iterating if it has targets that are not trained on.
 
         Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
         """
@@ -249,9 +256,9 @@ class DenoisingMixture(seqio.Mixture):
         seed, num_epochs, *_ = who
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
-        marks = kept & MARKS
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask) or has_random_access(task)]
+        marks = MARKS if any(not isinstance(task, DenoisingTask) for task in ours) else kept & MARKS
         rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
         reading = read_indexed(
             self,
@@ -263,7 +270,7 @@ class DenoisingMixture(seqio.Mixture):
             split=split,
             use_cached=use_cached,
             shuffle=shuffle,
-            features=kept,
+            features=kept | marks,
         )
         if reading is None and self.planned:
             raise ValueError(
@@ -286,7 +293,7 @@ class DenoisingMixture(seqio.Mixture):
         others = [task for task in self.tasks if task not in ours]
         if not others:
             return _marked(reading.examples(), marks)
-        streams = [self.get_task_dataset(task, kept, *common, trim_output_features, try_in_mem_cache) for task in others]
+        streams = [self.get_task_dataset(task, kept | marks, *common, trim_output_features, try_in_mem_cache) for task in others]
         shares = [sum(rates[saved_task_name(task)] for task in ours), *(self.get_rate(task) for task in others)]
         mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed if seed is not None or shuffle else 42)
         buffers_too = tf.data.Options()
@@ -369,14 +376,39 @@ class IndexedTask(Protocol):
     @property
     def corpus(self) -> CorpusTask: ...
     def why_a_stream(self) -> str | None: ...
-    def member(
-        self, rate: float, sequence_length: Mapping[str, int | None] | None, split: str, use_cached: bool, /
-    ) -> Member | RecordMember: ...
+    @staticmethod
+    def members(
+        tasks: Sequence[Any],
+        rates: Sequence[float],
+        sequence_length: Mapping[str, int] | None,
+        split: str,
+        use_cached: bool,
+        /,
+    ) -> Sequence[Member | RecordMember]: ...
+
+
+def indexed_members(
+    tasks: Sequence[IndexedTask],
+    rates: Sequence[float],
+    sequence_length: Mapping[str, int] | None,
+    split: str,
+    is_cached: Callable[[IndexedTask], bool],
+) -> list[Member | RecordMember]:
+    """Tasks as `random_access` takes them, in their order. Those of one corpus are asked for together."""
+    found: dict[str, Member | RecordMember] = {}
+    by_corpus: dict[tuple[type, str], list[int]] = {}
+    for number, task in enumerate(tasks):
+        by_corpus.setdefault((type(task), task.corpus.name), []).append(number)
+    for (kind, _), numbers in by_corpus.items():
+        own = [tasks[number] for number in numbers]
+        settings = [rates[number] for number in numbers], sequence_length, split, is_cached(own[0])
+        found |= {member.task: member for member in kind.members(own, *settings)}  # type: ignore[attr-defined]
+    return [found[task.name] for task in tasks]
 
 
 def has_random_access(task: seqio.Task) -> bool:
     """Whether a task that is no denoising task has random access."""
-    return hasattr(task, "member") and task.why_a_stream() is None
+    return hasattr(task, "members") and task.why_a_stream() is None
 
 
 def read_indexed(
@@ -396,7 +428,8 @@ def read_indexed(
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     seed, num_epochs, host, hosts = who
-    numbered = [task.member(rates[saved_task_name(task)], sequence_length, split, use_cached) for task in tasks]
+    own_rates = [rates[saved_task_name(task)] for task in tasks]
+    numbered = indexed_members(tasks, own_rates, sequence_length, split, lambda _: use_cached)
     schedule = planned_members_of(provider, numbered)
     is_asked_for = all(task.configuration.random_access for task in tasks)
 

@@ -19,7 +19,7 @@ from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import ChatMixture, ChatTask
 from ul2_tasks.tasks.image_text import ImageTextTask, beside_images
 from ul2_tasks.tasks.names import hand_over, is_registered
-from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask
+from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask, has_random_access
 from ul2_tasks.vocabulary.special_ids import (
     Mode,
     Sentinels,
@@ -192,17 +192,26 @@ def mix(
     Raises:
         ValueError: a weight is not a positive number; a name is not registered; a task has other features, or another vocabulary
             than conversations; none is a denoising task; the name is taken by another mixture; the schedule has a task that is
-            not a denoising task, does not begin at step 0, or does not ascend.
+            read as a stream, or conversations alone, does not begin at step 0, or does not ascend.
     """
     planned = check_schedule(mixtures, schedule, batch_size, steps)
     weights = planned.average if planned else weights_of(mixtures)
+    if unnamed := [mixed for mixed in weights if not isinstance(mixed, str)]:
+        raise ValueError(
+            f"mixtures must be names of registered mixtures and tasks, got {unnamed[0]!r:.100}. Mix descriptions with"
+            " ul2_tasks.Mix, and image rows as several sources of one ImageTextDataset."
+        )
     registered = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     missing = sorted(set(weights) - registered)
     if missing:
         raise ValueError(f"the mixture or task {missing} must be registered, but only {sorted(registered)} are. Register it first.")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
-    if planned and (strange := sorted(task.name for task in tasks.values() if not isinstance(task, DenoisingTask))):
-        raise ValueError(f"schedule must have denoising tasks alone, got {strange}. Mix these without a schedule.")
+    streams = sorted(name for name, task in tasks.items() if not (isinstance(task, DenoisingTask) or has_random_access(task)))
+    if planned and streams:
+        raise ValueError(
+            f"schedule must have denoising tasks, and others with random access, alone, got {streams}. Register these with"
+            " random_access=True, or mix them without a schedule."
+        )
     chats = [task for task in tasks.values() if isinstance(task, ChatTask)]
     if chats:
         _check_vocabularies(chats[0], tasks.values())
@@ -213,6 +222,8 @@ def mix(
                 f" {[task.name for task in chats if task.format == CHAT]} and"
                 f" {[task.name for task in chats if task.format != CHAT]} apart: a model reads one of them."
             )
+        if planned:
+            raise ValueError(f"schedule must have a denoising task, got {sorted(tasks)}. Mix conversations without a schedule.")
         return _mixed(name, weights, tasks.values(), ChatMixture)
     features = {name: sorted(task.output_features) for name, task in tasks.items() if not isinstance(task, ImageTextTask)}
     if others := {name: keys for name, keys in features.items() if keys != sorted(TOKEN_FEATURES)}:

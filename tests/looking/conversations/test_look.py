@@ -20,12 +20,13 @@ import ul2_tasks
 from ul2_tasks.chat import harmony as harmony_form
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.looking.chat_samples import as_plain
 from ul2_tasks.looking.conversations.checks import CHECKS
 from ul2_tasks.looking.conversations.doctor import LONG_RUN, examine_conversations
 from ul2_tasks.looking.conversations.measure import measure_chat
 from ul2_tasks.looking.conversations.records import cause
 from ul2_tasks.looking.conversations.report import write_chat_report
-from ul2_tasks.looking.conversations.show import as_plain, draw_chat, show_chat
+from ul2_tasks.looking.conversations.show import draw_chat, show_chat
 from ul2_tasks.looking.conversations.table import print_chat
 from ul2_tasks.looking.printing import as_json, print_json_lines
 from ul2_tasks.tasks.chat import ChatTask

@@ -12,9 +12,9 @@ from rich.console import Console
 from support import mistral_model
 
 from ul2_tasks import MemoryDataSource, mix, register
+from ul2_tasks.looking import find as module
+from ul2_tasks.looking.find import Place, find, occurrences, pattern_of, place_of, places_of, seen
 from ul2_tasks.looking.run import Run, locations_of, stores
-from ul2_tasks.looking.texts import find as module
-from ul2_tasks.looking.texts.find import Place, find, occurrences, pattern_of, place_of, places_of, seen
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.vocabulary.special_ids import id_shift

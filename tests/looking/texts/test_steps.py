@@ -11,10 +11,9 @@ from rich.console import Console
 from support import restore
 
 from ul2_tasks import T5GEMMA2, CausalDenoiser, MemoryDataSource, mix, register
+from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import Run, locations_of, stores
-from ul2_tasks.looking.texts.find import find
-from ul2_tasks.looking.texts.show import show_step, show_step_json
-from ul2_tasks.looking.texts.steps import fed_at
+from ul2_tasks.looking.steps import fed_at, show_step, show_step_json
 from ul2_tasks.tasks.providers import denoising_tasks
 
 LENGTHS = {"inputs": 64, "targets": 64}

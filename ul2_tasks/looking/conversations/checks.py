@@ -12,7 +12,7 @@ import seqio
 from ul2_tasks.chat.harmony import CALL, END, RETURN, HarmonyRenderer
 from ul2_tasks.chat.messages import Message, parts_of
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, ROLES, WEIGHT, kind_name
-from ul2_tasks.looking.conversations.drawing import ChatExample
+from ul2_tasks.looking.chat_samples import ChatExample
 from ul2_tasks.looking.statistics import Check, Tally
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.vocabulary.batches import encode_batch

@@ -15,8 +15,9 @@ from ul2_tasks.chat.segments import HEADER, KIND, KINDS, LENGTH, kind_name
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.looking.chat_samples import ChatExample
 from ul2_tasks.looking.conversations.checks import checks_of, faults, rules_of, text_faults
-from ul2_tasks.looking.conversations.drawing import AT_A_TIME, ChatExample, budgets, chat_tasks_of, read_examples, that_drops
+from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import FirstConversations, first_conversations
 from ul2_tasks.looking.printing import tracked
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ul2_tasks.looking.conversations.drawing import ChatExample
+from ul2_tasks.looking.chat_samples import ChatExample, group_name, label_of, parts_of, runs_of, text_of
 from ul2_tasks.looking.conversations.measure import PERCENTS, ChatStatistics
-from ul2_tasks.looking.conversations.show import label_of, parts_of, runs_of, text_of
-from ul2_tasks.looking.conversations.table import COLUMNS, group_name
+from ul2_tasks.looking.conversations.table import COLUMNS
 from ul2_tasks.looking.page import write_page
 from ul2_tasks.looking.printing import visible
 from ul2_tasks.tasks.chat import ChatTask

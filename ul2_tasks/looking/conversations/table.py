@@ -9,21 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.looking.chat_samples import group_name
 from ul2_tasks.looking.conversations.measure import PERCENTS, ChatCorpusStatistics, ChatStatistics, ChatTaskStatistics
 from ul2_tasks.looking.printing import checks_sentence, checks_table, visible
 
-GROUPS = {0: "not trained on", 1: "reasoning", 2: "answer", 3: "tool calls"}
 _CAUSES_SHOWN = 12
 COLUMNS = ("messages", "tokens", "header", "content", "stop", "trained")
-
-
-def group_name(group: int) -> str:
-    """The name of a loss group, for people.
-
-    >>> group_name(1), group_name(7)
-    ('reasoning', 'loss group 7')
-    """
-    return GROUPS.get(group, f"loss group {group}")
 
 
 def print_chat(statistics: ChatStatistics, console: Console) -> None:

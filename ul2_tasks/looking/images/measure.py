@@ -18,13 +18,14 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
+from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE
 from ul2_tasks.denoising.joined_pieces import cut, joined
-from ul2_tasks.denoising.pieces import BEFORE_LAST_IMAGE, splits_once
+from ul2_tasks.denoising.piece_lengths import Problem, problem_of_chunk, splits_once
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
-from ul2_tasks.tasks.image_fit import Fit, Problem, problem_of_chunk
+from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.version import __version__
 

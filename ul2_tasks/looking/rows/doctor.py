@@ -9,7 +9,7 @@ from typing import Any
 from ul2_tasks.images.elements import Image
 from ul2_tasks.images.pixels import pixels, size_of
 from ul2_tasks.images.recipe import Recipe
-from ul2_tasks.images.samples import Counts
+from ul2_tasks.images.sizes import Grid
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.looking.findings import About, Finding, failed_checks
 from ul2_tasks.looking.printing import shown_problems
@@ -69,7 +69,7 @@ def _examine_records(source: ImageSourceStatistics, about: About) -> Iterator[Fi
 def _examine_lengths(source: ImageSourceStatistics, about: About) -> Iterator[Finding]:
     most = {name: summary.max for name, summary in source.counts.items() if summary and summary.max}
     if too_long := shown_too_long(source):
-        needed = ", ".join(f"{most[name]:,} {PARTS[name]}" for name in Counts._fields if source.too_long[name])
+        needed = ", ".join(f"{most[name]:,} {PARTS[name]}" for name in source.counts if source.too_long[name])
         remedy = f"{needed} hold them all; or shrink=True, which makes their images smaller; or on_error='skip'"
         yield about("problem", "lengths", f"of {sum(source.layouts.values()):,}, {too_long}", remedy)
     elif most:
@@ -83,7 +83,7 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
     for name, sample in found.samples:
         views: dict[int, tuple[Any, list[int]]] = {}  # each image, and the longer side of each way in which the model sees it
         for element, grid in zip(sample.layout, sample.contents):
-            if isinstance(element, Image):
+            if isinstance(element, Image) and isinstance(grid, Grid):
                 _, sides = views.setdefault(id(element.image), (element.image, []))
                 sides.append(max(grid) * found.source.sizes.of(element).patch_size)
         for image, sides in views.values():

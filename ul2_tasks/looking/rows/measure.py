@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import seqio
 
-from ul2_tasks.images.elements import Image, letters
+from ul2_tasks.images.elements import Custom, Element, Image, letters
 from ul2_tasks.images.problems import Problems, RecordError, Step, sentence_of
 from ul2_tasks.images.recipe import Recipe, Source
-from ul2_tasks.images.row_arrays import Row, lay_out
+from ul2_tasks.images.row_arrays import Row, custom_arrays, lay_out
 from ul2_tasks.images.rows import RowMaker
-from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.images.samples import Counts, Sample, taken
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
 from ul2_tasks.version import __version__
@@ -27,7 +27,7 @@ from ul2_tasks.vocabulary.special_ids import text_vocabulary
 BUDGETS = Counts(tokens=36_864, vit=16_384, vae=28_672)
 PERCENTS = (50, 90, 99)
 _LACKING = {"vit": "packed_vit_token_indexes", "vae": "packed_vae_token_indexes", "text": "ce_loss_indexes"}
-_NO_LIMIT = Counts(2**40, 2**40, 2**40)
+_NO_LIMIT = 2**40  # of each budget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ImageStatistics(Checked):
 class _Facts(NamedTuple):
     """What is kept of a row's arrays."""
 
-    counts: tuple[int, int, int]
+    counts: tuple[int, ...]
     lacking: set[str]
     is_whole: bool
 
@@ -140,8 +140,9 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
     """
     for source in recipe.sources:
         pool = min(records, recipe.pool)
+        no_limit = type(recipe.budgets)(*(_NO_LIMIT for _ in recipe.budgets))
         alone = dataclasses.replace(
-            recipe, sources=(source,), budgets=_NO_LIMIT, pool=pool, epochs=1, on_error="skip", shrink=False, required_modalities=()
+            recipe, sources=(source,), budgets=no_limit, pool=pool, epochs=1, on_error="skip", shrink=False, required_modalities=()
         )
         maker, noted = RowMaker(alone), _Noted()
         maker.problems = noted
@@ -159,8 +160,9 @@ def measure_images(recipe: Recipe, records: int = 1000) -> ImageStatistics:
     sources = [_source(found, recipe.budgets) for found in look_at(recipe, records, images=False)]
     named = [[(name, _without_images(sample)) for name, sample in row] for row in first_rows(recipe, records)]
     rows = [[sample for _, sample in row] for row in named]
-    used = np.array([np.sum([sample.counts for sample in row], axis=0) for row in rows]).reshape(len(rows), 3)
-    facts = [_facts(lay_out(row, recipe.special_tokens)) for row in rows]
+    used = np.array([np.sum([taken(sample.counts, recipe.budgets) for sample in row], axis=0) for row in rows])
+    used = used.reshape(len(rows), len(recipe.budgets))
+    facts = [_facts(lay_out(row, recipe.special_tokens), [custom_arrays(row, kind) for kind in recipe.kinds]) for row in rows]
     return ImageStatistics(
         version=__version__,
         seed=recipe.seed,
@@ -207,8 +209,12 @@ def _epoch(recipe: Recipe) -> int:
 
 
 def _without_images(sample: Sample) -> Sample:
-    layout = (dataclasses.replace(one, image=None) if isinstance(one, Image) else one for one in sample.layout)
-    return sample._replace(layout=tuple(layout))
+    def without(one: Element) -> Element:
+        if isinstance(one, Custom):
+            return dataclasses.replace(one, value=None)
+        return dataclasses.replace(one, image=None) if isinstance(one, Image) else one
+
+    return sample._replace(layout=tuple(map(without, sample.layout)))
 
 
 def _source(found: Looked, budgets: Counts) -> ImageSourceStatistics:
@@ -217,16 +223,17 @@ def _source(found: Looked, budgets: Counts) -> ImageSourceStatistics:
     for sample in samples:
         for element, kept in zip(sample.layout, sample.kept):
             elements[element.kind].update({"all": 1, "dropped": not kept})
-    counts = [sample.counts for sample in samples]
-    above = [{name for name, count, most in zip(Counts._fields, each, budgets) if count > most} for each in counts]
+    counts = [type(budgets)(*taken(sample.counts, budgets)) for sample in samples]
+    names = tuple(budgets._asdict())
+    above = [{name for name, count, most in zip(names, each, budgets) if count > most} for each in counts]
     return ImageSourceStatistics(
         schema=schema_name(found.source),
         records=len(found.source.records),
         looked_at=found.records,
         layouts=dict(collections.Counter(letters(sample.layout) for sample in samples).most_common()),
         elements={kind: dict(counted) for kind, counted in sorted(elements.items())},
-        counts={name: Summary.of([getattr(each, name) for each in counts], PERCENTS) for name in Counts._fields},
-        too_long={**{name: sum(name in each for each in above) for name in Counts._fields}, "any": sum(map(bool, above))},
+        counts={name: Summary.of([getattr(each, name) for each in counts], PERCENTS) for name in names},
+        too_long={**{name: sum(name in each for each in above) for name in names}, "any": sum(map(bool, above))},
         problems=dict(found.problems.counts),
         first=found.problems.first,
     )
@@ -246,8 +253,10 @@ def _checks(
     yield Check("no sample is in two rows", not twice, f"{twice} of {len(seen)} samples are")
 
 
-def _facts(row: Row) -> _Facts:
-    places = np.concatenate([row.packed_text_indexes, row.packed_vit_token_indexes, row.packed_vae_token_indexes])
-    counts = len(row.packed_position_ids), len(row.packed_vit_position_ids), len(row.packed_latent_position_ids)
+def _facts(row: Row, of_kinds: Sequence[Mapping[str, np.ndarray]]) -> _Facts:
+    own = [places for arrays in of_kinds for name, places in arrays.items() if name.endswith("_indexes")]
+    places = np.concatenate([row.packed_text_indexes, row.packed_vit_token_indexes, row.packed_vae_token_indexes, *own])
+    known = len(row.packed_position_ids), len(row.packed_vit_position_ids), len(row.packed_latent_position_ids)
+    counts = (*known, *map(len, own))
     lacking = {name for name, key in _LACKING.items() if not len(getattr(row, key))}
     return _Facts(counts, lacking, np.array_equal(np.sort(places), np.arange(counts[0])))

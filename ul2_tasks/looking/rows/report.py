@@ -9,11 +9,11 @@ import os
 import pathlib
 from typing import Any
 
-from ul2_tasks.images.elements import LETTERS, Image
+from ul2_tasks.images.elements import Image, Text, letter
 from ul2_tasks.images.pixels import pillow, pixels, resized
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.row_arrays import Row, lay_out
-from ul2_tasks.images.samples import Counts, Sample
+from ul2_tasks.images.samples import Sample, taken
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.looking.page import check_path, write_page
 from ul2_tasks.looking.printing import shown_problems, visible
@@ -68,17 +68,17 @@ def write_image_report(
 def _plain_sample(source: Source, name: str, sample: Sample, special_tokens: SpecialTokenConfig) -> dict[str, Any]:
     plain = as_plain(source, sample)
     for element, shown in zip(sample.layout, plain["elements"]):
-        shown["letter"] = LETTERS[element.kind]
+        shown["letter"] = letter(element)
         if isinstance(element, Image):
             shown["thumbnail"] = _thumbnail(element.image, *shown["resized"])
-        else:
+        elif isinstance(element, Text):
             shown["text"] = visible(element.text)
     return {"source": schema_name(source), "name": visible(name), **plain, **_drawings(lay_out([sample], special_tokens))}
 
 
 def _plain_row(recipe: Recipe, samples: list[Sample]) -> dict[str, Any]:
-    used = [sum(parts) for parts in zip(*(sample.counts for sample in samples))]
-    fill = {name: count / budget for name, count, budget in zip(Counts._fields, used, recipe.budgets) if budget}
+    used = [sum(parts) for parts in zip(*(taken(sample.counts, recipe.budgets) for sample in samples))]
+    fill = {name: count / budget for name, count, budget in zip(recipe.budgets._asdict(), used, recipe.budgets) if budget}
     return {"samples": len(samples), "fill": fill, **_drawings(lay_out(samples, recipe.special_tokens))}
 
 

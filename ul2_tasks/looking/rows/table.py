@@ -11,8 +11,16 @@ from rich.text import Text
 from ul2_tasks.looking.printing import as_shown, plain_table, print_checks, shown_problems
 from ul2_tasks.looking.rows.measure import PERCENTS, ImageSourceStatistics, ImageStatistics
 
-PARTS = {"tokens": "tokens", "vit": "ViT patches", "vae": "patches of latents"}
-KINDS = {"text": "texts", "vit": "images for the ViT", "clean": "clean latents", "noised": "noised latents"}
+
+class _Named(dict):
+    """Names in words; others, of your own kinds, are their own words."""
+
+    def __missing__(self, name: str) -> str:
+        return name
+
+
+PARTS = _Named(tokens="tokens", vit="ViT patches", vae="patches of latents")
+KINDS = _Named(text="texts", vit="images for the ViT", clean="clean latents", noised="noised latents")
 _LAYOUTS_SHOWN = 8
 
 
@@ -53,7 +61,7 @@ def shown_elements(source: ImageSourceStatistics) -> str:
 
 def shown_too_long(source: ImageSourceStatistics) -> str:
     """How many samples take too much of what, in words; empty if none does."""
-    of_each = ", ".join(f"{source.too_long[name]:,} of {PARTS[name]}" for name in PARTS if source.too_long[name])
+    of_each = ", ".join(f"{source.too_long[name]:,} of {PARTS[name]}" for name in source.counts if source.too_long[name])
     return f"{source.too_long['any']:,} samples do not fit into a row: {of_each}" if of_each else ""
 
 

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
-from ul2_tasks.looking.texts.steps import fed_at
+from ul2_tasks.looking.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, tokens_of
 from ul2_tasks.random_access.numbering import MemberSchedule, number_examples

@@ -17,6 +17,8 @@ from rich.text import Text
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.looking.printing import print_head, ranges_in_words
 from ul2_tasks.looking.run import Run, locations_of, stores
+from ul2_tasks.looking.steps import ChatOfRun, chat_example, chats_fed, in_row, made
+from ul2_tasks.random_access.records import OrderedRecords
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.batches import encode_batch
@@ -67,7 +69,8 @@ def find(
     """Prints which examples, or rows, of the first `epochs` of a run have some of a document, or of a text.
 
     The document is its number, such as "17"; or "CORPUS:17", which names the corpus's task, where the mixture has several. Of a
-    text, which is looked for in all of the corpora instead, there are `count` places at most.
+    text, which is looked for in all of the corpora instead, there are `count` places at most. A conversation is a document. It may
+    make several examples, each of some messages; of a text those are printed that have tokens of it.
     """
     console = console or Console()
     found = run.examples()
@@ -77,8 +80,12 @@ def find(
         console.rule(Text(f"document {place.document} of {place.corpus}", "bold"), style="dim", align="left")
         if place.start == place.stop:
             console.print("it has no token, and so is in no example")
+        elif _makes_none(found, place):
+            console.print("it makes no example with these lengths: it is too long, or has no token to train on")
         else:
-            console.print(f"tokens {ranges_in_words([(place.start, place.stop)])}", _table(run, found, place, epochs), "")
+            table = _table(run, found, place, epochs)
+            console.print(f"tokens {ranges_in_words([(place.start, place.stop)])}")
+            console.print(table if table.row_count else "no example has it, with these lengths and epochs", "")
 
 
 def place_of(found: Examples, document: str) -> Place:
@@ -161,6 +168,15 @@ def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple
                     yield number, segment if run.pack else None, location
 
 
+def _makes_none(found: Examples, place: Place) -> bool:
+    """Whether a place is in a record that makes no example."""
+    corpus = next(each for each in found.numbering.corpora if each.name == place.corpus)
+    if not isinstance(corpus, OrderedRecords):
+        return False
+    first, stop = corpus.index.examples_of(place.document)
+    return first == stop
+
+
 def _search(found: Examples, text: str, count: int, console: Console) -> list[Place]:
     """The first places of a text in all corpora. Says what it looks for, and how long that takes."""
     places: list[Place] = []
@@ -191,15 +207,39 @@ def _table(run: Run, found: Examples, place: Place, epochs: int) -> Table:
     """When a place is seen, a line for each example."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     columns = ["epoch", run.unit, *(["example of it"] if run.pack else []), *(["step"] if run.batch_size else [])]
+    chats = {name: task for name, task in chats_fed(found).items() if task.corpus.name == place.corpus}
     for title in columns:
         table.add_column(title, justify="right")
-    for title in ("denoiser", "its tokens"):
-        table.add_column(title)
+    for title in ("task", "tokens of it", "trained on") if chats else ("denoiser", "its tokens"):
+        table.add_column(title, overflow="fold" if title == "task" else "ellipsis")
     for number, segment, location in seen(run, found, place, epochs):
-        numbers = [found.at(number)[0].number, number, segment, run.step_of(number)]
-        cells = [str(each) for each in numbers if each is not None]
-        table.add_row(*cells, location.denoiser, ranges_in_words(location.tokens))
+        if not chats:
+            of_place: tuple[str, ...] | None = location.denoiser, ranges_in_words(location.tokens)
+        else:
+            of_place = _of_chat(found, chats[location.task], place, number, segment, location)
+        if of_place:
+            numbers = [found.at(number)[0].number, number, segment, run.step_of(number)]
+            table.add_row(*(str(each) for each in numbers if each is not None), *of_place)
     return table
+
+
+def _of_chat(
+    found: Examples, task: ChatOfRun, place: Place, number: int, segment: int | None, location: Location
+) -> tuple[str, ...] | None:
+    """The task, how many tokens of a place an example of its conversation has, and how many of these are trained on.
+
+    None where it has none: an example may be some messages of a conversation.
+    """
+    row = made(found, [number])[number]
+    example = chat_example(task, location, row if segment is None else in_row(row, segment, task.features))
+    ((start, stop),) = location.tokens
+    if (place.start, place.stop) == (start, stop):
+        return task.name, f"{len(example.ids):,}", f"{int(example.loss_mask.sum()):,}"
+    if not example.numbers:  # its tokens are not whole messages, so it is not known which are the place's
+        return task.name, "?", "?"
+    messages, _ = task.index.reader.messages_of(np.array([place.document]))
+    at = example.places_of(messages, place.start - start, place.stop - start)
+    return (task.name, f"{len(at):,}", f"{int(example.loss_mask[at].sum()):,}") if len(at) else None
 
 
 def _encoded(corpus: Corpus, text: str) -> list[int]:

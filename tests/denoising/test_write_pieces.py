@@ -1,0 +1,146 @@
+"""Examples in pieces by their keys: those of the graph, bit for bit, wherever they are written."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from support import DENOISERS, KINDS, denoiser_id
+
+from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.denoising.denoisers import IMAGE_SPLITS
+from ul2_tasks.denoising.piece_lengths import PieceLimits, longest
+from ul2_tasks.denoising.pieces import corrupt_pieces
+from ul2_tasks.denoising.write import write_examples
+from ul2_tasks.denoising.write_pieces import noise_place, piece_sizes, recipe_of_pieces, text_keys, write_pieces
+from ul2_tasks.vocabulary.special_ids import SpecialTokens
+
+SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())
+SEVERAL = list(dict.fromkeys(denoiser for denoiser in [T5GEMMA2[3], *KINDS] if denoiser.sentinel))  # of several texts
+RUN = 10_000  # and more: the ids of runs
+ROOM = 400  # tokens, of inputs and of targets
+
+
+def limits_of(denoiser, split="pieces", lengths=(ROOM, ROOM)):
+    return PieceLimits("task", denoiser, split, SPECIAL, lengths, (True, denoiser.targets_end_in_eos), False)
+
+
+def tokens_of(pieces):
+    return np.concatenate([np.arange(n) + (RUN if number % 2 else 1000) for number, n in enumerate(pieces)]).astype(np.int32)
+
+
+def of_graph(limits, pieces, key):
+    made = corrupt_pieces(
+        tf.constant(tokens_of(pieces)),
+        tf.constant(pieces, tf.int32),
+        tf.constant(text_keys(key, len(pieces) // 2 + 1)),
+        denoiser=limits.denoiser,
+        split=limits.split,
+        special=limits.special,
+        max_length=sum(limits.lengths),
+        add_eos=limits.add_eos,
+    )
+    return [made[key].numpy().tolist() for key in ("inputs", "targets")]
+
+
+def written(limits, examples, keys, places=None, fill=0):
+    """Each example in a row of its own, and the sizes."""
+    tokens = [tokens_of(pieces) for pieces in examples]
+    features = [np.full([len(examples), ROOM], fill, np.int32) for _ in range(2)]
+    sizes = write_pieces(
+        recipe_of_pieces(limits),
+        noise_place(limits),
+        np.concatenate(tokens),
+        np.cumsum([0, *map(len, tokens)])[:-1],
+        np.concatenate(examples).astype(np.int32),
+        np.cumsum([0, *map(len, examples)]),
+        np.array(keys, np.uint64),
+        np.arange(len(examples)),
+        np.zeros([len(examples), 2], np.int64) if places is None else places,
+        *features,
+    )
+    of_pieces = np.concatenate(examples).astype(np.int32), np.cumsum([0, *map(len, examples)]), np.array(keys, np.uint64)
+    assert piece_sizes(recipe_of_pieces(limits), noise_place(limits), *of_pieces).tolist() == sizes.tolist()
+    return features, sizes
+
+
+def rows(features, sizes, places=None):
+    starts = np.zeros_like(sizes) if places is None else places
+    return [
+        [feature[row, start : start + size].tolist() for feature, start, size in zip(features, starts[row], sizes[row])]
+        for row in range(len(sizes))
+    ]
+
+
+PIECES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 40)), max_size=3).flatmap(
+    lambda pairs: st.integers(0, 40).map(lambda first: [first, *itertools.chain.from_iterable(pairs)])
+)
+KEYS = st.integers(0, 2**64 - 1)
+
+
+@pytest.mark.parametrize("denoiser", SEVERAL, ids=denoiser_id)
+@given(examples=st.lists(st.tuples(PIECES.filter(lambda pieces: any(pieces[::2])), KEYS), min_size=1, max_size=3))
+def test_they_are_those_of_the_graph(denoiser, examples):
+    limits, (pieces, keys) = limits_of(denoiser), zip(*examples)
+    assert rows(*written(limits, pieces, keys)) == [of_graph(limits, *each) for each in examples]
+
+
+@pytest.mark.parametrize("split", IMAGE_SPLITS[1:])
+@pytest.mark.parametrize("sentinel", [True, False])
+@given(before=PIECES, run=st.integers(1, 5), last=st.integers(1, 9), key=KEYS)
+def test_at_the_last_image_they_are_those_of_the_graph(split, sentinel, before, run, last, key):
+    limits = limits_of(SequentialDenoiser(name="s", noise_density=0.75, sentinel=sentinel), split)
+    pieces = [*before, run, last]
+    (found,) = rows(*written(limits, [pieces], [key]))
+    assert found == of_graph(limits, pieces, key)
+    assert [len(each) for each in found] == list(longest(pieces, limits.denoiser, split, 2, (True, True))[:2])
+
+
+@given(
+    mean=st.floats(1, 20),
+    density=st.floats(0.01, 0.99),
+    placement=st.sampled_from(["t5", "uniform"]),
+    pieces=PIECES.filter(lambda pieces: any(pieces[::2])),
+    key=KEYS,
+)
+def test_they_are_those_of_the_graph_for_any_denoiser(mean, density, placement, pieces, key):
+    limits = limits_of(SpanDenoiser(name="any", mean_span_length=mean, noise_density=density, placement=placement))
+    assert rows(*written(limits, [pieces], [key])) == [of_graph(limits, pieces, key)]
+
+
+@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
+def test_a_text_alone_is_an_example_of_a_chunk(denoiser):
+    limits, lengths = limits_of(denoiser), np.arange(1, 60)
+    keys = text_keys(7, len(lengths))
+    tokens = np.concatenate([tokens_of([length]) for length in lengths])
+    features = [np.zeros([len(lengths), ROOM], np.int32) for _ in range(2)]
+    stops = np.cumsum(lengths)
+    row = np.arange(len(lengths))
+    sizes = write_examples(
+        recipe_of_pieces(limits), tokens, stops - lengths, stops, keys, row, np.zeros([len(row), 2], np.int64), *features
+    )
+    assert rows(*written(limits, [[length] for length in lengths], keys)) == rows(features, sizes)
+
+
+def test_an_example_is_the_same_at_any_place_of_any_row_and_writes_nothing_beside():
+    limits, rng = limits_of(T5GEMMA2[1]), np.random.default_rng(0)
+    examples = [[*rng.integers(1, 30, 5)] for _ in range(20)]
+    keys, places = text_keys(1, 20), rng.integers(0, 50, [20, 2])
+    features, sizes = written(limits, examples, keys, places, fill=-1)
+    assert rows(features, sizes, places) == rows(*written(limits, examples, keys))
+    for feature, total in zip(features, sizes.sum(axis=0)):
+        assert (feature >= 0).sum() == total
+
+
+def test_texts_of_one_length_and_examples_of_one_text_have_noise_of_their_own():
+    """All masks of a text are about equally frequent: 4 tokens, of which 2 are noise, in two spans that end the text, or in one."""
+    limits = limits_of(SpanDenoiser(name="half", mean_span_length=1, noise_density=0.5, placement="uniform"))
+    masks = []
+    for inputs, _ in rows(*written(limits, [[4, 1, 4]] * 6000, text_keys(3, 6000))):
+        cut = inputs.index(RUN)
+        masks.append(tuple(tuple(id in SPECIAL.sentinels for id in text) for text in (inputs[2:cut], inputs[cut + 1 : -1])))
+    counts = {mask: masks.count(mask) for mask in set(masks)}
+    assert len(counts) == 9, "three masks of each text, of any two"
+    assert all(abs(count - 6000 / 9) < 5 * (6000 / 9) ** 0.5 for count in counts.values())

@@ -1,0 +1,306 @@
+"""Texts with images by index: the examples that the streams of all denoisers make, whichever denoiser reads a record."""
+
+import dataclasses
+import json
+import pickle
+import re
+
+import numpy as np
+import pytest
+import seqio
+from hypothesis import given
+from hypothesis import strategies as st
+from image_support import A_RUN, MODES, NOISE, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of
+from rich.console import Console
+from support import flat, mistral_model, restore
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, ImageCodes, ImageText, SequentialDenoiser
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.denoising.write_pieces import text_keys
+from ul2_tasks.mixtures.image_text import limits_of
+from ul2_tasks.random_access.image_text import index_image_text
+
+LENGTHS = {"inputs": 192, "targets": 96}
+DENOISERS = (T5GEMMA2[0], T5GEMMA2[3], S)
+RECORDS = [
+    *([f"Record {n}: " + "some words, " * (n % 9), image(n), f"and another {n} ", NOISE, "."] for n in range(40)),
+    ["A text alone, without any image."],
+    [image(9), "An image first."],
+    [image(9), image(8)],
+    ["x" * 300, image(3)],
+    ["y" * 140, image(4)],
+    [*[image(n) for n in range(20)], "Many images."],
+]
+CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=16)
+CODE_RECORDS = [
+    {
+        "texts": [f"Image {n} has many things. " * (1 + n % 7), "Here is another one:"],
+        "images": [[n % 16, 15, 0], [5] * (1 + n % 50)],
+    }
+    for n in range(30)
+]
+
+
+def described(records=RECORDS, name="indexed", **settings) -> ImageText:
+    return ImageText(
+        name,
+        [record if isinstance(record, dict) else record_of(record) for record in records],
+        VOCABULARY,
+        **{"denoisers": DENOISERS, "on_unusable": "skip", **SPECIAL, **settings},
+    )
+
+
+def codes(records=CODE_RECORDS, **settings) -> ImageText:
+    return described(records, **{"image_tokens": CODES, "sentinels": SENTINELS[:60], **settings})
+
+
+def index_of(images: ImageText, lengths=LENGTHS, cache_dirs=()):
+    corpus = images.corpus(cache_dirs)
+    return index_image_text(corpus, limits_of(images, lengths), "train", bool(cache_dirs), images.on_unusable)
+
+
+def read_all(index, kind: int) -> list[tuple[list[int], list[int], list[bytes]]]:
+    """The inputs, targets and images of all examples under one denoiser."""
+    found = index.read(np.arange(index.count), np.full(index.count, kind), text_keys(kind, index.count))
+    parts = [np.split(found.values[key], np.cumsum(found.lengths[key])[:-1]) for key in ("inputs", "targets")]
+    images = found.images or [[]] * index.count
+    return [(inputs.tolist(), targets.tolist(), held) for inputs, targets, held in zip(*parts, images)]
+
+
+def streams_of(images: ImageText) -> list[list[dict]]:
+    """What the stream of each denoiser has, in the order of the source."""
+    ul2_tasks.register_image_text(**{field.name: getattr(images, field.name) for field in dataclasses.fields(images)})
+    tasks = [seqio.get_mixture_or_task(f"{images.name}_{denoiser.name}") for denoiser in images.denoisers]
+    return [list(task.get_dataset(LENGTHS, "train", shuffle=False, seed=0, num_epochs=1).as_numpy_iterator()) for task in tasks]
+
+
+def whole_of(inputs, targets, limits) -> list[int]:
+    """The tokens of an example's record, if its texts and images were put together again."""
+    return restore({"inputs": inputs, "targets": targets}, limits.denoiser, limits.special)
+
+
+@pytest.mark.parametrize("split", ["pieces", "last_image"])
+def test_examples_are_those_of_the_streams_that_every_denoiser_makes(split):
+    images = described(split=split, name=f"streams_{split}")
+    index, streams = index_of(images), streams_of(images)
+    made = [
+        {tuple(whole_of(one["inputs"], one["targets"], each)): one for one in stream} for stream, each in zip(streams, index.limits)
+    ]
+    of_all = [record for record in made[0] if all(record in others for others in made)]
+    assert index.count == len(of_all) == len(set(of_all))
+    for kind, limits in enumerate(index.limits):
+        for (inputs, targets, held), record in zip(read_all(index, kind), of_all):
+            assert whole_of(inputs, targets, limits) == list(record)
+            of_stream = made[kind][record]
+            assert [len(inputs), len(targets)] == [len(of_stream[key]) for key in ("inputs", "targets")]
+            assert held == of_stream["images"].tolist()
+    assert index.count + sum(index.left_out.values()) == len(RECORDS)
+
+
+def test_what_is_left_out_is_counted_by_the_first_denoiser_that_says_so():
+    assert index_of(described()).left_out == {
+        "indexed_r1: there is no text": 1,
+        "indexed_r1: its inputs are too long": 2,
+        "indexed_s: its targets are too long": 1,
+    }
+
+
+def test_lengths_and_records_are_known_without_reading():
+    index = index_of(described())
+    numbers = np.random.default_rng(0).permutation(index.count)
+    kinds = numbers % 3
+    found = index.read(numbers, kinds, text_keys(0, len(numbers)))
+    assert index.sizes(numbers, kinds, text_keys(0, len(numbers))).tolist() == np.stack([*found.lengths.values()], axis=1).tolist()
+    of_records = index.records(numbers)
+    assert [index.examples_of(record) for record in of_records.tolist()] == [(number, number + 1) for number in numbers.tolist()]
+    assert all(start == stop for start, stop in map(index.examples_of, set(range(len(RECORDS))) - {*of_records.tolist()}))
+    with pytest.raises(IndexError, match=f"numbers must be from 0 to {index.count - 1}, got {index.count}"):
+        index.records(np.array([index.count]))
+    with pytest.raises(IndexError, match=f"record must be from 0 to {len(RECORDS) - 1}, got -1"):
+        index.examples_of(-1)
+
+
+@given(numbers=st.lists(st.integers(0, 20), max_size=6), key=st.integers(0, 2**64 - 9))
+def test_an_example_is_the_same_whatever_is_read_beside_it(numbers, key):
+    index = ALL_TOGETHER
+    kinds = np.arange(len(numbers)) % 3
+    together = index.read(np.array(numbers, np.int64), kinds, np.array([key + number for number in numbers], np.uint64))
+    ends = {name: np.cumsum(lengths) for name, lengths in together.lengths.items()}
+    for place, number in enumerate(numbers):
+        alone = index.read(np.array([number]), kinds[place : place + 1], np.array([key + number], np.uint64))
+        for name, values in together.values.items():
+            stop = ends[name][place]
+            assert values[stop - together.lengths[name][place] : stop].tolist() == alone.values[name].tolist()
+        assert together.images[place] == alone.images[0]
+
+
+ALL_TOGETHER = index_of(described())
+
+
+@pytest.mark.parametrize("make", [described, codes])
+def test_a_cache_gives_what_memory_gives_and_so_does_another_process(make, tmp_path):
+    records = [*(RECORDS if make is described else CODE_RECORDS)] * 3  # two shards
+    images = make(records, name="cached_index")
+    build(images.corpus(), str(tmp_path), console=Console(quiet=True))
+    in_memory, cached = index_of(images), index_of(images, cache_dirs=[str(tmp_path)])
+    assert len(cached.data.pieces.prefixes) > 1
+    for kind in range(3):
+        assert read_all(in_memory, kind) == read_all(cached, kind) == read_all(pickle.loads(pickle.dumps(cached)), kind)
+    assert in_memory.left_out == cached.left_out
+    assert in_memory.firsts[-1] == cached.firsts[-1]
+    record = len(records) - 1
+    assert in_memory.examples_of(record) == cached.examples_of(record)
+    assert cached.data.locate(record).startswith(f"record {record} of the cache, number ")
+
+
+def test_records_whose_images_are_codes_are_cut_and_every_token_is_in_one_example():
+    index = index_of(codes())
+    assert index.left_out == {}
+    of_records = index.records(np.arange(index.count))
+    assert (np.diff(of_records) >= 0).all()
+    assert index.count > len(CODE_RECORDS)
+    for kind, limits in enumerate(index.limits):
+        wholes = [whole_of(inputs, targets, limits) for inputs, targets, _ in read_all(index, kind)]
+        for number, record in enumerate(CODE_RECORDS):
+            expected = flat(
+                (*VOCABULARY.encode(text), *CODES.ids_of(image)) for text, image in zip(record["texts"], record["images"])
+            )
+            start, stop = index.examples_of(number)
+            assert flat(wholes[start:stop]) == expected
+            assert (of_records[start:stop] == number).all()
+    assert (index.sizes(np.arange(index.count), np.full(index.count, 1), np.zeros(index.count)) <= [*LENGTHS.values()]).all()
+
+
+def test_records_of_codes_are_whole_where_one_denoiser_takes_them_whole():
+    index = index_of(codes(split="before_last_image", on_unusable="skip"))
+    assert all(index.examples_of(number)[1] - index.examples_of(number)[0] <= 1 for number in range(len(CODE_RECORDS)))
+    assert index.count + sum(index.left_out.values()) == len(CODE_RECORDS)
+
+
+def test_lengths_that_a_key_draws_are_known_without_reading():
+    drawn = SequentialDenoiser(name="s", mode="[S]", noise_density=0.4, split="uniform")
+    index = index_of(described(denoisers=[T5GEMMA2[0], drawn]))
+    numbers = np.random.default_rng(0).permutation(index.count)
+    found = index.read(numbers, numbers % 2, text_keys(0, len(numbers)))
+    lengths = np.stack([*found.lengths.values()], axis=1)
+    assert index.sizes(numbers, numbers % 2, text_keys(0, len(numbers))).tolist() == lengths.tolist()
+    assert index.sizes(numbers, numbers % 2, text_keys(1, len(numbers))).tolist() != lengths.tolist()
+
+
+@pytest.mark.parametrize(
+    ("record", "make", "message"),
+    [
+        (
+            [image(0)],
+            described,
+            "indexed_r1: a record makes no example: there is no text. It has no text, and it is train, record 1.",
+        ),
+        (["x" * 300], described, "indexed_r1: .*its inputs are too long: up to 272 tokens with all images, 0, of 192 .* with 'xxx"),
+        (
+            {"texts": ["A long one:"], "images": [[1] * 210]},
+            codes,
+            "indexed_r1: .* an image is longer than a chunk, 212 tokens.* begins with 'A long one:', and it is train, record 1",
+        ),
+        ({"texts": [None], "images": [[1] * 9]}, codes, "indexed_r1: a record makes no example: there is no text. It has no text"),
+        (
+            {"texts": ["a", None], "images": [[1] * 150] * 2},
+            codes,
+            "indexed_r1: a record makes no example: there is no text in a chunk of it, which has images alone. It begins with 'a'",
+        ),
+    ],
+    ids=["no text", "too long", "long image", "codes alone", "no text to spare"],
+)
+def test_a_record_that_makes_no_example_is_named(record, make, message):
+    images = make([(RECORDS if make is described else CODE_RECORDS)[0], record], on_unusable="raise")
+    with pytest.raises(ValueError, match=message + ".*Fix it, or pass on_unusable='skip' to leave such records out and count them"):
+        index_of(images)
+    assert sum(index_of(dataclasses.replace(images, on_unusable="skip")).left_out.values()) == 1
+
+
+def test_a_corpus_that_makes_no_example_is_an_error():
+    expected = "'indexed_corpus' makes no example of split 'train': 1 of its records because of indexed_r1: there is no text"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        index_of(described([[image(0)]]))
+    with pytest.raises(ValueError, match=r"sequence_length must have inputs and targets alone, got \['images'\]"):
+        limits_of(described(), {**LENGTHS, "images": 2})
+    with pytest.raises(ValueError, match=r"split must be one of \['train'\].*, got 'test'"):
+        index_image_text(described().corpus(), limits_of(described(), LENGTHS), "test", False, "skip")
+
+
+def test_files_that_do_not_belong_together_are_an_error(tmp_path):
+    images, other = (described(records, "swapped") for records in (RECORDS[:2], RECORDS[2:4]))
+    for made, folder in ((images, tmp_path / "one"), (other, tmp_path / "other")):
+        build(made.corpus(), str(folder), console=Console(quiet=True))
+    cached, of_other = tmp_path / "one/swapped_corpus", tmp_path / "other/swapped_corpus"
+    index = index_of(images, cache_dirs=[str(tmp_path / "one")])
+    for path in cached.glob("*.pieces.*"):
+        path.write_bytes((of_other / path.name).read_bytes())
+    with pytest.raises(ValueError, match="these files do not belong together"):
+        pickle.loads(pickle.dumps(index)).read(np.arange(2), np.zeros(2), np.zeros(2, np.uint64))
+
+
+def test_a_cache_on_another_file_system_gives_what_memory_gives():
+    images = described(name="remote_index")
+    build(images.corpus(), "memory://image_text_index", console=Console(quiet=True))
+    remote = index_of(images, cache_dirs=["memory://image_text_index"])
+    assert read_all(remote, 2) == read_all(index_of(images), 2)
+
+
+def test_records_with_a_problem_are_left_out_of_the_index_as_of_the_stream():
+    records = [["Cut off:", NOISE[:400]], *RECORDS[:2]]
+    with pytest.raises(ValueError, match="train, record 0: the image is damaged"):
+        index_of(described(records))
+    assert index_of(described(records, on_error="skip")).count == 2
+
+
+def test_a_corpus_that_is_too_large_for_memory_needs_a_cache(monkeypatch):
+    monkeypatch.setattr("ul2_tasks.corpus.image_text.MOST_BYTES_IN_MEMORY", 2000)
+    with pytest.raises(ValueError, match=r"'indexed_corpus' must have at most 2,000 bytes of tokens and images in split 'train'"):
+        index_of(described())
+
+
+def test_seqios_own_cache_has_no_index(tmp_path):
+    images = described(name="tfrecords")
+    manifest = build(images.corpus(), str(tmp_path), console=Console(quiet=True))
+    path = tmp_path / "tfrecords_corpus" / "manifest.json"
+    shards = {
+        split: {"shards": [{**shard["files"][0], "documents": shard["documents"]} for shard in entry["shards"]]}
+        for split, entry in manifest["splits"].items()
+    }
+    files = {shard["file"] for entry in shards.values() for shard in entry["shards"]}
+    for other in set(path.parent.glob("*.bin")) | set(path.parent.glob("*.idx")):
+        if other.name not in files:
+            other.unlink()
+    path.write_text(json.dumps(manifest | {"format": "tfrecord", "splits": shards}))
+    with pytest.raises(ValueError, match=r"the cache .* must be one of `ul2 cache` for random access, got one of SeqIO's own"):
+        index_of(images, cache_dirs=[str(tmp_path)])
+
+
+def test_ids_are_the_tokenizers_own():
+    """Mistral's id 0 can be a token, so SeqIO's ids are one higher."""
+    image_tokens = dataclasses.replace(RUN, boi_id=700, image_id=701, eoi_id=702)
+    images = ImageText(
+        "own_ids",
+        [record_of(["A text before.", image(0), "A text after it."])],
+        mistral_model(),
+        S,
+        image_tokens=image_tokens,
+        sentinels=[20, 21],
+        modes={"[S]": 30},
+    )
+    ((inputs, targets, _),) = read_all(index_of(images), 0)
+    assert inputs[0] == 30
+    assert [id for id in inputs if 700 <= id < 703] == image_tokens.ids_of(None)
+    assert [id for id in targets if id in (20, 21)] == [20, 21]
+    (task,) = streams_of(images)
+    assert len(task[0]["inputs"]) == len(inputs)
+
+
+def test_an_example_that_a_reader_sees():
+    index = index_of(described([["abcdefgh", image(0), "ij"]], denoisers=S))
+    ((inputs, targets, held),) = read_all(index, 0)
+    a, b, c, d, e, f, g, h, i, j = VOCABULARY.encode("abcdefghij")
+    assert inputs == [MODES["[S]"], a, b, SENTINELS[0], *A_RUN, i, SENTINELS[1], 1]
+    assert targets == [SENTINELS[0], c, d, e, f, g, h, SENTINELS[1], j, 1]
+    assert held == [image(0)]

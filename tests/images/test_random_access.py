@@ -1,0 +1,107 @@
+"""Texts with images have random access: examples, datasets, and mixtures with texts and replies."""
+
+import collections
+import pickle
+
+import numpy as np
+import pytest
+import seqio
+from image_support import RUN, VOCABULARY
+from support import saved_and_resumed
+from test_index import CODES, codes, described
+
+import ul2_tasks
+from ul2_tasks.random_access.dataset import fingerprint_of
+
+LENGTHS = {"inputs": 192, "targets": 96}
+
+
+def registered(description):
+    from ul2_tasks.tasks.image_text import add_image_text
+
+    return add_image_text(description)
+
+
+def equal(one, other):
+    return all(np.asarray(one[key]).tolist() == np.asarray(other[key]).tolist() for key in ("inputs", "targets"))
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_description_and_its_dataset_have_the_same_examples(cached, tmp_path):
+    images = described(name=f"seen_{cached}", random_access=True)
+    folders = []
+    if cached:
+        images.cache(str(tmp_path))
+        folders = [str(tmp_path)]
+        seqio.add_global_cache_dirs(folders)
+    found = ul2_tasks.examples(images, LENGTHS, cache_dirs=folders)
+    name = registered(images)
+    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, use_cached=cached, num_epochs=1, seed=0, shuffle=True)
+    made = list(dataset.as_numpy_iterator())
+    assert len(made) == len(found)
+    assert all(equal(*both) and both[0]["images"] == both[1]["images"].tolist() for both in zip(found, made))
+    assert all(example["inputs"].tolist().count(RUN.boi_id) == len(example["images"]) for example in found)
+    assert ul2_tasks.examples(name, LENGTHS).describe() == {**found.describe(), "mixture": name}
+    counts = collections.Counter(example["denoiser"] for example in found)
+    assert sum(counts.values()) == len(found)
+    again = pickle.loads(pickle.dumps(found))
+    assert equal(again[3], found[3])
+    where = found.locate(3)
+    assert 3 in found.find(where.documents[0][0])
+
+
+def test_a_dataset_with_images_resumes_and_is_shared_by_hosts(tmp_path):
+    name = registered(described(name="seen_hosts", random_access=True))
+
+    def dataset(host=0, hosts=1):
+        share = seqio.ShardInfo(host, hosts)
+        return seqio.get_mixture_or_task(name).get_dataset(LENGTHS, num_epochs=2, seed=1, shard_info=share, shuffle=True)
+
+    whole = [example["targets"].tolist() for example in dataset().as_numpy_iterator()]
+    parts = [[example["targets"].tolist() for example in dataset(host, 3).as_numpy_iterator()] for host in range(3)]
+    assert [parts[number % 3][number // 3] for number in range(len(whole))] == whole
+    _, resumed = saved_and_resumed(dataset, 7, tmp_path)
+    assert [example["targets"].numpy().tolist() for example in resumed] == whole[7:]
+
+
+def test_image_codes_are_packed_and_images_are_not():
+    with pytest.raises(ValueError, match=r"pack must be False for 'indexed_corpus', whose examples have images, got True"):
+        ul2_tasks.examples(described(), LENGTHS, pack=True)
+    alone, packed = (ul2_tasks.examples(codes(), LENGTHS, pack=pack) for pack in (False, True))
+    assert "images" not in alone[0]
+    assert sum(len(packed.locate(index)) for index in range(len(packed))) == len(alone)
+    assert CODES.boi_id in np.concatenate([row["inputs"] for row in packed])
+    name = registered(codes(name="codes", random_access=True))
+    dataset = seqio.get_dataset(name, LENGTHS, ul2_tasks.EncDecFeatureConverter(pack=True), num_epochs=1, seed=0, shuffle=True)
+    assert len(list(dataset)) == len(packed)
+    assert fingerprint_of(dataset) is not None
+
+
+def test_texts_and_images_are_mixed_with_random_access():
+    images = registered(described(name="beside_images", random_access=True))
+    texts = ul2_tasks.MemoryDataSource(lambda: [f"document {n}, " * 9 for n in range(90)], validation=0)
+    arguments = dict(vars(described()))
+    web = ul2_tasks.register(
+        "beside_texts", texts, VOCABULARY, sentinels=arguments["sentinels"], modes=arguments["modes"], random_access=True
+    )
+    both = ul2_tasks.mix("beside", {images: 1, web: 1})
+    found = ul2_tasks.examples(both, LENGTHS)
+    counts = collections.Counter(bool(example["task"].startswith("beside_images")) for example in found)
+    assert counts[True] == counts[False]
+    assert all(not example["images"] for example in found if example["task"].startswith("beside_texts"))
+    dataset = seqio.get_mixture_or_task(both).get_dataset(LENGTHS, num_epochs=1, seed=0, shuffle=True)
+    assert fingerprint_of(dataset)["corpora"].keys() == {"beside_images_corpus", "beside_texts_corpus"}
+    assert all(equal(*pair) for pair in zip(found, dataset.as_numpy_iterator()))
+
+
+def test_pytorch_has_their_images():
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    from ul2_tasks import HuggingFaceFeatureConverter, UL2IterableDataset
+
+    found = ul2_tasks.examples(described(name="torch_seen", random_access=True), LENGTHS)
+    elements = list(UL2IterableDataset(found, num_epochs=1))
+    assert [(element["input_ids"].tolist(), element["labels"].tolist(), element["images"]) for element in elements] == [
+        (example["inputs"].tolist(), example["targets"].tolist(), example["images"]) for example in found
+    ]
+    with pytest.raises(ValueError, match="feature_converter must be None for examples with images, got HuggingFace"):
+        UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=4))
