@@ -183,7 +183,7 @@ def test_workers_share_it_out(method):
 def test_the_state_of_another_one_is_an_error():
     state = iterated(READ["chats"](), 3).state_dict()
     for other, sentence in (
-        (READ["rows"](), "feature_converter was None, is 'HuggingFaceChatConverter"),
+        (READ["rows"](), "feature_converter was None, is .HuggingFaceChatConverter"),
         (UL2IterableDataset(chat(turns="last"), CHATS, seed=3), "tasks was .*, is .*"),
         (UL2IterableDataset(chat(), {"tokens": 256}, seed=3), r"sequence_length was .*512.*, is .*256"),
     ):

@@ -98,17 +98,6 @@ class HuggingFaceChatConverter:
         """The names of the model inputs."""
         return "input_ids", "labels", SPAN_ID, "position_ids", *(() if self.pack else ("attention_mask",))
 
-    def model_inputs(self, rows: Mapping[str, np.ndarray], sizes: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """The model inputs of rows of `random_access.sequence.read_rows`, [rows, length] int32 each, without TensorFlow.
-
-        `sizes`, [rows] int64, are how many tokens each row has, where it has one conversation; packed rows tell it themselves.
-        """
-        if self.pack:
-            return self._written(rows, rows["tokens_segment_ids"] > 0)
-        width = rows["tokens"].shape[1]
-        wide = {key: np.pad(values, [(0, 0), (0, length - width)]) for key, values in rows.items()}
-        return self._written(wide, np.arange(length) < sizes[:, None])
-
     def _written(self, rows: Mapping[str, np.ndarray], is_token: np.ndarray) -> dict[str, np.ndarray]:
         ids, places = rows["tokens"], np.arange(is_token.shape[1], dtype=np.int32)
         position_ids = np.broadcast_to(places, is_token.shape)
@@ -144,3 +133,16 @@ class HuggingFaceChatConverter:
             f"('_apply_length_check', False), ('_bos_id', 0), ('_pack', {self.pack}), ('_pad_token_id', {self.pad_token_id}), "
             f"('_passthrough_features', {{}}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
         )
+
+
+def chat_inputs(
+    converter: HuggingFaceChatConverter, rows: Mapping[str, np.ndarray], sizes: np.ndarray, length: int
+) -> dict[str, np.ndarray]:
+    """The model inputs of rows of `random_access.sequence.read_rows`, [rows, length] int32 each, without TensorFlow.
+
+    `sizes`, [rows] int64, are how many tokens each row has, where it has one conversation; packed rows tell it themselves.
+    """
+    if converter.pack:
+        return converter._written(rows, rows["tokens_segment_ids"] > 0)
+    wide = {key: np.pad(values, [(0, 0), (0, length - values.shape[1])]) for key, values in rows.items()}
+    return converter._written(wide, np.arange(length) < sizes[:, None])

@@ -46,7 +46,7 @@ class Mix:
 
     Raises:
         ValueError: a weight is not a positive number; something is not a `Mixture` or a `Chat`; two have the same name; a schedule
-            has a `Chat`; or see `mix`.
+            has `Chat` objects alone; or see `mix`.
 
     >>> import ul2_tasks
     >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
+from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter, chat_inputs
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, SINGLE_EXAMPLE, SPAN_ID
@@ -84,7 +84,7 @@ class Indexed:
             rows, sizes, _ = read_rows(self._examples, share.numbers(np.arange(first, min(first + at_a_time, own))))
             count = len(next(iter(rows.values())))
             if isinstance(self._converter, HuggingFaceChatConverter):
-                rows = self._converter.model_inputs(rows, sizes["tokens"], self._budgets["tokens"])
+                rows = chat_inputs(self._converter, rows, sizes["tokens"], self._budgets["tokens"])
                 yield from ({name: values[row] for name, values in rows.items()} for row in range(count))
             elif self._examples.numbering.packed:
                 yield from ({key: values[row] for key, values in rows.items()} for row in range(count))
