@@ -458,7 +458,7 @@ def test_packed_examples_of_random_lengths_are_rejected_unless_random_access_is_
 
 @pytest.fixture
 def records(tmp_path, nothing_registered) -> None:
-    """Whole records with random access and caches, and `text_and_replies_mix` of two of them; `stream_*` are the same as streams."""
+    """Whole records with random access and caches, and `text_and_replies_mix` of two of them; `stream_*` are without."""
     for name, asked in (("", True), ("stream_", False)):
         replies = register_chat(f"{name}told", format="prompt_completion", random_access=asked)
         vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary

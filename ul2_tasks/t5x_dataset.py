@@ -210,7 +210,7 @@ def _reason(cfg: Any) -> str:
 
 
 def _with_random_lengths(tasks: Iterable[seqio.Task], lengths: Mapping[str, int]) -> list[str]:
-    """The tasks whose examples have random lengths: whole records, and full chunks of which parts are drawn, as by split="uniform"."""
+    """The tasks whose examples have random lengths: whole records, and full chunks with a random split, as split="uniform"."""
     fixed = [
         task.name
         for task in tasks
