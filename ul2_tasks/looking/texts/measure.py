@@ -72,9 +72,9 @@ def measure(
     drawing = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
     dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
     taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
-    return measure_examples(
-        drawn, sequence_length, taken, documents, seed, split, has_tails=use_cached or getattr(drawn, "planned", None) is not None
-    )
+    is_indexed = any(task.configuration.random_access for task in present)
+    has_tails = use_cached or is_indexed or getattr(drawn, "planned", None) is not None
+    return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=has_tails)
 
 
 def measure_examples(
