@@ -16,6 +16,7 @@ from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
 from ul2_tasks.looking.steps import chats_at, fed_at, show_step, show_step_json
 from ul2_tasks.looking.texts.length_table import look_at, print_lengths
+from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.schedule import schedule_of
 
 PAIRS = {"inputs": 512, "targets": 512}
@@ -181,3 +182,8 @@ def test_lengths_of_documents_kept_apart_say_how_full_rows_of_pieces_are():
         assert found.fill[key] == sum(int((row[f"{key}_segment_ids"] > 0).sum()) for row in packed) / (found.rows * length)
     output = printed(print_lengths, found)
     assert f"documents are kept apart: the first 300 make {found.pieces:,} pieces of at most {found.most} tokens; " in output
+
+
+def test_statistics_take_the_last_chunks_of_an_epoch_for_what_they_are(both):
+    found = measure(both, PAIRS, examples=120)
+    assert next(check for check in found.checks if check.name == "no truncation").passed

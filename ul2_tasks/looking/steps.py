@@ -240,6 +240,11 @@ def show_step(
         console.print(Text(f"{BORDER} = document boundary", "dim"))
     if absent := {*tasks, *replies} - {each.sample.task for each in fed} - {each.location.task for each in chats}:
         console.print(Text(f"no example in it: {', '.join(sorted(absent))}", "dim"))
+    of_images = {member.task for member in members_of(found.numbering) if isinstance(member, RecordMember)} - chats_fed(
+        found
+    ).keys()
+    if of_images and not denoisers:
+        console.print(Text(f"not shown, as they have images: {', '.join(sorted(of_images))}", "dim"))
     samples = ((each.sample, each.name, in_words(each.location)) for each in fed)
     full = {member.task: (member.solution.configuration.denoiser, member.solution.full) for member in denoising_members(found)}
     print_samples(console, full, samples)

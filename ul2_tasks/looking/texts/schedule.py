@@ -137,7 +137,7 @@ class _Read:
 def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
     fresh, left = numbering.timeline.progress(corpus, element)
     of_corpus = next(each for each in numbering.corpora if numbering.names.index(each.name) == corpus)
-    has_units = isinstance(of_corpus, OrderedCorpus) and of_corpus.pieces is not None  # which are in order instead of tokens
+    has_units = not isinstance(of_corpus, OrderedCorpus) or of_corpus.pieces is not None  # which are in order instead of tokens
     counts, is_exact = dict.fromkeys((False, True) if has_units else (False,), 0), True
     for part, stop in numbering.timeline.parts_until(corpus, fresh):
         of = left[(left >= part.first) & (left < stop)] - part.first + part.start
@@ -156,7 +156,7 @@ def _before(numbering: Numbering, order: int, index: int, in_tokens: bool) -> tu
     by_units = numbering.corpora[order].order
     size = numbering.corpora[order].store.tokens / by_units.tokens if in_tokens else 1
     epoch, number, first = by_elements.begun(index)
-    is_exact = not in_tokens or number == 0
+    is_exact = not in_tokens or (number == 0 and (not epoch or isinstance(numbering.corpora[order], OrderedCorpus)))
     count = round((epoch * by_units.tokens + by_units.tokens_of(number)) * size)
     if index - first <= _COUNTED:
         return count + _count(numbering, order, np.arange(first, index), in_tokens), is_exact
@@ -170,8 +170,9 @@ def _count(numbering: Numbering, order: int, indices: np.ndarray, in_tokens: boo
         return 0
     corpus = numbering.corpora[order]
     slots = numbering.packed[order].slots(indices)[1:] if numbering.packed else corpus.order.slots(indices)
-    of_slots = corpus.ranges if in_tokens and isinstance(corpus, OrderedCorpus) else corpus.order.ranges
-    return int(of_slots(*slots).sizes.sum())
+    if not in_tokens:
+        return int(corpus.order.ranges(*slots).sizes.sum())
+    return int(corpus.ranges(*slots).sizes.sum() if isinstance(corpus, OrderedCorpus) else corpus.lengths_of(*slots).sum())
 
 
 def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
