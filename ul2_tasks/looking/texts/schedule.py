@@ -156,7 +156,7 @@ def _before(numbering: Numbering, order: int, index: int, in_tokens: bool) -> tu
     by_units = numbering.corpora[order].order
     size = numbering.corpora[order].store.tokens / by_units.tokens if in_tokens else 1
     epoch, number, first = by_elements.begun(index)
-    is_exact = not in_tokens or (number == 0 and (not epoch or isinstance(numbering.corpora[order], OrderedCorpus)))
+    is_exact = not in_tokens or (number == 0 and isinstance(numbering.corpora[order], OrderedCorpus))
     count = round((epoch * by_units.tokens + by_units.tokens_of(number)) * size)
     if index - first <= _COUNTED:
         return count + _count(numbering, order, np.arange(first, index), in_tokens), is_exact
@@ -170,9 +170,10 @@ def _count(numbering: Numbering, order: int, indices: np.ndarray, in_tokens: boo
         return 0
     corpus = numbering.corpora[order]
     slots = numbering.packed[order].slots(indices)[1:] if numbering.packed else corpus.order.slots(indices)
-    if not in_tokens:
-        return int(corpus.order.ranges(*slots).sizes.sum())
-    return int(corpus.ranges(*slots).sizes.sum() if isinstance(corpus, OrderedCorpus) else corpus.lengths_of(*slots).sum())
+    if in_tokens and isinstance(corpus, OrderedCorpus):
+        return int(corpus.ranges(*slots).sizes.sum())
+    units = int(corpus.order.ranges(*slots).sizes.sum())
+    return round(units * corpus.store.tokens / corpus.order.tokens) if in_tokens else units  # tokens of records, about
 
 
 def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
