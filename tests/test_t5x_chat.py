@@ -1,7 +1,9 @@
 """t5x learns from conversations: each span's loss is a mean over the whole batch, however the batch is divided."""
 
+import json
 import os
 import pathlib
+import time
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,17 @@ pytest.importorskip(
 import jax
 import jax.numpy as jnp
 import seqio
+from rich.console import Console
 from t5x import models, optimizers, partitioning, utils
 from t5x import trainer as t5x_trainer
 from t5x.examples.decoder_only import network as decoder_network
 from t5x.examples.t5 import network
-from test_t5x import SMALL_DECODER, steps, train, train_together
+from test_t5x import SMALL_DECODER, nothing_registered, start, steps, train, train_together  # noqa: F401
 
 import ul2_tasks
+from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.t5x_chat import LOSS_GROUPS, LossGroupDecoderOnlyModel, LossGroupEncoderDecoderModel, LossGroupTrainer, vocabulary_of
+from ul2_tasks.t5x_dataset import RUN_RECORD
 
 pytestmark = pytest.mark.t5x
 
@@ -312,3 +317,89 @@ def test_a_ul2_model_learns_replies_and_two_processes_as_one(tmp_path):
         for name in ("loss", *names)
     ]
     assert {key: two[key] for key in compared} == pytest.approx({key: one[key] for key in compared}, rel=1e-5)
+
+
+TEXT_AND_REPLIES = """
+from __gin__ import dynamic_registration
+import __main__ as train_script
+from t5x import adafactor
+from t5x import utils
+import ul2_tasks
+from ul2_tasks import t5x_chat
+
+REPLIES = @ul2_tasks.register_chat()
+ul2_tasks.register_chat:
+  name = 'told'
+  format = 'prompt_completion'
+  truncation = 'drop'
+  random_access = True
+VOCABULARY = @t5x_chat.vocabulary_of()
+t5x_chat.vocabulary_of.task = %REPLIES
+
+TEXT = @ul2_tasks.register()
+ul2_tasks.register:
+  name = 'web'
+  random_access = True
+DENOISERS = %ul2_tasks.UL2R
+
+MIXTURE_OR_TASK_NAME = @ul2_tasks.mix()
+ul2_tasks.mix:
+  name = 'text_and_replies'
+  mixtures = [(%TEXT, 3), (%REPLIES, 1)]
+
+train_script.train.model = @t5x_chat.LossGroupEncoderDecoderModel()
+t5x_chat.LossGroupEncoderDecoderModel:
+  module = %NETWORK
+  input_vocabulary = %VOCABULARY
+  output_vocabulary = %VOCABULARY
+  feature_converter_cls = @ul2_tasks.PromptCompletionFeatureConverter
+  optimizer_def = @adafactor.Adafactor()
+
+TASK_FEATURE_LENGTHS = {'inputs': 256, 'targets': 256}
+BATCH_SIZE = 6
+utils.SaveCheckpointConfig.period = 5
+utils.SaveCheckpointConfig.keep = 20
+"""
+KINDS = (*LOSS_GROUPS, "text")
+
+
+def of_training(model_dir) -> dict[tuple[str, int], float]:
+    """The losses of a run's training, of all tokens and of each kind, and the tokens of each kind; by name and step."""
+    names = ["loss", *(f"{kind}/{name}" for kind in KINDS for name in ("loss", "tokens"))]
+    found = scalars(model_dir).items()
+    return {(name, step): value for (collection, name, step), value in found if collection == "train" and name in names}
+
+
+def test_one_run_reads_text_and_replies_packed_on_other_hosts_and_after_a_kill(tmp_path, nothing_registered):  # noqa: F811
+    """Two hosts, then one that is killed, then three; each kind of data has its own loss."""
+    (tmp_path / "both.gin").write_text(TEXT_AND_REPLIES)
+    replies = ul2_tasks.register_chat("told", format="prompt_completion")
+    ul2_tasks.register("web", vocabulary=seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary)
+    for corpus in ("told_corpus", "web_corpus"):
+        build(corpus, str(tmp_path / "cache"), console=Console(quiet=True))
+    settings = {"files": ("gin/ul2_tiny.gin", str(tmp_path / "both.gin"), "gin/elastic.gin")}
+    cache, without_evaluation = f"--seqio_additional_cache_dirs={tmp_path / 'cache'}", "--gin.train.train_eval_dataset_cfg=None"
+    train(tmp_path / "whole", cache, steps(25), "--gin.train.eval_period=25", "--gin.train.eval_steps=1", **settings)
+    found, whole = scalars(tmp_path / "whole"), of_training(tmp_path / "whole")
+    for kind in KINDS:
+        assert whole[f"{kind}/tokens", 25] > 0
+        assert 0 < whole[f"{kind}/loss", 25] < whole[f"{kind}/loss", 5]
+    assert found["training_eval/told_prompt_completion", "text/tokens", 25] == 0
+    assert found["training_eval/web_s", "text/tokens", 25] == found["training_eval/web_s", "other/tokens", 25] > 0
+
+    run = tmp_path / "run"
+    train_together(run, cache, without_evaluation, steps(5), **settings)
+    record = json.loads((run / RUN_RECORD).read_text())
+    assert record.keys() >= {"window_rows", "batch_size", "corpora", "first_step"}
+    process, deadline = start(run, cache, without_evaluation, steps(100_000), **settings), time.monotonic() + 500
+    while not (run / "checkpoint_10").exists():
+        assert process.poll() is None, pathlib.Path(f"{run}.log").read_text()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    train_together(run, cache, without_evaluation, steps(25), processes=3, **settings)
+    again = {key: value for key, value in of_training(run).items() if key[1] <= 25}
+    assert {step for _, step in again} >= {5, 10, 25}
+    assert again == pytest.approx({key: whole[key] for key in again}, rel=1e-4)
+    assert json.loads((run / RUN_RECORD).read_text()) == record

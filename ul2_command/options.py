@@ -447,9 +447,10 @@ def _check_cached(cache_dir: str, corpora: Sequence[Any]) -> None:
             )
 
 
-def with_lengths(default: str | None, shown: str = "", of_text_alone: bool = False) -> Callable:
+def with_lengths(default: str | None, shown: str = "", without_records: bool = False) -> Callable:
     """Adds the option --lengths, whose help has `shown` as the default. The command has them in its `data`."""
-    more = "" if of_text_alone else " Conversations have one, and image-text records three: tokens, ViT and VAE patches."
+    records = "" if without_records else ", and image-text records three: tokens, ViT and VAE patches"
+    more = f" Conversations have one{records}."
     return click.option(
         "--lengths",
         "sequence_length",

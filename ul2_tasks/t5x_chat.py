@@ -23,6 +23,8 @@ from clu import metrics as clu_metrics
 from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
 
+from ul2_tasks.example_features import TEXT
+
 Batch = Mapping[str, jax.Array]
 LOSS_GROUPS = ("reasoning", "answer", "other")  # 1, 2, and from 3 on in `decoder_span_ids`; 0 is not trained on
 
@@ -90,15 +92,13 @@ class _GroupLosses(models.BaseTransformerModel):
         """The loss, weighted as `decoder_loss_weights` says, and its metrics.
 
         Each loss group has `reasoning/loss`, `reasoning/accuracy`, `reasoning/tokens` per step, and `reasoning/weight`, its
-        weight in L, which is 0 in a step without such tokens. The metrics of t5x are of all tokens that are trained on, except
+        weight in L, which is 0 in a step without such tokens. So has `text`, the part of `other` that is not of conversations, in
+        a mixture with denoisers. The metrics of t5x are of all tokens that are trained on, except
         `loss`, `z_loss` and `cross_ent_loss`, which are of L.
         """
         logits = self._compute_logits(params, batch, dropout_rng)
-        targets, weights, is_in = (
-            batch["decoder_target_tokens"],
-            batch["decoder_loss_weights"],
-            in_groups(batch["decoder_span_ids"]),
-        )
+        targets, weights, span_ids = (batch[f"decoder_{key}"] for key in ("target_tokens", "loss_weights", "span_ids"))
+        is_in = in_groups(span_ids)
         token_losses, token_z_losses, _ = jax.vmap(jax.vmap(self._token_loss))(logits, targets)
         loss, z_loss = jnp.sum(token_losses * weights), jnp.sum(token_z_losses * weights)
 
@@ -116,7 +116,7 @@ class _GroupLosses(models.BaseTransformerModel):
         for name, value in {"loss": loss, "z_loss": z_loss, "cross_ent_loss": loss - z_loss}.items():
             metrics[name] = t5x_metrics.AveragePerStep(total=value)
         is_right = jnp.argmax(logits, axis=-1) == targets
-        for group, mask in zip(LOSS_GROUPS, is_in):
+        for group, mask in (*zip(LOSS_GROUPS, is_in), ("text", span_ids == TEXT)):
             tokens = jnp.sum(mask)
             metrics[f"{group}/loss"] = Mean(total=jnp.sum(token_losses * mask), count=tokens)
             metrics[f"{group}/accuracy"] = Mean(total=jnp.sum(is_right * mask), count=tokens)

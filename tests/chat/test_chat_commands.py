@@ -183,3 +183,19 @@ def test_commands_that_look(corpus, tmp_path):
         "`ul2 show --denoiser` does not support conversations (chat_chat). Leave it out."
         in ul2("show", "chat", "--denoiser", "r1").stderr
     )
+
+
+def test_commands_that_look_at_a_run_of_conversations(corpus, tmp_path):
+    ul2("cache", "talked_run", *options(corpus), "--output", tmp_path)
+    run = ["talked_run", *options(corpus), "--cache", tmp_path, "--batch_size", 4, "--lengths", 512, "--packed"]
+    shown = ul2("show", *run, "--step", 1, "--count", 1).stdout
+    assert shown.startswith("talked_run_chat: at most 512 tokens; split train, seed 0\nstep 1, batch of 4: rows 4 to 7, in epoch")
+    assert re.search(r"^epoch \d of talked_run_corpus, conversation \d+ of the cache, number \d+ of ", shown, re.MULTILINE)
+    [line] = map(json.loads, ul2("show", *run, "--step", 1, "--count", 1, "--json").stdout.splitlines())
+    assert line["where"].startswith(f"conversation {line['conversation']} of the cache")
+    assert re.search(r"^ +0 +\d+ +\d+ +\d+ +talked_run_chat +\d+ +\d+ *$", ul2("find", *run, "--document", 3).stdout, re.MULTILINE)
+    found = json.loads(ul2("lengths", "talked_run", *options(corpus), "--lengths", 512, "--json").stdout)
+    assert [way["name"] for way in found["tasks"][0]["ways"]] == ["now", "half", "double"]
+    assert ul2("lengths", "talked_run", *options(corpus), "--lengths", 16).exit_code == 1
+    wrong = ul2("find", "talked_run", *options(corpus), "--document", 3, "--lengths", "512,512").stderr
+    assert "--lengths must be one number of tokens, such as 4096, for talked_run_chat, got 512,512." in wrong

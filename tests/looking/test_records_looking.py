@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import re
 
 import pytest
 import seqio
@@ -10,9 +11,12 @@ from rich.console import Console
 
 import ul2_tasks
 from ul2_tasks import Chat
+from ul2_tasks.looking.conversations.length_table import look_at_chats, print_chat_lengths
 from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
 from ul2_tasks.looking.steps import chats_at, fed_at, show_step, show_step_json
+from ul2_tasks.looking.texts.length_table import look_at, print_lengths
+from ul2_tasks.looking.texts.schedule import schedule_of
 
 PAIRS = {"inputs": 512, "targets": 512}
 
@@ -111,3 +115,69 @@ def test_a_run_of_chats_is_known_by_its_record(tmp_path):
     assert dataclasses.replace(run_of(read), mixture=run.mixture) == run
     assert read["window_rows"] == 1
     run.check(read, "folder")
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_schedule_counts_the_tokens_of_documents_kept_apart_and_not_their_pieces(pack):
+    texts = ul2_tasks.MemoryDataSource(lambda: ["many words " * (number % 40 + 1) for number in range(300)], validation=0)
+    apart = ul2_tasks.register(f"looked_apart_{pack}", texts, merge_examples=False, random_access=True)
+    other = ul2_tasks.register(f"looked_other_{pack}", random_access=True)
+    stages = [ul2_tasks.Stage(0, {apart: 1}), ul2_tasks.Stage(30, {apart: 1, other: 1})]
+    run = Run(ul2_tasks.mix(f"looked_planned_{pack}", schedule=stages, batch_size=4, steps=90), PAIRS, pack=pack)
+    found, rows = run.examples(), schedule_of(run)
+    assert [row.stage for row in rows] == [0, 1, 1]
+    for row in rows:
+        assert row.is_exact
+        located = [each for number in range(4 * row.first_step, 4 * row.stop_step) for each in locations_of(found, number)]
+        own = [each for each in located if each.corpus == row.corpus]
+        assert row.tokens == sum(stop - start for each in own for start, stop in each.tokens)
+        corpus = next(each for each in found.numbering.corpora if each.name == row.corpus)
+        read = len(own) / corpus.order.examples if corpus.pieces else row.tokens / corpus.store.tokens
+        assert row.epochs[1] - row.epochs[0] == pytest.approx(read)
+
+
+@pytest.mark.parametrize("lengths", [{"tokens": 128}, {"inputs": 256, "targets": 64}], ids=["chat", "prompt_completion"])
+def test_lengths_of_conversations_are_those_of_their_examples_and_packed_sequences(lengths):
+    chat, format = (
+        Chat("looked_lengths", truncation="drop", random_access=True),
+        "chat" if "tokens" in lengths else "prompt_completion",
+    )
+    name = ul2_tasks.register_chat("looked_lengths", truncation="drop", random_access=True, format=format)
+    (task,) = look_at_chats(name, lengths).tasks
+    now, half, double = task.ways
+    for way in task.ways:
+        found = ul2_tasks.examples(chat, way.sequence_length)
+        packed = ul2_tasks.examples(chat, way.sequence_length, pack=True)
+        assert way.examples == len(found)
+        assert abs(way.rows - len(packed)) <= 1, "another seed gives another order, in which best fit ties otherwise"
+        for key, length in way.sequence_length.items():
+            assert way.tokens[key] == sum(len(example[key]) for example in found)
+            assert way.fill[key] == way.tokens[key] / (way.rows * length)
+    assert half.left_out["too long"] > now.left_out["too long"] > double.left_out.get("too long", 0)
+    (open_ended,) = look_at_chats(name).tasks[0].ways
+    assert (open_ended.rows, open_ended.left_out.get("too long", 0)) == (None, 0)
+
+
+def test_lengths_of_conversations_are_printed_and_those_that_raise_an_error_are_a_problem():
+    name = ul2_tasks.register_chat("looked_raising")
+    found = look_at_chats(name, {"tokens": 128})
+    output = printed(print_chat_lengths, found)
+    assert output.startswith(f"{name}: all 20 conversations of ")
+    for row in (r"--lengths +│ +128 │ +64 │ +256", "too long +│", r"packing efficiency +│ +\d+\.\d%"):
+        assert re.search(row, output), row
+    (problem,) = found.problems
+    assert problem in output
+    assert re.match(rf"{name}: 7 of 20 examples are longer than the lengths, which raises an error\. Raise --lengths, or", problem)
+    assert "Pass --lengths to see how full" in printed(print_chat_lengths, look_at_chats(name))
+
+
+def test_lengths_of_documents_kept_apart_say_how_full_rows_of_pieces_are():
+    texts = ul2_tasks.MemoryDataSource(lambda: ["many words " * (number % 90 + 1) for number in range(300)], validation=0)
+    apart = ul2_tasks.Mixture("looked_pieces", texts, merge_examples=False, denoisers=ul2_tasks.T5GEMMA2[:2])
+    found, packed = look_at(apart, PAIRS), ul2_tasks.examples(apart, PAIRS, pack=True)
+    assert found.documents == 300
+    assert (found.pieces, found.rows) == (len(ul2_tasks.examples(apart, PAIRS)), len(packed))
+    for key, length in PAIRS.items():
+        assert found.fill[key] == sum(int((row[f"{key}_segment_ids"] > 0).sum()) for row in packed) / (found.rows * length)
+    output = printed(print_lengths, found)
+    assert f"documents are kept apart: the first 300 make {found.pieces:,} pieces of at most {found.most} tokens; " in output

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
+from ul2_command.kinds.seam import LEAVE_OUT, Kind
 from ul2_command.options import open_run
 
 
@@ -18,7 +18,6 @@ class Conversations(Kind):
         "show --schedule": LEAVE_OUT,
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
-        "lengths": f"They are not cut into chunks. {LOOK}",
     }
 
     def lengths_of(self, data):
@@ -76,6 +75,16 @@ class Conversations(Kind):
         drawn = draw_chat(data.mixture, self.lengths_of(data), **asked)
         return statistics, write_chat_report(statistics, drawn, output)
 
+    def look_at_lengths(self, data):
+        from ul2_tasks.looking.conversations.length_table import look_at_chats
+
+        return look_at_chats(data.mixture, self.lengths_of(data))
+
+    def print_lengths(self, lengths, console):
+        from ul2_tasks.looking.conversations.length_table import print_chat_lengths
+
+        print_chat_lengths(lengths, console)
+
     def examine(self, data, split):
         from ul2_tasks.looking.conversations.doctor import examine_conversations
         from ul2_tasks.looking.findings import examine_installation
@@ -96,7 +105,10 @@ class Conversations(Kind):
             each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.registered_tasks)
             raise click.UsageError(f"NAME must be one corpus of conversations, got {data.mixture}. Export {each}.")
         if written_as != "megatron":
-            raise click.UsageError(f"--format must be megatron for conversations, got {written_as!r}.")
+            raise click.UsageError(
+                f"--format must be megatron for conversations, got {written_as!r}. Files of other formats have no loss_mask:"
+                " pass --format megatron, or read ul2_tasks.examples(..), which has loss_mask and span_id."
+            )
         if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split"):
             raise click.UsageError(self.unsupported(data, f"export {data.option(given[0])}", LEAVE_OUT))
         write_conversations(

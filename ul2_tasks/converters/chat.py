@@ -36,7 +36,8 @@ from ul2_tasks.converters.encoder_decoder import (
 from ul2_tasks.converters.marks import absent, checked, padded
 from ul2_tasks.converters.packed_rows import packed_rows
 from ul2_tasks.converters.rows import row_source
-from ul2_tasks.example_features import CHAT, PROMPT_COMPLETION, Feature
+from ul2_tasks.datasets import facts_of, known
+from ul2_tasks.example_features import CHAT, LOSS_MASK, PROMPT_COMPLETION, SPAN_ID, TEXT, Feature
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import as_python
 
@@ -150,7 +151,8 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
     def _arrays(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The model's features of rows that are made whole, see `converters.rows.RowSource`."""
         of_both = decoder_arrays(rows, self._predicted, BOS_ID) if len(self.SIDES) == 1 else model_arrays(rows, BOS_ID)
-        return {**of_both, "decoder_span_ids": rows["span_id"].astype(np.int32)}
+        span_ids = rows[SPAN_ID].astype(np.int32) if SPAN_ID in rows else TEXT * of_both["decoder_loss_weights"]
+        return {**of_both, "decoder_span_ids": span_ids}
 
 
 class ChatFeatureConverter(_MarkedFeatureConverter):
@@ -179,13 +181,26 @@ class PromptCompletionFeatureConverter(_MarkedFeatureConverter):
         seqio.get_dataset("chat_prompt_completion", lengths, PromptCompletionFeatureConverter(), num_epochs=None, seed=0)
 
     An example has `inputs` and `targets` int32, and for each of the targets `loss_mask` and `span_id` uint8. Rows have the features
-    of `EncDecFeatureConverter`, with the mask as `decoder_loss_weights`, and `decoder_span_ids`.
+    of `EncDecFeatureConverter`, with the mask as `decoder_loss_weights`, and `decoder_span_ids`. Examples without both, such as
+    those of denoisers, train on all targets, in the loss group `example_features.TEXT`.
 
     An example that is longer than the row raises an error. So does a mask that has another length than the targets.
     """
 
     SPEC = PROMPT_COMPLETION
     SIDES: Mapping[str, str] = {"inputs": "encoder", "targets": "decoder"}
+
+    @no_autograph
+    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        """See `ChatFeatureConverter`."""
+        if not ds.element_spec.keys() & {LOSS_MASK, SPAN_ID}:
+            marks = {LOSS_MASK: tf.constant(1, tf.uint8), SPAN_ID: tf.constant(TEXT, tf.uint8)}
+            marked = ds.map(
+                lambda example: example | {key: tf.fill(tf.shape(example["targets"]), value) for key, value in marks.items()},
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
+            ds = known(marked, facts_of(ds))
+        return super().__call__(ds, task_feature_lengths)
 
     def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return model_features(rows, BOS_ID)

@@ -15,10 +15,12 @@ from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.corpus.made_of import files_of
 from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.example_features import LOSS_MASK
 from ul2_tasks.export.formats import NAMES, open_format
 from ul2_tasks.files.systems import absolute, place
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs.shards import JobShard
-from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, has_random_access, other_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 RECORDS = "_parts"  # earlier versions used this name, too
@@ -94,6 +96,7 @@ class Export:
         arguments = self.arguments
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread can keep an iterator, that ends with an error, from ending for minutes
+        has_masks = any(map(has_random_access, other_tasks(arguments["mixture"])))  # streams check them themselves
         dataset = seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
             arguments["sequence_length"],
             arguments["split"],
@@ -103,9 +106,20 @@ class Export:
             shard_info=seqio.ShardInfo(number, arguments["shards"]),
             num_epochs=arguments["epochs"],
             log_mixing_proportions=False,
-            passthrough_features=list(NAMES),
+            passthrough_features=[*NAMES, LOSS_MASK] if has_masks else list(NAMES),
         )
-        return dataset.with_options(options)
+        return (dataset.map(_without_mask) if has_masks else dataset).with_options(options)
+
+
+@no_autograph
+def _without_mask(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """An example without its mask. Raises an error where some of its targets are not trained on, which a file could not say."""
+    message = (
+        "targets must be trained on as a whole to be exported, because these files have no loss_mask, got a message of weight 0."
+        " Leave it out, or read ul2_tasks.examples(..), which has loss_mask and span_id."
+    )
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(example[LOSS_MASK] == 1), [message])]):
+        return {key: tf.identity(value) for key, value in example.items() if key != LOSS_MASK}
 
 
 def plan_export(output: str, arguments: ExportArguments) -> Export:

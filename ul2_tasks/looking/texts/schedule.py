@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ul2_tasks.looking.printing import print_head, print_json_lines
 from ul2_tasks.looking.run import Run
+from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
 
 _COUNTED = 1 << 22  # elements of a round that is begun, whose tokens are counted; those of more are estimated
@@ -135,34 +136,42 @@ class _Read:
 
 def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
     fresh, left = numbering.timeline.progress(corpus, element)
-    tokens, is_exact = 0, True
+    of_corpus = next(each for each in numbering.corpora if numbering.names.index(each.name) == corpus)
+    has_units = isinstance(of_corpus, OrderedCorpus) and of_corpus.pieces is not None  # which are in order instead of tokens
+    counts, is_exact = dict.fromkeys((False, True) if has_units else (False,), 0), True
     for part, stop in numbering.timeline.parts_until(corpus, fresh):
-        counts = [_tokens_before(numbering, part.order, index) for index in (part.start, part.start + stop - part.first)]
-        tokens += counts[1][0] - counts[0][0]
-        is_exact &= counts[0][1] and counts[1][1]
         of = left[(left >= part.first) & (left < stop)] - part.first + part.start
-        tokens -= _tokens(numbering, part.order, of)
-    store = next(each.store for each in numbering.corpora if numbering.names.index(each.name) == corpus)
-    return _Read(fresh - len(left), tokens, tokens / store.tokens, is_exact)
+        for in_tokens in counts:
+            before, after = (
+                _before(numbering, part.order, index, in_tokens) for index in (part.start, part.start + stop - part.first)
+            )
+            counts[in_tokens] += after[0] - before[0] - _count(numbering, part.order, of, in_tokens)
+            is_exact &= before[1] and after[1]
+    return _Read(fresh - len(left), counts[has_units], counts[False] / of_corpus.order.tokens, is_exact)
 
 
-def _tokens_before(numbering: Numbering, order: int, index: int) -> tuple[int, bool]:
-    """How many tokens the elements of an order before an index have, and whether that is counted."""
+def _before(numbering: Numbering, order: int, index: int, in_tokens: bool) -> tuple[int, bool]:
+    """How much is in the elements of an order before an index, and whether that is counted: of what is in order, or of tokens."""
     by_elements = numbering.orders[order]
-    by_tokens = numbering.corpora[order].order
+    by_units = numbering.corpora[order].order
+    size = numbering.corpora[order].store.tokens / by_units.tokens if in_tokens else 1
     epoch, number, first = by_elements.begun(index)
-    tokens = epoch * by_tokens.tokens + by_tokens.tokens_of(number)
+    is_exact = not in_tokens or number == 0
+    count = round((epoch * by_units.tokens + by_units.tokens_of(number)) * size)
     if index - first <= _COUNTED:
-        return tokens + _tokens(numbering, order, np.arange(first, index)), True
+        return count + _count(numbering, order, np.arange(first, index), in_tokens), is_exact
     following = by_elements.switch(index)
-    whole = (following.epoch - epoch) * by_tokens.tokens + by_tokens.tokens_of(following.round) - by_tokens.tokens_of(number)
-    return tokens + round(whole * (index - first) / (following.element - first)), False
+    whole = (following.epoch - epoch) * by_units.tokens + by_units.tokens_of(following.round) - by_units.tokens_of(number)
+    return count + round(whole * size * (index - first) / (following.element - first)), False
 
 
-def _tokens(numbering: Numbering, order: int, indices: np.ndarray) -> int:
-    by_tokens = numbering.corpora[order].order
-    slots = numbering.packed[order].slots(indices)[1:] if numbering.packed else by_tokens.slots(indices)
-    return int(by_tokens.ranges(*slots).sizes.sum()) if len(indices) else 0
+def _count(numbering: Numbering, order: int, indices: np.ndarray, in_tokens: bool) -> int:
+    if not len(indices):
+        return 0
+    corpus = numbering.corpora[order]
+    slots = numbering.packed[order].slots(indices)[1:] if numbering.packed else corpus.order.slots(indices)
+    of_slots = corpus.ranges if in_tokens and isinstance(corpus, OrderedCorpus) else corpus.order.ranges
+    return int(of_slots(*slots).sizes.sum())
 
 
 def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
