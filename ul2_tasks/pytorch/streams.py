@@ -22,7 +22,7 @@ from ul2_tasks.pytorch.indexed import single_example, to_torch
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, REMEDY, check_same, number_of, state_of
 from ul2_tasks.random_access.dataset import fingerprint_of, shared_out
-from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, has_random_access
+from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
 from ul2_tasks.tasks.registration import Registration
 
 # A new snapshot is written only when this many times as long has passed since the last one as that one took to write.
@@ -86,10 +86,8 @@ def _examples(
 ) -> tf.data.Dataset:
     settings: dict[str, Any] = {key: pipeline[key] for key in ("split", "seed", "use_cached", "num_epochs")}
     features = getattr(converter, "TASK_FEATURES", ())  # which some of SeqIO's do not have
-    if isinstance(provider, DenoisingMixture):
-        has_masks = any(not isinstance(task, DenoisingTask) and has_random_access(task) for task in provider.tasks)
-        marks = MARKS if has_masks else MARKS.intersection(features)
-        settings |= {"passthrough_features": sorted(marks)} if marks else {}
+    if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
+        settings["passthrough_features"] = marks
     shard_info = seqio.ShardInfo(*reader.of_shards)
     try:
         return provider.get_dataset(sequence_length, shuffle=True, shard_info=shard_info, **settings)

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.datasets import Facts, facts_of, known
-from ul2_tasks.example_features import DENOISER, IMAGES, LOSS_MASK, TASK, token_features
+from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.random_access.batches import Batch, has_records, members_of, no_batch, read_batch, widest, write_batch
 from ul2_tasks.random_access.fingerprint import of_rows
@@ -36,11 +36,6 @@ _WITHOUT_END = 1 << 60
 _MARKED = 1 << 48
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
-_MASKS_ARE_LEFT_OUT = (
-    "passthrough_features must have loss_mask and span_id for an example that does not train on all targets. Pass"
-    ' get_dataset(.., passthrough_features=["loss_mask", "span_id"]), and use a converter of this package, such as'
-    " HuggingFaceFeatureConverter(span_id=True); or mix conversations alone."
-)
 _OF_CHUNKS = 6  # the arrays of a `Batch` without examples of records
 
 # What `write_batch` returned, and the task of each example, to [n, ..] of each feature.
@@ -92,11 +87,7 @@ class Reading:
             of_tokens = {key: example[key][: lengths[feature.per_token_of]] for key, feature in spec.items()}
             if IMAGES in example:
                 of_tokens[IMAGES] = example[IMAGES][: example[f"{IMAGES}_length"]]
-            kept = {key: of_tokens.get(key, value) for key, value in example.items() if key in self.features}
-            if LOSS_MASK not in spec or LOSS_MASK in kept:
-                return kept
-            with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(of_tokens[LOSS_MASK] == 1), [_MASKS_ARE_LEFT_OUT])]):
-                return {key: tf.identity(value) for key, value in kept.items()}
+            return {key: of_tokens.get(key, value) for key, value in example.items() if key in self.features}
 
         @no_autograph
         def make(first: int) -> tf.data.Dataset:
