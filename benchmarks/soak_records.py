@@ -4,12 +4,12 @@ It needs t5x (docs/guides/train_with_t5x.md), whose configuration the hosts have
 trained, so that a start costs seconds. `tests/test_t5x_chat.py` trains on such a run, and `soak_t5x.py` on joined text.
 
 Each kind of data has a run: documents that are kept apart, joined text whose examples have random lengths, conversations as one
-sequence and as pairs, and a mixture of texts and replies; packed. Hosts are processes of this machine. A checkpoint is a folder that
-is made when all hosts have done its step. Each of `--kills` segments is on 1, 2 or 3 hosts. One host that is drawn gets SIGKILL
-at a moment that is drawn, and the others soon after it. The last segment reads to its end.
+sequence and as pairs, and a mixture of texts and replies; packed. Hosts are processes of this machine. A checkpoint is a folder
+that is made when all hosts have done its step. Each of `--kills` segments is on 1, 2 or 3 hosts. One host that is drawn gets
+SIGKILL at a moment that is drawn, and the others soon after it. The last segment reads to its end.
 
-The script prints the segments, and for each kind a digest of all rows of the steps that the last checkpoint counts, and that of one
-host that nothing interrupts. It ends with status 1 unless these are equal, each host had its rows in each step whenever it was done,
+The script prints the segments, and for each kind a digest of all rows of the steps that made the last model, and that of one host
+that nothing interrupts. It ends with status 1 unless these are equal, each host had its rows in each step whenever it was done,
 each segment began at its checkpoint, and `ul2_run.json` stayed what it was.
 """
 
@@ -151,7 +151,7 @@ def problems_of(segments: list[tuple[int, int, list[dict[int, list[str]]]]], exp
 def rows_of_last(segments: list[tuple[int, int, list[dict[int, list[str]]]]]) -> list[str]:
     """The rows of all steps, of the segment that did each last, in the order of the steps."""
     steps: dict[int, list[str]] = {}
-    for hosts, first, parts in segments:
+    for _, first, parts in segments:
         for step in range(first, min(max(part, default=-1) for part in parts) + 1):
             steps[step] = list(itertools.chain(*zip(*(part[step] for part in parts))))
     return list(itertools.chain(*(steps[step] for step in sorted(steps))))

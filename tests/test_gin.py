@@ -86,3 +86,11 @@ def test_a_command_prints_the_folder_for_the_search_path():
 def test_the_presets_are_constants_in_gin():
     for name, preset in (("T5GEMMA2", T5GEMMA2), ("UL2", UL2), ("UL2R", UL2R)):
         assert gin.config._CONSTANTS[f"ul2_tasks.{name}"] is preset
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_a_run_from_a_checkpoint_counts_the_steps_of_its_data_from_there(path):
+    """With `elastic.gin`, which knows of no checkpoint but t5x's own."""
+    text = path.read_text()
+    binds = "ul2_tasks.get_dataset_at_step.initial_checkpoint = %INITIAL_CHECKPOINT_PATH"
+    assert ("@initial_checkpoint.FromCheckpoint" in text) == (binds in text)

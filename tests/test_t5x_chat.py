@@ -403,3 +403,23 @@ def test_one_run_reads_text_and_replies_packed_on_other_hosts_and_after_a_kill(t
     assert {step for _, step in again} >= {5, 10, 25}
     assert again == pytest.approx({key: whole[key] for key in again}, rel=1e-4)
     assert json.loads((run / RUN_RECORD).read_text()) == record
+
+
+def test_conversations_by_steps_begin_at_a_checkpoint_and_resume(tmp_path, nothing_registered):  # noqa: F811
+    """Their data begin at the checkpoint's step, with the first packed sequence."""
+    train(tmp_path / "ul2", "--gin.train.train_eval_dataset_cfg=None", steps(BEFORE))
+    (tmp_path / "own.gin").write_text(
+        "from __gin__ import dynamic_registration\nimport ul2_tasks\n"
+        "TASK_FEATURE_LENGTHS = {'inputs': 256, 'targets': 256}\nBATCH_SIZE = 2\nul2_tasks.register_chat.truncation = 'drop'\n"
+        "ul2_tasks.register_chat.random_access = True\n"
+    )
+    ul2_tasks.register_chat(format="prompt_completion")
+    build("chat_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
+    files = ("gin/chat_prompt_completion.gin", "gin/models/tiny.gin", str(tmp_path / "own.gin"), "gin/elastic.gin")
+    arguments = [begin_at(tmp_path / "ul2"), f"--seqio_additional_cache_dirs={tmp_path / 'cache'}"]
+    arguments += ["--gin.utils.SaveCheckpointConfig.period=2", "--gin.train.train_eval_dataset_cfg=None", "--gin.DROPOUT_RATE=0.0"]
+    train(tmp_path / "whole", *arguments, steps(BEFORE + 4), files=files)
+    for last in (BEFORE + 2, BEFORE + 4):
+        train(tmp_path / "parts", *arguments, steps(last), files=files)
+    assert json.loads((tmp_path / "parts" / RUN_RECORD).read_text())["first_step"] == BEFORE
+    assert of_training(tmp_path / "parts") == of_training(tmp_path / "whole")
