@@ -103,16 +103,15 @@ def test_what_an_export_of_tokens_leaves_out_it_says(half, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "asked", "instead"),
+    ("command", "told"),
     [
-        (["lengths"], "lengths", "They are not cut into chunks. Use `ul2 show`, `ul2 stats` or `ul2 doctor`."),
-        (["find", "--document", "1"], "find", "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."),
-        (["show", "--step", "3"], "show --step", "Leave it out."),
+        (["show", "--schedule"], "`ul2 show --schedule` does not support conversations (mm_half_chat). Leave it out.\n"),
+        (["find", "--document", "1"], "got 'mm_half_chat' with ['mm_half_chat']. Register these with random_access=True"),
+        (["show", "--step", "3", "--batch_size", "2"], "Register these with random_access=True, or read it as a stream"),
     ],
 )
-def test_what_a_command_cannot_say_of_conversations(half, command, asked, instead):
+def test_what_a_command_cannot_say_of_conversations(half, command, told):
     done = ul2(command[0], "mm_half_chat", *command[1:])
-    told = f"`ul2 {asked}` does not support conversations (mm_half_chat). {instead}\n"
     assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
 
 

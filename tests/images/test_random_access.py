@@ -8,7 +8,7 @@ import pytest
 import seqio
 from image_support import RUN, VOCABULARY
 from support import saved_and_resumed
-from test_index import CODES, codes, described
+from test_image_index import CODES, codes, described
 
 import ul2_tasks
 from ul2_tasks.random_access.dataset import fingerprint_of

@@ -85,11 +85,6 @@ def test_what_is_left_out_is_counted_and_a_place_is_known(talks):
             "'mc_wrong_chat' must have an example in split 'train'",
         ),
         ({"truncation": "drop"}, {"sequence_length": {"inputs": 0}}, "sequence_length['inputs'] must be an integer of at least 1"),
-        (
-            {"truncation": "drop"},
-            {"pack": True},
-            "pack must be False for conversations",
-        ),
         ({"truncation": "drop"}, {"split": "test"}, "split must be one of ['train'] in 'mc_wrong_corpus', got 'test'"),
         (
             {"truncation": "drop"},
