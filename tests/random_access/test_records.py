@@ -240,3 +240,27 @@ def test_replies_join_a_schedule():
             Mix("joins_alone", **alone)
     with pytest.raises(ValueError, match="schedule must have a denoising task, got"):
         ul2_tasks.mix("joins_alone", schedule=[Stage(0, {chat: 1})], batch_size=8, steps=2)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_denoisers_alone_are_pairs_that_are_trained_on_as_text(is_indexed, pack):
+    """As t5x evaluates each task of a mixture with the converter of its model."""
+    name = ul2_tasks.register(f"alone_{is_indexed}", denoisers=T5GEMMA2[:1], random_access=is_indexed)
+    rows, plain = (
+        list(seqio.get_dataset(name, LENGTHS, converter(pack=pack), num_epochs=1, seed=0).take(50).as_numpy_iterator())
+        for converter in (ul2_tasks.PromptCompletionFeatureConverter, ul2_tasks.EncDecFeatureConverter)
+    )
+    for row, expected in zip(rows, plain, strict=True):
+        assert row.pop("decoder_span_ids").tolist() == (TEXT * expected["decoder_loss_weights"]).tolist()
+        assert {key: value.tolist() for key, value in row.items()} == {key: value.tolist() for key, value in expected.items()}
+
+
+def test_a_mixture_keeps_the_masks_of_replies_with_random_access():
+    replies = ul2_tasks.register_chat("kept_chat", format="prompt_completion", random_access=True)
+    vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
+    both = ul2_tasks.mix("kept", {ul2_tasks.register("kept_web", vocabulary=vocabulary, random_access=True): 1, replies: 1})
+    examples = seqio.get_mixture_or_task(both).get_dataset({"inputs": 512, "targets": 512}, "train", seed=0, num_epochs=1)
+    groups = [set(example["span_id"].tolist()) for example in examples.take(20).as_numpy_iterator()]
+    assert sum(group == {TEXT} for group in groups) == 10
+    assert examples.element_spec.keys() == {"inputs", "targets", "loss_mask", "span_id"}

@@ -68,6 +68,11 @@ class ChatTask(seqio.Task):
         return self.objective.supervision
 
     @property
+    def own_features(self) -> Collection[str]:
+        """The features of its examples, with masks, which a mixture keeps where it has random access."""
+        return self.objective.features
+
+    @property
     def trains_on_all_targets(self) -> bool:
         """Whether all targets of pairs are trained on, but for messages of weight 0."""
         return self.supervision.train_on != "content" and all(self.supervision.loss_groups.values())  # type: ignore[union-attr]

@@ -258,7 +258,8 @@ class DenoisingMixture(seqio.Mixture):
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask) or has_random_access(task)]
-        marks = MARKS if any(not isinstance(task, DenoisingTask) for task in ours) else kept & MARKS
+        has_masks = any(LOSS_MASK in getattr(task, "own_features", ()) for task in ours)
+        marks = MARKS if has_masks else kept & MARKS
         rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
         reading = read_indexed(
             self,
