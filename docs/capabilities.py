@@ -37,7 +37,7 @@ class Kind:
 
 
 KINDS = {
-    "text": Kind("joined text", "text", "text", "text_corpus", 'register("more", **OBJECTIVE)'),
+    "text": Kind("joined text", "text", "text", "text_corpus", 'register("more_text", **OBJECTIVE)'),
     "documents": Kind(
         "documents kept apart",
         "documents",
@@ -50,7 +50,7 @@ KINDS = {
         "talks_chat",
         "chat",
         "talks_corpus",
-        'register_chat("more_talks", truncation="drop", random_access=True)',
+        'register_chat("more", truncation="drop", random_access=True)',
         lengths='{"tokens": 512}',
         converter="ChatFeatureConverter",
     ),
@@ -59,7 +59,7 @@ KINDS = {
         "talks_prompt_completion",
         "reply",
         "talks_corpus",
-        'register_chat("more_talks", truncation="drop", random_access=True, format="prompt_completion")',
+        'register_chat("more", truncation="drop", random_access=True, format="prompt_completion")',
         converter="PromptCompletionFeatureConverter",
     ),
     "photos": Kind(
@@ -156,7 +156,6 @@ _LOOK = "../get_started/first_run.md#the-command-ul2"
 # Why not, where it is the same for several capabilities.
 _IN_IMAGES = "Texts with images have random access: use `examples`. The command is not built yet."
 _IN_ROWS = "Image rows have no index: a row depends on all records of its pool. Random access to rows is not built yet."
-_IN_STEPS = "Conversations have random access: use `examples`. The command is not built yet."
 _NO_FILES = "The records are read from their files, with the images. A row holds pixels, which take more space than the files."
 _OWN_MODEL = "Image rows are for models of PyTorch that read and generate images. t5x has none of these."
 
@@ -299,13 +298,11 @@ TRAINING = [
 
 _MEASURED = "`ul2 stats` shows the lengths of examples."
 _CUT = {
-    **dict.fromkeys(_CHATS, _no("does not support conversations", f"Conversations are not cut into chunks. {_MEASURED}")),
     "photos": _no("does not support interleaved", f"Each text between images is a chunk of its own length. {_MEASURED}"),
     "codes": _not_yet("does not support interleaved", f"The advice is for chunks of text alone. {_MEASURED}"),
     "rows": _no("does not support image-text records", "Image rows have no denoisers. `ul2 stats images` shows how full rows are."),
 }
 _AT_STEP = {
-    **dict.fromkeys(_CHATS, _not_yet("does not support conversations", _IN_STEPS)),
     **dict.fromkeys(_IMAGES, _not_yet("does not support interleaved", _IN_IMAGES)),
     "rows": _not_yet("does not support image-text records", _IN_ROWS),
 }
