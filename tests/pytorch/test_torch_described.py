@@ -224,29 +224,11 @@ def conversations(length: int | None = None, **settings) -> Examples:
     return examples(chat, {"tokens": length} if length else {"inputs": 512, "targets": 512})
 
 
-@pytest.mark.parametrize(
-    ("length", "names"),
-    [
-        (512, {"tokens": "input_ids", "loss_mask": "loss_mask", "span_id": "span_id"}),
-        (None, {"inputs": "input_ids", "targets": "labels", "loss_mask": "loss_mask", "span_id": "span_id"}),
-    ],
-    ids=["chats", "replies"],
-)
-def test_indexed_conversations_keep_their_masks(length, names):
-    found = conversations(length)
-    dataset = UL2IterableDataset(found, num_epochs=1)
-    assert [{key: values.tolist() for key, values in element.items()} for element in dataset] == [
-        {name: example[key].tolist() for key, name in names.items()} for example in found
-    ]
-
-
 def test_targets_that_are_not_trained_on_are_no_labels():
     found = conversations(train_on="content")
     batches = UL2IterableDataset(found, num_epochs=1, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=4))
     rows = (row for batch in batches for row in batch["labels"].tolist())
     labels = [row[: len(example["targets"])] for row, example in zip(rows, found, strict=True)]
     assert labels == [np.where(example["loss_mask"], example["targets"], -100).tolist() for example in found]
-    with pytest.raises(ValueError, match=r"must be a HuggingFaceFeatureConverter for an example with .* not trained on, got None"):
-        next(iter(UL2IterableDataset(found)))
-    with pytest.raises(ValueError, match="feature_converter must be None for chats, got HuggingFace"):
+    with pytest.raises(ValueError, match=r"feature_converter must be a HuggingFaceChatConverter .* of chats, got HuggingFace"):
         UL2IterableDataset(conversations(512), feature_converter=HuggingFaceFeatureConverter("longest", batch_size=4))

@@ -331,7 +331,10 @@ def test_a_fraction_of_one_in_a_million_is_not_raised(caplog):
             r"batch_size times the steps of a schedule must be below 2\*\*60, got 1000000 \* 1000000000000000. Lower steps",
         ),
         ({"mixtures": {A: 1}, "batch_size": 8}, "batch_size and steps must be left out without a schedule, got 8 and None"),
-        ({"schedule": [Stage(0, {"a_mix": 1})], "batch_size": 8, "steps": 9}, "mixtures must be ul2_tasks.Mixture objects"),
+        (
+            {"schedule": [Stage(0, {"a_mix": 1})], "batch_size": 8, "steps": 9},
+            "mixtures must be ul2_tasks.Mixture or ul2_tasks.Chat objects",
+        ),
     ],
 )
 def test_what_is_no_schedule_is_rejected(arguments, message):

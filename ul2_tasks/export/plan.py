@@ -20,7 +20,7 @@ from ul2_tasks.export.formats import NAMES, open_format
 from ul2_tasks.files.systems import absolute, place
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs.shards import JobShard
-from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingTask, denoising_tasks, has_random_access, other_tasks
+from ul2_tasks.tasks.providers import MARKS, STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 RECORDS = "_parts"  # earlier versions used this name, too
@@ -96,7 +96,6 @@ class Export:
         arguments = self.arguments
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread can keep an iterator, that ends with an error, from ending for minutes
-        has_masks = any(map(has_random_access, other_tasks(arguments["mixture"])))  # streams check them themselves
         dataset = seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
             arguments["sequence_length"],
             arguments["split"],
@@ -106,20 +105,21 @@ class Export:
             shard_info=seqio.ShardInfo(number, arguments["shards"]),
             num_epochs=arguments["epochs"],
             log_mixing_proportions=False,
-            passthrough_features=[*NAMES, LOSS_MASK] if has_masks else list(NAMES),
+            passthrough_features=list(NAMES),
         )
-        return (dataset.map(_without_mask) if has_masks else dataset).with_options(options)
+        # Replies with random access have their masks; a stream of them checks itself that all targets are trained on.
+        return (dataset.map(_without_masks) if LOSS_MASK in dataset.element_spec else dataset).with_options(options)
 
 
 @no_autograph
-def _without_mask(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """An example without its mask. Raises an error where some of its targets are not trained on, which a file could not say."""
+def _without_masks(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """An example without its masks. Raises an error where some of its targets are not trained on, which a file could not say."""
     message = (
         "targets must be trained on as a whole to be exported, because these files have no loss_mask, got a message of weight 0."
         " Leave it out, or read ul2_tasks.examples(..), which has loss_mask and span_id."
     )
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(example[LOSS_MASK] == 1), [message])]):
-        return {key: tf.identity(value) for key, value in example.items() if key != LOSS_MASK}
+        return {key: tf.identity(value) for key, value in example.items() if key not in MARKS}
 
 
 def plan_export(output: str, arguments: ExportArguments) -> Export:

@@ -123,6 +123,7 @@ def chat_member(
     sequence_length: Mapping[str, int | None] | None,
     split: str,
     use_cached: bool,
+    *,
     rate: float = 1.0,
 ) -> RecordMember:
     """The task of conversations as `random_access` takes it, by the name that is saved. Reads the messages of all once.

@@ -132,7 +132,8 @@ def members_of_mix(
             corpus = corpus_in(mixture, cache_dirs)
             assert isinstance(corpus, ChatCorpus)
             name, objective = f"{mixture.name}_{format}", objective_of(mixture, format)
-            members.append(chat_member(name, corpus, objective, sequence_length, split, bool(corpus.cache_dir), float(weight)))
+            given = sequence_length, split, bool(corpus.cache_dir)
+            members.append(chat_member(name, corpus, objective, *given, rate=float(weight)))
             continue
         total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
         own = members_of_mixture(mixture, sequence_length, cache_dirs)
