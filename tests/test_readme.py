@@ -47,6 +47,10 @@ assert "encoder_segment_ids" in batches.element_spec and "labels" in converter.M
 assert sorted(example) == ["inputs", "targets"]
 assert "encoder_segment_ids" in batches.element_spec
 """,
+    "docs/guides/whole_documents.md": """
+assert rows.find(17) == [index for index in range(len(rows)) if any(each.documents == ((17, 18),) for each in rows.locate(index))]
+assert {int(group) for each in examples for group in each["span_id"]} >= {2, 4}
+""",
     "docs/explanation/kinds_of_data.md": """
 assert [text, chat, photos] == ["text_mix", "talks_chat", "photos_mix"]
 """,
@@ -314,7 +318,7 @@ def test_each_name_of_the_package_that_is_written_out_is_there():
     """Bindings of gin name arguments, and are tested where gin reads them."""
     documented = set(re.findall(r"^::: (\S+)", WRITTEN["docs/reference/python.md"], re.MULTILINE))
     assert documented >= {f"ul2_tasks.{name}" for name in ul2_tasks.__all__}
-    bindings = r"^```gin\n.*?^```$|`[^`\n]+ = [^`\n]+`"
+    bindings = r"^```gin\n.*?^```$|`[^`\n]+ = [^`\n]+`|--gin\.\S+"
     text = "\n".join(re.sub(bindings, "", text, flags=re.MULTILINE | re.DOTALL) for text in NOW.values())
     for name in sorted(set(re.findall(r"\bul2_tasks(?:\.\w+)+", text))):
         module, _, attribute = name.rpartition(".")
