@@ -264,3 +264,16 @@ def test_a_mixture_keeps_the_masks_of_replies_with_random_access():
     groups = [set(example["span_id"].tolist()) for example in examples.take(20).as_numpy_iterator()]
     assert sum(group == {TEXT} for group in groups) == 10
     assert examples.element_spec.keys() == {"inputs", "targets", "loss_mask", "span_id"}
+
+
+def test_pieces_of_a_pair_that_was_rewritten_are_refused(tmp_path):
+    def write(lengths):
+        with PairWriter(f"{tmp_path}/texts.bin", f"{tmp_path}/texts.idx", np.dtype(np.uint16)) as writer:
+            writer.add(np.zeros([sum(lengths)], np.int32), np.array(lengths))
+
+    write([40, 50, 60])
+    pieces = pickle.dumps(cut_documents(Store.open([f"{tmp_path}/texts"]), 10))
+    assert pickle.loads(pieces).documents_of(np.array([14])).tolist() == [2]
+    write([40])
+    with pytest.raises(ValueError, match="the file was rewritten"):
+        pickle.loads(pieces).documents_of(np.array([14]))

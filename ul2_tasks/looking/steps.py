@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 import numpy as np
+from absl import logging
 from rich.console import Console
 from rich.text import Text
 
@@ -196,6 +197,13 @@ def chats_fed(found: Examples) -> dict[str, ChatOfRun]:
     return dict(sorted(chats.items()))
 
 
+def _with_images(found: Examples) -> list[str]:
+    """The tasks whose examples have images, which are not shown."""
+    return sorted(
+        {member.task for member in members_of(found.numbering) if isinstance(member, RecordMember)} - chats_fed(found).keys()
+    )
+
+
 def made(found: Examples, numbers: Sequence[int]) -> dict[int, dict]:
     """The examples or rows of these numbers, those of an epoch at once."""
     of_numbers: dict[int, dict] = {}
@@ -240,11 +248,8 @@ def show_step(
         console.print(Text(f"{BORDER} = document boundary", "dim"))
     if absent := {*tasks, *replies} - {each.sample.task for each in fed} - {each.location.task for each in chats}:
         console.print(Text(f"no example in it: {', '.join(sorted(absent))}", "dim"))
-    of_images = {member.task for member in members_of(found.numbering) if isinstance(member, RecordMember)} - chats_fed(
-        found
-    ).keys()
-    if of_images and not denoisers:
-        console.print(Text(f"not shown, as they have images: {', '.join(sorted(of_images))}", "dim"))
+    if (of_images := _with_images(found)) and not denoisers:
+        console.print(Text(f"not shown, as they have images: {', '.join(of_images)}", "dim"))
     samples = ((each.sample, each.name, in_words(each.location)) for each in fed)
     full = {member.task: (member.solution.configuration.denoiser, member.solution.full) for member in denoising_members(found)}
     print_samples(console, full, samples)
@@ -269,6 +274,8 @@ def show_step_json(
     conversation.
     """
     found, numbers = run.examples(), run.numbers(step, host or (0, 1))
+    if (of_images := _with_images(found)) and not denoisers:
+        logging.warning("examples of %s are left out, because they have images", ", ".join(of_images))
     for each in fed_at(found, numbers, count, denoisers):
         print_json_lines([{**dataclasses.asdict(each.sample), **_address(step, each)}], file)
     for chat in [] if denoisers else chats_at(found, numbers, count):

@@ -27,9 +27,9 @@ from __future__ import annotations
 import numpy as np
 
 from ul2_tasks.compiled import compiled, part_of_compiled
+from ul2_tasks.order.permutation import GOLDEN
 
 SLABS = 16  # with 8, documents kept apart need 1 to 2 % more rows; with 32, a record takes half as long again
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multiples are spread evenly
 _DIGIT = 11  # bits of a key that are sorted at a time
 _CELLS = 12  # bits of a room by which the table is read; up to 4,096 tokens it is exact
 
@@ -60,8 +60,9 @@ def best_fit(sizes: np.ndarray, budgets: tuple[int, ...]) -> np.ndarray:
             f"sizes to pack must be at least 0 and within the budgets {tuple(budgets)}, got {sizes[wrong.argmax()].tolist()}."
         )
     scarcest_last = np.argsort((sizes.sum(axis=0) << 10) // np.maximum(most, 1), kind="stable")
-    # Of equal records the last is taken first. Were they in order, rows that are begun late would be begun with early records.
-    mixed = (np.arange(len(sizes), dtype=np.uint64) * _GOLDEN >> np.uint64(48)).astype(np.uint16).argsort(kind="stable")
+    # Of equal records the last is taken first. Were they in order, rows that are begun late would be begun with early records. The
+    # multiples of the golden ratio are spread evenly.
+    mixed = (np.arange(len(sizes), dtype=np.uint64) * np.uint64(GOLDEN) >> np.uint64(48)).astype(np.uint16).argsort(kind="stable")
     rows = np.empty(len(sizes), np.int64)
     in_order = np.ascontiguousarray(sizes[mixed][:, scarcest_last])
     rows[mixed], begun_with = _fill(in_order, tuple(most[scarcest_last].tolist()))

@@ -70,6 +70,11 @@ class Pieces:
             of = np.flatnonzero(pairs == pair)
             firsts = (groups[of] - self.pairs[pair]) * GROUP
             starts[of], stops[of], documents[of] = _find(self.store.pair_lengths(pair), firsts, places[of], self.most)
+            if (stops[of] < 0).any():
+                raise ValueError(
+                    f"pair {pair} of the corpus must have the document lengths that it had when its dataset was made, got others."
+                    " Make the dataset again, because the file was rewritten."
+                )
         return starts + self.tokens[groups], stops + self.tokens[groups], documents + self.documents[groups]
 
 
@@ -103,7 +108,7 @@ def _sums(lengths, most, group):
 
 @compiled
 def _find(lengths, firsts, places, most):
-    """Where pieces are in their groups: their tokens [start, stop), and their documents, [n] int64 each.
+    """Where pieces are in their groups: their tokens [start, stop), and their documents, [n] int64 each; -1 where one is in none.
 
     `lengths` are those of the documents of a pair, [documents] integers. `firsts`, [n] int64, are where groups begin; and `places`,
     [n] int64, are which of the pieces of its group each is.
@@ -111,14 +116,13 @@ def _find(lengths, firsts, places, most):
     starts, stops, documents = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
     for number in range(len(places)):
         place, document, token = places[number], firsts[number], np.int64(0)
-        length = np.int64(lengths[document])
-        count = -(-length // most)
-        while place >= count:
-            place -= count
-            token += length
-            document += 1
+        stops[number] = -1
+        while document < len(lengths):
             length = np.int64(lengths[document])
             count = -(-length // most)
-        starts[number], stops[number] = token + length * place // count, token + length * (place + 1) // count
-        documents[number] = document - firsts[number]
+            if place < count:
+                starts[number], stops[number] = token + length * place // count, token + length * (place + 1) // count
+                documents[number] = document - firsts[number]
+                break
+            place, token, document = place - count, token + length, document + 1
     return starts, stops, documents

@@ -63,7 +63,7 @@ class MemoryStore:
         return len(self._ends)
 
     def pair_lengths(self, pair: int) -> np.ndarray:
-        return np.diff(self._ends, prepend=0)
+        return self._lengths
 
     @property
     def tokens(self) -> int:
@@ -94,13 +94,22 @@ class MemoryStore:
         return np.array([0, self.documents])
 
     def places(self, pair: int) -> np.ndarray:
-        return np.concatenate([[0], self._ends[:-1]])[: self.documents] * self._tokens.itemsize
+        return self._places
 
     def values(self, pair: int) -> np.ndarray:
         return self._tokens
 
     def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.concatenate([[0], self._ends])[documents], self._ends[documents]
+        return self._ends[documents] - self._lengths[documents], self._ends[documents]
+
+    # Of all documents, so not made again for each batch.
+    @functools.cached_property
+    def _lengths(self) -> np.ndarray:
+        return np.diff(self._ends, prepend=0)
+
+    @functools.cached_property
+    def _places(self) -> np.ndarray:
+        return (self._ends - self._lengths) * self._tokens.itemsize
 
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))

@@ -82,9 +82,9 @@ def register(
         block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
             for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It is of random access
             alone; a stream has a shuffle buffer.
-        random_access: whether examples must have random access, those of documents kept apart too, instead of being a stream. A
-            document that is longer than the shortest chunk of the denoisers is then cut into pieces of nearly equal length. A
-            corpus without a cache is tokenized into memory. Joined documents with a cache always have it.
+        random_access: True gives documents that are kept apart random access, too. One that is longer than the shortest chunk of
+            the denoisers is then cut into pieces of nearly equal length. A corpus without a cache is tokenized into memory, and
+            examples of random lengths are packed with random access. Joined documents with a cache have it by default.
         corpus: the corpus to share, with its cache: the name of a registered one, "pre_corpus", or of its mixture, "pre_mix"; or a
             `Mixture`, which is registered too. There is no `NAME_corpus` then. Leave out source, vocabulary, text_key and on_error,
             which are those of the corpus.
