@@ -62,7 +62,7 @@ def test_pieces_are_the_fewest_that_are_short_enough_and_nearly_equal(tmp_path_f
         ]
         for document in range(len(lengths)):
             own = [number for number, (_, _, of) in enumerate(expected) if of == document]
-            first, stop = found.of_document(document)
+            (first,), (stop,) = found.of_documents(np.array([document]))
             assert list(range(first, stop)) == own
 
 

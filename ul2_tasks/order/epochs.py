@@ -159,10 +159,23 @@ class Order:
         starts = (cycles * self.cycle_tokens + first + self._starts(epochs)) % self.tokens
         return Chunks(kinds, starts, starts + last - first)
 
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
-        """The same as ranges of the corpus, of which a chunk that goes round its end has two."""
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
+        """The same as ranges of the corpus, of which a chunk that goes round its end has two.
+
+        With `elsewhere`, [n] int64, some chunks begin at other tokens, and are as long as before; -1 is for those that do not.
+        """
         kinds, starts, stops = self.chunks(epochs, slots)
-        return Ranges(kinds, stops - starts, *cut_at_the_end(starts, stops, self.tokens))
+        sizes = stops - starts
+        if elsewhere is not None:
+            starts = np.where(elsewhere < 0, starts, elsewhere)
+        return Ranges(kinds, sizes, *cut_at_the_end(starts, starts + sizes, self.tokens))
+
+    def drawn(self, epochs: np.ndarray, slots: np.ndarray, draws: np.ndarray, is_near: bool) -> np.ndarray:
+        """Other tokens at which the chunks of slots may begin, see `ranges`, by draws, [n] uint64 as the result is [n] int64.
+
+        With `is_near` they are in what a reader of the slot has at hand.
+        """
+        return (draws % np.uint64(self.tokens)).astype(np.int64)
 
     def slots_with(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """The slots of an epoch whose examples have some of the tokens [start, stop) of the corpus, [n] int64, ascending."""

@@ -82,10 +82,10 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     firsts = np.cumsum([0, *(len(corpus.members) for corpus in numbering.corpora)])
     for number in np.unique(found.corpora).tolist():
         corpus, of_corpus = numbering.corpora[number], np.flatnonzero(found.corpora == number)
-        epochs, slots = found.epochs[of_corpus], found.slots[of_corpus]
+        _, _, epochs, slots, elsewhere = found.only(of_corpus)
         before = sum(map(len, tokens))
         if isinstance(corpus, OrderedRecords):
-            kinds, made = corpus.read(epochs, slots)
+            kinds, made = corpus.read(epochs, slots, elsewhere)
             members[of_corpus] = kinds + firsts[number]
             bounds = (starts, stops), (later_starts, later_stops)
             for key, (first, last) in zip(token_features(corpus.members[0].features), bounds):
@@ -99,7 +99,7 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
                 images[place] = own
             continue
         corpus.fetch_ahead(epochs, slots)
-        ranges = corpus.ranges(epochs, slots)
+        ranges = corpus.ranges(epochs, slots, elsewhere)
         members[of_corpus] = ranges.kinds + firsts[number]
         keys[of_corpus] = corpus.order.noise_keys(epochs, slots)
         stops[of_corpus] = np.cumsum(ranges.sizes) + before

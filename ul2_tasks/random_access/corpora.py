@@ -90,30 +90,40 @@ class OrderedCorpus:
             self.order, tuple((member.solution.full.inputs, member.solution.full.targets) for member in self.members), rows
         )
 
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
-        """Which tokens make the chunk of each slot. Both arguments are [n] integers."""
-        found = self.order.ranges(epochs, slots)
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
+        """Which tokens make the chunk of each slot. All arguments are [n] integers; for `elsewhere` see `Order.ranges`."""
+        found = self.order.ranges(epochs, slots, elsewhere)
         if self.pieces is None:
             return found
         starts, stops = self.pieces.tokens_of(found.starts)
         return found._replace(sizes=stops - starts, starts=starts, stops=stops)
 
-    def tokens_at(self, epoch: int, slot: int) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    def tokens_at(
+        self, epoch: int, slot: int, elsewhere: int = -1
+    ) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
         """The member that reads a slot, the ranges of its tokens, and of each the documents [first, stop) that it has tokens of."""
-        found = self.ranges(np.array([epoch]), np.array([slot]))
+        found = self.ranges(np.array([epoch]), np.array([slot]), np.array([elsewhere]))
         ranges = tuple(zip(found.starts.tolist(), found.stops.tolist()))
         return int(found.kinds[0]), ranges, tuple(self.store.documents_at(*each) for each in ranges)
 
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """The slots of an epoch whose examples have tokens of a document, [n] int64, ascending. An IndexError without it."""
-        start, stop = self.store.tokens_of(document)
-        if self.pieces:
-            start, stop = self.pieces.of_document(document)
+        self.store.tokens_of(document)  # which raises it
+        (start,), (stop,) = (each.tolist() for each in self.units_of(np.array([document])))
         return self.order.slots_with(epoch, start, stop) if start < stop else np.zeros([0], np.int64)  # it may have no token
 
-    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """See `window_rows.ExampleLengths`."""
-        ranges, keys = self.ranges(epochs, slots), self.order.noise_keys(epochs, slots)
+    def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What documents, [n] int64, are in the order: their tokens, or their pieces, [start, stop) of each, [n] int64 both."""
+        return self.pieces.of_documents(documents) if self.pieces else self.store.ranges_of(documents)
+
+    @property
+    def moves_keep_lengths(self) -> bool:
+        """Whether an example whose chunk moves, see `Order.ranges`, is as long as before."""
+        return self.pieces is None
+
+    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
+        """See `window_rows.ExampleLengths`, and `Order.ranges`."""
+        ranges, keys = self.ranges(epochs, slots, elsewhere), self.order.noise_keys(epochs, slots)
         found = np.zeros([len(keys), len(EXAMPLE)], np.int64)
         for number, member in enumerate(self.members):
             of = np.flatnonzero(ranges.kinds == number)

@@ -17,6 +17,7 @@ from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
 from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, RowOrder, order_corpus
+from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, Units, moves, units_of
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.random_access.records import OrderedRecords, RecordMember, order_records
 from ul2_tasks.store.block_cache import BlockCache, is_remote
@@ -32,13 +33,20 @@ _FOR_CORPORA = 1 << 32  # what a key is for
 class Slots(NamedTuple):
     """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`.
 
-    Corpora are counted as those of a `Numbering`.
+    Corpora are counted as those of a `Numbering`. Where documents are left out, `elsewhere` is where some have their tokens from,
+    see `Order.ranges`.
     """
 
     places: np.ndarray
     corpora: np.ndarray
     epochs: np.ndarray
     slots: np.ndarray
+    elsewhere: np.ndarray | None = None
+
+    def only(self, chosen: np.ndarray) -> Slots:
+        """Some of them, [m] bool, or [n] int64 in this order."""
+        elsewhere = None if self.elsewhere is None else self.elsewhere[chosen]
+        return Slots(self.places[chosen], self.corpora[chosen], self.epochs[chosen], self.slots[chosen], elsewhere)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +132,8 @@ class Numbering:
 
     A corpus is there once for each way in which stages read it, by its denoisers and their weights. `packed` says how the examples
     of each corpus share rows, if elements are packed rows; it is empty if they are examples. `stages` tell how examples are mixed,
-    and `timeline` which corpus each element is of. `size` is how many elements are asked for, None for an epoch.
+    and `timeline` which corpus each element of the data is of. `size` is how many elements are asked for, None for an epoch.
+    `leaving_out` says which documents and steps are left out.
     """
 
     corpora: tuple[OrderedCorpus | OrderedRecords, ...]
@@ -132,6 +141,7 @@ class Numbering:
     stages: tuple[MixedStage, ...]
     timeline: Timeline
     size: int | None
+    leaving_out: LeavingOut = NOTHING
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -140,21 +150,21 @@ class Numbering:
 
     def first_of(self, epoch: int) -> int:
         """The first element of an epoch: one of all of a corpus, or of several `_common` elements."""
-        if self.size is None and len(self.corpora) == 1:
-            return self.orders[0].first_of(epoch, 0)
-        return epoch * self._common
+        if self.size is not None:
+            return epoch * self.size
+        data = self.orders[0].first_of(epoch, 0) if len(self.corpora) == 1 else epoch * self._common
+        return int(self.leaving_out.first_from(np.array([data]))[0])
 
     def epoch_with(self, number: int) -> int:
         """The epoch that has an element."""
-        if self.size is None and len(self.corpora) == 1:
-            return self.orders[0].begun(number).epoch
-        return number // self._common
+        if self.size is not None:
+            return number // self.size
+        data = int(self.leaving_out.data_of(np.array([number]))[0])
+        return self.orders[0].begun(data).epoch if len(self.corpora) == 1 else data // self._common
 
     @functools.cached_property
     def _common(self) -> int:
         """How many elements an epoch has: whole units of the mixture, so that no element of the first corpus to end comes twice."""
-        if self.size is not None:
-            return self.size
         mixing = self.timeline.stages[0].mixing
         elements = [order.first_of(1, 0) for order in self.orders]
         units = range(1, sum(elements) // mixing.unit + 2)
@@ -180,6 +190,10 @@ class Numbering:
 
     def slots(self, numbers: np.ndarray) -> Slots:
         """The examples of elements, [n] integers from 0, below 2**62. Those of a row stand in its order."""
+        found = self._slots(self.leaving_out.data_of(numbers))
+        return self._without(found, self.leaving_out.lists_of(numbers)) if self.leaving_out.documents else found
+
+    def _slots(self, numbers: np.ndarray) -> Slots:
         corpora, indices = self.timeline.elements(numbers)
         if len(self.corpora) == 1:
             return self._slots_of(0, np.arange(len(corpora)), indices)
@@ -189,7 +203,49 @@ class Numbering:
             if len(places):
                 found.append(self._slots_of(number, places, indices[places]))
         order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
-        return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
+        return Slots(*(np.concatenate(each)[order] for each in zip(*(each[:4] for each in found))))
+
+    def _without(self, found: Slots, lists: np.ndarray) -> Slots:
+        """Slots of which those with documents that are left out have their tokens from elsewhere; [n] int64 of each the lists.
+
+        An example of a packed row for which nothing that is short enough is found is left out, unless the row would be empty.
+        """
+        must_fit = np.full(len(found.slots), bool(self.packed)) & (np.bincount(found.places)[found.places] > 1)
+        elsewhere = self._elsewhere(found, lists[found.places], must_fit)
+        _, firsts, of_row = np.unique(found.places, return_index=True, return_inverse=True)
+        is_empty = np.bincount(of_row, elsewhere != NOWHERE) == 0
+        if is_empty.any():
+            alone = firsts[is_empty]
+            elsewhere[alone] = self._elsewhere(found.only(alone), lists[found.places[alone]], np.zeros(len(alone), bool))
+        return found._replace(elsewhere=elsewhere).only(elsewhere != NOWHERE)
+
+    def _elsewhere(self, found: Slots, lists: np.ndarray, must_fit: np.ndarray) -> np.ndarray:
+        elsewhere = np.full(len(found.slots), -1)
+        for corpus, number in np.unique(np.stack([found.corpora, lists], axis=1), axis=0).tolist():
+            of = np.flatnonzero((found.corpora == corpus) & (lists == number))
+            elsewhere[of] = moves(self.corpora[corpus], self._units(corpus, number), *found.only(of)[2:4], must_fit[of])
+        return elsewhere
+
+    def _units(self, corpus: int, lists: int) -> Units:
+        """What the documents of the first lists are in the order of a corpus."""
+        if (corpus, lists) not in self._known_units:
+            self._known_units[corpus, lists] = units_of(self.corpora[corpus], self.left_out(self.corpora[corpus].name, lists))
+        return self._known_units[corpus, lists]
+
+    @functools.cached_property
+    def _known_units(self) -> dict[tuple[int, int], Units]:
+        return {}
+
+    def left_out(self, corpus: str, lists: int | None = None) -> np.ndarray:
+        """The documents of a corpus that are left out by the first lists, or by all, [n] int64, ascending."""
+        named = [each.documents.get(corpus, np.zeros([0], np.int64)) for each in self.leaving_out.documents[:lists]]
+        return np.unique(np.concatenate([np.zeros([0], np.int64), *named]))
+
+    def slots_left_out(self, corpus: int, epoch: int) -> np.ndarray:
+        """The slots of an epoch of a corpus that would have documents that are left out, [n] int64, ascending."""
+        units, order = self._units(corpus, len(self.leaving_out.documents)), self.corpora[corpus].order
+        found = [order.slots_with(epoch, start, stop) for start, stop in zip(units.starts.tolist(), units.stops.tolist())]
+        return np.unique(np.concatenate([np.zeros([0], np.int64), *found]))
 
     def _slots_of(self, corpus: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:
@@ -202,11 +258,20 @@ class Numbering:
     def numbers(self, corpus: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """The inverse of `slots`: the elements that have these slots of these epochs of a corpus, [m] int64; -1 where none has."""
         at = self.packed[corpus].rows_at if self.packed else self.corpora[corpus].order.examples_at
-        return self.timeline.numbers(corpus, at(epochs, slots))
+        data = self.timeline.numbers(corpus, at(epochs, slots))
+        return np.where(data < 0, data, self.leaving_out.numbers_of(data))
+
+    def with_document(self, numbers: np.ndarray, corpus: int, document: int) -> np.ndarray:
+        """Those of some elements, [n] int64, ascending, that have tokens of a document of a corpus."""
+        found = self.slots(numbers)
+        found = found.only(found.corpora == corpus)
+        ranges = self.corpora[corpus].order.ranges(*found[2:])
+        has_it = units_of(self.corpora[corpus], np.array([document])).touch(ranges)
+        return numbers[np.unique(found.places[has_it])]
 
     def epochs_of(self, corpus: int, first: int, last: int) -> list[int]:
         """The epochs of a corpus that have some of the elements first .. last of the mixture."""
-        ranges = self.timeline.indices(corpus, first, last)
+        ranges = self.timeline.indices(corpus, *self.leaving_out.data_of(np.array([first, last])).tolist())
         epochs = ((self.orders[corpus].begun(index).epoch for index in (start, stop - 1)) for start, stop in ranges)
         return sorted({epoch for of_first, of_last in epochs for epoch in range(of_first, of_last + 1)})
 
@@ -225,7 +290,12 @@ class Numbering:
             else:
                 weights = tuple(weight * each for weight, each in zip(mixing.weights, rows))
                 mixings.append(Shares(weights, mixing.partitions))
-        return _arranged(self.corpora, packed, self.stages, mixings, self.timeline.key, self.size)
+        return _arranged(self.corpora, packed, self.stages, mixings, self.timeline.key, self.size, self.leaving_out)
+
+    def without(self, leaving_out: LeavingOut) -> Numbering:
+        """The same, but for what is left out."""
+        mixings = [stage.mixing for stage in self.timeline.stages]
+        return _arranged(self.corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out)
 
 
 def _arranged(
@@ -235,15 +305,17 @@ def _arranged(
     mixings: Sequence[Cycle | Shares],
     key: int | None,
     size: int | None,
+    leaving_out: LeavingOut = NOTHING,
 ) -> Numbering:
     """The numbering of stages whose elements, examples or rows, are mixed in these ways."""
     names = list(dict.fromkeys(corpus.name for corpus in corpora))
+    firsts = leaving_out.data_of(np.array([stage.first for stage in stages])).tolist()
     wanted = [
-        Wanted(stage.first, mixing, tuple(names.index(corpora[number].name) for number in stage.corpora), stage.corpora)
-        for stage, mixing in zip(stages, mixings)
+        Wanted(first, mixing, tuple(names.index(corpora[number].name) for number in stage.corpora), stage.corpora)
+        for first, stage, mixing in zip(firsts, stages, mixings)
     ]
     orders: Sequence[Rounds] = packed or [corpus.order for corpus in corpora]
-    return Numbering(corpora, packed, stages, arrange(wanted, orders, key), size)
+    return Numbering(corpora, packed, stages, arrange(wanted, orders, key), size, leaving_out)
 
 
 def number_examples(

@@ -50,15 +50,18 @@ class Pieces:
         """The document that each piece is of, [n] int64."""
         return self._found(numbers)[2]
 
-    def of_document(self, document: int) -> tuple[int, int]:
-        """The pieces [first, stop) of a document."""
-        start, stop = self.store.tokens_of(document)
-        group = int(np.searchsorted(self.documents, document, side="right")) - 1
-        pair = int(np.searchsorted(self.pairs, group, side="right")) - 1
-        first = (group - int(self.pairs[pair])) * GROUP
-        before = self.store.pair_lengths(pair)[first : first + document - int(self.documents[group])].astype(np.int64)
-        piece = int(self.pieces[group] + (-(-before // self.most)).sum())
-        return piece, piece + -(-(stop - start) // self.most)
+    def of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first piece of each document, of [n] int64, and the one after its last, [n] int64 both."""
+        starts, stops = self.store.ranges_of(documents)
+        groups = np.searchsorted(self.documents, documents, side="right") - 1
+        firsts = np.zeros_like(documents)
+        pairs = np.searchsorted(self.pairs, groups, side="right") - 1
+        for pair in np.unique(pairs).tolist():
+            of = np.flatnonzero(pairs == pair)
+            in_pair = (groups[of] - self.pairs[pair]) * GROUP
+            firsts[of] = _before(self.store.pair_lengths(pair), in_pair, documents[of] - self.documents[groups[of]], self.most)
+        firsts += self.pieces[groups]
+        return firsts, firsts + -(-(stops - starts) // self.most)
 
     def _found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         numbers = np.asarray(numbers, np.int64)
@@ -104,6 +107,19 @@ def _sums(lengths, most, group):
         tokens[document // group] += length
         documents[document // group] += 1
     return pieces, tokens, documents
+
+
+@compiled
+def _before(lengths, firsts, places, most):
+    """How many pieces come before documents in their groups, [n] int64: for `lengths` and `firsts` see `_find`.
+
+    `places`, [n] int64, are which of its group's each document is.
+    """
+    found = np.zeros(len(places), np.int64)
+    for number in range(len(places)):
+        for document in range(firsts[number], firsts[number] + places[number]):
+            found[number] += -(-np.int64(lengths[document]) // most)
+    return found
 
 
 @compiled

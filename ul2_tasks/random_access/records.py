@@ -132,9 +132,11 @@ class OrderedRecords:
             )
         return WindowRows(self.order, self, row_lengths(budgets, token_features(self.members[0].features)))
 
-    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """See `window_rows.ExampleLengths`."""
-        ranges = self.order.ranges(epochs, slots)
+    moves_keep_lengths = False
+
+    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
+        """See `window_rows.ExampleLengths`, and `Order.ranges`."""
+        ranges = self.order.ranges(epochs, slots, elsewhere)
         return self.index.sizes(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
 
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
@@ -142,15 +144,22 @@ class OrderedRecords:
         start, stop = self.index.examples_of(document)
         return self.order.slots_with(epoch, start, stop) if start < stop else np.zeros([0], np.int64)
 
-    def tokens_at(self, epoch: int, slot: int) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `OrderedCorpus.units_of`: the examples of records."""
+        found = np.array([self.index.examples_of(record) for record in documents.tolist()], np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    def tokens_at(
+        self, epoch: int, slot: int, elsewhere: int = -1
+    ) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
         """See `OrderedCorpus.tokens_at`: the tokens are those of the record."""
-        ranges = self.order.ranges(np.array([epoch]), np.array([slot]))
+        ranges = self.order.ranges(np.array([epoch]), np.array([slot]), np.array([elsewhere]))
         record = int(self.index.records(ranges.starts)[0])
         return int(ranges.kinds[0]), (self.store.tokens_of(record),), ((record, record + 1),)
 
-    def read(self, epochs: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, Made]:
-        """The members of the examples of slots, [n] int64, and these, with SeqIO's ids."""
-        ranges = self.order.ranges(epochs, slots)
+    def read(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> tuple[np.ndarray, Made]:
+        """The members of the examples of slots, [n] int64, and these, with SeqIO's ids; see `Order.ranges`."""
+        ranges = self.order.ranges(epochs, slots, elsewhere)
         made = self.index.read(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
         if shift := np.int32(id_shift(self.members[0].vocabulary)):
             for key in token_features(self.members[0].features):

@@ -320,6 +320,9 @@ class BlockCache:
     def tokens_of(self, document: int) -> tuple[int, int]:
         return self.store.tokens_of(document)
 
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.store.ranges_of(documents)
+
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         return self.read_chunks(np.array([start]), np.array([stop]))
 

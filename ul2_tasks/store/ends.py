@@ -46,3 +46,7 @@ class WithEnds:
     def tokens_of(self, document: int) -> tuple[int, int]:
         start, stop = self.store.tokens_of(document)
         return start + document, stop + document + 1
+
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        starts, stops = self.store.ranges_of(documents)
+        return starts + documents, stops + documents + 1

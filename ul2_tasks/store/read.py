@@ -48,6 +48,8 @@ class TokenStore(Protocol):
 
     def tokens_of(self, document: int) -> tuple[int, int]: ...
 
+    def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
 
 class MemoryStore:
     """Documents of tokens in memory: [tokens] int32, one document's after the other's, and [documents] int64, the lengths.

@@ -1,0 +1,211 @@
+"""What a run leaves out: no example has tokens of documents that are left out, all others are what they were; steps are skipped."""
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Chat, Mix, Mixture, Stage
+from ul2_tasks.random_access.leaving_out import LeavingOut, LeftOutDocuments, Skip
+from ul2_tasks.random_access.sequence import Examples
+from ul2_tasks.sources.memory import embedded_conversations
+
+LENGTHS = {"inputs": 96, "targets": 80}
+FIRST = 30
+SIZES = [3, 700, 1, 90, 41, 260, 17, 5, 333, 2, 64, 64, 128] * 9
+
+
+def texts():
+    for number, size in enumerate(SIZES):
+        yield f"{number} ".ljust(size, "abcdefg hij"[number % 11])[:size]
+
+
+def described(name, **arguments):
+    return Mixture(name, ul2_tasks.MemoryDataSource(texts, validation=0), **arguments)
+
+
+def talks(name):
+    source = ul2_tasks.MemoryDataSource(lambda: embedded_conversations() * 30, validation=0)
+    return Chat(name, source, truncation="drop", random_access=True)
+
+
+def replies_and_texts():
+    chat = talks("left_talks")
+    text = described("left_text", vocabulary=chat.renderer.vocabulary, merge_examples=False, random_access=True)
+    return Mix("left_both", {text: 2, chat: 1})
+
+
+PIPELINES = {
+    "joined": lambda: (described("left_joined"), LENGTHS),
+    "separated": lambda: (described("left_separated", separate_documents=True), LENGTHS),
+    "drawn lengths": lambda: (described("left_drawn", denoisers=UL2), LENGTHS),
+    "blocks": lambda: (described("left_blocks", block_shuffle=BlockShuffle(512, 4, 2)), LENGTHS),
+    "apart": lambda: (described("left_apart", merge_examples=False), LENGTHS),
+    "apart in blocks": lambda: (
+        described("left_blocks_apart", merge_examples=False, block_shuffle=BlockShuffle(256, 4, 2)),
+        LENGTHS,
+    ),
+    "conversations": lambda: (talks("left_chat"), {"tokens": 512}),
+    "replies and texts": lambda: (replies_and_texts(), {"inputs": 512, "targets": 512}),
+}
+of_pipelines = pytest.mark.parametrize("pipeline", PIPELINES)
+
+
+@functools.cache
+def read(pipeline, pack):
+    mixture, lengths = PIPELINES[pipeline]()
+    return ul2_tasks.examples(mixture, lengths, pack=pack)
+
+
+def without(found, documents=(), skips=()):
+    """The same examples without documents, pairs of a first element and the documents of each corpus, and steps."""
+    counts = {corpus.name: corpus.store.documents for corpus in found.numbering.corpora}
+    lists = [
+        LeftOutDocuments(
+            first, {name: np.array([each for each in numbers if each < counts[name]], np.int64) for name in counts}, ""
+        )
+        for first, numbers in documents
+    ]
+    leaving_out = LeavingOut(tuple(lists), tuple(Skip(*skip) for skip in skips))
+    return Examples(found.numbering.without(leaving_out), found.budgets, found.describe, found.number)
+
+
+def located(found, index):
+    return np.atleast_1d(np.array(found.locate(index), object)).tolist()
+
+
+def documents_of(where):
+    return {document for first, stop in where.documents for document in range(first, stop)}
+
+
+def parts_of(found, index):
+    """The examples of an element: where each is from, and its features."""
+    element, where = found[index], located(found, index)
+    if not found.numbering.packed:
+        return [(where[0], {key: value.tolist() for key, value in element.items() if isinstance(value, np.ndarray)})]
+    features = [key for key in element if f"{key}_segment_ids" in element]
+    parts = []
+    for segment, each in enumerate(where, start=1):
+        parts.append((each, {key: element[key][element[f"{key}_segment_ids"] == segment].tolist() for key in features}))
+    return parts
+
+
+@of_pipelines
+@pytest.mark.parametrize("pack", [False, True])
+def test_no_example_has_a_document_that_is_left_out_and_all_others_are_the_same(pipeline, pack):
+    before = read(pipeline, pack)
+    left_out, more = {1, 4, 5, 31, 40, 55, 56}, {1, 4, 5, 17, 31, 40, 55, 56}
+    found = without(before, [(FIRST, sorted(left_out)), (FIRST + 20, [17])])
+    assert len(found) == len(before)
+    replaced = 0
+    for index in range(min(len(found), 160)):
+        gone = set() if index < FIRST else left_out if index < FIRST + 20 else more
+        old, new = parts_of(before, index), parts_of(found, index)
+        by_slot = {(where.corpus, where.epoch, where.chunk_index): (where, values) for where, values in new}
+        assert len(by_slot) == len(new) <= len(old)
+        for where, values in old:
+            there = by_slot.pop((where.corpus, where.epoch, where.chunk_index), None)
+            if not documents_of(where) & gone:
+                assert there == (where, values)
+                continue
+            replaced += 1
+            if there is None:
+                assert pack, "an example of a row may be left out"
+                continue
+            assert not documents_of(there[0]) & gone
+            assert there[0].replaces == where.documents
+            assert (there[0].task, there[0].denoiser) == (where.task, where.denoiser)
+            sizes = [{key: len(each) for key, each in of.items()} for of in (values, there[1])]
+            if found.numbering.corpora[0].moves_keep_lengths:
+                assert sizes[0] == sizes[1]
+            elif len(new) > 1:
+                assert all(sizes[1][key] <= sizes[0][key] for key in sizes[0])
+        assert not by_slot
+        assert new, "no row is empty"
+    assert replaced
+
+
+@of_pipelines
+@pytest.mark.parametrize("pack", [False, True])
+def test_find_is_the_inverse_of_locate_and_elements_are_the_same_in_another_process(pipeline, pack):
+    found = without(read(pipeline, pack), [(FIRST, [1, 4, 5, 40]), (FIRST + 20, [2])], skips=[(25, 7), (60, 3)])
+    for each in (found, found.epoch(1)):
+        for corpus in found.numbering.names:
+            held = {}
+            for index in range(len(each)):
+                for where in located(each, index):
+                    for document in documents_of(where) if where.corpus == corpus else ():
+                        held.setdefault(document, set()).add(index)
+            for document in (0, 1, 2, 4, 17, 40, 50):
+                assert each.find(document, corpus) == sorted(held.get(document, ()))
+    again, places = pickle.loads(pickle.dumps(found)), [min(len(found) - 1, place) for place in (70, 31, 0, 55)]
+    for one, other in zip(found[70:30:-13], again[70:30:-13]):
+        assert {key: np.asarray(value).tolist() for key, value in one.items()} == {
+            key: np.asarray(value).tolist() for key, value in other.items()
+        }
+    assert [found.locate(place) for place in places] == [again.locate(place) for place in places]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=5))
+def test_skipped_elements_are_never_read_and_each_other_once(skips):
+    skips = sorted(skips, key=lambda skip: skip[0])
+    leaving_out, numbers = LeavingOut(skips=tuple(Skip(*skip) for skip in skips)), np.arange(60)
+    data = list(range(200))
+    for first, count in skips:  # one after the other, each of the steps as they are then
+        del data[first : first + count]
+    assert leaving_out.data_of(numbers).tolist() == data[:60]
+    of_data = leaving_out.numbers_of(np.arange(100))
+    assert of_data.tolist() == [data.index(number) if number in data else -1 for number in range(100)]
+    assert leaving_out.first_from(np.arange(100)).tolist() == [
+        next(place for place, number in enumerate(data) if number >= first) for first in range(100)
+    ]
+
+
+@of_pipelines
+def test_after_skipped_steps_come_the_data_of_the_next(pipeline):
+    before = read(pipeline, False)
+    found = without(before, skips=[(8, 16), (24, 8)])
+    expected = [*range(8), *range(24, 40), *range(48, 60)]
+    assert [found.locate(index) for index in range(len(expected))] == [before.locate(index) for index in expected]
+    assert len(found) == len(before) - 24
+    assert found.epoch(1).locate(0) == before.epoch(1).locate(0)
+    assert found.at(found.epoch(1).first)[0].number == 1
+
+
+def test_stages_begin_at_their_steps_with_skipped_steps_before():
+    pre = described("left_pre")
+    post = Mixture("left_post", corpus=pre, denoisers=T5GEMMA2[:1])
+    other = described("left_other")
+    planned = Mix("left_stages", schedule=[Stage(0, {pre: 1}), Stage(10, {post: 1, other: 1})], batch_size=4, steps=30)
+    before = ul2_tasks.examples(planned, LENGTHS)
+    found = without(before, skips=[(20, 8)])
+    assert [found.locate(index) for index in range(20)] == [before.locate(index) for index in range(20)]
+    of_other = [found.locate(index).corpus == other.corpus().name for index in range(len(found))]
+    assert not any(of_other[:40])
+    assert sum(of_other[40:48]) == 4
+    assert len(found) == len(before)
+    seen = [(where.epoch, where.tokens) for where in map(found.locate, range(len(found))) if where.corpus == pre.corpus().name]
+    assert len(set(seen)) == len(seen), "nothing is read twice"
+
+
+@of_pipelines
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_list_of_all_documents_is_refused(pipeline, pack):
+    before = read(pipeline, pack)
+    found = without(before, [(0, range(before.numbering.corpora[0].store.documents))])
+    with pytest.raises(ValueError, match=r"exclude must leave some of '.*', got lists without which"):
+        found[0:20]
+
+
+@of_pipelines
+def test_what_is_left_out_by_most_documents_leaves_few(pipeline):
+    before = read(pipeline, False)
+    count = before.numbering.corpora[0].store.documents
+    kept = set(range(0, count, 10))
+    found = without(before, [(0, sorted(set(range(count)) - kept))])
+    for index in range(12):
+        assert all(documents_of(where) <= kept for where in located(found, index) if where.corpus == found.numbering.names[0])
