@@ -61,13 +61,13 @@ def test_each_full_cycle_of_a_window_has_the_exact_ratio(order, epoch):
 
 
 @given(orders(), st.integers(0, 100), st.data())
-def test_the_examples_of_a_range_of_tokens_are_found(order, epoch, data):
-    start = data.draw(st.integers(0, order.tokens - 1))
-    stop = data.draw(st.integers(start + 1, order.tokens))
+def test_the_examples_of_ranges_of_tokens_are_found(order, epoch, data):
+    starts = np.array(data.draw(st.lists(st.integers(0, order.tokens - 1), min_size=1, max_size=4)))
+    stops = np.array([data.draw(st.integers(start + 1, order.tokens)) for start in starts.tolist()])
     slots = np.arange(order.examples)
     found = order.ranges(np.full_like(slots, epoch), slots)
-    expected = np.unique(found.of[(found.starts < stop) & (found.stops > start)])
-    assert order.slots_with(epoch, start, stop).tolist() == expected.tolist()
+    expected = [np.unique(found.of[(found.starts < stop) & (found.stops > start)]) for start, stop in zip(starts, stops)]
+    assert order.slots_with(epoch, starts, stops).tolist() == np.unique(np.concatenate(expected)).tolist()
 
 
 @given(orders(most_tokens=10**12), st.integers(0, 10**12), st.data())

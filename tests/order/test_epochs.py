@@ -61,14 +61,18 @@ def test_the_tails_of_as_many_epochs_as_a_cycle_has_slots_have_the_exact_ratio(o
     assert found.tolist() == [count * order.tail for count in order.cycle.counts]
 
 
+def ranges_of(tokens, data):
+    start = data.draw(st.integers(0, tokens - 1))
+    return start, data.draw(st.integers(start + 1, tokens))
+
+
 @given(orders(), st.integers(0, 100), st.data())
-def test_the_examples_of_a_range_of_tokens_are_found(order, epoch, data):
-    start = data.draw(st.integers(0, order.tokens - 1))
-    stop = data.draw(st.integers(start + 1, order.tokens))
+def test_the_examples_of_ranges_of_tokens_are_found(order, epoch, data):
+    ranges = np.array([ranges_of(order.tokens, data) for _ in range(data.draw(st.integers(1, 4)))])
     slots, (_, starts, stops) = epoch_of(order, epoch)
-    wanted = set(range(start, stop))
+    wanted = {token for start, stop in ranges.tolist() for token in range(start, stop)}
     expected = [slot for slot, one, end in zip(slots, starts, stops) if wanted & {t % order.tokens for t in range(one, end)}]
-    assert order.slots_with(epoch, start, stop).tolist() == sorted(expected)
+    assert order.slots_with(epoch, *ranges.T).tolist() == sorted(expected)
 
 
 @given(orders(most_tokens=10**12), st.integers(0, 10**12), st.data())
@@ -107,8 +111,8 @@ def test_what_cannot_be_is_refused(arguments, message):
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 3), (0, 28)])
 def test_a_range_that_cannot_be_is_refused(start, stop):
-    with pytest.raises(ValueError, match=f"must be a non-empty range of tokens within 0 to 27, got {start} to {stop}"):
-        Order(T5GEMMA2, FULL, 27, 0).slots_with(0, start, stop)
+    with pytest.raises(ValueError, match=rf"must be non-empty ranges of tokens within 0 to 27, got \[{start}\] to \[{stop}\]"):
+        Order(T5GEMMA2, FULL, 27, 0).slots_with(0, np.array([start]), np.array([stop]))
 
 
 def test_unshuffled_examples_follow_each_other_and_begin_at_the_first_token():

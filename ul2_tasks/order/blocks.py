@@ -262,18 +262,20 @@ class BlockOrder:
         sizes = np.array([section.inner.tokens for section in self.sections])[places.sections]
         return self._first_tokens[places.sections] + places.windows * sizes
 
-    def slots_with(self, epoch: int, start: int, stop: int) -> np.ndarray:
+    def slots_with(self, epoch: int, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """See `Order.slots_with`."""
-        size, found = self.blocks.block_tokens, [np.zeros([0], np.int64)]
-        for block in range(start // size, (stop - 1) // size + 1):
-            at = int(self._unplaced(epoch, block)) * size - block * size  # from the corpus to the stream of the epoch
-            first, last = max(start, block * size) + at, min(stop, (block + 1) * size) + at
-            section = int(np.searchsorted(self._first_tokens, first, side="right")) - 1
-            order, before = self.sections[section].inner, int(self._first_tokens[section])
-            window = (first - before) // order.tokens
-            before += window * order.tokens
-            held = order.slots_with(epoch * self.sections[section].windows + window, first - before, last - before)
-            found.append(self.windows.starts[section] + window * order.examples + held)
+        size = self.blocks.block_tokens
+        _, starts, stops = cut(starts, stops, size)
+        blocks = starts // size
+        to_stream = (self._unplaced(np.full_like(blocks, epoch), blocks) - blocks) * size
+        starts, stops = starts + to_stream, stops + to_stream
+        sections = np.searchsorted(self._first_tokens, starts, side="right") - 1
+        found = [np.zeros([0], np.int64)]
+        for number, section in enumerate(self.sections):
+            of = np.flatnonzero(sections == number)
+            windows, begins = np.divmod(starts[of] - self._first_tokens[number], section.inner.tokens)
+            of_range, slots = section.inner.slots_within(epoch * section.windows + windows, begins, begins + stops[of] - starts[of])
+            found.append(self.windows.starts[number] + windows[of_range] * section.inner.examples + slots)
         return np.unique(np.concatenate(found))
 
     def noise_keys(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
@@ -336,11 +338,13 @@ class BlockOrder:
         numbers = np.arange(first // size, -(-(first + tokens) // size))
         return self.placed(np.full_like(numbers, epoch), numbers)
 
-    def _unplaced(self, epoch: int, block: int) -> int:
+    def _unplaced(self, epochs: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+        """The inverse of `placed`."""
         whole = self._whole_blocks
-        if not self.shuffle or block >= whole:
-            return block
-        return int(invert(np.array([block]), whole, keys(keyed(self.seed, _FOR_BLOCKS), np.array([epoch])))[0])
+        if not self.shuffle or not len(blocks):
+            return blocks
+        found = invert(np.minimum(blocks, whole - 1), whole, keys(keyed(self.seed, _FOR_BLOCKS), epochs))
+        return np.where(blocks < whole, found, blocks)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -177,17 +177,25 @@ class Order:
         """
         return (draws % np.uint64(self.tokens)).astype(np.int64)
 
-    def slots_with(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """The slots of an epoch whose examples have some of the tokens [start, stop) of the corpus, [n] int64, ascending."""
-        if not 0 <= start < stop <= self.tokens:
+    def slots_with(self, epoch: int, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """The slots of an epoch whose examples have some of the tokens [start, stop) of the corpus, [n] int64, ascending.
+
+        The ranges are [m] integers each, and none is empty.
+        """
+        if ((starts < 0) | (starts >= stops) | (stops > self.tokens)).any():
             raise ValueError(
-                f"start and stop must be a non-empty range of tokens within 0 to {self.tokens}, got {start} to {stop}."
+                f"starts and stops must be non-empty ranges of tokens within 0 to {self.tokens}, got {starts} to {stops}."
             )
-        first, last = self.slots_of(np.array([epoch, epoch]), np.array([start, stop - 1])).tolist()
-        before = int(self._starts(np.array([epoch]))[0])
-        if not start < before < stop:
-            return np.arange(first, last + 1)
-        return np.union1d(np.arange(first, self.examples), np.arange(last + 1))
+        return np.unique(self.slots_within(np.full(len(starts), epoch), starts, stops)[1])
+
+    def slots_within(self, epochs: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The slots that have some tokens of ranges of epochs, all [m] int64: of which range each is, and it, [n] int64 both."""
+        begins = self._starts(epochs)
+        is_round = (starts < begins) & (begins < stops)  # first at the end of the epoch, then at its beginning
+        which = np.append(np.arange(len(starts)), np.flatnonzero(is_round))
+        starts, stops = np.append(starts, begins[is_round]), np.append(np.where(is_round, begins, stops), stops[is_round])
+        firsts, lasts = self.slots_of(epochs[which], starts), self.slots_of(epochs[which], stops - 1)
+        return expanded(which, firsts, lasts + 1)
 
     def slots_of(self, epochs: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """The slot of each epoch whose example has the token, [n] int64, for [n] integers from 0 to N - 1."""
@@ -243,6 +251,16 @@ class Order:
             return self._bounds[from_slot + chunks] - self._bounds[from_slot] - chunks
 
         return chunks + others(chunks) * (self._remainder - self.tail) // np.maximum(1, others(self.tail))
+
+
+def expanded(which: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The integers of ranges, [n] int64 each, one range after the other, and of each what `which` says of its range.
+
+    >>> [column.tolist() for column in expanded(np.array([7, 9]), np.array([3, 8]), np.array([5, 11]))]
+    [[7, 7, 9, 9, 9], [3, 4, 8, 9, 10]]
+    """
+    counts = stops - starts
+    return np.repeat(which, counts), np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)
 
 
 def cut_at_the_end(starts: np.ndarray, stops: np.ndarray, end: int | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

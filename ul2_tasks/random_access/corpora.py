@@ -19,6 +19,7 @@ from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.order.window_rows import WindowRows
+from ul2_tasks.random_access.leaving_out import units_of
 from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
@@ -109,8 +110,7 @@ class OrderedCorpus:
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """The slots of an epoch whose examples have tokens of a document, [n] int64, ascending. An IndexError without it."""
         self.store.tokens_of(document)  # which raises it
-        (start,), (stop,) = (each.tolist() for each in self.units_of(np.array([document])))
-        return self.order.slots_with(epoch, start, stop) if start < stop else np.zeros([0], np.int64)  # it may have no token
+        return self.order.slots_with(epoch, *units_of(self, np.array([document])))
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What documents, [n] int64, are in the order: their tokens, or their pieces, [start, stop) of each, [n] int64 both."""

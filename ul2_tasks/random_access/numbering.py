@@ -243,9 +243,7 @@ class Numbering:
 
     def slots_left_out(self, corpus: int, epoch: int) -> np.ndarray:
         """The slots of an epoch of a corpus that would have documents that are left out, [n] int64, ascending."""
-        units, order = self._units(corpus, len(self.leaving_out.documents)), self.corpora[corpus].order
-        found = [order.slots_with(epoch, start, stop) for start, stop in zip(units.starts.tolist(), units.stops.tolist())]
-        return np.unique(np.concatenate([np.zeros([0], np.int64), *found]))
+        return self.corpora[corpus].order.slots_with(epoch, *self._units(corpus, len(self.leaving_out.documents)))
 
     def _slots_of(self, corpus: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:

@@ -17,6 +17,7 @@ from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.corpora import CorpusName, cycle_of, row_lengths
+from ul2_tasks.random_access.leaving_out import units_of
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -141,8 +142,7 @@ class OrderedRecords:
 
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """See `OrderedCorpus.slots_with`."""
-        start, stop = self.index.examples_of(document)
-        return self.order.slots_with(epoch, start, stop) if start < stop else np.zeros([0], np.int64)
+        return self.order.slots_with(epoch, *units_of(self, np.array([document])))
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `OrderedCorpus.units_of`: the examples of records."""
