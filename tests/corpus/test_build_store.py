@@ -249,7 +249,7 @@ def _shard(manifest):
         (lambda manifest: _shard(manifest).update(shard="../../other"), "must be a name without a folder"),
         (lambda manifest: _shard(manifest).update(shard="other"), "the files of the shard 'other', of 303 documents and"),
         (lambda manifest: _shard(manifest).update(documents=-1), "of -1 documents and"),
-        (lambda manifest: manifest.update(schema_version=[3]), "must have a schema_version of (1, 2, 3), got [3]"),
+        (lambda manifest: manifest.update(schema_version=[3]), "must have a schema_version of (1, 2, 3, 4), got [3]"),
     ],
 )
 def test_a_manifest_that_was_altered_is_refused_and_no_path_in_it_leaves_the_folder(tmp_path, change, wrong):

@@ -222,7 +222,7 @@ def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, c
     documents()
     folder = cached / "cache_small_corpus"
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["schema_version"] == 3
+    assert manifest["schema_version"] == 4
     assert manifest["versions"]["seqio"] == seqio.__version__
     assert manifest["settings"]["vocabulary"].startswith("SentencePieceVocabulary, 4096 ids, 0 of them extra, eos 1, sha256 ")
     assert re.fullmatch(r"MemoryDataSource\(\d+ documents, sha256 \w{64}, validation=0.05\)", manifest["settings"]["source"])
@@ -232,7 +232,11 @@ def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, c
         assert manifest["splits"][split]["documents"] == len(found) == sum(shard["documents"] for shard in shards)
         assert manifest["splits"][split]["tokens"] == sum(map(len, found)) == sum(shard["tokens"] for shard in shards)
         files = [file for shard in shards for file in shard.get("files", [shard])]
-        present = [path for pattern in ("{}.tfrecord-*", "{}-*.bin", "{}-*.idx") for path in folder.glob(pattern.format(split))]
+        present = [
+            path
+            for pattern in ("{}.tfrecord-*", "{}-*.bin", "{}-*.idx", "{}-*.arrow")
+            for path in folder.glob(pattern.format(split))
+        ]
         assert {file["file"]: file["bytes"] for file in files} == {path.name: path.stat().st_size for path in present}
         assert manifest["splits"][split]["bytes"] == sum(file["bytes"] for file in files)
     assert list(cache.verify(str(folder))) == []
@@ -250,8 +254,8 @@ def test_a_cache_of_an_earlier_version_is_read(stock, cache_dirs, tmp_path, vers
     (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": version}))
     assert sorted(documents()) == expected
     assert list(cache.verify(str(folder))) == []
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 4}))
-    with pytest.raises(ValueError, match=r" must have a schema_version of \(1, 2, 3\), got 4"):
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 5}))
+    with pytest.raises(ValueError, match=r" must have a schema_version of \(1, 2, 3, 4\), got 5"):
         documents()
 
 

@@ -16,7 +16,6 @@ import functools
 import importlib
 import itertools
 import json
-import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,9 +49,10 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import split_groups, stamps
-from ul2_tasks.store.write import PairWriter
+from ul2_tasks.sources.records import At, Record
+from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups, stamps
+from ul2_tasks.store.provenance import TABLE, TableWriter
+from ul2_tasks.store.write import HashedFile, PairWriter
 from ul2_tasks.version import version_of
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -79,6 +79,10 @@ class SourceShard(JobShard):
     @property
     def form(self) -> Mapping:
         return {"splits": {split: dict.fromkeys(COUNTED, int) for split in self.splits}}
+
+    def beside(self, ending: str) -> dict[str, str]:
+        """The names of files beside the pairs of each split, with this ending."""
+        return {split: f"{self.pair(split)}.{ending}" for split in self.splits}
 
     def pair(self, split: str, column: str | None = None) -> str:
         """The name of the pair of files of a split, without their endings."""
@@ -165,16 +169,29 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     corpus = _found(shard.corpus)
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
     hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.counts_ids}
+    file, is_part = file_of(corpus.source, shard.splits[0], shard.number)
+    seen = _Seen()
     with temporary_files(shard) as paths:
+        path_of = dict(zip(shard.files, paths))
+        refused: dict[str, HashedFile] = {}
         with contextlib.ExitStack() as pairs:
-            writers = {
-                of: pairs.enter_context(PairWriter(bin_path, idx_path, corpus.columns[of[1]] if of[1] else stored_dtype(corpus)))
-                for of, bin_path, idx_path in zip(shard.pairs(), paths[::2], paths[1::2])
-            }
-            for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
+            writers = {}
+            for of in shard.pairs():
+                bin_path, idx_path = (path_of[f"{shard.pair(*of)}.{suffix}"] for suffix in ("bin", "idx"))
+                dtype = corpus.columns[of[1]] if of[1] else stored_dtype(corpus)
+                writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
+            tables = {split: pairs.enter_context(TableWriter(path_of[name], file)) for split, name in shard.beside(TABLE).items()}
+            records = _taken(seen.of(_read(corpus, shard)), shard.splits, shard.max_documents)
+            for batch in tokenize_records(corpus, records):
                 for (split, column), writer in writers.items():
                     writer.add(*batch.of(split, column))
                 for split in shard.splits:
+                    tables[split].add(*batch.origins(split, corpus.hashed))
+                    for record in batch.refused(split):
+                        if split not in refused:
+                            refused[split] = HashedFile(path_of[shard.beside(cache.REFUSED)[split]])
+                            pairs.callback(refused[split].close)
+                        refused[split].write(f"{json.dumps({'file': file, **record})}\n".encode())
                     own = batch.splits == split
                     counts[split]["empty"] += int((own & batch.are_whole & (batch.lengths == 0)).sum())
                     counts[split]["skipped"] += int((own & ~batch.are_whole).sum())
@@ -190,7 +207,33 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             for of, writer in writers.items()
             for suffix, entry in writer.entries.items()
         ]
-        return {"splits": counts, "files": files}
+        files += [
+            {"file": name, **entry} for split, name in shard.beside(TABLE).items() if (entry := tables[split].entry) is not None
+        ]
+        files += [{"file": shard.beside(cache.REFUSED)[split], **written.entry} for split, written in refused.items()]
+        is_all_read = is_part and shard.max_documents is None and not seen.is_cut
+        rows = rows_of(corpus.source, shard.splits[0], shard.number, seen.records, seen.last) if is_all_read else None
+        return {"splits": counts, "files": files, "origins": {"file": file, "is_part": is_part, "rows": rows}}
+
+
+@dataclasses.dataclass
+class _Seen:
+    """The records of a shard as they are read: how many, where the last is, and whether the rest could not be read."""
+
+    records: int = 0
+    last: object = None
+    is_cut: bool = False
+
+    def of(self, records: Iterator[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
+        """The same records. Those of which the place is not known are numbered, from 1."""
+        for split, record in records:
+            self.records += 1
+            if hasattr(record.where, "row"):
+                self.last = record.where
+            else:
+                self.is_cut |= bool(record.problem)
+                record = record._replace(where=At(str(record.where), self.records))
+            yield split, record
 
 
 def _read(task: Corpus, shard: SourceShard) -> Iterator[tuple[str, Record]]:
@@ -253,7 +296,7 @@ def _source_shards(corpus: str | Corpus, cache_dir: str, max_documents: int | No
                     f"{cache.pair_name(f'{split}-{of}', column)}.{suffix}"
                     for split in splits
                     for column in (None, *task.columns)
-                    for suffix in ("bin", "idx")
+                    for suffix in ("bin", "idx", *(() if column else (TABLE, cache.REFUSED)))
                 ),
                 folder=cache_dir,
                 records=place(cache_dir, _RECORDS),
@@ -351,6 +394,7 @@ def _listed(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any], shards: Se
                 "splits": {split: {key: entry[key] for key in (*COUNTED, *shard.columns)} for split, entry in entries.items()},
                 "files": [file for entry in entries.values() for file in entry["files"]],
                 "reads": entries[shard.splits[0]]["reads"],
+                "origins": entries[shard.splits[0]].get("origins"),
             }
     return listed
 
@@ -372,15 +416,17 @@ def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards
     names = {split: list(corpus.source.list_shards(split)) for split in splits}
     for shard, record in zip(source_shards, all_shards(source_shards)):
         for split in shard.splits:
-            pairs = {shard.pair(*of) for of in shard.pairs() if of[0] == split}
-            files = [file for file in record["files"] if os.path.splitext(file["file"])[0] in pairs]
+            own = {f"{shard.pair(*of)}.{suffix}" for of in shard.pairs() if of[0] == split for suffix in ("bin", "idx")}
+            own |= {shard.beside(ending)[split] for ending in (TABLE, cache.REFUSED)}
+            files = [file for file in record["files"] if file["file"] in own]
             splits[split].append(
                 {
                     "shard": shard.pair(split),
                     "source": names[split][shard.number],
                     **record["splits"][split],
-                    "bytes": sum(file["bytes"] for file in files),
+                    "bytes": sum(file["bytes"] for file in cache.pairs_of({"files": files})),
                     "files": files,
+                    **({"origins": record["origins"]} if record.get("origins") else {}),
                     **({"reads": shard.reads} if shard.reads else {}),
                 }
             )

@@ -32,6 +32,7 @@ from ul2_tasks.jobs.forms import EACH, NAME
 from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, parse_manifest, sizes, total
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
+from ul2_tasks.store.provenance import TABLE, Provenance, Table, documents_in
 from ul2_tasks.store.read import Store, open_pair
 from ul2_tasks.version import __version__, version_of
 from ul2_tasks.vocabulary.special_ids import Mode
@@ -39,9 +40,10 @@ from ul2_tasks.vocabulary.special_ids import Mode
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
-SCHEMA_VERSION = 3
-_READABLE = (1, 2, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too; 3 has stores, too
+SCHEMA_VERSION = 4
+_READABLE = (1, 2, 3, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too; 3 has stores, too; 4 origins
 MANIFEST = "manifest.json"
+REFUSED = "refused.jsonl"  # what the name of a list of records that were skipped ends with
 STORE, TFRECORD = "store", "tfrecord"  # the formats of a cache
 
 
@@ -73,7 +75,38 @@ def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None
     shards = manifest["splits"][split]["shards"]
     held = [shard for shard in shards if shard["documents"]]
     counts = (tuple(shard[count] for shard in held) for count in ("documents", column or "tokens"))
-    return _store(_hash(shards), tuple(place(cache_dir, pair_name(shard["shard"], column)) for shard in held), *counts)
+    tables = None if column else _tables(cache_dir, shards)
+    return _store(_hash(shards), tuple(place(cache_dir, pair_name(shard["shard"], column)) for shard in held), *counts, tables)
+
+
+def _tables(cache_dir: str, shards: Sequence[Mapping]) -> tuple[Table, ...] | None:
+    """Where the documents of each pair of a split are from; None where the cache does not say it of all."""
+    tables, before = [], dict[str, int | None]()
+    for shard in shards:
+        listed = {file["file"]: file["sha256"] for file in shard["files"]}
+        name, about = f"{shard['shard']}.{TABLE}", shard.get("origins")
+        if about is None or (shard["documents"] and name not in listed):
+            return None
+        file, rows = about["file"], before.get(about["file"], 0)
+        if about["is_part"]:
+            before[file] = None if rows is None or about["rows"] is None else rows + about["rows"]
+        if shard["documents"]:
+            where, first = (file, rows) if rows is not None else (str(shard["source"]), 0)
+            tables.append(Table(place(cache_dir, name), where, first, shard["documents"], listed[name]))
+    return tuple(tables)
+
+
+def refused_records(cache_dir: str, manifest: Mapping, split: str) -> Iterator[dict]:
+    """The records of a split that were skipped: the file, row, id and cause of each. Before schema 4 none are listed."""
+    for shard in manifest["splits"][split]["shards"]:
+        name = f"{shard['shard']}.{REFUSED}"
+        if any(file["file"] == name for file in shard["files"]):
+            yield from map(json.loads, systems.read(place(cache_dir, name)).splitlines())
+
+
+def pairs_of(shard: Mapping) -> list[Mapping]:
+    """The files of a shard that are pairs, and so decide what is read."""
+    return [file for file in shard["files"] if not file["file"].endswith((TABLE, REFUSED))]
 
 
 def pair_name(shard: str, column: str | None) -> str:
@@ -82,10 +115,12 @@ def pair_name(shard: str, column: str | None) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def _store(hashes: str, prefixes: tuple[str, ...], documents: tuple[int, ...], tokens: tuple[int, ...]) -> Store:
+def _store(
+    hashes: str, prefixes: tuple[str, ...], documents: tuple[int, ...], tokens: tuple[int, ...], tables: tuple[Table, ...] | None
+) -> Store:
     """Under other hashes it is another: the cache was written anew."""
     del hashes
-    return Store(prefixes, documents, tokens)
+    return Store(prefixes, documents, tokens, None if tables is None else Provenance(tables))
 
 
 def check(cache_dir: str, corpus: Corpus, expected: Mapping[str, str]) -> dict:
@@ -192,7 +227,7 @@ def _form(manifest: Mapping) -> dict:
 def _check_names(path: str, manifest: Mapping) -> None:
     """Raises a ValueError where a shard is not named as its files are: it would be read, and they be verified."""
     for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
-        prefixes = {file["file"].rpartition(".")[0] for file in shard["files"]}
+        prefixes = {file["file"].rpartition(".")[0] for file in pairs_of(shard)}
         columns = [prefix.removeprefix(f"{shard['shard']}.") for prefix in prefixes - {shard["shard"]}]
         is_counted = all(isinstance(shard.get(name), int) and shard[name] >= 0 for name in ("documents", "tokens", *columns))
         if not is_counted or (shard["documents"] and shard["shard"] not in prefixes):
@@ -251,7 +286,7 @@ def manifest_of(
 
 def _hash(shards: Sequence[Mapping]) -> str:
     """Of the hashes of their files."""
-    return hashlib.sha256(json.dumps([shard["files"] for shard in shards]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([pairs_of(shard) for shard in shards]).encode()).hexdigest()
 
 
 def _format(manifest: Mapping) -> str:
@@ -294,7 +329,11 @@ def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping
 def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
     """A sentence for each pair of files with other counts than the manifest's, such as one beside the tokens of fewer documents."""
     for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
-        for pair in sorted({file["file"].rpartition(".")[0] for file in shard["files"]}):
+        if any(file["file"].endswith(TABLE) for file in shard["files"]):
+            name = f"{shard['shard']}.{TABLE}"
+            if (rows := documents_in(place(cache_dir, name))) != shard["documents"]:
+                yield f"{name} has {rows} documents, but the manifest says {shard['documents']}"
+        for pair in sorted({file["file"].rpartition(".")[0] for file in pairs_of(shard)}):
             column = pair.removeprefix(shard["shard"]).removeprefix(".") or "tokens"
             index, _ = open_pair(place(cache_dir, pair))
             found, said = (index.entries - 1, index.tokens), (shard["documents"], shard[column])
@@ -303,8 +342,8 @@ def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
 
 
 def is_data(name: str) -> bool:
-    """Whether a file of this name holds tokens."""
-    return ".tfrecord-" in name or name.endswith((".bin", ".idx"))
+    """Whether a file of this name holds tokens, or what is beside them."""
+    return ".tfrecord-" in name or name.endswith((".bin", ".idx", f".{TABLE}", f".{REFUSED}"))
 
 
 def check_records(cache_dir: str, expected: Mapping[str, str]) -> None:

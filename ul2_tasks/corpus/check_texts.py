@@ -22,13 +22,14 @@ def check_texts(source: str, on_error: str, texts: Sequence[bytes], problems: Se
     """
     are_whole = np.ones(len(texts), bool)
     for number, (text, problem) in enumerate(zip(texts, problems)):
-        problem = problem or _not_utf8(text)
+        problem = problem or not_utf8(text)
         if problem:
             are_whole[number] = _report(source, on_error, problem)
     return are_whole
 
 
-def _not_utf8(text: bytes) -> bytes:
+def not_utf8(text: bytes) -> bytes:
+    """What is wrong with a text that is not UTF-8; empty where it is."""
     try:
         text.decode()
         return b""

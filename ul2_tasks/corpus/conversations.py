@@ -8,7 +8,7 @@ import functools
 import hashlib
 import json
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -79,7 +79,11 @@ class ChatCorpus(Corpus):
         shift = np.int32(id_shift(self.vocabulary))
         columns = {MESSAGES: (found.messages.reshape(-1), found.counts * len(COLUMNS))}
         texts = [record.text if is_whole else b"" for record, is_whole in zip(records, are_whole)]
-        return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns)
+        return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns, problems)
+
+    def hashed(self, record: Record) -> bytes:
+        """The messages as JSON, with their fields in order and without those that are empty."""
+        return json.dumps(_without_empty(messages_of(record)), ensure_ascii=True, sort_keys=True).encode()
 
     def _render(self, records: Sequence[Record]) -> list[list[Segment] | ValueError]:
         """The segments of each record, none of one with a problem; or why it cannot be rendered."""
@@ -154,7 +158,7 @@ class ChatCorpus(Corpus):
     def stored_hashes(self, split: str) -> list[str]:
         """What the cache holds of each shard of the source: a hash of the hashes of its files."""
         shards = self._manifest()["splits"][split]["shards"]
-        return [hashlib.sha256(json.dumps(shard["files"]).encode()).hexdigest()[:16] for shard in shards]
+        return [hashlib.sha256(json.dumps(cache.pairs_of(shard)).encode()).hexdigest()[:16] for shard in shards]
 
     def parts(self, split: str, shards: Sequence[int], use_cached: bool, skipped: collections.Counter[str]) -> Iterator[Part]:
         """The conversations of some shards of the source, in its order and never all in memory.
@@ -202,6 +206,12 @@ class DescribedConversations(ChatCorpus, Described):
 def messages_of(record: Record) -> list[Message]:
     """The messages of a record, see `messages.parse`."""
     return parse(record.text) if record.value is None else messages_in(record.value)
+
+
+def _without_empty(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _without_empty(each) for key, each in value.items() if each is not None}
+    return [_without_empty(each) for each in value] if isinstance(value, list) else value
 
 
 def _where(record: Record) -> str:

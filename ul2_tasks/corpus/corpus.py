@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.corpus.cached_files import folder_of, is_cache
-from ul2_tasks.corpus.check_texts import check_texts
+from ul2_tasks.corpus.check_texts import check_texts, not_utf8
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
 from ul2_tasks.sources.megatron import MegatronSource
@@ -33,6 +33,7 @@ class Encoded(NamedTuple):
 
     `texts` are the records' own, empty where one is skipped; `are_whole`, bool, says which are documents. `columns` are what a
     corpus has of documents beside tokens, by name: [values] integers, likewise, and [documents] int64, how many each has.
+    `problems` say what is wrong with each, empty where nothing is.
     """
 
     texts: list[bytes]
@@ -40,6 +41,7 @@ class Encoded(NamedTuple):
     lengths: np.ndarray
     are_whole: np.ndarray
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]] = types.MappingProxyType({})
+    problems: Sequence[bytes] = ()
 
 
 class Corpus:
@@ -79,8 +81,14 @@ class Corpus:
         """Tokenizes some records. One that is no document raises a ValueError, if the corpus is to raise it."""
         texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
+        if not are_whole.all():
+            problems = [problem or not_utf8(text) for problem, text in zip(problems, texts)]
         texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
-        return Encoded(texts, *encode_batch(self.tokenizer, texts), are_whole)
+        return Encoded(texts, *encode_batch(self.tokenizer, texts), are_whole, problems=problems)
+
+    def hashed(self, record: Record) -> bytes:
+        """What is hashed of a record, so that one of the same content has the same hash; see `provenance.hash_of`."""
+        return record.text
 
     def check_keeps_out(self, task: str, special_tokens: SpecialTokensRequest) -> None:
         """Raises a ValueError where its text could become a special token of a task, which is of a mixture that shares the corpus.

@@ -24,7 +24,7 @@ from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.saved_names import saved_repr, saved_words
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.image_examples import parsed
+from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.read import MemoryStore
@@ -82,7 +82,12 @@ class ImageTextCorpus(Corpus):
             _SIZES: _flat([np.array([len(image) for image in each], np.int32) for each in encoded]),
             IMAGES: _flat([np.frombuffer(b"".join(each), np.uint8) for each in encoded]),
         }
-        return Encoded(none, *_flat([each.tokens for each in found]), are_whole, columns)
+        return Encoded(none, *_flat([each.tokens for each in found]), are_whole, columns, problems)
+
+    def hashed(self, record: Record) -> bytes:
+        """The texts and the images in their places, without the place of the record."""
+        texts, images, _ = parsed(record.text)
+        return serialized(texts, images, b"")
 
     def read(self, split: str) -> Iterator[tuple[str, Interleaved, str]]:
         """The records of the source in their order: the place of each, what it is, and what is wrong with it, if anything is."""

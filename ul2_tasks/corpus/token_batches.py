@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +11,11 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.records import Record, in_lists
+from ul2_tasks.sources.records import Record, in_lists, row_in_file
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.index import dtype_of
+from ul2_tasks.store.provenance import hashes_of
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -26,7 +27,8 @@ class TokenBatch(NamedTuple):
     """Some documents, with the tokenizer's own ids: [tokens] int32, of one document after the other.
 
     `splits`, `lengths` and `are_whole` are of each: its split, how many tokens it has, and whether it is a document: the others are
-    records that are skipped, and have none. `columns` are as `corpus.Encoded` has them, and `records` what documents are made of.
+    records that are skipped, and have none. `columns` and `problems` are as `corpus.Encoded` has them, and `records` what documents
+    are made of.
     """
 
     splits: np.ndarray
@@ -35,6 +37,7 @@ class TokenBatch(NamedTuple):
     are_whole: np.ndarray
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
     records: Sequence[Record]
+    problems: Sequence[bytes]
 
     def of(self, split: str, column: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the documents of a split that have a token, or their values of a column; and how many each has."""
@@ -45,6 +48,18 @@ class TokenBatch(NamedTuple):
     def places(self, split: str) -> list[object]:
         """The places of those documents."""
         return [self.records[number].where for number in np.flatnonzero(self._kept(split))]
+
+    def origins(self, split: str, hashed: Callable[[Record], bytes]) -> tuple[np.ndarray, list[str], np.ndarray]:
+        """The rows, the ids and the hashes of those documents, see `provenance`; `hashed` gives what is hashed of a record."""
+        kept = [self.records[number] for number in np.flatnonzero(self._kept(split)).tolist()]
+        rows = np.array([record.where.row for record in kept], np.int64)
+        return rows, [_decoded(record.own_id) for record in kept], hashes_of(map(hashed, kept))
+
+    def refused(self, split: str) -> Iterator[dict[str, object]]:
+        """The records of a split that are skipped: the row, if it is known, the id and the cause of each."""
+        for number in np.flatnonzero((self.splits == split) & ~self.are_whole).tolist():
+            record, cause = self.records[number], self.problems[number].decode(errors="replace")
+            yield {"row": row_in_file(record.where), "id": _decoded(record.own_id), "cause": cause}
 
     def id_hashes(self, split: str) -> np.ndarray:
         """The hashes of the ids of those documents, [documents] uint64; without an id the tokens are hashed."""
@@ -59,6 +74,10 @@ class TokenBatch(NamedTuple):
         return (self.splits == split) & (self.lengths > 0)
 
 
+def _decoded(id: bytes) -> str:
+    return id.decode(errors="backslashreplace")
+
+
 def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
     """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte. The ids are the tokenizer's own."""
     shift = id_shift(corpus.vocabulary)
@@ -66,7 +85,8 @@ def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]]) -> I
         splits, of_each = zip(*batch)
         encoded = corpus.encode(of_each)
         tokens = encoded.tokens - np.int32(shift)
-        yield TokenBatch(np.array(splits), tokens, encoded.lengths, encoded.are_whole, encoded.columns, of_each)
+        counted = encoded.lengths, encoded.are_whole, encoded.columns
+        yield TokenBatch(np.array(splits), tokens, *counted, of_each, encoded.problems)
 
 
 def corpus_tokens(corpus: Corpus, split: str, use_cached: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:

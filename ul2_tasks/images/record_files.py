@@ -58,6 +58,16 @@ def may_hold(piece: Piece, name: str) -> bool:
     return piece.start == number if place[1] == "row group" else piece.first <= number
 
 
+def row_of(piece: Piece, name: str) -> int:
+    """The number of a record in its file, or in its row group, by its name.
+
+    >>> [row_of(Piece("a", 3, 0, 9), name) for name in ("a, line 257", "a, row group 3, row 8", "a, sample 5 (cat)", "a, record 2")]
+    [257, 8, 5, 2]
+    """
+    found = re.match(r"(?:row group \d+, row|line|sample|record) (\d+)", name[len(_name(piece, "")) :])
+    return int(found[1]) if found else 0
+
+
 def parquet_pieces(path: str) -> list[Piece]:
     """The row groups that are not empty."""
     with open_file(path) as file:

@@ -47,7 +47,8 @@ def dataset_records(dataset: tf.data.Dataset, text_key: str, id_key: str | None 
         texts, problems = batch["text"].tolist(), batch[PROBLEM].tolist()
         ids = batch["id"].tolist() if id_key else [b""] * len(texts)
         for text, id, problem in zip(texts, ids, problems):
-            yield Record(text, id if isinstance(id, bytes) else str(id).encode(), problem.decode(errors="replace"))
+            id = id if isinstance(id, bytes) else str(id).encode()
+            yield Record(text, id, problem.decode(errors="replace"), own_id=id)
 
 
 def shard_of_dataset(

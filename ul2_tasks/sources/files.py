@@ -16,6 +16,7 @@ from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_
 from ul2_tasks.files.systems import parallel_map, size
 
 DOCUMENTS = ("line", "paragraph", "file")
+ID = "id"  # the field that is taken for the id where no other is named
 METADATA = "metadata_json"  # a field of conversations, with JSON in which the id may be
 MESSAGES_JSON, SYNTH_ID = "messages_json", "synth_id"  # fields that go together in data sets of conversations
 INPUT_MANIFEST = "manifest.json"  # in a folder of conversations, which says what they are, and has none
@@ -52,7 +53,7 @@ class Layout:
     def read(self) -> list[str]:
         """The fields that are read, if they are there; the text's first."""
         key = self.own_id_key
-        return [self.text_key, *([key] if key else []), *([METADATA] if key and self.as_json else [])]
+        return [self.text_key, key or ID, *([METADATA] if key and self.as_json else [])]
 
     def missing(self, present: Container[str]) -> str | None:
         """A field that is wanted and not among those that are there; None where none is missing."""

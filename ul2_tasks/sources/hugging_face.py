@@ -60,7 +60,8 @@ class HuggingFaceSource(RecordSource):
     def records(self, split: str, segment: int) -> Iterator[Record]:
         dataset = self._dataset(split)
         for number, row in enumerate(dataset.shard(num_shards=dataset.num_shards, index=segment)):
-            yield records.document_of(row, f"{self._path}, split {split}, shard {segment}, row {number}", self._layout)
+            where = records.At(f"{self._path}, split {split}, shard {segment}, row {number}", number)
+            yield records.document_of(row, where, self._layout)
 
     @functools.cached_property
     def _saved(self):

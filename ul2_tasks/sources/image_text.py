@@ -19,12 +19,14 @@ from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.paths import is_address, is_below
 from ul2_tasks.images.pixels import file_of, kind_of
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.images.record_files import row_of
 from ul2_tasks.images.records import Records, listed_records, open_records, within
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.files import ID
 from ul2_tasks.sources.image_examples import serialized
-from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.records import At, Record, as_id
 
 if TYPE_CHECKING:
     import seqio
@@ -108,20 +110,27 @@ class ImageTextSource(RecordSource):
     def records(self, split: str, segment: int) -> Iterator[Record]:
         """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
         found = self._records(split)
-        folder = os.path.dirname(found.pieces[segment].path) if self._folder is None else self._folder
-        for name, record in found.read(found.pieces[segment], 0):
+        piece = found.pieces[segment]
+        folder = os.path.dirname(piece.path) if self._folder is None else self._folder
+        # The rows of a file of Parquet are counted within its groups.
+        before = sum(each.records for each in found.pieces[:segment] if each.path == piece.path)
+        before = before if os.path.splitext(piece.path)[1].lower() == ".parquet" else 0
+        for name, record in found.read(piece, 0):
+            where = At(name, before + row_of(piece, name))
+            own_id = as_id(record.get(ID)) if isinstance(record, Mapping) else b""
             try:
                 if isinstance(record, ValueError):
                     raise record
                 layouts = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
                 names = [f"{name}, caption {number + 1}" for number in range(len(layouts))] if len(layouts) > 1 else [name]
                 read = [
-                    Record(_as_example(checked(layout) if layout else layout, each, folder)) for layout, each in zip(layouts, names)
+                    Record(_as_example(checked(layout) if layout else layout, each, folder), where=where, own_id=own_id)
+                    for layout, each in zip(layouts, names)
                 ]
             except NOT_OF_RECORDS:
                 raise
             except Exception as error:
-                read = [Record(_as_example([], name, folder), problem=sentence_of(error))]
+                read = [Record(_as_example([], name, folder), problem=sentence_of(error), where=where, own_id=own_id)]
             yield from read
 
     def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:

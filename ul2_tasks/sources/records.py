@@ -8,6 +8,7 @@ row groups, record batches and the rows in them from 0, as Arrow does.
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import functools
 import itertools
 import json
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.files.opening import CORRUPT, is_unreachable, open_file
-from ul2_tasks.sources.files import METADATA, Layout, Segment
+from ul2_tasks.sources.files import ID, METADATA, Layout, Segment
 
 PROBLEM = "problem"  # the name of this feature in a dataset
 SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
@@ -35,8 +36,9 @@ Item = TypeVar("Item")
 class Record(NamedTuple):
     """A document; or, where `problem` is not empty, what is wrong at the place of one, and where that is.
 
-    `id` is empty where none is wanted. `str(where)` is the place of the document, if it is known. `value` is what JSON or Arrow has
-    in place of a text, see `Layout.as_json`; `text` then is bytes of about its size.
+    `id` is empty where none is wanted; `own_id` is the one that the record has, wanted or not. `str(where)` is the place of the
+    document, if it is known, and `where.row` its row, see `At`. `value` is what JSON or Arrow has in place of a text, see
+    `Layout.as_json`; `text` then is bytes of about its size.
     """
 
     text: bytes = b""
@@ -44,11 +46,33 @@ class Record(NamedTuple):
     problem: str = ""
     where: object = ""
     value: object = None
+    own_id: bytes = b""
 
     @property
     def as_text(self) -> bytes:
         """The document as a text: where it has a value, that as JSON."""
         return self.text if self.value is None else json.dumps(self.value).encode()
+
+
+class At(NamedTuple):
+    """Where a record is: the place in words, and its row in what a shard is read from, see `shard_records.file_of`."""
+
+    words: str
+    row: int
+
+    def __str__(self) -> str:
+        return self.words
+
+
+class _Row(NamedTuple):
+    """Where a row of Parquet or Arrow is: its part of the file in words, its number in it, and its row in the file or segment."""
+
+    part: str
+    number: int
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.part}, row {self.number}"
 
 
 def read(segment: Segment, layout: Layout) -> Iterator[Record]:
@@ -82,16 +106,18 @@ def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callab
 def document_of(row: Mapping[str, object], where: object, layout: Layout, line: bytes = b"") -> Record:
     """The document in a row of fields. `str(where)` says in error messages which row it is; `line` is what it was parsed from."""
     if missing := layout.missing(row):
-        return Record(problem=f"{where}: has no field {missing!r}, only {sorted(row)}")
+        return Record(problem=f"{where}: has no field {missing!r}, only {sorted(row)}", where=where)
     text = row[layout.text_key]
     if layout.as_json and isinstance(text, list | Mapping):
         return _with_id(Record(line, where=where, value=text), row, layout)
     if not isinstance(text, str):
-        return Record(problem=f"{where}: {layout.text_key!r} must be a text, got a value of type {type(text).__name__}")
+        problem = f"{where}: {layout.text_key!r} must be a text, got a value of type {type(text).__name__}"
+        return _with_problem(problem, where, row, layout)
     try:
         return _with_id(Record(text.encode(), where=where), row, layout)
     except UnicodeEncodeError as error:
-        return Record(problem=f"{where}: {layout.text_key!r} is not Unicode, {error.reason}")
+        problem = f"{where}: {layout.text_key!r} is not Unicode, {error.reason}"
+        return _with_problem(problem, where, row, layout)
 
 
 def fields(segment: Segment, layout: Layout) -> list[str] | None:
@@ -123,10 +149,13 @@ def check_fields(where: str, present: Sequence[str] | None, layout: Layout) -> N
 def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Record:
     """The record with its id, if an id is wanted. A text becomes its UTF-8, bytes stay, and an integer becomes its digits.
 
-    A record is a problem where its id is wrong, also if none is wanted; where there is none, if one is wanted.
+    A record is a problem where its id is wrong, also if none is wanted; where there is none, if one is wanted. What is in the field
+    "id" without anybody having said so is taken for what it is.
     """
     key = layout.own_id_key
-    if not key or record.problem:
+    if not key:
+        return record._replace(own_id=as_id(row[ID])) if ID in row else record
+    if record.problem:
         return record
     metadata = _metadata(row.get(METADATA)) if layout.as_json else {}
     found = {f"{key!r}": row[key]} if key in row else {}
@@ -134,19 +163,38 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
     if not found and not layout.id_key:
         return record
     if not found:
-        return Record(problem=f"{record.where}: has no id: neither a field {key!r}, nor one in its {METADATA!r}")
+        return record._replace(problem=f"{record.where}: has no id: neither a field {key!r}, nor one in its {METADATA!r}")
     ids = {}
     for name, id in found.items():
         if id is None or id in ("", b""):
-            return Record(problem=f"{record.where}: {name} must be an id, got {'null' if id is None else 'an empty one'}")
+            return record._replace(problem=f"{record.where}: {name} must be an id, got {'null' if id is None else 'an empty one'}")
         if isinstance(id, bool) or not isinstance(id, str | bytes | int):
             kind = type(id).__name__
-            return Record(problem=f"{record.where}: {name} must be a text, bytes or an integer, got a value of type {kind}")
-        ids[name] = id if isinstance(id, bytes) else str(id).encode()
+            return record._replace(
+                problem=f"{record.where}: {name} must be a text, bytes or an integer, got a value of type {kind}"
+            )
+        ids[name] = as_id(id)
     if len({*ids.values()}) > 1:
         both = ", and ".join(f"{name} is {id.decode(errors='replace')!r}" for name, id in ids.items())
-        return Record(problem=f"{record.where}: must have one id, but {both}")
-    return record._replace(id=next(iter(ids.values()))) if layout.id_key else record
+        return record._replace(problem=f"{record.where}: must have one id, but {both}")
+    id = next(iter(ids.values()))
+    return record._replace(id=id if layout.id_key else b"", own_id=id)
+
+
+def _with_problem(problem: str, where: object, row: Mapping[str, object], layout: Layout) -> Record:
+    """What is wrong with a record, and the id that it has."""
+    return Record(problem=problem, where=where, own_id=_with_id(Record(), row, layout).own_id)
+
+
+def as_id(value: object) -> bytes:
+    """An id as bytes, see `_with_id`; none of a value that is no id.
+
+    >>> as_id(17), as_id("a"), as_id(None), as_id(["a"])
+    (b'17', b'a', b'', b'')
+    """
+    if isinstance(value, bool) or not isinstance(value, str | bytes | int):
+        return b""
+    return value if isinstance(value, bytes) else str(value).encode(errors="backslashreplace")
 
 
 def _metadata(value: object) -> Mapping[str, object]:
@@ -162,13 +210,31 @@ class _Line(NamedTuple):
     number: int
     byte: int
 
+    @property
+    def row(self) -> int:
+        return self.number
+
     def __str__(self) -> str:
         """The line's number in the file. The lines before the segment are counted for it, unless that is too much to read."""
         if not self.segment.start:
             return f"{self.segment.path}, line {self.number}"
-        if self.segment.start > _MAX_COUNTED:
-            return f"{self.segment.path}, the line at byte {self.byte}"
-        return f"{self.segment.path}, line {_lines_before(self.segment.path, self.segment.start) + self.number}"
+        line = row_in_file(self)
+        return f"{self.segment.path}, the line at byte {self.byte}" if line is None else f"{self.segment.path}, line {line}"
+
+
+def row_in_file(where: object) -> int | None:
+    """The row of a record in its file; None where it is not known, or too much would have to be read to know it."""
+    if isinstance(where, _Line) and where.segment.start:
+        if where.segment.start > _MAX_COUNTED:
+            return None
+        return _lines_before(where.segment.path, where.segment.start) + where.number
+    return getattr(where, "row", None)
+
+
+def lines_of(segment: Segment, last: object) -> int:
+    """How many lines begin in a segment, of which one that was read is known, such as the last; any other value is none of them."""
+    number, byte = (last.number - 1, last.byte) if isinstance(last, _Line) else (0, segment.start)
+    return number + sum(1 for _ in _lines(dataclasses.replace(segment, start=byte)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -194,7 +260,8 @@ def _read_paragraphs(segment: Segment, layout: Layout) -> Iterator[Record]:
     for is_blank, lines in itertools.groupby(_lines(segment), key=lambda line: not line[1].strip()):
         if not is_blank:
             wheres, texts = zip(*lines)
-            yield _document(b"\n".join(texts), f"{segment.path}, the paragraph at line {wheres[0].number}")
+            first = wheres[0].number
+            yield _document(b"\n".join(texts), At(f"{segment.path}, the paragraph at line {first}", first))
 
 
 def _read_json(segment: Segment, layout: Layout) -> Iterator[Record]:
@@ -211,12 +278,13 @@ def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
             yield Record(problem=f"{segment.path}: {problem}")
             return
         names = [name for name in dict.fromkeys(layout.read) if name in parquet.schema_arrow.names]
-        for group in range(segment.start, parquet.num_row_groups if segment.stop is None else segment.stop):
-            where = f"{segment.path}, row group {group}"
+        sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+        for group in range(segment.start, len(sizes) if segment.stop is None else segment.stop):
+            where, before = f"{segment.path}, row group {group}", sum(sizes[:group])
             try:
                 row = 0
                 for batch in parquet.iter_batches(batch_size=_ROWS_AT_A_TIME, row_groups=[group], columns=names):
-                    yield from _rows(batch, where, row, layout)
+                    yield from _rows(batch, where, row, before, layout)
                     row += len(batch)
             except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a page that it cannot read
                 yield Record(problem=f"{where}: is corrupt, so the rest of it is lost: {type(error).__name__}: {error}")
@@ -233,9 +301,11 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
             batches: Iterable[pa.RecordBatch] = (arrow.get_batch(index) for index in range(segment.start, stop))
         else:
             batches = arrow
+        before = 0
         for index, batch in enumerate(batches, segment.start):
             _check_places(batch, layout)
-            yield from _rows(batch, f"{segment.path}, record batch {index}", 0, layout)
+            yield from _rows(batch, f"{segment.path}, record batch {index}", 0, before, layout)
+            before += len(batch)
 
 
 _READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
@@ -270,19 +340,21 @@ def _document(text: bytes, where: object) -> Record:
     try:
         text.decode()
     except UnicodeDecodeError as error:
-        return Record(problem=f"{where}: is not UTF-8, {error.reason} at byte {error.start}")
+        return Record(problem=f"{where}: is not UTF-8, {error.reason} at byte {error.start}", where=where)
     return Record(text, where=where)
 
 
 def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
     value = _parsed(line)
     if isinstance(value, UnicodeDecodeError):
-        return Record(problem=f"{where}: is not UTF-8, {value.reason} at byte {value.start}")
+        return Record(problem=f"{where}: is not UTF-8, {value.reason} at byte {value.start}", where=where)
     if isinstance(value, Exception):
-        return Record(problem=f"{where}: is not JSON, {value}; it begins with {line[:40].decode(errors='replace')!r}")
+        begins = line[:40].decode(errors="replace")
+        return Record(problem=f"{where}: is not JSON, {value}; it begins with {begins!r}", where=where)
     if not isinstance(value, dict):
+        kind = type(value).__name__
         return Record(
-            problem=f"{where}: must be an object with the field {layout.text_key!r}, got a value of type {type(value).__name__}"
+            problem=f"{where}: must be an object with the field {layout.text_key!r}, got a value of type {kind}", where=where
         )
     return document_of(value, where, layout, line)
 
@@ -337,15 +409,17 @@ def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
     return None
 
 
-def _rows(batch: pa.RecordBatch, where: str, first: int, layout: Layout) -> Iterator[Record]:
+def _rows(batch: pa.RecordBatch, part: str, first: int, before: int, layout: Layout) -> Iterator[Record]:
+    """The rows of a batch, of which the first has a number in its part of the file, and the part so many rows before it."""
     column = batch.column(layout.text_key)
     is_value = layout.as_json and pa.types.is_nested(column.type)
     texts = (column if is_value else column.cast(pa.large_binary())).to_pylist()
     beside = [name for name in layout.read[1:] if name in batch.schema.names]
     of_ids = batch.select(beside).to_pylist() if beside else itertools.repeat({})
     for row, (text, ids) in enumerate(zip(texts, of_ids), first):
-        at = f"{where}, row {row}"
+        at = _Row(part, row, before + row)
         if text is None:
-            yield Record(problem=f"{at}: {layout.text_key!r} must be a text, got null")
+            problem = f"{at}: {layout.text_key!r} must be a text, got null"
+            yield _with_problem(problem, at, ids, layout)
         else:
             yield _with_id(Record(where=at, value=text) if is_value else _document(text, at), ids, layout)

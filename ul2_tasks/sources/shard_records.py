@@ -12,7 +12,7 @@ from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.records import At, Record, lines_of
 from ul2_tasks.sources.splits import HashSplit
 
 if TYPE_CHECKING:
@@ -39,6 +39,35 @@ def shard_records(
     return ((splits[0], record) for record in _records(source, splits[0], shard, num_shards, text_key, id_key))
 
 
+def file_of(source: seqio.DataSource, split: str, shard: int) -> tuple[str, bool]:
+    """What a shard is read from: the path of a file, or the name of the shard, or nothing of records in memory.
+
+    And whether rows count from the beginning of the shard, which is a part of the file.
+    """
+    source, split = _inner(source, split)
+    if isinstance(source, MemoryDataSource) or (isinstance(source, ImageTextSource) and not source.files(split)):
+        return "", False
+    paths = _shard_files(source, split)
+    if not paths:
+        return source.list_shards(split)[shard], False
+    is_counted = isinstance(source, FileSource) and source.layout(split).format != "parquet" and paths.count(paths[shard]) > 1
+    return paths[shard], is_counted
+
+
+def rows_of(source: seqio.DataSource, split: str, shard: int, records: int, last: object) -> int:
+    """How many rows a shard of a file has, all of which were read: `records` of them, and `last` is where a late one is."""
+    source, split = _inner(source, split)
+    assert isinstance(source, FileSource)
+    return records if source.layout(split).format == "arrow" else lines_of(source.segments(split)[shard], last)
+
+
+def _inner(source: seqio.DataSource, split: str) -> tuple[seqio.DataSource, str]:
+    """The source that a `HashSplit` splits, and its split."""
+    while isinstance(source, HashSplit):
+        source, split = source.source, "train"
+    return source, split
+
+
 def stamps(source: seqio.DataSource) -> dict[str, str]:
     """The size and time of each file of a source, as jobs of earlier versions have them; none of one that has no files."""
     while isinstance(source, HashSplit):
@@ -54,8 +83,7 @@ def reads(source: seqio.DataSource, split: str) -> list[str]:
 
     Empty texts where the source reads no files of its own. What else a source is, its identity says.
     """
-    while isinstance(source, HashSplit):
-        source, split = source.source, "train"
+    source, split = _inner(source, split)
     names, paths = list(source.list_shards(split)), _shard_files(source, split)
     stamped = dict(zip(set(paths), parallel_map(stamp, set(paths))))
     return [f"{name.replace(path, real_path(path), 1)}: {stamped[path]}" for name, path in zip(names, paths)] or [""] * len(names)
@@ -63,8 +91,7 @@ def reads(source: seqio.DataSource, split: str) -> list[str]:
 
 def file_stamps(source: seqio.DataSource, split: str) -> dict[str, str]:
     """The files that a split is read from, by what their paths lead to, with their size and time, see `stamp`."""
-    while isinstance(source, HashSplit):
-        source, split = source.source, "train"
+    source, split = _inner(source, split)
     paths = sorted(set(_shard_files(source, split)))
     return dict(zip(map(real_path, paths), parallel_map(stamp, paths)))
 
@@ -80,7 +107,8 @@ def _records(
     source: seqio.DataSource, split: str, shard: int, num_shards: int, text_key: str, id_key: str | None
 ) -> Iterator[Record]:
     if isinstance(source, MemoryDataSource) and id_key is None:
-        return (Record(text.encode()) for text in source.documents(split)[shard::num_shards])
+        texts = enumerate(source.documents(split)[shard::num_shards])
+        return (Record(text.encode(), where=At("", shard + number * num_shards)) for number, text in texts)
     if isinstance(source, RecordSource) and not (isinstance(source, FileSource) and source.layout(split).format == "tfrecord"):
         return source.records(split, shard)
     from ul2_tasks.sources.dataset_records import shard_of_dataset, until_corrupt

@@ -38,6 +38,7 @@ from ul2_tasks.store.arrays import MemoryArray, check_within, read_joined
 from ul2_tasks.store.block_files import locked, read_block, write_block
 from ul2_tasks.store.ends import WithEnds
 from ul2_tasks.store.fetch import remote_reads
+from ul2_tasks.store.provenance import Provenance
 from ul2_tasks.store.read import Store, TokenStore
 
 _THREADS = 32
@@ -308,6 +309,10 @@ class BlockCache:
     @property
     def tokens(self) -> int:
         return self.store.tokens
+
+    @property
+    def provenance(self) -> Provenance | None:
+        return self.store.provenance
 
     @property
     def blocks(self) -> int:

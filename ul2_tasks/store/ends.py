@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ul2_tasks.store.provenance import Provenance
 from ul2_tasks.store.read import MemoryStore, Store
 
 
@@ -27,6 +28,10 @@ class WithEnds:
     @property
     def tokens(self) -> int:
         return self.store.tokens + self.store.documents
+
+    @property
+    def provenance(self) -> Provenance | None:
+        return self.store.provenance
 
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         """See `Store`, also for the other methods."""

@@ -20,6 +20,7 @@ from ul2_tasks.files.systems import is_local, size
 from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
 from ul2_tasks.store.fetch import concurrently
 from ul2_tasks.store.index import Index, read_index
+from ul2_tasks.store.provenance import Provenance, provenance_of_pairs
 from ul2_tasks.store.samples import sampled_hash
 
 _MOST_INDEXES = 1 << 12  # of all stores, if a process may have so many open files
@@ -40,6 +41,9 @@ class TokenStore(Protocol):
     @property
     def tokens(self) -> int: ...
 
+    @property
+    def provenance(self) -> Provenance | None: ...
+
     def read_tokens(self, start: int, stop: int) -> np.ndarray: ...
 
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray: ...
@@ -59,6 +63,7 @@ class MemoryStore:
 
     def __init__(self, tokens: np.ndarray, lengths: np.ndarray):
         self._tokens, self._ends = np.ascontiguousarray(tokens), np.cumsum(lengths)
+        self.provenance: Provenance | None = None
 
     @property
     def documents(self) -> int:
@@ -145,13 +150,14 @@ class Store:
     """Tokenized documents in pairs of files. Opens no file yet; each pair is opened when something of it is read.
 
     Each prefix is that of PREFIX.bin and PREFIX.idx; they are in the order of the documents. `documents` and `tokens` are how many
-    each pair has.
+    each pair has. `provenance` says where they are from, if that is known.
     """
 
-    def __init__(self, prefixes: Sequence[str], documents: ArrayLike, tokens: ArrayLike):
+    def __init__(self, prefixes: Sequence[str], documents: ArrayLike, tokens: ArrayLike, provenance: Provenance | None = None):
         self.prefixes = tuple(prefixes)
         self._document_starts = np.concatenate([[0], np.cumsum(np.asarray(documents, np.int64))])
         self._token_starts = np.concatenate([[0], np.cumsum(np.asarray(tokens, np.int64))])
+        self.provenance = provenance
         self._end: int | None = None
         self._values: dict[int, Array] = {}
         self._whole: dict[int, np.ndarray] = {}
@@ -162,12 +168,13 @@ class Store:
     def open(cls, prefixes: Sequence[str]) -> Store:
         """Of pairs whose counts are not known: reads the beginning and the end of the index of each."""
         counts = _of_pairs(_counts, prefixes)
-        return cls(prefixes, [documents for documents, _ in counts], [tokens for _, tokens in counts])
+        documents = [documents for documents, _ in counts]
+        return cls(prefixes, documents, [tokens for _, tokens in counts], provenance_of_pairs(prefixes, documents))
 
     def __reduce__(self) -> tuple:
         """For another process, which opens the files again, and refuses those with other numbers of documents or tokens."""
         prefixes = [os.path.abspath(prefix) if is_local(prefix) else prefix for prefix in self.prefixes]
-        return _of_counts, (prefixes, np.diff(self._document_starts), np.diff(self._token_starts), self._end)
+        return _of_counts, (prefixes, np.diff(self._document_starts), np.diff(self._token_starts), self._end, self.provenance)
 
     @property
     def has_ends(self) -> bool:
@@ -182,12 +189,13 @@ class Store:
     def with_last(self) -> Store:
         """The same documents with their last tokens: what `without_last` was called on."""
         documents = np.diff(self._document_starts)
-        return Store(self.prefixes, documents, np.diff(self._token_starts) + (documents if self.has_ends else 0))
+        tokens = np.diff(self._token_starts) + (documents if self.has_ends else 0)
+        return Store(self.prefixes, documents, tokens, self.provenance)
 
     def without_last(self, end: int) -> Store:
         """The same documents, each without its last token, which is always `end`; a document that has another one is refused."""
         documents = np.diff(self._document_starts)
-        return _of_counts(self.prefixes, documents, np.diff(self._token_starts) - documents, end)
+        return _of_counts(self.prefixes, documents, np.diff(self._token_starts) - documents, end, self.provenance)
 
     @property
     def documents(self) -> int:
@@ -394,9 +402,11 @@ def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple
     return ranges, pairs, np.maximum(starts[ranges], before) - before, np.minimum(stops[ranges], borders[pairs + 1]) - before
 
 
-def _of_counts(prefixes: Sequence[str], documents: ArrayLike, tokens: ArrayLike, end: int | None) -> Store:
+def _of_counts(
+    prefixes: Sequence[str], documents: ArrayLike, tokens: ArrayLike, end: int | None, provenance: Provenance | None
+) -> Store:
     """A store whose documents are without their last token, `end`, if it is not None."""
-    store = Store(prefixes, documents, tokens)
+    store = Store(prefixes, documents, tokens, provenance)
     store._end = end
     return store
 

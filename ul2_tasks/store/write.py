@@ -25,7 +25,7 @@ class PairWriter:
     def __init__(self, bin_path: str, idx_path: str, dtype: np.dtype):
         self._bin_path, self._idx_path, self._dtype = bin_path, idx_path, dtype
         self._lengths: list[np.ndarray] = []
-        self._file: _HashedFile | None = None
+        self._file: HashedFile | None = None
         self.documents = self.tokens = 0
         self.entries: dict[str, dict[str, int | str]] = {}
 
@@ -42,7 +42,7 @@ class PairWriter:
             raise ValueError(
                 f"a document must have at most {MAX_DOCUMENT} tokens, the limit of an .idx, got {lengths.max()}. Split it."
             )
-        self._file = self._file or _HashedFile(self._bin_path)
+        self._file = self._file or HashedFile(self._bin_path)
         self._file.write(tokens.astype(self._dtype.newbyteorder("<"), copy=False).tobytes())
         self._lengths.append(lengths.astype(np.int32))
         self.documents += len(lengths)
@@ -56,14 +56,14 @@ class PairWriter:
             return
         self._file.close()
         if kind is None:
-            index = _HashedFile(self._idx_path)
+            index = HashedFile(self._idx_path)
             index.write(serialize(np.concatenate(self._lengths), self._dtype))
             index.close()
             self.entries = {"bin": self._file.entry, "idx": index.entry}
 
 
-class _HashedFile:
-    """A file that is written from its beginning to its end, with its size and SHA-256."""
+class HashedFile:
+    """A file that is written from its beginning to its end, with its size and SHA-256; pyarrow writes into it, too."""
 
     def __init__(self, path: str):
         self._file, self._hash, self._bytes = open_to_write(path), hashlib.sha256(), 0
@@ -73,8 +73,15 @@ class _HashedFile:
         self._hash.update(data)
         self._bytes += len(data)
 
+    def flush(self) -> None:
+        self._file.flush()
+
     def close(self) -> None:
         self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
 
     @property
     def entry(self) -> dict[str, int | str]:

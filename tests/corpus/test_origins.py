@@ -1,0 +1,260 @@
+"""A cache says of each document where it is from, and which records it refused; each source has its own places."""
+
+import gzip
+import io
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import seqio
+import tensorflow as tf
+from PIL import Image
+
+import ul2_tasks
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.cached_files import COMPLETED
+from ul2_tasks.sources.hugging_face import HuggingFaceSource
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.store.provenance import Origin, hash_of
+
+TEXTS = [f"{number}: " + "one two three four five six seven. " * (number % 5) for number in range(300)]
+VOCABULARY = ul2_tasks.default_vocabulary()
+
+
+def cached(folder: pathlib.Path, source, **options) -> tuple[str, dict]:
+    mixture = ul2_tasks.Mixture("origins", source, on_error="skip")
+    manifest = build(mixture.corpus(), str(folder), prepare=lambda: None, **options)
+    return str(folder / "origins_corpus"), manifest
+
+
+def origins_of(folder: str, split: str = "train") -> list[Origin]:
+    manifest = cache.read_manifest(folder)
+    found = cache.open_store(folder, manifest, split).provenance
+    return found.of(np.arange(len(found)))
+
+
+def lines(file) -> str:
+    return json.dumps({"text": TEXTS[file], "id": f"doc-{file}"})
+
+
+def jsonl(path: pathlib.Path, numbers=range(300)) -> pathlib.Path:
+    """A document a line, of which some are blank, and some are no JSON."""
+    found = ["" if number % 50 == 7 else "{bad" if number % 60 == 9 else lines(number) for number in numbers]
+    path.write_text("".join(f"{line}\n" for line in [*found, "", ""]) * 8)
+    return path
+
+
+def parquet(path: pathlib.Path) -> pathlib.Path:
+    texts = [None if number % 60 == 9 else text for number, text in enumerate(TEXTS)]
+    pq.write_table(pa.table({"text": texts, "id": range(len(TEXTS))}), path, row_group_size=70)
+    return path
+
+
+def arrow(path: pathlib.Path) -> pathlib.Path:
+    table = pa.table({"text": [None if number % 60 == 9 else text for number, text in enumerate(TEXTS)]})
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table, max_chunksize=70)
+    return path
+
+
+def text(path: pathlib.Path) -> pathlib.Path:
+    path.write_text("".join(f"{line}\n" for line in TEXTS) * 12)
+    return path
+
+
+@pytest.mark.parametrize("validation", [None, 0.2])
+def test_lines_are_counted_in_the_file_whatever_its_segments_are(tmp_path, validation):
+    path = jsonl(tmp_path / "a.jsonl")
+    folder, manifest = cached(tmp_path / "CACHE", ul2_tasks.open_source(str(path), validation=validation))
+    in_file = path.read_text().splitlines()
+    assert len(manifest["splits"]["train"]["shards"]) > 3
+    seen = 0
+    for split in manifest["splits"]:
+        found = origins_of(folder, split)
+        rows = [json.loads(in_file[origin.row - 1]) for origin in found]
+        expected = [Origin(str(path), origin.row, row["id"], hash_of(row["text"].encode())) for origin, row in zip(found, rows)]
+        assert found == expected
+        assert len({origin.row for origin in found}) == len(found)
+        seen += len(found)
+        for record in cache.refused_records(folder, manifest, split):
+            assert record["file"] == str(path)
+            assert in_file[record["row"] - 1] == "{bad"
+            assert f"line {record['row']}: is not JSON" in record["cause"]
+        refused = len(list(cache.refused_records(folder, manifest, split)))
+        assert refused == manifest["splits"][split]["skipped"]
+    assert seen == sum(map(lines_with_text, in_file))
+    assert list(cache.verify(folder)) == []
+
+
+def lines_with_text(line: str) -> bool:
+    return line.startswith("{") and line != "{bad"
+
+
+def test_rows_of_parquet_and_arrow_are_counted_in_the_file(tmp_path):
+    for make, ids in ((parquet, True), (arrow, False)):
+        path = make(tmp_path / f"a.{make.__name__}")
+        folder, manifest = cached(tmp_path / make.__name__, str(path))
+        assert len(manifest["splits"]["train"]["shards"]) == 5
+        expected = [
+            Origin(str(path), row, str(row) if ids else "", hash_of(TEXTS[row].encode())) for row in range(300) if row % 60 != 9
+        ]
+        assert origins_of(folder) == expected
+        refused = list(cache.refused_records(folder, manifest, "train"))
+        assert [record["id"] for record in refused] == (["9", "69", "129", "189", "249"] if ids else [""] * 5)
+        assert "must be a text, got null" in refused[0]["cause"]
+
+
+def test_other_sources_have_what_they_have(tmp_path):
+    found = text(tmp_path / "a.txt")
+    folder, _ = cached(tmp_path / "lines", ul2_tasks.open_source(str(found), documents="line"))
+    assert [origin.row for origin in origins_of(folder)] == list(range(1, 3601))
+    compressed = tmp_path / "b.jsonl.gz"
+    compressed.write_bytes(gzip.compress("".join(f"{lines(number)}\n" for number in range(300)).encode()))
+    folder, _ = cached(tmp_path / "gz", str(compressed))
+    assert origins_of(folder)[17] == Origin(str(compressed), 18, "doc-17", hash_of(TEXTS[17].encode()))
+    paragraphs = tmp_path / "c.txt"
+    paragraphs.write_text("one\ntwo\n\n\nthree\n")
+    folder, _ = cached(tmp_path / "paragraphs", ul2_tasks.open_source(str(paragraphs), documents="paragraph"))
+    assert [(origin.file, origin.row) for origin in origins_of(folder)] == [(str(paragraphs), 1), (str(paragraphs), 5)]
+    folder, _ = cached(tmp_path / "memory", MemoryDataSource(the_texts, validation=0))
+    by_row = sorted(origins_of(folder), key=lambda origin: origin.row)
+    assert by_row == [Origin("", row, "", hash_of(text.encode())) for row, text in enumerate(TEXTS)]
+    folder, _ = cached(tmp_path / "seqio", seqio.TextLineDataSource({"train": [str(found)]}))
+    assert origins_of(folder)[9] == Origin(str(found), 10, "", hash_of(TEXTS[9].encode()))
+
+
+def the_texts() -> list[str]:
+    return TEXTS
+
+
+def test_a_dataset_of_hugging_face_is_known_by_its_shard(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"text": TEXTS, "id": [f"x{number}" for number in range(300)]}).save_to_disk(str(tmp_path / "SAVED"))
+    folder, _ = cached(tmp_path / "CACHE", HuggingFaceSource(tmp_path / "SAVED"))
+    found = origins_of(folder)
+    assert [origin.id for origin in found] == [f"x{number}" for number in range(300)]
+    assert found[0][:2] == (f"{tmp_path / 'SAVED'}/train[0]", 0)
+    assert len({origin[:2] for origin in found}) == 300
+
+
+def test_a_record_of_tf_examples_has_its_number(tmp_path):
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in range(20):
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[TEXTS[number].encode()] * (number != 4)))
+            writer.write(tf.train.Example(features=tf.train.Features(feature={"text": feature})).SerializeToString())
+    folder, manifest = cached(tmp_path / "CACHE", path)
+    assert [origin[:2] for origin in origins_of(folder)] == [(path, row) for row in range(1, 21) if row != 5]
+    (refused,) = cache.refused_records(folder, manifest, "train")
+    assert (refused["row"], "record 5:" in refused["cause"]) == (5, True)
+
+
+def test_a_trial_run_counts_rows_within_the_parts_of_a_file(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl")
+    folder, _ = cached(tmp_path / "CACHE", str(path), max_documents=40)
+    found = origins_of(folder)
+    in_file = path.read_bytes()
+    for origin in found:
+        start = int(origin.file.partition("[")[2].partition(":")[0] or 0)
+        beginning = in_file.index(b"\n", start - 1) + 1 if start else 0
+        assert json.loads(in_file[beginning:].split(b"\n")[origin.row - 1])["id"] == origin.id
+
+
+def test_the_same_bytes_after_an_interruption_and_by_two_workers(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl")
+    folder, _ = cached(tmp_path / "ONE", str(path))
+    mixture = ul2_tasks.Mixture("origins", str(path), on_error="skip")
+    corpus, options = mixture.corpus(), ["--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_threading"]
+    build(corpus, str(tmp_path / "TWO"), prepare=print, pipeline_options=options)
+    third = tmp_path / "THREE" / "origins_corpus"
+    shutil.copytree(folder, third)
+    (third / COMPLETED).unlink()
+    for name in ("train-00001-of-00004.origins.arrow", "train-00002-of-00004.bin"):
+        for found in third.glob(name.replace("00004", "*")):
+            found.unlink()
+    cached(tmp_path / "THREE", str(path))
+    for other in (tmp_path / "TWO" / "origins_corpus", third):
+        for file in pathlib.Path(folder).glob("train-*"):
+            assert (other / file.name).read_bytes() == file.read_bytes()
+        assert [shard["origins"] for shard in cache.read_manifest(str(other))["splits"]["train"]["shards"]] == [
+            shard["origins"] for shard in cache.read_manifest(folder)["splits"]["train"]["shards"]
+        ]
+
+
+def test_a_cache_without_tables_is_read_and_says_nothing(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl")
+    folder, manifest = cached(tmp_path / "CACHE", str(path))
+    documents = cache.open_store(folder, manifest, "train").documents
+    identity = cache.identity(folder, "train")
+    before = json.loads(json.dumps(manifest))
+    before["schema_version"] = 3
+    for shard in before["splits"]["train"]["shards"]:
+        shard["files"] = [file for file in shard["files"] if file["file"].endswith((".bin", ".idx"))]
+        del shard["origins"]
+    for path_of_table in pathlib.Path(folder).glob("*"):
+        if path_of_table.name.endswith((".arrow", ".refused.jsonl")):
+            path_of_table.unlink()
+    (pathlib.Path(folder) / "manifest.json").write_text(json.dumps(before))
+    assert list(cache.verify(folder)) == []
+    store = cache.open_store(folder, cache.read_manifest(folder), "train")
+    assert (store.documents, store.provenance) == (documents, None)
+    assert cache.identity(folder, "train") == identity
+    assert cached(tmp_path / "CACHE", str(path))[1] == before
+
+
+def test_verify_sees_a_table_that_was_altered_or_is_gone(tmp_path):
+    folder, _ = cached(tmp_path / "CACHE", str(jsonl(tmp_path / "a.jsonl")))
+    table = min(pathlib.Path(folder).glob("*.origins.arrow"))
+    content = table.read_bytes()
+    table.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    (sentence,) = cache.verify(folder)
+    assert sentence.startswith(f"{table.name} is altered")
+    table.unlink()
+    assert f"{table.name} is missing" in list(cache.verify(folder))
+
+
+def test_conversations_of_the_same_messages_have_the_same_hash_however_they_are_stored(tmp_path):
+    messages = [[{"role": "user", "content": f"Ask {n}"}, {"role": "assistant", "content": f"Say {n}"}] for n in range(9)]
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"messages": each, "id": f"c{n}"}) + "\n" for n, each in enumerate(messages))
+    )
+    nulls = [[{**message, "name": None} for message in each] for each in messages]
+    pq.write_table(pa.table({"messages": [json.dumps(each) for each in messages]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"messages": nulls}), tmp_path / "c.parquet")
+    hashes = []
+    for name in ("a.jsonl", "b.parquet", "c.parquet"):
+        chat = ul2_tasks.Chat(f"talks_{name[0]}", str(tmp_path / name), loss_groups="plain")
+        chat.cache(tmp_path / "CACHE")
+        found = origins_of(str(tmp_path / "CACHE" / f"talks_{name[0]}_corpus"))
+        hashes.append([origin.hash for origin in found])
+        assert found[3][:3] == (str(tmp_path / name), 4 if name == "a.jsonl" else 3, "c3" if name == "a.jsonl" else "")
+    assert hashes[0] == hashes[1] == hashes[2]
+    assert len(set(hashes[0])) == 9
+
+
+def test_texts_with_images_say_where_they_are_from(tmp_path):
+    def image(number: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(file, "PNG")
+        return file.getvalue()
+
+    records = [{"texts": [f"image {n}", None], "images": [None, b"bad" if n == 4 else image(n)], "id": n} for n in range(50)]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet", row_group_size=20)
+    tokens = {"boi_id": 4060, "image_id": 4061, "eoi_id": 4062, "image_seq_length": 4}
+    for name, source in (("file", str(tmp_path / "a.parquet")), ("memory", records)):
+        photos = ul2_tasks.ImageText(f"photos_{name}", source, image_tokens=ul2_tasks.ImageTokens(**tokens), on_error="skip")
+        photos.cache(tmp_path / "CACHE")
+        folder = str(tmp_path / "CACHE" / f"photos_{name}_corpus")
+        found = origins_of(folder)
+        file = source if name == "file" else ""
+        assert [origin[:3] for origin in found] == [(file, n, str(n)) for n in range(50) if n != 4]
+        (refused,) = cache.refused_records(folder, cache.read_manifest(folder), "train")
+        assert refused["id"] == "4"
+        if name == "file":
+            hashes = [origin.hash for origin in found]
+    assert hashes == [origin.hash for origin in found]
