@@ -34,7 +34,7 @@ LAYERS = {
     "denoising": {"order", "vocabulary"},
     "converters": {"images", "order", "vocabulary"},
     "corpus": {"chat", "files", "images", "jobs", "order", "sources", "store", "vocabulary"},
-    "random_access": {"corpus", "denoising", "order", "store", "vocabulary"},
+    "random_access": {"corpus", "denoising", "files", "order", "store", "vocabulary"},
     "mixtures": {"random_access", "chat", "corpus", "denoising", "images", "order", "sources", "store", "vocabulary"},
     "tasks": {"random_access", "chat", "corpus", "denoising", "images", "mixtures", "order", "sources", "store", "vocabulary"},
     "pytorch": {"random_access", "converters", "corpus", "denoising", "images", "mixtures", "tasks", "vocabulary"},

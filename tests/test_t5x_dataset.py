@@ -276,7 +276,7 @@ def test_what_a_run_has_not_read_may_change_and_the_record_says_what_is_read_now
 )
 def test_what_a_run_has_read_may_not_change(tmp_path, now, told, first_step):
     begin(tmp_path, PLANNED, step=first_step)
-    rest = r".* only the number of hosts may change and the schedule from its step 21 on, or start another run"
+    rest = r".* only the number of hosts may change, and the schedule, exclude and skip from its step 21 on, or start another run"
     with pytest.raises(ValueError, match=f"was begun with other data .*{told}{rest}"):
         resume(tmp_path, now, step=first_step + 21, is_writer=True)
     assert json.loads((tmp_path / RUN_RECORD).read_text()) == {**PLANNED, "first_step": first_step}

@@ -68,6 +68,20 @@ def host(value: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def list_from_step(value: str) -> tuple[int, str]:
+    """Parses "20:list.jsonl" as a list that holds from step 20 on; without a step from step 0 on."""
+    step, colon, path = value.partition(":")
+    return (int(step), path) if colon and step.isdecimal() else (0, value)
+
+
+def steps(value: str) -> tuple[int, int]:
+    """Parses "12340:12360" as the steps 12340 to 12359."""
+    found = re.fullmatch(r"(\d+):(\d+)", value)
+    if not found or int(found[1]) >= int(found[2]):
+        raise _wrong("--skip", "a step and the step after the last, such as 12340:12360", value)
+    return int(found[1]), int(found[2])
+
+
 def loss_groups(value: str) -> str | dict[str, int]:
     """Parses "assistant/final=2,assistant/analysis=1" as a dictionary; leaves the name of a preset as it is."""
     if "=" not in value:
@@ -221,7 +235,21 @@ _RUN = [
         "run_dir",
         metavar="FOLDER",
         shell_complete=files,
-        help="Take NAME, lengths, split, seed, batch size and packing from ul2_run.json in the folder of a training run.",
+        help="Take NAME, lengths, split, seed, batch size, packing, --exclude and --skip from ul2_run.json in a run's folder.",
+    ),
+    _run(
+        "--exclude",
+        type=list_from_step,
+        metavar="[STEP:]LIST",
+        multiple=True,
+        help="Exclude the documents of this list from this step on. Can be repeated.",
+    ),
+    _run(
+        "--skip",
+        type=steps,
+        metavar="FIRST:STOP",
+        multiple=True,
+        help="Skip the steps FIRST to STOP - 1. Can be repeated.",
     ),
 ]
 _RECORDS = [
@@ -401,10 +429,14 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     """
     from ul2_tasks.looking.run import Run, read_record, run_of
 
+    lists = [path for _, path in options["exclude"]]
+    options["exclude"] = dict(options["exclude"]) or None
+    if len(lists) > len(options["exclude"] or {}):
+        raise click.UsageError(f"--exclude must have one list for each step, got {lists}. Join lists of the same step in one file.")
     if not run_dir:
         return Run(**_read_by(data.registration, cache_dir), pack=packed, **options)
     record = read_record(run_dir)
-    run = run_of(record)
+    run = run_of(record, run_dir)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
     for name in data.given_of(*recorded):
         got = data.given[name]

@@ -23,8 +23,10 @@ import tensorflow as tf
 
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
 from ul2_tasks.jobs.manifest import differences, load, write_manifest
-from ul2_tasks.random_access.dataset import continued, fingerprint_of
-from ul2_tasks.random_access.fingerprint import ADDED, changes_later, until
+from ul2_tasks.random_access.dataset import continued, fingerprint_of, numbering_of
+from ul2_tasks.random_access.exclude import Exclude, leaving_out_of, save_lists
+from ul2_tasks.random_access.fingerprint import ADDED, changes_later, of_leaving_out, until
+from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import DenoisingTask
@@ -53,6 +55,8 @@ def get_dataset_at_step(
     model_dir: str,
     checkpoint_cfg: Any,
     initial_checkpoint: str | None = None,
+    exclude: Exclude | None = None,
+    skip: Sequence[tuple[int, int]] = (),
 ) -> tf.data.Dataset:
     """Returns t5x's training data from the position of the last checkpoint's step, on any number of hosts.
 
@@ -69,6 +73,9 @@ def get_dataset_at_step(
         checkpoint_cfg: the run's `t5x.utils.CheckpointConfig`, which says where t5x restores from.
         initial_checkpoint: the path of the checkpoint of another run that this run begins with, where it is not t5x but
             `initial_checkpoint.FromCheckpoint` that restores it. Its name ends in its step.
+        exclude: a list of documents that no example has tokens of, or lists by the steps from which they are valid; see
+            `examples`. A resumed run may get another list, from a later step.
+        skip: pairs of steps [first, stop) whose batches are never read; see `examples`.
 
     Returns:
         Batches of `cfg.batch_size / num_shards` rows of the model's features.
@@ -100,15 +107,19 @@ def get_dataset_at_step(
         seed=int(cfg.seed),
         trim_output_features=cfg.trim_output_features,
     )
-    run = run_of(dataset, cfg)
     start = find_start(model_dir, checkpoint_cfg, initial_checkpoint)
+    first_step = first_step_of(model_dir, start)
+    leaving_out = leaving_out_of(numbering_of(dataset), exclude, skip, cfg.batch_size, first_step)
+    run = run_of(dataset, cfg, leaving_out)
     utils.multihost_assert_equal(
         np.array([start.step, start.is_resumed, zlib.crc32(json.dumps(run).encode()) >> 1]),
         f"hosts see other data, or other checkpoints in {model_dir}: this one is at {start}, with {run}",
     )
-    first_step = begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
+    if process_index() == 0:
+        save_lists(model_dir, leaving_out)
+    begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
     rows = cfg.batch_size // num_shards
-    return continued(dataset, (start.step - first_step) * rows).batch(rows, drop_remainder=True)
+    return continued(dataset, (start.step - first_step) * rows, leaving_out).batch(rows, drop_remainder=True)
 
 
 def get_dataset_of_stream(
@@ -173,7 +184,7 @@ def _check(cfg: Any, num_shards: int, checkpoint_cfg: Any) -> None:
         )
 
 
-def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
+def run_of(dataset: tf.data.Dataset, cfg: Any, leaving_out: LeavingOut = NOTHING) -> dict[str, Any]:
     """What decides which examples each step has, as JSON has it. Raises a ValueError for a stream, which has no addresses."""
     fingerprint = fingerprint_of(dataset)
     if fingerprint is None:
@@ -189,7 +200,8 @@ def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
             f"batch_size of the schedule of {cfg.mixture_or_task_name!r} must be that of the run, {cfg.batch_size}, got {planned}."
             " Pass mix(.., batch_size=) the value of train/utils.DatasetConfig.batch_size."
         )
-    return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": cfg.batch_size}))
+    told = {"ul2_tasks": __version__, **fingerprint, **of_leaving_out(leaving_out), "batch_size": cfg.batch_size}
+    return json.loads(json.dumps(told))
 
 
 def _reason(cfg: Any) -> str:
@@ -248,12 +260,18 @@ def step_of(checkpoint: str) -> int:
     return int(found[1])
 
 
+def first_step_of(model_dir: str, start: Start) -> int:
+    """The model's step at the run's first example."""
+    path = place(model_dir, RUN_RECORD)
+    return load(path)["first_step"] if start.is_resumed and exists(path) else start.step
+
+
 def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_writer: bool) -> int:
-    """The model's step at the run's first example.
+    """Writes or compares the record of what a run reads. Gives the model's step at the run's first example.
 
     A run that has no checkpoint of its own yet begins here, and the writer, one of all hosts, records it. Any other run is
-    compared with its record. Raises a ValueError where the run was begun with other data, or has no record, or would read what an
-    earlier stage has read.
+    compared with its record, as far as it has read. Raises a ValueError where the run was begun with other data, or has no record,
+    or would read what an earlier stage has read.
     """
     path = place(model_dir, RUN_RECORD)
     if not start.is_resumed:
@@ -276,14 +294,14 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
     before, now = ({key: value for key, value in it.items() if key not in skipped} for it in compared)
     if different := list(differences(before, now)):
         done = start.step - record["first_step"]
-        may_change = f" and the schedule from its step {done} on" if is_planned else ""
+        may_change = f", and the schedule, exclude and skip from its step {done} on" if is_planned else ""
         raise ValueError(
             f"the run in {model_dir} was begun with other data ({path} is there, this start is here): {'; '.join(different)}."
             f" Resume with what is there, of which only the number of hosts may change{may_change}, or start another run in another"
             " MODEL_DIR. See docs/help/troubleshooting.md#a-t5x-run-is-rejected."
         )
     changed = any(record.get(key) != run.get(key) for key in {*record, *run}.difference(_NOT_COMPARED))
-    if is_writer and is_planned and changed:  # what comes, be it the schedule or what a later stage reads
+    if is_writer and is_planned and changed:  # what comes: the schedule, what a later stage reads, what is left out
         write_manifest(path, {**run, **{key: record[key] for key in ("first_step", _EARLIER) if key in record}})
     return record["first_step"]
 

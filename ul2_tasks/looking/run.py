@@ -11,11 +11,12 @@ from typing import Any
 from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
-from ul2_tasks.jobs.forms import check_form
+from ul2_tasks.jobs.forms import NAME, check_form
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mixture import Mixture, name_of
-from ul2_tasks.random_access.fingerprint import ADDED
+from ul2_tasks.random_access.exclude import Exclude, leave_out, list_name
+from ul2_tasks.random_access.fingerprint import ADDED, LEFT_OUT
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
@@ -32,6 +33,7 @@ _FORM = {  # of a run's record, see `forms`
     "batch_size": int | None,
     "first_step": int,
 }
+_LEFT_OUT = {"exclude": [{"first": int, "list": NAME}], "skip": [{"first": int, "elements": int}]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Run:
         batch_size: the examples, or rows, of a step on all hosts together; None where steps do not matter.
         first_step: the step that begins with example 0.
         cache_dirs: of a description, where its cache may be.
+        exclude, skip: what is left out, see `tasks.examples.examples`. Their steps count as those of the model.
     """
 
     mixture: str | Mixture | Chat
@@ -59,6 +62,8 @@ class Run:
     batch_size: int | None = None
     first_step: int = 0
     cache_dirs: Sequence[str] = ()
+    exclude: Exclude | None = None
+    skip: Sequence[tuple[int, int]] = ()
 
     @property
     def name(self) -> str:
@@ -78,7 +83,7 @@ class Run:
 
     @functools.cached_property
     def _examples(self) -> Examples:
-        return examples(
+        found = examples(
             self.mixture,  # type: ignore[arg-type]  # a Chat that has random access gives such examples, too
             self.sequence_length,
             split=self.split,
@@ -87,6 +92,7 @@ class Run:
             pack=self.pack,
             cache_dirs=self.cache_dirs,
         )
+        return leave_out(found, self.exclude, self.skip, self.batch_size, self.first_step)
 
     def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:
         """The numbers, over all epochs, of the examples or rows of a step; `host` is which host, and of how many.
@@ -120,9 +126,12 @@ class Run:
             )
 
 
-def run_of(record: Mapping[str, Any]) -> Run:
-    """The run that a record is of."""
-    return Run(**{key: record[key] for key in _FORM})
+def run_of(record: Mapping[str, Any], folder: str = "") -> Run:
+    """The run that the record in a folder is of."""
+    first_step, size = record["first_step"], record["batch_size"]
+    exclude = {first_step + each["first"] // size: place(folder, list_name(each["list"])) for each in record.get("exclude", [])}
+    skips = [(first_step + each["first"] // size, each["elements"] // size) for each in record.get("skip", [])]
+    return Run(**{key: record[key] for key in _FORM}, exclude=exclude or None, skip=tuple((step, step + count) for step, count in skips))
 
 
 def read_record(folder: str) -> dict:
@@ -138,7 +147,8 @@ def read_record(folder: str) -> dict:
         raise ValueError(f"{path} must have what a run writes, but lacks {missing}.")
     lengths = record["sequence_length"]
     of_chats = {"sequence_length": {"tokens": int}} if isinstance(lengths, Mapping) and "tokens" in lengths else {}
-    check_form(record, _FORM | of_chats, path, _REMEDY)
+    left_out = {key: form for key, form in _LEFT_OUT.items() if key in record}
+    check_form(record, _FORM | of_chats | left_out, path, _REMEDY)
     return record
 
 
@@ -158,4 +168,4 @@ def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
     keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "mixing", "pieces", "window_rows", *ADDED)
-    return {key: told[key] for key in keys if key in told}
+    return {key: told[key] for key in (*keys, *LEFT_OUT) if key in told}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ul2_tasks.random_access.fingerprint import ADDED, STAGE, changes_later, until
+from ul2_tasks.random_access.fingerprint import ADDED, LEFT_OUT, STAGE, changes_later, until
 from ul2_tasks.scalars import is_integer
 
 STATE_VERSION = 1
@@ -79,7 +79,7 @@ def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int 
     number = state.get("number", first)
     if "corpora" in saved and changes_later(saved, pipeline):
         before, now = until(saved, number), until(json.loads(json.dumps(pipeline)), number)
-        gone = dict.fromkeys(key for key in before if key.startswith(STAGE))
+        gone = dict.fromkeys(key for key in before if key.startswith(STAGE) or key in LEFT_OUT)
         check_same(before, gone | now, may_lack={"workers", *ADDED})
         return number
     check_same(saved, pipeline, may_lack=pipeline if "shard" in saved else {"workers", *ADDED})

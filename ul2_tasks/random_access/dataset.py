@@ -23,7 +23,8 @@ from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.random_access.batches import Batch, has_records, members_of, no_batch, read_batch, widest, write_batch
-from ul2_tasks.random_access.fingerprint import of_rows
+from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
+from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.numbering import Numbering, Share
 from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.resuming import as_text, refusal, resume_at_number_only_in
@@ -44,10 +45,11 @@ Layout = Callable[[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray], di
 
 @dataclasses.dataclass(frozen=True)
 class Numbered:
-    """What a dataset made from numbers has beside its elements. `dataset` makes the same dataset from an element on."""
+    """What a dataset made from numbers has beside its elements. `dataset` makes it from an element on, without what is left out."""
 
-    dataset: Callable[[int], tf.data.Dataset]
+    dataset: Callable[[int, LeavingOut], tf.data.Dataset]
     fingerprint: Mapping[str, object]
+    numbering: Numbering
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +92,12 @@ class Reading:
             return {key: of_tokens.get(key, value) for key, value in example.items() if key in self.features}
 
         @no_autograph
-        def make(first: int) -> tf.data.Dataset:
-            examples = self._elements(self.numbering, widest(members), lay_out, {"features": "examples"}, first)
+        def make(first: int, leaving_out: LeavingOut) -> tf.data.Dataset:
+            more = {"features": "examples", **of_leaving_out(leaving_out)}
+            examples = self._elements(self.numbering.without(leaving_out), widest(members), lay_out, more, first)
             return known(examples.map(without_padding, num_parallel_calls=tf.data.AUTOTUNE), Facts(self._id_shift))
 
-        return self._with_numbers(make, {}, rows=self)
+        return self._with_numbers(make, self.numbering, {}, rows=self)
 
     def rows(
         self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
@@ -111,20 +114,25 @@ class Reading:
 
         more = {"features": "rows", "pack": pack, **of_rows(numbering)}
 
-        def make(first: int) -> tf.data.Dataset:
-            elements = functools.partial(self._elements, numbering, lengths, lay_out, more, first)
+        def make(first: int, leaving_out: LeavingOut) -> tf.data.Dataset:
+            told = {**more, **of_leaving_out(leaving_out)}
+            elements = functools.partial(self._elements, numbering.without(leaving_out), lengths, lay_out, told, first)
             return known(elements(), Facts(self._id_shift, batches=elements))
 
-        return self._with_numbers(make, {"pack": pack, **of_rows(numbering)})
+        return self._with_numbers(make, numbering, {"pack": pack, **of_rows(numbering)})
 
     @property
     def _id_shift(self) -> int:
         return id_shift(members_of(self.numbering)[0].vocabulary)
 
     def _with_numbers(
-        self, make: Callable[[int], tf.data.Dataset], more: Mapping[str, object], rows: Reading | None = None
+        self,
+        make: Callable[[int, LeavingOut], tf.data.Dataset],
+        numbering: Numbering,
+        more: Mapping[str, object],
+        rows: Reading | None = None,
     ) -> tf.data.Dataset:
-        dataset, numbered = make(0), Numbered(make, {**self.fingerprint, **more})
+        dataset, numbered = make(0, NOTHING), Numbered(make, {**self.fingerprint, **more}, numbering)
         return known(dataset, dataclasses.replace(facts_of(dataset), numbered=numbered, rows=rows))
 
     @no_autograph
@@ -200,8 +208,8 @@ class Reading:
         return elements
 
 
-def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
-    """The same dataset from element `first` of this host on, which costs no more than its beginning.
+def continued(dataset: tf.data.Dataset, first: int, leaving_out: LeavingOut = NOTHING) -> tf.data.Dataset:
+    """The same dataset from element `first` of this host on, which costs no more than its beginning; without what is left out.
 
     The dataset is what `get_dataset` of a mixture or task returned, or a feature converter made of it, not yet batched. One whose
     elements have no numbers raises a ValueError.
@@ -214,7 +222,7 @@ def continued(dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
         )
     if not is_integer(first, at_least=0):
         raise ValueError(f"first must be an integer of at least 0, got {first!r}.")
-    return numbered.dataset(int(first))
+    return numbered.dataset(int(first), leaving_out)
 
 
 def shared_out(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
@@ -223,6 +231,12 @@ def shared_out(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
     The dataset is what `get_dataset` of a mixture or task returned, of which `fingerprint_of` says something.
     """
     return dataclasses.replace(facts_of(dataset).rows, share=share).examples()
+
+
+def numbering_of(dataset: tf.data.Dataset) -> Numbering | None:
+    """Which example is which element; None of a stream."""
+    numbered = facts_of(dataset).numbered
+    return numbered and numbered.numbering
 
 
 def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:

@@ -16,6 +16,7 @@ from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus
+from ul2_tasks.random_access.leaving_out import LeavingOut
 from ul2_tasks.random_access.numbering import MemberSchedule, MixedStage, Numbering, StageMembers
 from ul2_tasks.random_access.records import OrderedRecords, RecordMember
 from ul2_tasks.scalars import as_python
@@ -32,6 +33,7 @@ ROWS_VERSION = 1  # raised whenever a window of examples is packed in another wa
 # fingerprint of numbers does not tell the content; and the rates of a mixture of texts with images.
 ADDED = ("source", "sources", "mixing_rates")
 STAGE = "stage from step "  # how the keys of `until` begin that say what a stage is
+LEFT_OUT = ("exclude", "skip")  # what is there of a run that leaves something out
 _AT_A_TIME = 1 << 22
 
 
@@ -87,8 +89,16 @@ def fingerprint(
     return told | _mixing(numbering.stages[0])
 
 
+def of_leaving_out(leaving_out: LeavingOut) -> dict[str, object]:
+    """What a fingerprint says of what a run leaves out; `first` counts elements."""
+    lists = [{"first": each.first, "list": each.identity} for each in leaving_out.documents]
+    skips = [{"first": skip.first, "elements": skip.count} for skip in leaving_out.skips]
+    return {key: value for key, value in zip(LEFT_OUT, (lists, skips)) if value}
+
+
 def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
-    """What a fingerprint says of the elements before one, as JSON has it: nothing of the stages that begin later.
+    """What a fingerprint says of the elements before one, as JSON has it: nothing of the stages that begin later, or of what is
+    left out later.
 
     What has no schedule is a single stage. The name of a mixture decides nothing, so that a run of one corpus may get a schedule of
     several; that of a task decides its order.
@@ -104,6 +114,10 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
     for key in kept.keys() & {"corpora", "sources", "pieces"}:
         kept[key] = {name: value for name, value in told[key].items() if name not in later}
+    for key in kept.keys() & set(LEFT_OUT):
+        kept[key] = [each for each in told[key] if each["first"] < element]
+        if not kept[key]:
+            del kept[key]
     return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": _as_read(stage) for stage in begun}
 
 
@@ -115,8 +129,8 @@ def _as_read(stage: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def changes_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether stages, of which some may begin later, are to be compared only until an element."""
-    return "schedule" in one or "schedule" in other
+    """Whether some stages, or some of what is left out, may begin later, so that both are compared only until an element."""
+    return not {"schedule", *LEFT_OUT}.isdisjoint({*one, *other})
 
 
 def _corpora(stages: Sequence[StageMembers]) -> Iterator[tuple[str, Corpus]]:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ul2_tasks.corpus.document_list import DocumentList
 from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.permutation import keyed, keys
@@ -48,12 +49,17 @@ class InOrder(Protocol):
 class LeftOutDocuments:
     """Documents that are in no example from element `first` of a run on: of each corpus by its name, [n] int64, ascending.
 
-    `identity` says which list they were named by.
+    `named` is the list that names them.
     """
 
     first: int
     documents: Mapping[str, np.ndarray]
-    identity: str
+    named: DocumentList
+
+    @property
+    def identity(self) -> str:
+        """Another one for another list."""
+        return self.named.sha256[:16]
 
 
 @dataclasses.dataclass(frozen=True)

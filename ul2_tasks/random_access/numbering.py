@@ -292,6 +292,8 @@ class Numbering:
 
     def without(self, leaving_out: LeavingOut) -> Numbering:
         """The same, but for what is left out."""
+        if leaving_out is self.leaving_out:
+            return self
         mixings = [stage.mixing for stage in self.timeline.stages]
         return _arranged(self.corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out)
 

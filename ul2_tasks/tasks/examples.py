@@ -18,6 +18,7 @@ from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tokens_of
 from ul2_tasks.random_access.batches import members_of
+from ul2_tasks.random_access.exclude import Exclude, leave_out
 from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
 from ul2_tasks.random_access.records import features_of
@@ -37,6 +38,9 @@ def examples(
     shuffle: bool = ...,
     pack: bool = ...,
     cache_dirs: Sequence[str | os.PathLike] = ...,
+    exclude: Exclude | None = ...,
+    skip: Sequence[tuple[int, int]] = ...,
+    batch_size: int | None = ...,
 ) -> Examples: ...
 @overload
 def examples(
@@ -57,6 +61,9 @@ def examples(
     shuffle: bool = True,
     pack: bool = False,
     cache_dirs: Sequence[str | os.PathLike] = (),
+    exclude: Exclude | None = None,
+    skip: Sequence[tuple[int, int]] = (),
+    batch_size: int | None = None,
 ) -> Examples | ChatExamples:
     """Returns the examples of a mixture, or its packed sequences, as a map-style dataset with random access.
 
@@ -73,11 +80,17 @@ def examples(
         pack: whether the elements are packed sequences, as `EncDecFeatureConverter(pack=True)` makes them.
         cache_dirs: of a description, the folders that `ul2 cache` or its `cache` wrote into. What is registered has its cache in
             SeqIO's cache directories (`seqio.add_global_cache_dirs`).
+        exclude: documents that no element has tokens of: the path of a list (docs/guides/leave_out.md), or its entries, such as
+            [{"id": "77f2"}]; or lists by the steps from which they are valid, such as {20: "list.jsonl"}. An example that would
+            have such tokens has others in their place; all other examples stay the same.
+        skip: pairs of steps (first, stop), ascending, whose elements are never read. At step `first` come those of step `stop`.
+            Each pair counts the steps as they are with those before it.
+        batch_size: how many elements a step has; needed with `skip`, and with steps of `exclude`.
 
     Raises:
         ValueError: the seed is not an integer; the mixture does not exist, or SeqIO made it; it has a task that is not a
             denoising task, or one whose chunks have no fixed positions, because they overlap; a corpus has no cache and is too
-            large to be tokenized into memory; or a length is too short.
+            large to be tokenized into memory; a length is too short; a list has an error; or it leaves out nearly all of a corpus.
 
     >>> import ul2_tasks
     >>> found = ul2_tasks.examples(ul2_tasks.Mixture(), {"inputs": 512, "targets": 512})
@@ -94,6 +107,11 @@ def examples(
     if not isinstance(sequence_length, Mapping):
         raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
     if isinstance(mixture, Chat) and not (pack or mixture.random_access):
+        if exclude is not None or skip:
+            raise ValueError(
+                f"exclude and skip must be left out for {mixture.name!r}, whose examples are in the order of the stream. Pass"
+                " random_access=True to the Chat."
+            )
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
     order_by = int(seed)
     if isinstance(mixture, Chat):
@@ -147,7 +165,11 @@ def examples(
         )
         return told | {"use_cached": any(folders.values())}
 
-    return Examples(numbering, budgets, describe)
+    if schedule.batch_size and batch_size not in (None, schedule.batch_size):
+        raise ValueError(f"batch_size must be that of the schedule, {schedule.batch_size}, got {batch_size!r}. Leave it out.")
+    return leave_out(
+        Examples(numbering, budgets, describe), exclude, skip, schedule.batch_size if batch_size is None else batch_size
+    )
 
 
 def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int) -> tuple[MemberSchedule, int]:

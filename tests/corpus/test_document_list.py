@@ -1,0 +1,98 @@
+"""Lists of documents: what they name, by their origins or numbers, and what is wrong with them."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import ul2_tasks
+from ul2_tasks.corpus.document_list import DocumentList, read_document_list
+from ul2_tasks.store.provenance import hash_of
+
+TEXTS = [f"The text number {number}, {'again ' * (number % 5)}to be found." for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A cache of two files, whose records have ids."""
+    folder = tmp_path_factory.mktemp("listed")
+    for name, numbers in {"a": range(25), "b": range(25, 40)}.items():
+        lines = [json.dumps({"text": TEXTS[number], "id": f"id-{number % 30}"}) for number in numbers]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    mixture = ul2_tasks.Mixture("listed", f"{folder}/*.jsonl")
+    mixture.cache(folder / "cache")
+    found = ul2_tasks.examples(mixture, {"inputs": 64, "targets": 64}, cache_dirs=[folder / "cache"])
+    return found.numbering.corpora[0].store
+
+
+def documents(store, *entries):
+    found, missing = read_document_list(entries).documents("listed_corpus", store.provenance, store.documents)
+    return found.tolist(), [json.loads(entry) for entry in missing]
+
+
+def test_entries_name_documents_by_where_they_are_from(store):
+    texts = {
+        number: [each for each in TEXTS if hash_of(each.encode()) == origin.hash]
+        for number, origin in enumerate(store.provenance.of(np.arange(store.documents)))
+    }
+    at = {TEXTS.index(text): number for number, (text,) in texts.items()}
+    assert len(at) == 40
+    assert documents(store, {"document": 3}, {"document": 39}) == ([3, 39], [])
+    assert documents(store, {"id": "id-7"}) == (sorted([at[7], at[37]]), []), "all documents with an id"
+    assert documents(store, {"hash": f"{hash_of(TEXTS[5].encode()):016x}"}) == ([at[5]], [])
+    assert documents(store, {"file": "b.jsonl"}) == (sorted(at[number] for number in range(25, 40)), [])
+    origin = store.provenance.of([at[30]])[0]
+    assert documents(store, {"file": origin.file, "row": origin.row}) == ([at[30]], [])
+    assert documents(store, {"id": "id-7", "corpus": "other"}, {"id": "none"}, {"document": 40}) == (
+        [],
+        [{"corpus": "other", "id": "id-7"}, {"id": "none"}, {"document": 40}],
+    )
+    assert documents(store) == ([], [])
+
+
+def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path):
+    given = [{"id": "77"}, {"document": np.int64(3), "corpus": "web", "reason": "a leak"}]
+    path, packed = tmp_path / "list.jsonl", tmp_path / "list.jsonl.gz"
+    path.write_text('{"id": "77", "who": "me"}\n\n{"corpus": "web", "document": 3}\n')
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert read_document_list(given) == read_document_list(path) == read_document_list(str(packed))
+    assert read_document_list(given[::-1]).sha256 == read_document_list(given).sha256
+    assert read_document_list(given[:1]).sha256 != read_document_list(given).sha256
+    (tmp_path / "ids.txt").write_text("77\n\n78 \n")
+    assert read_document_list(tmp_path / "ids.txt").entries == ('{"id": "77"}', '{"id": "78"}')
+    again = tmp_path / "again.jsonl"
+    again.write_text(read_document_list(given).text)
+    assert read_document_list(again) == read_document_list(given)
+    assert read_document_list([]) == DocumentList(())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "list.jsonl, line 2 must be JSON, got '{'"),
+        ("3", "list.jsonl, line 2 must be an object of JSON, got 3"),
+        ('{"reason": "a"}', 'list.jsonl, line 2 must name documents by "id", "file", .*, got'),
+        ('{"id": "a", "document": 3}', 'line 2 must name documents by "id", "file"'),
+        ('{"row": 3}', 'line 2 must name documents by "id", "file"'),
+        ('{"document": -1}', 'line 2 must have an integer of at least 0 as "document", got -1'),
+        ('{"document": true}', 'line 2 must have an integer of at least 0 as "document", got True'),
+        ('{"hash": "12"}', "line 2 must have 16 hexadecimal digits as \"hash\", got '12'"),
+        ('{"id": 12}', 'line 2 must have a text as "id", got 12'),
+        ('{"id": "a", "corpus": ""}', 'line 2 must have a text as "corpus"'),
+    ],
+)
+def test_an_entry_that_names_nothing_is_rejected_with_its_line(tmp_path, line, message):
+    (tmp_path / "list.jsonl").write_text('{"id": "good"}\n' + line + "\n")
+    with pytest.raises(ValueError, match=message):
+        read_document_list(tmp_path / "list.jsonl")
+
+
+@pytest.mark.parametrize("given", [3, [3], {"id": "a"}])
+def test_what_is_no_list_is_rejected(given):
+    with pytest.raises(ValueError, match="exclude must be the path of a list of documents, or its entries, got"):
+        read_document_list(given)
+    with pytest.raises(
+        ValueError, match=r"exclude must be the path of a list of documents, got 'none\.jsonl', which does not exist"
+    ):
+        read_document_list("none.jsonl")

@@ -1,0 +1,138 @@
+"""`exclude` and `skip` as their user names them: steps, lists, what is recorded of them, and how a run resumes with others."""
+
+import json
+import logging as python_logging
+
+import numpy as np
+import pytest
+
+import ul2_tasks
+from ul2_tasks import Mix, Mixture, UL2IterableDataset
+from ul2_tasks.looking.run import Run, run_of
+from ul2_tasks.random_access.exclude import leaving_out_of, save_lists
+from ul2_tasks.random_access.fingerprint import of_leaving_out
+from ul2_tasks.t5x_dataset import Start, begin_or_compare
+
+LENGTHS = {"inputs": 96, "targets": 96}
+LISTED = [{"document": 70}, {"document": 221}]
+
+
+def read(mixture=None, **arguments):
+    return ul2_tasks.examples(mixture or Mixture(), LENGTHS, **arguments)
+
+
+def locations(found, count=300):
+    return [found.locate(index) for index in range(count)]
+
+
+def test_lists_are_valid_from_their_steps_and_all_before():
+    found = read(exclude={10: LISTED, 20: [{"document": 3}]}, batch_size=8)
+    assert [each["first"] for each in found.describe()["exclude"]] == [80, 160]
+    for document, step in ((70, 10), (221, 10), (3, 20)):
+        assert all(index < step * 8 for index in found.find(document))
+        assert [index for index in read().find(document) if index < step * 8] == [
+            index for index in found.find(document) if index < step * 8
+        ]
+    assert found.find(3) == [index for index in read().find(3) if index < 160]
+
+
+def test_a_list_from_the_beginning_needs_no_batch_size(tmp_path):
+    (tmp_path / "list.jsonl").write_text('{"document": 70}\n{"document": 221, "reason": "asked for"}\n')
+    one, other = read(exclude=tmp_path / "list.jsonl"), read(exclude={np.int64(0): LISTED})
+    assert not one.find(70)
+    assert one.describe() == other.describe()
+    assert locations(one) == locations(other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"exclude": {10: LISTED}}, "batch_size must be an integer with steps of exclude or skip, got None"),
+        ({"skip": [(3, 4)]}, "batch_size must be an integer with steps of exclude or skip, got None"),
+        ({"skip": [(3, 4)], "batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ({"skip": [(3, 3)], "batch_size": 8}, r"skip must be pairs \(first, stop\) of steps, .*, got \(3, 3\)"),
+        ({"skip": [(-1, 3)], "batch_size": 8}, "skip must be pairs .*, got"),
+        ({"skip": [3], "batch_size": 8}, "skip must be pairs .*, got 3"),
+        ({"skip": [(9, 12), (3, 4)], "batch_size": 8}, "skip must be pairs of steps in ascending order, got"),
+        ({"exclude": {"a": LISTED}}, "exclude must have steps of at least 0, got 'a'"),
+        ({"exclude": 3}, "exclude must be the path of a list of documents, or its entries, got 3"),
+        ({"exclude": [{"document": -3}]}, "entry 0 must have an integer of at least 0"),
+    ],
+)
+def test_what_cannot_be_left_out_is_rejected(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        read(**arguments)
+
+
+def test_a_number_of_a_document_needs_its_corpus_in_a_mixture_of_several():
+    both = Mix("excluded_both", {Mixture("excluded_one"): 1, Mixture("excluded_other"): 1})
+    with pytest.raises(ValueError, match=r'exclude must have "corpus" beside "document", one of .*, got'):
+        read(both, exclude=LISTED)
+    found = read(both, exclude=[{"document": 70, "corpus": "excluded_one_corpus"}])
+    assert not found.find(70, "excluded_one_corpus")
+    assert found.find(70, "excluded_other_corpus")
+
+
+def test_a_stream_and_another_batch_size_than_that_of_a_schedule_are_rejected():
+    with pytest.raises(
+        ValueError, match="exclude and skip must be left out for 'chat', whose examples are in the order of the str"
+    ):
+        ul2_tasks.examples(ul2_tasks.Chat("chat"), {"tokens": 512}, exclude=LISTED)
+    with pytest.raises(ValueError, match="exclude and skip must be left out for a stream"):
+        leaving_out_of(None, LISTED)
+    planned = Mix("excluded_planned", schedule=[ul2_tasks.Stage(0, {Mixture(): 1})], batch_size=8, steps=30)
+    assert read(planned, skip=[(3, 4)]).describe()["skip"] == [{"first": 24, "elements": 8}]
+    with pytest.raises(ValueError, match="batch_size must be that of the schedule, 8, got 4"):
+        read(planned, skip=[(3, 4)], batch_size=4)
+
+
+def test_how_much_is_left_out_is_logged_and_what_is_not_found_is_a_warning(caplog):
+    with caplog.at_level(python_logging.INFO, logger="absl"):
+        found = read(exclude=[*LISTED, {"document": 10**6}, {"id": "nobody"}])
+    replaced = sum(bool(where.replaces) for where in locations(found, len(found)))
+    assert f"{replaced:,} of {len(found):,} examples of an epoch" in caplog.text
+    assert "2 of " in caplog.text
+    assert "exclude has 2 entries that name no document of ['ul2_corpus'], such as" in caplog.text
+
+
+def test_a_state_resumes_with_a_longer_list_from_a_later_step_and_no_other_past():
+    before = {"exclude": {10: LISTED}, "skip": [(20, 22)], "batch_size": 8}
+    longer = {"exclude": {10: LISTED, 40: [{"document": 3}]}, "skip": [(20, 22), (45, 47)], "batch_size": 8}
+    dataset = UL2IterableDataset(read(**before))
+    iterator = iter(dataset)
+    for _ in range(40 * 8):
+        next(iterator)
+    state = dataset.state_dict()
+    resumed = UL2IterableDataset(read(**longer))
+    resumed.load_state_dict(state)
+    assert next(iter(resumed))["input_ids"].tolist() == read(**longer)[320]["inputs"].tolist()
+    for other in ({**longer, "exclude": {9: LISTED}}, {**longer, "skip": [(20, 23)]}, {"batch_size": 8}):
+        changed = UL2IterableDataset(read(**other))
+        changed.load_state_dict(state)
+        with pytest.raises(ValueError, match=r"the state was saved by another pipeline: (exclude|skip) was"):
+            next(iter(changed))
+
+
+def recorded(folder, step, is_resumed, **arguments):
+    found = read()
+    leaving_out = leaving_out_of(found.numbering, arguments.get("exclude"), arguments.get("skip", ()), 8)
+    settings = {"pack": False, "batch_size": 8}
+    run = json.loads(json.dumps({**found.describe(), **of_leaving_out(leaving_out), **settings}))
+    begin_or_compare(str(folder), run, Start(step, is_resumed), is_writer=True)
+    save_lists(str(folder), leaving_out)
+    return json.loads((folder / "ul2_run.json").read_text())
+
+
+def test_a_run_keeps_its_lists_and_may_get_more_from_the_step_it_has_reached(tmp_path):
+    recorded(tmp_path, 0, False)
+    first = recorded(tmp_path, 10, True, exclude={10: LISTED})
+    assert [each["first"] for each in first["exclude"]] == [80]
+    last = recorded(tmp_path, 30, True, exclude={10: LISTED, 30: [{"document": 3}]}, skip=[(40, 42)])
+    run = run_of(last, str(tmp_path))
+    same = Run(Mixture(), LENGTHS, batch_size=8, exclude={10: LISTED, 30: [{"document": 3}]}, skip=[(40, 42)])
+    assert locations(run.examples(), 400) == locations(same.examples(), 400)
+    run.check(last, str(tmp_path))
+    assert len(list(tmp_path.glob("ul2_exclude_*.jsonl"))) == 2
+    for other in ({}, {"exclude": {20: LISTED}}, {"exclude": {10: LISTED[:1]}}, {"exclude": {10: LISTED}, "skip": [(29, 42)]}):
+        with pytest.raises(ValueError, match=r"was begun with other data .*(exclude|skip)"):
+            recorded(tmp_path, 30, True, **other)

@@ -1,0 +1,137 @@
+"""Lists of documents: files of JSON Lines that name them by id, file, row, hash of the text, or number.
+
+    {"id": "77f2"}
+    {"file": "web-0003.jsonl.zst", "row": 1234, "reason": "asked to be taken down"}
+    {"corpus": "web_corpus", "document": 12}
+
+A corpus limits an entry to it. Other fields are for people. A file whose name ends in .txt has an id in each line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ul2_tasks.files.opening import open_file
+from ul2_tasks.scalars import as_python, is_integer
+from ul2_tasks.store.provenance import Provenance
+
+_WAYS = (("document",), ("id",), ("hash",), ("file",), ("file", "row"))
+_FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "document": (lambda value: is_integer(value, at_least=0), "an integer of at least 0"),
+    "row": (lambda value: is_integer(value, at_least=0), "an integer of at least 0"),
+    "hash": (lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{16}", value)), "16 hexadecimal digits"),
+    **dict.fromkeys(("id", "file", "corpus"), (lambda value: isinstance(value, str) and bool(value), "a text")),
+}
+_SHORT = ".txt"  # the name of a file of ids
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentList:
+    """The entries of a list, each once, as JSON with the fields that name documents alone."""
+
+    entries: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What `read_document_list` reads again, as a file."""
+        return "".join(f"{entry}\n" for entry in self.entries)
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Another one for other entries."""
+        return hashlib.sha256("\n".join(sorted(self.entries)).encode()).hexdigest()
+
+    def documents(self, corpus: str, provenance: Provenance | None, count: int) -> tuple[np.ndarray, list[str]]:
+        """The documents of a corpus of `count` that are named, [n] int64, ascending; and the entries that name none of it."""
+        by_way: dict[tuple[str, ...], list[int]] = {}
+        values = [json.loads(entry) for entry in self.entries]
+        for number, value in enumerate(values):
+            if value.get("corpus", corpus) == corpus:
+                by_way.setdefault(_way_of(value), []).append(number)
+        found, named = [np.zeros([0], np.int64)], set()
+        for way, numbers in by_way.items():
+            documents, which = _look_up(way, [values[number] for number in numbers], provenance, count)
+            found.append(documents)
+            named |= {numbers[each] for each in np.unique(which).tolist()}
+        return np.unique(np.concatenate(found)), [entry for number, entry in enumerate(self.entries) if number not in named]
+
+
+def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]]) -> DocumentList:
+    """Reads a list from a file, by its path, or takes its entries. Raises a ValueError for an entry that names no document."""
+    if isinstance(given, str | os.PathLike):
+        entries = _entries_of(os.fspath(given))
+    elif isinstance(given, Sequence) and all(isinstance(entry, Mapping) for entry in given):
+        entries = ((f"entry {number}", entry) for number, entry in enumerate(given))
+    else:
+        raise ValueError(f"exclude must be the path of a list of documents, or its entries, got {given!r:.100}.")
+    return DocumentList(tuple(dict.fromkeys(_checked(where, entry) for where, entry in entries)))
+
+
+def _entries_of(path: str) -> Iterator[tuple[str, object]]:
+    try:
+        with open_file(path) as file:
+            lines = io.TextIOWrapper(file, encoding="utf-8").read().splitlines()
+    except FileNotFoundError as error:
+        raise ValueError(f"exclude must be the path of a list of documents, got {path!r}, which does not exist.") from error
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"{path}, line {number}", {"id": line.strip()} if path.endswith(_SHORT) else _parsed(path, number, line)
+
+
+def _parsed(path: str, number: int, line: str) -> object:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {number} must be JSON, got {line!r:.100}: {error}.") from error
+
+
+def _checked(where: str, entry: object) -> str:
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{where} must be an object of JSON, got {entry!r:.100}.")
+    named = {key: as_python(entry[key]) for key in _FORMS if key in entry}
+    if _way_of(named) not in _WAYS:
+        raise ValueError(
+            f'{where} must name documents by "id", "file", "file" and "row", "hash", or "document", got {dict(entry)!r:.200}. Give'
+            " it one of them."
+        )
+    for key, value in named.items():
+        is_right, expected = _FORMS[key]
+        if not is_right(value):
+            raise ValueError(f'{where} must have {expected} as "{key}", got {value!r:.100}.')
+    return json.dumps(named, sort_keys=True, ensure_ascii=False)
+
+
+def _way_of(entry: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(key for key in ("document", "id", "hash", "file", "row") if key in entry)
+
+
+def _look_up(
+    way: tuple[str, ...], entries: Sequence[Mapping[str, Any]], provenance: Provenance | None, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The documents that entries of one way name, and which entry names each, [n] int64 both."""
+
+    def values(key: str) -> Iterable[Any]:
+        return (entry[key] for entry in entries)
+
+    if way == ("document",):
+        numbers = np.array([*values("document")], np.int64)
+        return numbers[numbers < count], np.flatnonzero(numbers < count)
+    if provenance is None:
+        return np.zeros([0], np.int64), np.zeros([0], np.int64)
+    if way == ("id",):
+        return provenance.with_ids([*values("id")])
+    if way == ("hash",):
+        return provenance.with_hashes([int(value, 16) for value in values("hash")])
+    if way == ("file",):
+        return provenance.in_files([*values("file")])
+    return provenance.in_rows([*zip(values("file"), values("row"))])

@@ -1,0 +1,140 @@
+"""What a run leaves out, as its user names it: lists of documents and ranges of steps, to documents and elements of a numbering."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+from ul2_tasks.corpus.document_list import DocumentList, read_document_list
+from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.files.systems import exists, place
+from ul2_tasks.random_access.fingerprint import of_leaving_out
+from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut, LeftOutDocuments, Skip
+from ul2_tasks.random_access.numbering import Numbering
+from ul2_tasks.random_access.sequence import Examples
+from ul2_tasks.scalars import is_integer
+
+Documents = str | os.PathLike | Sequence[Mapping[str, object]]
+Exclude = Documents | Mapping[int, Documents]
+
+
+def leaving_out_of(
+    numbering: Numbering | None,
+    exclude: Exclude | None = None,
+    skip: Sequence[tuple[int, int]] = (),
+    batch_size: int | None = None,
+    first_step: int = 0,
+) -> LeavingOut:
+    """What is left out of a numbering by `exclude` and `skip`, see `examples`; `first_step` is that of the first element.
+
+    Logs how many documents these are, and how many examples of an epoch get other tokens; warns of what is in no corpus. Raises a
+    ValueError for steps without a batch size, steps of before the first, and what is no list.
+    """
+    if exclude is None and not len(skip):
+        return NOTHING
+    if numbering is None:
+        raise ValueError(
+            "exclude and skip must be left out for a stream, which has no random access. See docs/guides/leave_out.md."
+        )
+    by_step = dict(exclude) if isinstance(exclude, Mapping) else {} if exclude is None else {first_step: exclude}
+    skips = [_checked_skip(each, first_step) for each in skip]
+    if [first for first, _ in skips] != sorted(first for first, _ in skips):
+        raise ValueError(f"skip must be pairs of steps in ascending order, got {skips}. Sort them.")
+    wrong = [step for step in by_step if not is_integer(step, at_least=0)]
+    if wrong:
+        raise ValueError(f"exclude must have steps of at least 0, got {wrong[0]!r}. Give such as {{20: 'list.jsonl'}}.")
+    if batch_size is None and (skips or any(step > first_step for step in by_step)):
+        raise ValueError(
+            "batch_size must be an integer with steps of exclude or skip, got None. Pass that of the run, of all hosts."
+        )
+    if batch_size is not None and not is_integer(batch_size, at_least=1):
+        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    size = int(batch_size or 1)
+    lists = [(max(0, step - first_step) * size, read_document_list(by_step[step])) for step in sorted(by_step)]
+    documents = tuple(LeftOutDocuments(first, _documents(numbering, named), named) for first, named in lists)
+    found = LeavingOut(documents, tuple(Skip((first - first_step) * size, (stop - first) * size) for first, stop in skips))
+    _tell(numbering.without(found))
+    return found
+
+
+def leave_out(
+    found: Examples,
+    exclude: Exclude | None = None,
+    skip: Sequence[tuple[int, int]] = (),
+    batch_size: int | None = None,
+    first_step: int = 0,
+) -> Examples:
+    """The same examples, but for what is left out; see `leaving_out_of`."""
+    leaving_out = leaving_out_of(found.numbering, exclude, skip, batch_size, first_step)
+    if leaving_out is NOTHING:
+        return found
+
+    @functools.cache
+    def describe() -> dict[str, object]:
+        return {**found.describe(), **of_leaving_out(leaving_out)}
+
+    return Examples(found.numbering.without(leaving_out), found.budgets, describe, found.number)
+
+
+def save_lists(folder: str, leaving_out: LeavingOut) -> None:
+    """Writes the lists of documents beside the record of a run, whose record names them by their hashes."""
+    for each in leaving_out.documents:
+        path = place(folder, list_name(each.identity))
+        if not exists(path):
+            write_atomically(path, each.named.text)
+
+
+def list_name(identity: str) -> str:
+    """The file of a list in the folder of a run."""
+    return f"ul2_exclude_{identity}.jsonl"
+
+
+def _checked_skip(pair: Sequence[int], first_step: int) -> tuple[int, int]:
+    try:
+        first, stop = pair
+    except (TypeError, ValueError):
+        first = stop = None  # type: ignore[assignment]
+    if not is_integer(first, at_least=first_step) or not is_integer(stop, at_least=first + 1):
+        raise ValueError(
+            f"skip must be pairs (first, stop) of steps, of which the first is at least {first_step} and the stop greater, got"
+            f" {pair!r}. Give such as [(12340, 12360)], which leaves out steps 12340 to 12359."
+        )
+    return int(first), int(stop)
+
+
+def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarray]:
+    """The documents of each corpus that a list names. Warns of entries that name none."""
+    vague = next((entry for entry in named.entries if '"document"' in entry and '"corpus"' not in entry), None)
+    if vague and len(numbering.names) > 1:
+        raise ValueError(f'exclude must have "corpus" beside "document", one of {numbering.names}, got {vague}. Add it.')
+    found, unknown = {}, set(named.entries)
+    for corpus in numbering.corpora:
+        found[corpus.name], missing = named.documents(corpus.name, corpus.store.provenance, corpus.store.documents)
+        unknown &= set(missing)
+    if unknown:
+        logging.warning(
+            "exclude has %s entries that name no document of %s, such as %s. See docs/guides/leave_out.md.",
+            f"{len(unknown):,}",
+            sorted(found),
+            min(unknown, key=named.entries.index),
+        )
+    return found
+
+
+def _tell(numbering: Numbering) -> None:
+    """Logs how much is left out of each corpus."""
+    for number, corpus in enumerate(numbering.corpora):
+        documents = numbering.left_out(corpus.name)
+        starts, stops = corpus.store.ranges_of(documents)
+        counts = {
+            "documents": (len(documents), corpus.store.documents),
+            "tokens": (int((stops - starts).sum()), corpus.store.tokens),
+            "examples of an epoch": (len(numbering.slots_left_out(number, 0)), corpus.order.examples),
+        }
+        if len(documents):
+            told = ", ".join(f"{part:,} of {whole:,} {what}" for what, (part, whole) in counts.items())
+            logging.info("exclude leaves out of %s: %s. Such an example gets other tokens.", corpus.name, told)
