@@ -325,6 +325,36 @@ def test_a_run_goes_on_with_other_hosts_than_before_and_back(whole_at_steps, cac
     assert found == pytest.approx({key: whole_at_steps[key] for key in found}, rel=1e-5)
 
 
+LEFT_OUT = """
+from __gin__ import dynamic_registration
+import ul2_tasks
+ul2_tasks.get_dataset_at_step.exclude = {{5: '{folder}/first.jsonl'{more}}}
+ul2_tasks.get_dataset_at_step.skip = [{skip}]
+"""
+
+
+def test_a_run_gets_a_longer_list_and_skips_steps_with_other_hosts_than_before(cache, tmp_path):
+    (tmp_path / "first.jsonl").write_text('{"document": 70}\n{"document": 221, "reason": "asked to be taken down"}\n')
+    (tmp_path / "more.jsonl").write_text('{"document": 3}\n{"document": 7, "corpus": "ul2_corpus"}\n')
+    first, longer = tmp_path / "first.gin", tmp_path / "longer.gin"
+    first.write_text(LEFT_OUT.format(folder=tmp_path, more="", skip="(8, 10)"))
+    longer.write_text(LEFT_OUT.format(folder=tmp_path, more=f", 20: '{tmp_path}/more.jsonl'", skip="(8, 10), (23, 26)"))
+    arguments = [cache, "--gin.train.train_eval_dataset_cfg=None"]
+    log = train(tmp_path / "whole", *arguments, steps(30), files=(*AT_STEPS, str(longer)))
+    assert "exclude leaves out of ul2_corpus: 4 of " in log
+    whole, run = losses(tmp_path / "whole"), tmp_path / "run"
+    train_together(run, *arguments, steps(10), files=(*AT_STEPS, str(first)))
+    train(run, *arguments, steps(20), files=(*AT_STEPS, str(first)))
+    train_together(run, *arguments, steps(30), files=(*AT_STEPS, str(longer)))
+    assert losses(run) == pytest.approx(whole, rel=1e-5)
+    record = json.loads((run / RUN_RECORD).read_text())
+    assert [each["first"] for each in record["exclude"]] == [5 * 8, 20 * 8]
+    assert record["skip"] == [{"first": 8 * 8, "elements": 2 * 8}, {"first": 23 * 8, "elements": 3 * 8}]
+    assert len(list(run.glob("ul2_exclude_*.jsonl"))) == 2
+    log = refused(copy(run, tmp_path / "other"), *arguments, steps(40), files=(*AT_STEPS, str(first)))
+    assert "exclude is [" in log[log.rindex("ValueError: the run in") :]
+
+
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
@@ -377,7 +407,17 @@ def mixture(tmp_path, nothing_registered) -> str:
 
 
 def batches_at_step(
-    model_dir, mixture, shard=0, shards=1, count=4, initial=None, converter=EncDecFeatureConverter, lengths=LENGTHS, **settings
+    model_dir,
+    mixture,
+    shard=0,
+    shards=1,
+    count=4,
+    initial=None,
+    converter=EncDecFeatureConverter,
+    lengths=LENGTHS,
+    exclude=None,
+    skip=(),
+    **settings,
 ) -> list[list[str]]:
     """The next batches of one of several data shards, by t5x's own configuration; each batch a list of its rows."""
     defaults = {"split": "train", "batch_size": 8, "shuffle": True, "seed": 0, "use_cached": True, "pack": True}
@@ -391,6 +431,8 @@ def batches_at_step(
         model_dir=str(model_dir),
         checkpoint_cfg=checkpoints,
         initial_checkpoint=initial,
+        exclude=exclude,
+        skip=skip,
     )
     assert set(utils.get_dataset(config, shard, shards, converter).element_spec) == set(dataset.element_spec)
     rows = range(config.batch_size // shards)
@@ -412,6 +454,35 @@ def test_each_step_has_the_same_rows_on_any_number_of_hosts(mixture, tmp_path, f
         shares = [batches_at_step(run, mixture, shard, shards, initial=initial, pack=pack) for shard in range(shards)]
         for number, parts in enumerate(zip(*shares)):
             assert list(itertools.chain(*zip(*parts))) == whole[step + number], "host h of H has each H-th row from h on"
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("first", [0, 1_000_000])
+def test_a_list_that_grows_and_skipped_steps_are_left_out_on_any_number_of_hosts(mixture, tmp_path, first, pack):
+    listed, more = [{"document": 3}, {"document": 11}], [{"document": 7}]
+    left_out = {"exclude": {first + 4: listed}, "skip": [(first + 6, first + 9)]}
+    longer = {"exclude": {first + 4: listed, first + 10: more}, "skip": [(first + 6, first + 9), (first + 12, first + 13)]}
+    started = {"initial": f"/another/run/checkpoint_{first}" if first else None, "pack": pack}
+    plain = batches_at_step(tmp_path / "plain", mixture, count=24, **started)
+    whole = batches_at_step(tmp_path / "whole", mixture, count=20, **started, **longer)
+    data = [*range(6), *range(9, 15), *range(16, 24)]
+    assert whole[:4] == plain[:4]
+    assert {row for step in range(20) for row in whole[step]} - {row for batch in plain for row in batch}, "some are replaced"
+    kept = [len({*whole[step]} & {*plain[data[step]]}) for step in range(20)]
+    assert min(kept) >= 3, "most rows stay"
+
+    run = tmp_path / "run"
+    assert batches_at_step(run, mixture, count=4, **started) == whole[:4]
+    for step, hosts, arguments in ((4, 2, left_out), (5, 4, left_out), (10, 1, longer), (12, 2, longer), (16, 4, longer)):
+        until = 4 if arguments is longer else 10 - step
+        assert (
+            killed_and_resumed(run, mixture, first + step, hosts, **started, **arguments)[:until] == whole[step : step + until][:4]
+        )
+    for other in ({}, left_out, {**longer, "exclude": {first + 4: listed[:1]}}, {**longer, "skip": [(first + 6, first + 8)]}):
+        with pytest.raises(
+            ValueError, match=r"was begun with other data .*(exclude|skip).*the schedule, exclude and skip from its s"
+        ):
+            batches_at_step(run, mixture, **started, **other)
 
 
 def test_another_corpus_under_the_same_name_is_refused(mixture, tmp_path, monkeypatch):
