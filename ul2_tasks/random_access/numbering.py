@@ -210,20 +210,22 @@ class Numbering:
 
         An example of a packed row for which nothing that is short enough is found is left out, unless the row would be empty.
         """
-        must_fit = np.full(len(found.slots), bool(self.packed)) & (np.bincount(found.places)[found.places] > 1)
-        elsewhere = self._elsewhere(found, lists[found.places], must_fit)
+        may_be_long = np.bincount(found.places)[found.places] == 1 if self.packed else np.ones(len(found.slots), bool)
+        elsewhere = self._elsewhere(found, lists[found.places], ~may_be_long)
+        if not (elsewhere == NOWHERE).any():
+            return found._replace(elsewhere=elsewhere)
         _, firsts, of_row = np.unique(found.places, return_index=True, return_inverse=True)
-        is_empty = np.bincount(of_row, elsewhere != NOWHERE) == 0
-        if is_empty.any():
-            alone = firsts[is_empty]
-            elsewhere[alone] = self._elsewhere(found.only(alone), lists[found.places[alone]], np.zeros(len(alone), bool))
+        alone = firsts[np.bincount(of_row, elsewhere != NOWHERE) == 0]  # of rows that would be empty
+        elsewhere[alone] = self._elsewhere(found.only(alone), lists[found.places[alone]], np.zeros(len(alone), bool))
         return found._replace(elsewhere=elsewhere).only(elsewhere != NOWHERE)
 
     def _elsewhere(self, found: Slots, lists: np.ndarray, must_fit: np.ndarray) -> np.ndarray:
-        elsewhere = np.full(len(found.slots), -1)
-        for corpus, number in np.unique(np.stack([found.corpora, lists], axis=1), axis=0).tolist():
-            of = np.flatnonzero((found.corpora == corpus) & (lists == number))
-            elsewhere[of] = moves(self.corpora[corpus], self._units(corpus, number), *found.only(of)[2:4], must_fit[of])
+        elsewhere, most = np.full(len(found.slots), -1), len(self.leaving_out.documents) + 1
+        codes = found.corpora * most + lists
+        for code in np.unique(codes).tolist():
+            of = np.flatnonzero(codes == code)
+            units, corpus = self._units(*divmod(code, most)), self.corpora[code // most]
+            elsewhere[of] = moves(corpus, units, found.epochs[of], found.slots[of], must_fit[of])
         return elsewhere
 
     def _units(self, corpus: int, lists: int) -> Units:
