@@ -85,6 +85,7 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
         _, _, epochs, slots, elsewhere = found.only(of_corpus)
         before = sum(map(len, tokens))
         if isinstance(corpus, OrderedRecords):
+            corpus.fetch_ahead(epochs, slots)
             kinds, made = corpus.read(epochs, slots, elsewhere)
             members[of_corpus] = kinds + firsts[number]
             bounds = (starts, stops), (later_starts, later_stops)

@@ -247,6 +247,12 @@ class Store:
         """The tokens [start, stop) of all documents back to back, [stop - start] int32."""
         return self.read_chunks(np.array([start]), np.array([stop]))
 
+    def read_values(self, start: int, stop: int) -> np.ndarray:
+        """The same tokens as they lie in the files, whatever their dtype."""
+        _, pairs, starts, stops = by_pair(self._token_starts, np.array([start]), np.array([stop]))
+        found = read_ranges(*self._files(pairs), starts, stops)
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """Reads many ranges of tokens at once, in the order in which they lie in the files.
 
