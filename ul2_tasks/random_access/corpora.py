@@ -168,8 +168,8 @@ class OrderedCorpus:
 
     @functools.cached_property
     def _is_text(self) -> np.ndarray:
-        """[ids] bool."""
-        is_text = np.ones(self._vocabulary.vocab_size, bool)
+        """[ids + 1] bool. What is beyond the vocabulary is no text."""
+        is_text = np.append(np.ones(self._vocabulary.vocab_size, bool), False)
         for member in self.members:
             is_text[list(member.solution.special.reserved)] = False
         return is_text
@@ -177,7 +177,7 @@ class OrderedCorpus:
     def _check(self, tokens: np.ndarray, shift: int) -> None:
         if _are_all(self._is_text, tokens):
             return
-        found, ids = np.unique(tokens), len(self._is_text)
+        found, ids = np.unique(tokens), len(self._is_text) - 1
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
         raise ValueError(
             f"{self.name!r} must have ids of text alone, got {_some(wrong - shift)}, which are padding, sentinels, modes, or"
@@ -192,10 +192,10 @@ def _some(ids: np.ndarray) -> str:
 
 @compiled
 def _are_all(members, ids):
-    """Whether `members`, [n] bool, has True for each id, [m] int32."""
-    has_all = True
+    """Whether `members`, [n + 1] bool, has True for each id, [m] int32; it has False at its end, for ids that are not below n."""
+    has_all, beyond = True, np.uint32(len(members) - 1)
     for id in ids:
-        has_all &= 0 <= id < len(members) and members[id]
+        has_all &= members[min(np.uint32(id), beyond)]  # negative ones are large
     return has_all
 
 

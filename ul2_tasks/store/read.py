@@ -379,7 +379,10 @@ class Store:
 
     def _files(self, pairs: np.ndarray) -> tuple[list[Array], np.ndarray]:
         """The `.bin` files of these pairs, each once, and which of them is each pair's."""
-        chosen, numbers = np.unique(pairs, return_inverse=True)
+        if len(pairs) and (pairs == pairs[0]).all():
+            chosen, numbers = pairs[:1], np.zeros_like(pairs)
+        else:
+            chosen, numbers = np.unique(pairs, return_inverse=True)
         new = [pair for pair in chosen.tolist() if pair not in self._values]
         if new:
             self._values |= zip(new, self._opened(new))
@@ -401,6 +404,9 @@ def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple
     [[0, 1, 1], [0, 0, 1], [3, 8, 0], [5, 10, 2]]
     """
     first = np.searchsorted(borders, starts, side="right") - 1
+    if len(starts) and (stops > starts).all() and (stops <= borders[first + 1]).all():
+        before = borders[first]
+        return np.arange(len(starts)), first, starts - before, stops - before
     parts = np.where(stops > starts, np.searchsorted(borders, stops, side="left") - first, 0)
     ranges = np.repeat(np.arange(len(parts)), parts)
     pairs = first[ranges] + np.arange(len(ranges)) - (np.cumsum(parts) - parts)[ranges]
