@@ -97,7 +97,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             return []
         rows, sizes, of_members = read_rows(self, self._numbers(indices))
         if self.numbering.packed:
-            return [{key: feature[row] for key, feature in rows.items()} for row in range(len(indices))]
+            return [dict(zip(rows, row)) for row in zip(*rows.values())]
         members = members_of(self.numbering)
         spec = features_of(members)
         keys = dict.fromkeys([*spec, *([IMAGES] if IMAGES in rows else [])])
@@ -158,7 +158,10 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return self.numbering.first_of(self.number)
 
     def _numbers(self, indices: Sequence[int]) -> np.ndarray:
-        numbers = np.array([operator.index(index) for index in indices], np.int64)
+        if isinstance(indices, range):
+            numbers = np.arange(indices.start, indices.stop, indices.step, np.int64)
+        else:
+            numbers = np.array([operator.index(index) for index in indices], np.int64)
         wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
         if len(wrong):
             raise IndexError(f"index must be 0 to {len(self) - 1}, got {wrong[0]}. Use .epoch(1) for the next epoch.")
