@@ -360,7 +360,7 @@ class BlockCache:
 
     def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Store.read_documents`; of a store whose documents have no end."""
-        starts, stops = self.store.ranges_of(numbers)  # type: ignore[attr-defined]
+        starts, stops = self.store.ranges_of(numbers)
         return self.read_chunks(starts, stops), stops - starts
 
     def read_each(self, numbers: np.ndarray) -> list[np.ndarray]:
