@@ -1,7 +1,7 @@
 """What whole records cost: `python benchmarks/records.py [--documents 200000] [--repeats 5] [--opened 1e7]`.
 
 It writes a cache of documents with lengths like those of C4 (log-normal, a median of 250 tokens, a mean of 480), and one of
-conversations, into a temporary folder, and then measures in one process, in turns, medians of `--repeats`:
+conversations, into a temporary folder, and then measures in one process, in turns, medians of `--repeats` of CPU time:
 
 * ns a token of text of `examples` at 512/512, of joined documents, of documents kept apart, and of both in packed sequences;
 * ns a token of conversations packed at 4,096, of `examples`, and of the stream of `get_dataset` with `ChatFeatureConverter`;
@@ -63,13 +63,13 @@ def conversations(path: pathlib.Path, count: int) -> None:
 
 
 def ns_a_token(read: Callable[[], Iterator[int]], seconds: float) -> float:
-    """Reads batches for so long. `read` yields the tokens of each."""
-    begun, tokens = time.perf_counter(), 0
+    """Reads batches for so many seconds of CPU time. `read` yields the tokens of each."""
+    begun, tokens = time.process_time(), 0
     for count in read():
         tokens += count
-        if time.perf_counter() - begun > seconds:
+        if time.process_time() - begun > seconds:
             break
-    return (time.perf_counter() - begun) * 1e9 / tokens
+    return (time.process_time() - begun) * 1e9 / tokens
 
 
 def batches(found: ul2_tasks.Examples, tokens: float) -> Callable[[], Iterator[int]]:

@@ -151,6 +151,7 @@ _GUIDES_TO_LOOKING = {
     **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#look-at-it"),
     "rows": "../guides/images/rows.md#look-at-your-data",
 }
+_ROWS_IN_ORDER = _GUIDES_TO_MIXING["rows"]
 _LOOK = "../get_started/first_run.md#the-command-ul2"
 
 # Why not, where it is the same for several capabilities.
@@ -164,6 +165,12 @@ _NO_INDEX = {
     "rows": _not_yet(_DESCRIBED, _IN_ROWS),
 }
 
+_BLOCKS = "blocks = BlockShuffle(block_tokens=2048, partitions=2, window_blocks=2)"
+_IN_BLOCKS = {
+    key: _yes(f"{_BLOCKS}\nexamples({kind.another.replace('more', 'blocks')[:-1]}, block_shuffle=blocks), {kind.lengths})[3]")
+    for key, kind in KINDS.items()
+    if kind.another
+} | {"rows": _stream("next(iter(rows(shuffle_blocks=2)))")}
 _READ = "next(seqio.get_mixture_or_task(<variable>).get_dataset(<lengths>, seed=0).as_numpy_iterator())"
 _GRAIN = "import grain\n\ngrain.MapDataset.source(examples(<variable>, <lengths>)).shuffle(seed=0)[3]"
 _TORCH = "from ul2_tasks import UL2IterableDataset\n\nnext(iter(UL2IterableDataset(examples(<variable>, <lengths>))))"
@@ -272,6 +279,13 @@ TRAINING = [
             "rows": _stream("next(iter(rows()))"),
         },
         _GUIDES_TO_PACKING,
+    ),
+    _row(
+        "block shuffle",
+        "../guides/block_shuffle.md",
+        "",
+        _IN_BLOCKS,
+        {**dict.fromkeys(("documents", *_CHATS, *_IMAGES), "../guides/block_shuffle.md#whole-records"), "rows": _ROWS_IN_ORDER},
     ),
     _row(
         "elastic restart of t5x",

@@ -17,8 +17,8 @@ photos = ul2_tasks.register_image_text("photos", image_tokens=RUN, **OBJECTIVE)
 codes = ul2_tasks.register_image_text("codes", CODED, image_tokens=CODES, **OBJECTIVE)
 
 
-def rows(*more):
+def rows(*more, **settings):
     """Needs PyTorch, which nothing above does."""
     special_tokens = SpecialTokenConfig(bos_id=0, eos_id=1, boi_id=203, eoi_id=205)
     budgets = {"tokens": 16384, "vit": 8192, "vae": 8192}
-    return ul2_tasks.ImageTextDataset([*example_sources(), *more], special_tokens, VOCABULARY, budgets, pool=16)
+    return ul2_tasks.ImageTextDataset([*example_sources(), *more], special_tokens, VOCABULARY, budgets, pool=16, **settings)

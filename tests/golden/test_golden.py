@@ -7,6 +7,7 @@ writes the files of `files/` anew. Read how they differ before you commit them.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import re
@@ -28,6 +29,7 @@ from golden_pipelines import (
     both,
     coded,
     digest,
+    digests,
     five,
     image_rows,
     joined,
@@ -60,6 +62,7 @@ from ul2_tasks import (
     register,
     register_chat,
 )
+from ul2_tasks.order.blocks import BlockOrder
 
 READABLE, OF_EACH = 2, 100
 EMBEDDED = "faa9cec8b1ce"
@@ -234,6 +237,22 @@ def test_addresses(golden, name):
     corpus = {"corpus": "golden_corpus"} if name == "two corpora" else {}
     where = {index: as_plain(found.locate(index)) for index in (0, 1, len(found) // 2, len(found) - 1)}
     golden("random_access", name, {"where": where, "when": {number: found.find(number, **corpus) for number in (0, 7, 42, 120)}})
+
+
+BLOCKS = ul2_tasks.BlockShuffle(block_tokens=400, partitions=2, window_blocks=2)
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["alone", "packed"])
+@pytest.mark.parametrize("kind", ["chat", "codes"])
+def test_records_in_blocks(golden, kind, pack):
+    arguments = {"random_access": True, "block_shuffle": BLOCKS}
+    if kind == "chat":
+        description, lengths = ul2_tasks.Chat("golden_talk", "corpus/chats.jsonl", validation=0.2, **arguments), {"tokens": 512}
+    else:
+        description, lengths = dataclasses.replace(seqio.TaskRegistry.get(one_of(coded, "r1")).configuration, **arguments), LENGTHS
+    found = examples(description, lengths, pack=pack)
+    assert isinstance(found.numbering.corpora[0].order, BlockOrder)
+    golden("random_access", f"{kind} in blocks, {'packed' if pack else 'alone'}", digests(found[:40]))
 
 
 def as_plain(location):

@@ -28,9 +28,9 @@ def described(name, **arguments):
     return Mixture(name, ul2_tasks.MemoryDataSource(texts, validation=0), **arguments)
 
 
-def talks(name):
+def talks(name, **arguments):
     source = ul2_tasks.MemoryDataSource(lambda: embedded_conversations() * 30, validation=0)
-    return Chat(name, source, truncation="drop", random_access=True)
+    return Chat(name, source, truncation="drop", random_access=True, **arguments)
 
 
 def replies_and_texts():
@@ -59,6 +59,7 @@ PIPELINES = {
     ),
     "conversations": lambda: (talks("left_chat"), {"tokens": 512}),
     "image codes": lambda: (codes(), {"inputs": 96, "targets": 96}),
+    "conversations in blocks": lambda: (talks("left_blocks_chat", block_shuffle=BlockShuffle(2000, 4, 2)), {"tokens": 512}),
     "replies and texts": lambda: (replies_and_texts(), {"inputs": 512, "targets": 512}),
 }
 of_pipelines = pytest.mark.parametrize("pipeline", PIPELINES)

@@ -97,7 +97,7 @@ def test_it_has_the_tokens_of_its_store_whatever_the_bound(bound, reads, block_t
     bound(max_bytes)
     cache = BlockCache(store, block_tokens)
     for ranges, ahead in reads:
-        cache.prefetch([block for block in ahead if block < cache.blocks])
+        cache.prefetch([block for block in ahead if block < len(cache.blocks.starts)])
         found = cache.read_chunks(*np.array(ranges, np.int64).reshape(-1, 2).T)
         assert found.dtype == np.int32
         assert found.tolist() == read(store, ranges)
@@ -110,7 +110,7 @@ def test_it_has_the_tokens_of_its_store_whatever_the_bound(bound, reads, block_t
 
 def test_documents_are_those_of_its_store():
     cache = BlockCache(WithEnds(MemoryStore(TOKENS, LENGTHS), 7), 64)
-    assert (cache.documents, cache.tokens, cache.blocks) == (4, 1004, 16)
+    assert (cache.documents, cache.tokens, len(cache.blocks.starts)) == (4, 1004, 16)
     assert cache.documents_at(300, 304) == (0, 3)
     assert cache.tokens_of(1) == (301, 303)
     assert cache.read_tokens(299, 304).tolist() == [TOKENS[299], 7, TOKENS[300], 7, TOKENS[301]]
@@ -472,7 +472,7 @@ def test_a_forked_process_reads_though_its_parent_was_reading(bound):
 def test_a_wrong_bound_is_refused(value):
     with pytest.raises(ValueError, match=r"max_bytes must be an integer of at least 1, or None, got"):
         ul2_tasks.set_block_cache(value)
-    with pytest.raises(ValueError, match=r"block_tokens must be an integer of at least 1, got"):
+    with pytest.raises(ValueError, match=r"blocks must be an integer of at least 1, or Blocks, got"):
         BlockCache(Counted(), value)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +23,10 @@ import numpy as np
 from ul2_tasks.chat.choices import CAUSES, SHORTENED, Choices, counter_of, sizes_of
 from ul2_tasks.chat.examples import Examples
 from ul2_tasks.chat.objective import AT_A_TIME, PROMPT_COMPLETION, Objective
-from ul2_tasks.chat.reading import Reader
+from ul2_tasks.chat.reading import Reader, StoredConversations
 from ul2_tasks.compiled import compiled
-from ul2_tasks.store.read import TokenStore
+from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
+from ul2_tasks.store.read import Store, TokenStore
 
 _BLOCK = 64  # conversations
 _AT_ONCE = 1 << 16  # conversations whose messages are read together: some 8 MB
@@ -116,6 +117,40 @@ class ChatIndex:
         chosen = self._chosen(of_all, conversations.messages, conversations.counts)
         table, none = chosen.table[_rows(chosen, which, places)], np.zeros_like(chosen.left_out)
         return self.objective.write(conversations, chosen._replace(table=table, left_out=none))._replace(conversations=records)
+
+    @property
+    def caches(self) -> Sequence[BlockCache]:
+        """What `read` reads in blocks of examples; none where files are local."""
+        return self.reader.caches if isinstance(self.reader, StoredConversations) else ()
+
+    def in_blocks(self, size: int) -> ChatIndex:
+        """The same examples, of which so many are a block, and remote files are read in blocks.
+
+        A conversation whose examples are in two blocks is in both.
+        """
+        if not isinstance(self.reader, StoredConversations) or not is_remote(self.reader.tokens):
+            return self
+        firsts = np.arange(0, self.count, size)
+        first_records, last_records = self.records(firsts), self.records(np.append(firsts[1:], self.count) - 1)
+        caches = []
+        for store in (self.reader.tokens, self.reader.messages):
+            (starts, _), (_, stops) = store.ranges_of(first_records), store.ranges_of(last_records)
+            caches.append(BlockCache(store, Blocks(starts, stops, self._reads(store, firsts))))
+        return dataclasses.replace(self, reader=dataclasses.replace(self.reader, caches=tuple(caches)))
+
+    def _reads(self, store: Store, firsts: np.ndarray) -> np.ndarray:
+        """How many values of a store are read in an epoch for the examples from each of these to the next one, [n] int64."""
+        records, places = self._found(firsts)
+        before, total = np.zeros_like(places), 0
+        for first in range(0, self.reader.count, _AT_ONCE):
+            stop = min(first + _AT_ONCE, self.reader.count)
+            lengths, of_each = store.document_lengths(first, stop), self.counted.of_each[first:stop]
+            ends = total + np.cumsum(lengths * of_each)
+            own = slice(*np.searchsorted(records, [first, stop]))
+            at = records[own] - first
+            before[own] = ends[at] - lengths[at] * (of_each[at] - places[own])
+            total = int(ends[-1])
+        return np.diff(before, append=total)
 
     @property
     def _counts(self) -> collections.Counter[str]:

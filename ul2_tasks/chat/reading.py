@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from ul2_tasks.chat.segments import COLUMNS, LENGTH, Conversations, as_arrays
+from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 
 
@@ -45,13 +46,15 @@ class StoredConversations:
     """Conversations in a cache.
 
     `messages` are the values of `segments.COLUMNS` of all messages of each. `shards` are those of the tokens, their names and, as
-    far as it is known, what each was made of; `documents` says how many conversations each has.
+    far as it is known, what each was made of; `documents` says how many conversations each has. `caches` are those of the tokens
+    and of the messages, if conversations are read in blocks.
     """
 
     tokens: Store
     messages: Store
     shards: tuple[tuple[str, str], ...]
     documents: tuple[int, ...]
+    caches: tuple[BlockCache, ...] = ()
 
     @property
     def count(self) -> int:
@@ -62,7 +65,8 @@ class StoredConversations:
         return f"{self.count} conversations, {self.tokens.tokens} tokens in {len(self.tokens.prefixes)} pairs"
 
     def read(self, numbers: np.ndarray) -> Conversations:
-        found = Conversations(*self.tokens.read_documents(numbers), *self.messages_of(numbers))
+        tokens, messages = self.caches or (self.tokens, self.messages)
+        found = Conversations(*tokens.read_documents(numbers), *_as_messages(*messages.read_documents(numbers)))
         ends = np.concatenate([[0], np.cumsum(found.messages[:, LENGTH], dtype=np.int64)])[np.cumsum(found.counts)]
         expected = np.diff(ends, prepend=0) + 1  # and the EOD
         if len(wrong := np.flatnonzero(found.lengths != expected)):
@@ -73,13 +77,12 @@ class StoredConversations:
         return found
 
     def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values, sizes = self.messages.read_documents(numbers)
-        return values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
+        return _as_messages(*self.messages.read_documents(numbers))
 
     def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         sizes = self.messages.document_lengths(first, stop)
         start = self.messages.tokens_of(first)[0] if first < stop else 0
-        return self.messages.read_tokens(start, start + int(sizes.sum())).reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
+        return _as_messages(self.messages.read_tokens(start, start + int(sizes.sum())), sizes)
 
     @property
     def store(self) -> Store:
@@ -140,6 +143,11 @@ class ConversationsInMemory:
 
     def locate(self, number: int) -> str:
         return str(self._places[number]) or f"conversation {number}"
+
+
+def _as_messages(values: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`Conversations.messages` and `counts` of the values of the messages, and of how many each conversation has."""
+    return values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

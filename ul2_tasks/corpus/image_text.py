@@ -114,9 +114,10 @@ class ImageTextCorpus(Corpus):
                 f"the cache {self.cache_folder} must be one of `ul2 cache` for random access, got one of SeqIO's own. Write it with"
                 " `ul2 cache`."
             )
-        tokens, *columns = (cache.open_store(self.cache_folder, manifest, split, column) for column in (None, *self.columns))
+        stores = (cache.open_store(self.cache_folder, manifest, split, column) for column in (None, *self.columns))
+        tokens, pieces, sizes, images = stores
         shards = [shard["shard"] for shard in manifest["splits"][split]["shards"] if shard["documents"]]
-        return ImageTextRecords(tokens, columns[0], StoredImages(*columns[1:]), shards)
+        return ImageTextRecords(tokens, pieces, StoredImages(sizes, images), shards)
 
     def _records_in_memory(self, split: str) -> ImageTextRecords:
         found: dict[str | None, list[tuple[np.ndarray, np.ndarray]]] = {column: [] for column in (None, *self.columns)}

@@ -9,22 +9,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.read import MemoryStore, Store
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredImages:
-    """Images in a cache: how many bytes each image of a record has, and these bytes, one image's after the other's."""
+    """Images in a cache: how many bytes each image of a record has, and these bytes, one image's after the other's.
+
+    `caches` are those of both, if they are read in blocks.
+    """
 
     sizes: Store
     images: Store
+    caches: tuple[BlockCache, ...] = ()
 
     def read(self, numbers: np.ndarray) -> list[list[bytes]]:
         """The images of records, encoded."""
-        sizes, counts = self.sizes.read_documents(numbers)
+        of_sizes, of_images = self.caches or (self.sizes, self.images)
+        sizes, counts = of_sizes.read_documents(numbers)
         of_each = np.split(sizes, np.cumsum(counts)[:-1]) if len(counts) else []
         read = []
-        for number, own, held in zip(numbers.tolist(), of_each, self.images.read_each(numbers)):
+        for number, own, held in zip(numbers.tolist(), of_each, of_images.read_each(numbers)):
             if own.sum() != len(held):
                 raise not_together(self.images, number, f"{own.sum()} bytes of images", len(held))
             stops = np.cumsum(own).tolist()
@@ -48,13 +54,14 @@ class ImageTextRecords:
     """Records in pieces, see `interleaved`. Ids are the tokenizer's own.
 
     `tokens` and `pieces` have a document for each record. `places` are the locations of the records, as far as they are known:
-    those of a cache are its shards, and how many records are in each.
+    those of a cache are its shards, and how many records are in each. `cache` is that of the tokens, if they are read in blocks.
     """
 
     tokens: Store | MemoryStore
     pieces: Store | MemoryStore
     images: StoredImages | ImagesInMemory
     places: Sequence[str]
+    cache: BlockCache | None = None
 
     @property
     def count(self) -> int:
@@ -73,6 +80,30 @@ class ImageTextRecords:
         for image in itertools.chain.from_iterable(self.images.images):
             found.update(hashlib.sha256(image).digest())
         return f"{self.count} records in memory, sha256 {found.hexdigest()[:16]}"
+
+    @property
+    def caches(self) -> tuple[BlockCache, ...]:
+        """All that is read in blocks."""
+        own = () if self.cache is None else (self.cache,)
+        return (*own, *self.images.caches) if isinstance(self.images, StoredImages) else own
+
+    def in_blocks(self, firsts: np.ndarray, lasts: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> ImageTextRecords:
+        """The same records, whose tokens are read in blocks [starts, stops), and whose images in blocks of records.
+
+        All four are [blocks] int64: the records firsts to lasts have what is read of a block. Records of a local cache stay as they
+        are.
+        """
+        if not isinstance(self.tokens, Store) or not isinstance(self.images, StoredImages) or not is_remote(self.tokens):
+            return self
+        of_images = []
+        for store in (self.images.sizes, self.images.images):
+            (begins, _), (_, ends) = store.ranges_of(firsts), store.ranges_of(lasts)
+            of_images.append(BlockCache(store, Blocks(begins, ends, ends - begins)))
+        return dataclasses.replace(
+            self,
+            images=dataclasses.replace(self.images, caches=tuple(of_images)),
+            cache=BlockCache(self.tokens, Blocks(starts, stops, stops - starts)),
+        )
 
     def locate(self, number: int) -> str:
         """The location of a record, as text."""

@@ -13,7 +13,8 @@ from ul2_tasks.chat.objective import CHAT, FORMATS, Objective
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
-from ul2_tasks.mixtures.description import Description, folders
+from ul2_tasks.mixtures.description import CAME_LATER, Description, check_blocks, folders
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.saved_names import saved_chat_arguments
 from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source
@@ -41,7 +42,7 @@ class Chat(Description):
     Args:
         name: the beginning of the names NAME_corpus, NAME_chat and NAME_prompt_completion.
         source, renderer, messages_key, id_key, validation, on_error, loss_groups, train_on, turns, truncation, mode,
-            random_access: see `register_chat`.
+            block_shuffle, random_access: see `register_chat`.
 
     Raises:
         ValueError: an argument has a value that is not supported.
@@ -61,6 +62,7 @@ class Chat(Description):
     turns: str | None
     truncation: str
     mode: tuple[int, ...]
+    block_shuffle: BlockShuffle | None
     random_access: bool
 
     def __init__(
@@ -78,6 +80,7 @@ class Chat(Description):
         turns: str | None = None,
         truncation: str = "raise",
         mode: Mode | None = None,
+        block_shuffle: BlockShuffle | None = None,
         random_access: bool = False,
     ):
         opened, found = open_conversations(source, messages_key, id_key, validation), open_renderer(renderer)
@@ -92,9 +95,11 @@ class Chat(Description):
             train_on=train_on,
             turns=turns,
             truncation=truncation,
+            block_shuffle=block_shuffle,
             random_access=check_flag(random_access, "random_access"),
             mode=() if mode is None or (isinstance(mode, tuple) and not mode) else _mode_ids(found.vocabulary, mode),
         )
+        check_blocks(block_shuffle, "conversations", random_access)
         if not found.keeps_history and turns == "each":
             raise ValueError(
                 "turns must be 'all' or 'last' for a chat template, got 'each': only the template knows the history of a turn."
@@ -102,7 +107,7 @@ class Chat(Description):
             )
 
     def _saved(self) -> dict[str, object]:
-        return saved_chat_arguments({key: value for key, value in vars(self).items() if key != "random_access" or value})
+        return saved_chat_arguments({key: value for key, value in vars(self).items() if value or key not in CAME_LATER})
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> ChatCorpus:
         """The conversations, whose cache may be in one of these folders."""

@@ -18,8 +18,10 @@ from ul2_tasks.chat.reading import Reader
 from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.description import corpus_in
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import key_of_pass, salted
+from ul2_tasks.random_access.fingerprint import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.saved_names import saved_chat_arguments, saved_chat_task
 from ul2_tasks.scalars import is_integer
@@ -124,6 +126,7 @@ def chat_member(
     split: str,
     use_cached: bool,
     *,
+    blocks: BlockShuffle | None,
     rate: float = 1.0,
 ) -> RecordMember:
     """The task of conversations as `random_access` takes it, by the name that is saved. Reads the messages of all once.
@@ -139,10 +142,11 @@ def chat_member(
         "supervision": objective.supervision.saved(),
         "mode": list(objective.mode),
         "renderer": corpus.renderer.identity,
+        **described_blocks(blocks),
     }
     for cause, number in index.left_out.items():
         logging.warning("%s: %d examples of split %s are left out, %s", name, number, split, cause)
-    return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index, told)
+    return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index, told, block_shuffle=blocks)
 
 
 def chat_examples(

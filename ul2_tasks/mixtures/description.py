@@ -12,10 +12,12 @@ from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.saved_names import saved_name, saved_repr
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, Token
 
+CAME_LATER = ("random_access", "block_shuffle")  # arguments that a fingerprint leaves out where they are not given
 _OF_THE_CORPUS = ("source", "vocabulary", "renderer")  # what the settings of the corpus tell
 
 
@@ -53,7 +55,7 @@ class Description:
 
     def _saved(self) -> Mapping[str, object]:
         """The arguments with the names of version 1, which a fingerprint keeps."""
-        fields = ((key, value) for key, value in vars(self).items() if key != "random_access" or value)  # which came later
+        fields = ((key, value) for key, value in vars(self).items() if value or key not in CAME_LATER)
         return {saved_name(key, type(self).__name__): value for key, value in fields}
 
     def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
@@ -89,6 +91,16 @@ def corpus_in(description: Description, cache_dirs: Sequence[str | os.PathLike])
             " See docs/help/troubleshooting.md#the-cache-is-not-found."
         )
     return corpus
+
+
+def check_blocks(block_shuffle: object, needs: str = "", random_access: bool = True) -> None:
+    """Raises a ValueError where it is no `BlockShuffle`, or is one of data that `needs` random access for it, but has none."""
+    if not isinstance(block_shuffle, BlockShuffle | None):
+        raise ValueError(f"block_shuffle must be a ul2_tasks.BlockShuffle or None, got {block_shuffle!r}.")
+    if block_shuffle and not random_access:
+        raise ValueError(
+            f"block_shuffle must be None for {needs} without random access, got {block_shuffle!r}. Pass random_access=True."
+        )
 
 
 class HasDenoisers(Protocol):

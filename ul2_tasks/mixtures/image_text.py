@@ -23,7 +23,9 @@ from ul2_tasks.denoising.lengths import budgets, chunk_length
 from ul2_tasks.denoising.piece_lengths import PieceLimits, splits_once
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
-from ul2_tasks.mixtures.description import Description, folders, special_tokens_of
+from ul2_tasks.mixtures.description import Description, check_blocks, folders, special_tokens_of
+from ul2_tasks.order.blocks import BlockShuffle
+from ul2_tasks.random_access.fingerprint import described_blocks
 from ul2_tasks.random_access.image_text import index_image_text
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_flag, check_on_error
@@ -49,8 +51,8 @@ class ImageText(Description):
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
-        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes, random_access: see
-            `register_image_text`.
+        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes, block_shuffle, random_access:
+            see `register_image_text`.
 
     Raises:
         ValueError: an argument is invalid.
@@ -71,6 +73,7 @@ class ImageText(Description):
     on_unusable: str
     sentinels: tuple[Token, ...] | str | None
     modes: Mapping[str, Mode] | None
+    block_shuffle: BlockShuffle | None
     random_access: bool
 
     def __init__(
@@ -86,6 +89,7 @@ class ImageText(Description):
         on_unusable: str = "raise",
         sentinels: int | Sentinels | None = None,
         modes: Mapping[str, Mode] | None = None,
+        block_shuffle: BlockShuffle | None = None,
         random_access: bool = False,
     ):
         checked = check_denoisers(denoisers)
@@ -101,6 +105,7 @@ class ImageText(Description):
             on_unusable=on_unusable,
             sentinels=tokens,
             modes=plain_modes(modes),
+            block_shuffle=block_shuffle,
             random_access=check_flag(random_access, "random_access"),
         )
         self._check()
@@ -108,6 +113,7 @@ class ImageText(Description):
     def _check(self) -> None:
         if self.split not in IMAGE_SPLITS:
             raise ValueError(f"split must be one of {list(IMAGE_SPLITS)}, got {self.split!r}.")
+        check_blocks(self.block_shuffle, "texts with images", self.random_access)
         check_on_error(self.on_error)
         check_on_error(self.on_unusable, "on_unusable")
         if not isinstance(self.image_tokens, ImageTokens | ImageCodes):
@@ -218,8 +224,9 @@ def image_text_members(
             "special": [[id - shift for id in ids] for ids in (each.special.sentinels, each.special.mode)],
             "split_of_texts": images.split,
             "unfit": images.on_unusable,
+            **described_blocks(images.block_shuffle),
         }
         has_images = not isinstance(images.image_tokens, ImageCodes)
-        read_as = EXAMPLE, images.vocabulary, index, told, each.denoiser.name, kind, has_images
+        read_as = EXAMPLE, images.vocabulary, index, told, each.denoiser.name, kind, has_images, images.block_shuffle
         found.append(RecordMember(each.name, corpus, rate, *read_as))
     return found

@@ -133,7 +133,7 @@ def members_of_mix(
             assert isinstance(corpus, ChatCorpus)
             name, objective = f"{mixture.name}_{format}", objective_of(mixture, format)
             given = sequence_length, split, bool(corpus.cache_dir)
-            members.append(chat_member(name, corpus, objective, *given, rate=float(weight)))
+            members.append(chat_member(name, corpus, objective, *given, blocks=mixture.block_shuffle, rate=float(weight)))
             continue
         total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
         own = members_of_mixture(mixture, sequence_length, cache_dirs)

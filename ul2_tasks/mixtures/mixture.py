@@ -11,7 +11,7 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.mixtures.description import Description, corpus_in, folders, is_same, special_tokens_of
+from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, is_same, special_tokens_of
 from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.random_access.corpora import Member, why_a_stream, why_no_index
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
@@ -113,8 +113,7 @@ class Mixture(Description):
     def _check(self) -> None:
         for name in ("merge_examples", "separate_documents", "random_access"):
             check_flag(getattr(self, name), name)
-        if not isinstance(self.block_shuffle, BlockShuffle | None):
-            raise ValueError(f"block_shuffle must be a ul2_tasks.BlockShuffle or None, got {self.block_shuffle!r}.")
+        check_blocks(self.block_shuffle)
         check_on_error(self.on_error)
         names = [denoiser.name for denoiser in self.denoisers]
         if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
@@ -128,8 +127,7 @@ class Mixture(Description):
 
     def _saved(self) -> Mapping[str, object]:
         """See `Description._saved`; of a shared corpus also its name, by which it is read once with the other mixture."""
-        saved = {key: value for key, value in super()._saved().items() if key != "block_shuffle" or value is not None}
-        owner = owner_of(self)
+        saved, owner = super()._saved(), owner_of(self)
         return saved if owner is self else {**saved, "corpus": f"{owner.name}_corpus"}
 
 

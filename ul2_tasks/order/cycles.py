@@ -99,6 +99,8 @@ class Cycle:
         `key` shuffles the slots within each cycle, which keeps the ratio; None is the order of `kinds`. A reader of every h-th
         place would otherwise find the same kinds always. Kinds and positions are int64, of the shape of the places.
         """
+        if len(self) == 1:
+            return np.zeros_like(places, np.int64), np.array(places, np.int64)
         cycles, slots = np.divmod(np.asarray(places, np.int64), len(self))
         if key is not None:
             slots = permute(slots, len(self), keys(key, cycles))

@@ -272,6 +272,8 @@ def cut_at_the_end(starts: np.ndarray, stops: np.ndarray, end: int | np.ndarray)
     [[0, 1, 1], [3, 8, 0], [5, 10, 2]]
     """
     rounds = np.flatnonzero(stops > end)
+    if not len(rounds):
+        return np.arange(len(starts)), starts, stops
     rests = np.insert(np.minimum(stops, end), rounds + 1, (stops - end)[rounds])
     return np.insert(np.arange(len(starts)), rounds + 1, rounds), np.insert(starts, rounds + 1, 0), rests
 

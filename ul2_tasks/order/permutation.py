@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ul2_tasks.compiled import compiled, part_of_compiled
+
 _ROUNDS = 6
 GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: SplitMix64's step
 MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _64 = (1 << 64) - 1
+_GOLDEN, _32 = np.uint64(GOLDEN), np.uint64(32)
 
 
 def permute(places: np.ndarray, size: int | np.ndarray, key: int | np.ndarray) -> np.ndarray:
@@ -29,12 +32,12 @@ def permute(places: np.ndarray, size: int | np.ndarray, key: int | np.ndarray) -
     permutation. `key` is any integer, whose last 64 bits count, and another one gives another permutation; or it is [..] uint64.
     Gives [..] int64, a different number for each place.
     """
-    return _walk(places, size, _round_keys(key), sign=1)
+    return _walk(places, size, key, is_inverse=False)
 
 
 def invert(numbers: np.ndarray, size: int | np.ndarray, key: int | np.ndarray) -> np.ndarray:
     """At which place of the permutation each number stands: `permute(invert(numbers, size, key), size, key)` is `numbers`."""
-    return _walk(numbers, size, _round_keys(key)[::-1], sign=-1)
+    return _walk(numbers, size, key, is_inverse=True)
 
 
 def mix(values: np.ndarray) -> np.ndarray:
@@ -57,41 +60,59 @@ def keyed(key: int, *numbers: int) -> int:
     return int(keys(key, *(np.array([int(number) & _64], np.uint64) for number in numbers))[0])
 
 
-def _round_keys(key: int | np.ndarray) -> np.ndarray:
-    """[rounds, 1 or the number of keys] uint64."""
-    first = np.array(key if np.ndim(key) else int(key) & _64, np.uint64).reshape(1, -1)
-    return mix(first + np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, np.newaxis] * np.uint64(GOLDEN))
-
-
-def _walk(values: np.ndarray, size: int | np.ndarray, keys: np.ndarray, sign: int) -> np.ndarray:
+def _walk(values: np.ndarray, size: int | np.ndarray, key: int | np.ndarray, is_inverse: bool) -> np.ndarray:
     if np.min(size, initial=1) < 1 or np.max(size, initial=1) > 1 << 62:
         raise ValueError(f"size must be 1 to 2**62, got {size}.")
-    found = np.array(values, np.uint64)
-    shape, found = found.shape, found.reshape(-1)
-    sizes = np.broadcast_to(np.asarray(size, np.uint64), shape).reshape(-1)
-    bases = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.uint64)
-    bases += bases * bases < sizes  # floats round the largest sizes
-    keys = np.broadcast_to(keys, (_ROUNDS, len(found)))
-    found = _feistel(found, bases, keys, sign)
-    while len(beyond := np.flatnonzero(found >= sizes)):
-        found[beyond] = _feistel(found[beyond], bases[beyond], keys[:, beyond], sign)
-    return found.astype(np.int64).reshape(shape)
+    given = np.asarray(values)
+    found = given.astype(np.uint64).reshape(-1)
+    sizes = np.atleast_1d(np.asarray(size, np.uint64)) if np.ndim(size) == 0 else _flat(size, given.shape)
+    of_each = np.array([int(key) & _64], np.uint64) if np.ndim(key) == 0 else np.asarray(key, np.uint64).reshape(-1)
+    if len(found):
+        _permute(found, sizes, of_each, is_inverse)
+    return found.astype(np.int64).reshape(given.shape)
 
 
-def _feistel(values: np.ndarray, bases: np.ndarray, keys: np.ndarray, sign: int) -> np.ndarray:
-    """One pass over numbers of two digits. With `sign` -1 and the keys reversed it is undone."""
-    left, right = np.divmod(values, bases)
-    for key in keys:
-        # The sum of two digits that is not below the base loses it; below it the difference would wrap round to a larger number.
-        if sign > 0:
-            total = left + _digit(right + key, bases)
-            left, right = right, np.minimum(total, total - bases)
-        else:
-            rest = right - _digit(left + key, bases)
-            left, right = np.minimum(rest, rest + bases), left
-    return left * bases + right
+def _flat(size: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return np.broadcast_to(np.asarray(size, np.uint64), shape).reshape(-1)
 
 
-def _digit(values: np.ndarray, bases: np.ndarray) -> np.ndarray:
+_mix = part_of_compiled(mix)  # of one uint64
+
+
+@part_of_compiled
+def _digit(value, base):
     """A hash from 0 to base - 1, for a base of at most 2**31."""
-    return (mix(values) >> np.uint64(32)) * bases >> np.uint64(32)
+    return (_mix(value) >> _32) * base >> _32
+
+
+@part_of_compiled
+def _feistel(value, base, key, is_inverse):
+    """One pass over a number of two digits, or back."""
+    left, right = value // base, value % base
+    for number in range(_ROUNDS):
+        # A sum of two digits that is not below the base loses it, and a difference below 0 gains it.
+        if is_inverse:
+            digit = _digit(left + _mix(key + np.uint64(_ROUNDS - number) * _GOLDEN), base)
+            left, right = (right - digit if right >= digit else right + base - digit), left
+        else:
+            total = left + _digit(right + _mix(key + np.uint64(number + 1) * _GOLDEN), base)
+            left, right = right, (total - base if total >= base else total)
+    return left * base + right
+
+
+@compiled
+def _permute(values, sizes, keys, is_inverse):
+    """Permutes values, [n] uint64, each of a permutation of its own, or all of one: `sizes` and `keys` are [n] or [1] uint64."""
+    size, base, key = sizes[0], np.uint64(0), keys[0]
+    for number in range(len(values)):
+        if number < len(sizes):
+            size = sizes[number]
+            base = np.uint64(np.ceil(np.sqrt(np.float64(size))))
+            if base * base < size:  # floats round the largest sizes
+                base += np.uint64(1)
+        if number < len(keys):
+            key = keys[number]
+        value = _feistel(values[number], base, key, is_inverse)
+        while value >= size:
+            value = _feistel(value, base, key, is_inverse)
+        values[number] = value

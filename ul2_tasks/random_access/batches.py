@@ -78,13 +78,15 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     keys = np.zeros(len(members), np.uint64)
     tokens: list[np.ndarray] = [np.zeros([0], np.int32)]
     groups: list[np.ndarray] = [np.zeros([0], np.uint8)]
-    images: list[list[bytes]] = [[]] * len(members)
+    with_records = has_records(numbering)
+    images: list[list[bytes]] = [[]] * len(members) if with_records else []
     firsts = np.cumsum([0, *(len(corpus.members) for corpus in numbering.corpora)])
-    for number in np.unique(found.corpora).tolist():
+    for number in [0] if len(numbering.corpora) == 1 else np.unique(found.corpora).tolist():
         corpus, of_corpus = numbering.corpora[number], np.flatnonzero(found.corpora == number)
         _, _, epochs, slots, elsewhere = found.only(of_corpus)
         before = sum(map(len, tokens))
         if isinstance(corpus, OrderedRecords):
+            corpus.fetch_ahead(epochs, slots)
             kinds, made = corpus.read(epochs, slots, elsewhere)
             members[of_corpus] = kinds + firsts[number]
             bounds = (starts, stops), (later_starts, later_stops)
@@ -105,9 +107,10 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
         stops[of_corpus] = np.cumsum(ranges.sizes) + before
         starts[of_corpus] = stops[of_corpus] - ranges.sizes
         tokens.append(corpus.read(ranges.starts, ranges.stops))
-        groups.append(np.zeros([len(tokens[-1])], np.uint8))
+        if with_records:
+            groups.append(np.zeros([len(tokens[-1])], np.uint8))
     joined = Batch(found.places, members, keys, starts, stops, tokens[1] if len(tokens) == 2 else np.concatenate(tokens))
-    if not has_records(numbering):
+    if not with_records:
         return joined
     return joined._replace(
         later_starts=later_starts,
@@ -136,7 +139,8 @@ def write_batch(
     """
     count, spec = len(batch.members), features_of(members)
     of_tokens = token_features(spec)
-    of_members = [(np.flatnonzero(batch.members == number), members[number]) for number in np.unique(batch.members).tolist()]
+    held = np.flatnonzero(np.bincount(batch.members)).tolist()
+    of_members = [(np.flatnonzero(batch.members == number), members[number]) for number in held]
     longest = np.zeros([count, len(of_tokens)], np.int64)
     for of_member, member in of_members:
         of_each = (batch.stops - batch.starts)[of_member]

@@ -14,14 +14,14 @@ from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import example_sizes, recipe_of
 from ul2_tasks.example_features import EXAMPLE
-from ul2_tasks.order.blocks import BlockOrder, PackedBlockOrder, order_of, packed_order
+from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, PackedBlockOrder, order_of, packed_order
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.leaving_out import units_of
 from ul2_tasks.random_access.pieces import Pieces
-from ul2_tasks.store.block_cache import BlockCache
+from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -55,6 +55,17 @@ class Member:
     def __reduce__(self) -> tuple:
         """For another process, in which nothing need be registered. The name of the corpus is all that is asked of it there."""
         return Member, (self.task, CorpusName(self.corpus.name), self.rate, self.solution)
+
+
+def blocks_ahead(order: Order | BlockOrder, begun: set[tuple[int, int, int]], epochs: np.ndarray, slots: np.ndarray) -> list[int]:
+    """The blocks of the windows of these slots that are not `begun`, and of those that come next. Then they are `begun`."""
+    new = [window for window in order.windows_of(epochs, slots) if window not in begun] if isinstance(order, BlockOrder) else []
+    if not isinstance(order, BlockOrder) or not new:
+        return []
+    if len(begun) > _MOST_WINDOWS:
+        begun.clear()
+    begun.update(new)
+    return np.concatenate([order.blocks_of(*window) for window in (*new, *map(order.next_window, *zip(*new)))]).tolist()
 
 
 class CorpusName(NamedTuple):
@@ -143,28 +154,8 @@ class OrderedCorpus:
 
     def fetch_ahead(self, epochs: np.ndarray, slots: np.ndarray) -> None:
         """Has the blocks of new windows among these fetched, and then those of the windows that come next."""
-        if not isinstance(self.order, BlockOrder) or not isinstance(self.store, BlockCache):
-            return
-        new = [window for window in self.order.windows_of(epochs, slots) if window not in self._begun]
-        if not new:
-            return
-        if len(self._begun) > _MOST_WINDOWS:
-            self._begun.clear()
-        self._begun.update(new)
-        windows = [*new, *map(self.order.next_window, *zip(*new))]
-        self.store.prefetch(self._blocks(np.concatenate([self.order.blocks_of(*window) for window in windows])))
-
-    def _blocks(self, blocks: np.ndarray) -> list[int]:
-        """The blocks of tokens that have those of the order, which are of as many pieces, where documents are kept apart."""
-        if self.pieces is None:
-            return blocks.tolist()
-        assert isinstance(self.order, BlockOrder)
-        assert isinstance(self.store, BlockCache)
-        size = self.order.blocks.block_tokens
-        starts, _ = self.pieces.tokens_of(blocks * size)
-        _, stops = self.pieces.tokens_of(np.minimum((blocks + 1) * size, self.pieces.count) - 1)
-        held = zip((starts // self.store.block_tokens).tolist(), ((stops - 1) // self.store.block_tokens).tolist())
-        return list(dict.fromkeys(block for first, last in held for block in range(first, last + 1)))
+        if isinstance(self.store, BlockCache):
+            self.store.prefetch(blocks_ahead(self.order, self._begun, epochs, slots))
 
     @functools.cached_property
     def _begun(self) -> set[tuple[int, int, int]]:
@@ -177,8 +168,8 @@ class OrderedCorpus:
 
     @functools.cached_property
     def _is_text(self) -> np.ndarray:
-        """[ids] bool."""
-        is_text = np.ones(self._vocabulary.vocab_size, bool)
+        """[ids + 1] bool. What is beyond the vocabulary is no text."""
+        is_text = np.append(np.ones(self._vocabulary.vocab_size, bool), False)
         for member in self.members:
             is_text[list(member.solution.special.reserved)] = False
         return is_text
@@ -186,7 +177,7 @@ class OrderedCorpus:
     def _check(self, tokens: np.ndarray, shift: int) -> None:
         if _are_all(self._is_text, tokens):
             return
-        found, ids = np.unique(tokens), len(self._is_text)
+        found, ids = np.unique(tokens), len(self._is_text) - 1
         wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
         raise ValueError(
             f"{self.name!r} must have ids of text alone, got {_some(wrong - shift)}, which are padding, sentinels, modes, or"
@@ -201,10 +192,10 @@ def _some(ids: np.ndarray) -> str:
 
 @compiled
 def _are_all(members, ids):
-    """Whether `members`, [n] bool, has True for each id, [m] int32."""
-    has_all = True
+    """Whether `members`, [n + 1] bool, has True for each id, [m] int32; it has False at its end, for ids that are not below n."""
+    has_all, beyond = True, np.uint32(len(members) - 1)
     for id in ids:
-        has_all &= 0 <= id < len(members) and members[id]
+        has_all &= members[min(np.uint32(id), beyond)]  # negative ones are large
     return has_all
 
 
@@ -224,25 +215,43 @@ def order_corpus(
     if not store.tokens:
         raise ValueError(f"{members[0].corpus.name!r} has no token in this split. Look at it with `ul2 doctor`.")
     blocks = members[0].solution.configuration.block_shuffle
-    lengths, count = tuple(member.solution.full.length for member in members), store.tokens
+    lengths, count, name = tuple(member.solution.full.length for member in members), store.tokens, members[0].corpus.name
     if pieces:
-        lengths, count = (1,) * len(members), pieces.count
-        if blocks:  # as many pieces as have so many tokens on average
-            size = max(1, round(blocks.block_tokens * pieces.count / store.tokens))
-            blocks = dataclasses.replace(blocks, block_tokens=size)
+        lengths, count, blocks = (1,) * len(members), pieces.count, blocks_of(blocks, pieces.count, store.tokens)
     cycle = cycle_of({member.task: member.rate for member in members})
     order = order_of(cycle, lengths, count, seed, shuffle, blocks)
+    check_windows(name, order, "pieces" if pieces else "tokens")
+    return OrderedCorpus(name, store, tuple(members), order, pieces)
+
+
+def blocks_of(blocks: BlockShuffle | None, count: int, tokens: int) -> BlockShuffle | None:
+    """The same blocks, counted in pieces or examples of which so many have so many tokens: as many as a block has on average."""
+    return blocks and dataclasses.replace(blocks, block_tokens=max(1, round(blocks.block_tokens * count / tokens)))
+
+
+def in_blocks(store: TokenStore, blocks: BlockShuffle | None, pieces: Pieces | None) -> TokenStore:
+    """A store, which is read in the blocks of the order where there are some and it is remote."""
+    if not blocks or not is_remote(store):
+        return store
+    if pieces is None:
+        return BlockCache(store, blocks.block_tokens)
+    size = blocks_of(blocks, pieces.count, store.tokens).block_tokens  # type: ignore[union-attr]
+    starts, _ = pieces.tokens_of(np.arange(0, pieces.count, size))
+    stops = np.append(starts[1:], store.tokens)
+    return BlockCache(store, Blocks(starts, stops, stops - starts))
+
+
+def check_windows(name: str, order: Order | BlockOrder, what: str) -> None:
+    """Warns of windows that are shorter than a mixing block."""
     if isinstance(order, BlockOrder) and not (first := order.sections[0].inner).cycles:
-        what = "pieces" if pieces else "tokens"
         logging.warning(
             "block_shuffle of %r must have windows of at least %d %s, which is a mixing block of its denoisers, got %d, so its"
             " examples are shortened. Raise block_tokens or window_blocks.",
-            members[0].corpus.name,
+            name,
             first.cycle_tokens,
             what,
             first.tokens,
         )
-    return OrderedCorpus(members[0].corpus.name, store, tuple(members), order, pieces)
 
 
 def cycle_of(rates: Mapping[str, float]) -> Cycle:

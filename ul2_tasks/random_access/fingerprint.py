@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.window_rows import WindowRows
@@ -163,7 +164,6 @@ def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabular
 
     Iterators are saved with these names in this order, and with SeqIO's ids.
     """
-    blocks = configuration.block_shuffle
     sentinels, modes = configuration.special_tokens.of_seqio(vocabulary)
     if sentinels is not None and not isinstance(sentinels, str):
         sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
@@ -174,7 +174,12 @@ def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabular
         "merge_examples": configuration.merge_examples,
         "chunk_tokens": configuration.chunk_tokens,
         "separate_documents": configuration.separate_documents,
-    } | ({"block_shuffle": dataclasses.asdict(blocks)} if blocks else {})
+    } | described_blocks(configuration.block_shuffle)
+
+
+def described_blocks(blocks: BlockShuffle | None) -> dict[str, object]:
+    """The same of a corpus that is shuffled in blocks."""
+    return {"block_shuffle": dataclasses.asdict(blocks)} if blocks else {}
 
 
 def of_rows(numbering: Numbering) -> dict[str, object]:

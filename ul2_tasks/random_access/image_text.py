@@ -27,6 +27,7 @@ from ul2_tasks.denoising.piece_examples import (
 from ul2_tasks.denoising.piece_lengths import CAUSES, NO_TEXT, PieceLimits, Problem
 from ul2_tasks.denoising.write_pieces import noise_place, piece_sizes, recipe_of_pieces, write_pieces
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
 
@@ -119,7 +120,7 @@ class ImageTextIndex:
         records = found[:, 0] + self.data.pieces.borders[pairs]
         starts, stops = self.data.tokens.ranges_of(records)
         self._check(records, found[:, 2], stops - starts)
-        tokens = self.data.tokens.read_chunks(starts + found[:, 1], starts + found[:, 2])
+        tokens = (self.data.cache or self.data.tokens).read_chunks(starts + found[:, 1], starts + found[:, 2])
         pieces, firsts = self._pieces(found, pairs)
         lengths = found[:, 2] - found[:, 1]
         first_tokens = np.cumsum(lengths) - lengths
@@ -134,6 +135,21 @@ class ImageTextIndex:
             dict(zip(TOKEN_FEATURES, sizes.T)),
             [] if self.rules.are_cut else self.data.images.read(records),
         )
+
+    @property
+    def caches(self) -> Sequence[BlockCache]:
+        """What `read` reads in blocks of examples; none where files are local."""
+        return self.data.caches
+
+    def in_blocks(self, size: int) -> ImageTextIndex:
+        """The same examples, of which so many are a block, and remote files are read in blocks."""
+        firsts = np.arange(0, self.count, size)
+        records, places = [], []
+        for numbers, column in ((firsts, 1), (np.append(firsts[1:], self.count) - 1, 2)):
+            found, pairs = self._find(numbers)
+            records.append(found[:, 0] + self.data.pieces.borders[pairs])
+            places.append(self.data.tokens.ranges_of(records[-1])[0] + found[:, column])
+        return dataclasses.replace(self, data=self.data.in_blocks(*records, *places))
 
     def _sizes(self, pieces: np.ndarray, firsts: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """`sizes` of examples of these pieces, see `pieces_of`."""

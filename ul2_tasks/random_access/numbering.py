@@ -16,11 +16,10 @@ from ul2_tasks.order.cycles import MAX_SLOTS, Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
-from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, RowOrder, order_corpus
+from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, RowOrder, in_blocks, order_corpus
 from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, Units, moves, units_of
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
-from ul2_tasks.random_access.records import OrderedRecords, RecordMember, order_records
-from ul2_tasks.store.block_cache import BlockCache, is_remote
+from ul2_tasks.random_access.records import OrderedRecords, RecordIndex, RecordMember, index_in_blocks, order_records
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -332,6 +331,7 @@ def number_examples(
     readers_of = _by_corpus(member for _, members in schedule.stages for member in members)
     _check_shared(readers_of)
     stores: dict[str, TokenStore] = {}
+    indexes: dict[str, RecordIndex] = {}
     pieces: dict[str, Pieces | None] = {}
     corpora: dict[tuple, OrderedCorpus | OrderedRecords] = {}
     stages = []
@@ -342,7 +342,9 @@ def number_examples(
             at = keyed(seed, list(readers_of).index(name))
             found: OrderedCorpus | OrderedRecords
             if isinstance(readers[0], RecordMember):
-                found = order_records(readers, at, shuffle)
+                if name not in indexes:
+                    indexes[name] = index_in_blocks(readers[0])
+                found = order_records(readers, indexes[name], at, shuffle)
             else:
                 if name not in stores:
                     configuration = readers[0].solution.configuration
@@ -352,8 +354,7 @@ def number_examples(
                     # Pieces are the same in all stages, and short enough for each denoiser.
                     shortest = min(member.solution.full.length for member in readers_of[name])
                     pieces[name] = None if configuration.merge_examples else cut_documents(store, shortest)  # type: ignore[arg-type]
-                    blocks = configuration.block_shuffle
-                    stores[name] = BlockCache(store, blocks.block_tokens) if blocks and is_remote(store) else store
+                    stores[name] = in_blocks(store, configuration.block_shuffle, pieces[name])
                 found = order_corpus(readers, stores[name], at, shuffle, pieces[name])
             objective = name, tuple(member.task for member in readers), found.order
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))

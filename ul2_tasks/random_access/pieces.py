@@ -66,8 +66,8 @@ class Pieces:
     def _found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         numbers = np.asarray(numbers, np.int64)
         groups = np.searchsorted(self.pieces, numbers, side="right") - 1
-        places, starts, stops, documents = np.zeros([4, len(numbers)], np.int64)
-        np.subtract(numbers, self.pieces[groups], out=places)
+        places = numbers - self.pieces[groups]
+        starts, stops, documents = np.zeros([3, len(numbers)], np.int64)
         pairs = np.searchsorted(self.pairs, groups, side="right") - 1
         for pair in np.unique(pairs).tolist():
             of = np.flatnonzero(pairs == pair)

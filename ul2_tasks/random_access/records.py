@@ -7,17 +7,19 @@ each example which record it is of, and how long it is, without its tokens.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ul2_tasks.example_features import EXAMPLE, SPAN_ID, Feature, token_features
-from ul2_tasks.order.blocks import BlockOrder
+from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, order_of
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.window_rows import WindowRows
-from ul2_tasks.random_access.corpora import CorpusName, cycle_of, row_lengths
+from ul2_tasks.random_access.corpora import CorpusName, blocks_ahead, blocks_of, check_windows, cycle_of, row_lengths
 from ul2_tasks.random_access.leaving_out import units_of
+from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -74,6 +76,13 @@ class RecordIndex(Protocol):
     def read(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> Made:
         """The examples, in this order, with the tokenizer's own ids. For the arguments see `sizes`."""
 
+    @property
+    def caches(self) -> Sequence[BlockCache]:
+        """What `read` reads in blocks of examples; none where files are local."""
+
+    def in_blocks(self, size: int) -> RecordIndex:
+        """The same examples, of which so many are a block, and remote files are read in blocks."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RecordMember:
@@ -93,6 +102,7 @@ class RecordMember:
     denoiser: str = ""
     kind: int = 0
     has_images: bool = False
+    block_shuffle: BlockShuffle | None = None
 
     def __reduce__(self) -> tuple:
         """For another process, see `Member`."""
@@ -140,6 +150,18 @@ class OrderedRecords:
         ranges = self.order.ranges(epochs, slots, elsewhere)
         return self.index.sizes(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
 
+    def fetch_ahead(self, epochs: np.ndarray, slots: np.ndarray) -> None:
+        """See `OrderedCorpus.fetch_ahead`."""
+        if caches := self.index.caches:
+            blocks = blocks_ahead(self.order, self._begun, epochs, slots)
+            for cache in caches:
+                cache.prefetch(blocks)
+
+    @functools.cached_property
+    def _begun(self) -> set[tuple[int, int, int]]:
+        """The windows whose blocks were asked for."""
+        return set()
+
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """See `OrderedCorpus.slots_with`."""
         return self.order.slots_with(epoch, *units_of(self, np.array([document])))
@@ -167,10 +189,22 @@ class OrderedRecords:
         return ranges.kinds, made
 
 
-def order_records(members: Sequence[RecordMember], seed: int, shuffle: bool) -> OrderedRecords:
-    """Puts the examples of records in order."""
-    cycle, count = cycle_of({member.task: member.rate for member in members}), members[0].index.count
-    return OrderedRecords(members[0].corpus.name, tuple(members), Order(cycle, (1,) * len(members), count, seed, shuffle))
+def index_in_blocks(member: RecordMember) -> RecordIndex:
+    """The index of a task, which reads remote files in the blocks of its order, if this has some."""
+    blocks = _blocks_of(member)
+    return member.index.in_blocks(blocks.block_tokens) if blocks else member.index
+
+
+def _blocks_of(member: RecordMember) -> BlockShuffle | None:
+    return blocks_of(member.block_shuffle, member.index.count, member.index.store.tokens)
+
+
+def order_records(members: Sequence[RecordMember], index: RecordIndex, seed: int, shuffle: bool) -> OrderedRecords:
+    """Puts the examples of records in order. They are read through this index."""
+    cycle, name = cycle_of({member.task: member.rate for member in members}), members[0].corpus.name
+    order = order_of(cycle, (1,) * len(members), index.count, seed, shuffle, _blocks_of(members[0]))
+    check_windows(name, order, "examples")
+    return OrderedRecords(name, tuple(dataclasses.replace(member, index=index) for member in members), order)
 
 
 def has_images(members: Iterable[object]) -> bool:

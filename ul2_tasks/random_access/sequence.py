@@ -97,16 +97,19 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             return []
         rows, sizes, of_members = read_rows(self, self._numbers(indices))
         if self.numbering.packed:
-            return [{key: feature[row] for key, feature in rows.items()} for row in range(len(indices))]
+            return [dict(zip(rows, row)) for row in zip(*rows.values())]
         members = members_of(self.numbering)
-        features = {
-            key: [row[:size] for row, size in zip(rows[key], sizes[feature.per_token_of].tolist())]
-            for key, feature in features_of(members).items()
-        }
+        spec = features_of(members)
+        keys = dict.fromkeys([*spec, *([IMAGES] if IMAGES in rows else [])])
+        empty = [{**keys, DENOISER: member.denoiser, TASK: member.task} for member in members]
+        made: list[dict] = [empty[member].copy() for member in of_members.tolist()]
+        for key, feature in spec.items():
+            for example, row, size in zip(made, rows[key], sizes[feature.per_token_of].tolist()):
+                example[key] = row[:size]
         if IMAGES in rows:
-            features[IMAGES] = [row[:count].tolist() for row, count in zip(rows[IMAGES], sizes[IMAGES].tolist())]
-        names = ({DENOISER: members[member].denoiser, TASK: members[member].task} for member in of_members.tolist())
-        return [{key: feature[row] for key, feature in features.items()} | name for row, name in enumerate(names)]
+            for example, row, count in zip(made, rows[IMAGES], sizes[IMAGES].tolist()):
+                example[IMAGES] = row[:count].tolist()
+        return made
 
     def locate(self, index: int) -> Location | list[Location]:
         """Returns the location of an example in the corpus; for a packed sequence the list of its examples' locations."""
@@ -155,7 +158,10 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return self.numbering.first_of(self.number)
 
     def _numbers(self, indices: Sequence[int]) -> np.ndarray:
-        numbers = np.array([operator.index(index) for index in indices], np.int64)
+        if isinstance(indices, range):
+            numbers = np.arange(indices.start, indices.stop, indices.step, np.int64)
+        else:
+            numbers = np.array([operator.index(index) for index in indices], np.int64)
         wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
         if len(wrong):
             raise IndexError(f"index must be 0 to {len(self) - 1}, got {wrong[0]}. Use .epoch(1) for the next epoch.")

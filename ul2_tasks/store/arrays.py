@@ -23,6 +23,8 @@ Reader: TypeAlias = Callable[[npt.DTypeLike, int, int], np.ndarray]
 
 
 _MOST_MAPPED = 1 << 14  # arrays, if a process may have as many open files
+_FEW = 4  # ranges that are not announced, to see whether reading waits for them
+_MOST_ANNOUNCED = 1 << 10  # reads, before one is tried that is not quite
 _NEAR = 1 << 14  # bytes between two ranges of a memory map that are asked for as one: four pages
 
 
@@ -105,7 +107,10 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
     Raises a ValueError where a dtype wider than int32 holds what is no id, and an IndexError where a range is not in its array.
     """
     check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
-    fetched = _fetched(arrays, numbers, starts, stops)
+    are_mapped = any(isinstance(array, MappedArray) for array in arrays)
+    left_out = _announcements.left_out(len(starts)) if are_mapped else np.zeros(len(starts), bool)
+    fetched = _fetched(arrays, numbers, starts, stops, left_out)
+    waits = _waits() if are_mapped else 0
     dtypes = [array.dtype for array in arrays]
     bases = np.array([0 if isinstance(array, FileArray) else array.address for array in arrays], np.int64)
     addresses = bases[numbers] + starts * np.array([dtype.itemsize for dtype in dtypes], np.int64)[numbers]
@@ -122,6 +127,8 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
             if least < 0 or most >= 1 << 31:
                 raise ValueError(f"tokens must be ids from 0 to 2**31 - 1, got {least} to {most}.")
         _copy(addresses[chosen], counts[chosen], of_dtype, places[chosen], joined)
+    if left_out.any():
+        _announcements.learn(_waits() > waits)
     return joined
 
 
@@ -175,16 +182,60 @@ def _extremes(addresses, counts, of_dtype):
     return least, most
 
 
-def _fetched(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> dict[int, np.ndarray]:
-    """The values of each range that does not lie in memory. The kernel is asked for the mapped ones."""
-    if all(type(array) is MemoryArray for array in arrays):
+class _Announcements:
+    """Whether ranges of memory maps are announced to the kernel, which costs a microsecond each: where reading waits for a disk.
+
+    Now and then a few ranges of a read are not announced. If it does not wait for them, none is until a read waits. Then the next
+    reads are announced as a whole, twice as many as the last time.
+    """
+
+    def __init__(self) -> None:
+        self.left, self.next = 1, 2  # reads that are announced before one that is not quite; and if that one waits
+        self.are_needless = False
+
+    def left_out(self, ranges: int) -> np.ndarray:
+        """[ranges] bool, which ranges of a read are not announced."""
+        self.left -= not self.are_needless
+        step = 1 if self.are_needless else max(1, ranges // _FEW)
+        return (np.arange(ranges) % step == 0) & (self.are_needless or self.left < 0)
+
+    def learn(self, has_waited: bool) -> None:
+        """From a read of which something was not announced."""
+        if has_waited:
+            self.left, self.next, self.are_needless = self.next, min(2 * self.next, _MOST_ANNOUNCED), False
+        elif self.are_needless:
+            self.next = max(2, self.next // 2)
+        else:
+            self.are_needless = True
+
+
+_announcements = _Announcements()
+
+
+def _waits() -> int:
+    """How often this thread had to wait for a page of a file."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
+
+
+def _fetched(
+    arrays: Sequence[Array],
+    numbers: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    left_out: np.ndarray | bool = False,
+) -> dict[int, np.ndarray]:
+    """The values of each range that does not lie in memory. The kernel is asked for the mapped ones, but for those `left_out`."""
+    if not any(isinstance(array, FileArray) for array in arrays) and (
+        np.all(left_out) or all(type(array) is MemoryArray for array in arrays)
+    ):
         return {}
     widths = np.array([array.dtype.itemsize for array in arrays], np.int64)[numbers]
     first_bytes, last_bytes = starts * widths, stops * widths
     mapped, in_files = (
         np.flatnonzero(np.array([isinstance(array, kind) for array in arrays], bool)[numbers]) for kind in (MappedArray, FileArray)
     )
-    _announce(arrays, numbers[mapped], first_bytes[mapped], last_bytes[mapped])
+    announced = mapped[~np.broadcast_to(left_out, len(numbers))[mapped]]
+    _announce(arrays, numbers[announced], first_bytes[announced], last_bytes[announced])
     paths = [getattr(array, "path", "") for array in arrays]
     buffers = fetch(paths, numbers[in_files], first_bytes[in_files], last_bytes[in_files])
     of_files = zip(in_files.tolist(), numbers[in_files].tolist(), buffers)

@@ -3,6 +3,8 @@
     block          0          1          2         3
     tokens     [0, B)    [B, 2 B)  [2 B, 3 B)  [3 B, N)      each is one long read of a remote store
 
+Blocks of whole records begin and end where these do.
+
 All caches of a process share one bound of bytes. When there is no room, the blocks that go are, in this order:
 
 1. those that are done: as many of their tokens were read as they have, and in an epoch each is read once;
@@ -62,6 +64,25 @@ class BlockCounts(NamedTuple):
     bytes_held: int
 
 
+class Blocks(NamedTuple):
+    """Which tokens each block of a store has, [blocks] int64 each: [starts, stops), and how many are read of it in an epoch.
+
+    Blocks are in the order of the store and have all that is read of it. Two of them may share the tokens of one record, which are
+    then the last of one and the first of the other.
+    """
+
+    starts: np.ndarray
+    stops: np.ndarray
+    reads: np.ndarray
+
+    @classmethod
+    def equal(cls, tokens: int, size: int) -> Blocks:
+        """Blocks of so many tokens, the last one shorter, of which each token is read once."""
+        starts = np.arange(0, tokens, size)
+        stops = np.minimum(starts + size, tokens)
+        return cls(starts, stops, stops - starts)
+
+
 class _Setting(NamedTuple):
     max_bytes: int
     folder: str | None
@@ -69,9 +90,10 @@ class _Setting(NamedTuple):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Block:
-    """The tokens of a block, how many are still to be read of them, when the last were, and which of the queues it is in."""
+    """The tokens of a block, how many are read of them in an epoch and how many still are, when the last were, and its queue."""
 
     array: MemoryArray
+    reads: int
     unread: int
     time: int
     queue: collections.OrderedDict[_Key, _Block]
@@ -151,6 +173,12 @@ class _Blocks:
                     self.waiting[key] = weakref.ref(cache), self.time
             self._advance()
 
+    def has(self, cache: BlockCache, block: int) -> bool:
+        """Whether a block is held, or on its way."""
+        key = cache.number, block
+        with self.lock:
+            return key in self.held or key in self.loading or key in self.waiting
+
     def advance(self) -> None:
         """Starts what waits to be fetched ahead, as far as there is room."""
         with self.lock:
@@ -205,7 +233,8 @@ class _Blocks:
                 self.loaded += is_new
                 if array is not None:
                     queue = self.used if key in self.is_awaited else self.ahead
-                    block = self.held[key] = queue[key] = _Block(array, len(array), self.time, queue)
+                    reads = int(cache.blocks.reads[key[1]])
+                    block = self.held[key] = queue[key] = _Block(array, reads, reads, self.time, queue)
                     self.bytes += block.bytes
                     self._make_room(0, is_urgent=True, keep={key})
                 self.is_awaited.discard(key)
@@ -215,7 +244,7 @@ class _Blocks:
     def _use(self, key: _Key, block: _Block, count: int) -> None:
         block.unread -= count
         if block.unread <= 0:
-            block.unread = len(block.array)
+            block.unread = block.reads
             self._put(key, block, self.done)
         else:
             self._put(key, block, self.used)
@@ -254,7 +283,7 @@ class _Blocks:
         block = self.held.pop(key)
         del block.queue[key]
         self.bytes -= block.bytes
-        if block.unread < len(block.array):
+        if block.unread < block.reads:
             self.left[key] = self.time
         while self.left and self.time - next(iter(self.left.values())) > self.setting.max_bytes:
             del self.left[next(iter(self.left))]
@@ -285,13 +314,16 @@ _blocks = _Blocks()
 class BlockCache:
     """The tokens of a store, of which whole blocks are read and held; see `TokenStore` for the methods that are not described here.
 
-    Block j has the tokens [j * block_tokens, (j + 1) * block_tokens), the last one fewer. What is read is the same as without it.
+    `blocks` are of so many tokens each, see `Blocks.equal`, or others. What is read is the same as without it.
     """
 
-    def __init__(self, store: TokenStore, block_tokens: int):
-        if not is_integer(block_tokens, at_least=1):
-            raise ValueError(f"block_tokens must be an integer of at least 1, got {block_tokens!r}.")
-        self.store, self.block_tokens = store, int(block_tokens)
+    def __init__(self, store: TokenStore, blocks: int | Blocks):
+        if not isinstance(blocks, Blocks) and not is_integer(blocks, at_least=1):
+            raise ValueError(f"blocks must be an integer of at least 1, or Blocks, got {blocks!r}.")
+        self.store, self._given = store, blocks
+        self.blocks = blocks if isinstance(blocks, Blocks) else Blocks.equal(store.tokens, int(blocks))
+        self._most = int((self.blocks.stops - self.blocks.starts).max(initial=1))
+        self._share_tokens = bool((self.blocks.stops[:-1] > self.blocks.starts[1:]).any())
         self.width = 2  # bytes of a token; more is known when a block has been read
         self.number = next(_numbers)
         weakref.finalize(self, _blocks.lose, self.number).atexit = False
@@ -300,7 +332,7 @@ class BlockCache:
 
     def __reduce__(self) -> tuple:
         """For another process, which has the setting of this one, and blocks of its own."""
-        return _reopened, (self.store, self.block_tokens, _blocks.setting)
+        return _reopened, (self.store, self._given, _blocks.setting)
 
     @property
     def documents(self) -> int:
@@ -314,11 +346,6 @@ class BlockCache:
     def provenance(self) -> Provenance | None:
         return self.store.provenance
 
-    @property
-    def blocks(self) -> int:
-        """How many there are."""
-        return -(-self.tokens // self.block_tokens)
-
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         return self.store.documents_at(start, stop)
 
@@ -331,13 +358,23 @@ class BlockCache:
     def read_tokens(self, start: int, stop: int) -> np.ndarray:
         return self.read_chunks(np.array([start]), np.array([stop]))
 
+    def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Store.read_documents`; of a store whose documents have no end."""
+        starts, stops = self.store.ranges_of(numbers)
+        return self.read_chunks(starts, stops), stops - starts
+
+    def read_each(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """See `Store.read_each`; of documents of bytes."""
+        values, counts = self.read_documents(numbers)
+        return np.split(values.astype(np.uint8), np.cumsum(counts)[:-1]) if len(counts) else []
+
     def prefetch(self, blocks: Collection[int]) -> None:
         """Has blocks fetched in the background, in this order and several at once, as far as there is room. Returns at once."""
-        wrong = [block for block in blocks if not 0 <= block < self.blocks]
+        wrong = [block for block in blocks if not 0 <= block < len(self.blocks.starts)]
         if wrong:
-            raise IndexError(f"blocks must be from 0 to {self.blocks - 1}, got {wrong[0]}.")
+            raise IndexError(f"blocks must be from 0 to {len(self.blocks.starts) - 1}, got {wrong[0]}.")
         self._prefix()  # which may take some reads: here, and not in all threads
-        _blocks.fetch_ahead(self, [int(block) for block in blocks])
+        _blocks.fetch_ahead(self, [int(block) for block in blocks if self._count(block)])
 
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         starts, stops = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
@@ -363,7 +400,10 @@ class BlockCache:
 
     def size(self, block: int) -> int:
         """How many bytes a block takes, as far as is known."""
-        return self.width * (min(self.block_tokens, self.tokens - block * self.block_tokens))
+        return self.width * self._count(block)
+
+    def _count(self, block: int) -> int:
+        return int(self.blocks.stops[block] - self.blocks.starts[block])
 
     def load(self, block: int) -> tuple[MemoryArray, bool]:
         """Reads a block, from the folder or from the store; and whether it is from the store."""
@@ -371,7 +411,7 @@ class BlockCache:
         if prefix is None:
             found, is_new = MemoryArray(self._fetch(block)), True
         else:
-            path, count = f"{prefix}-{block}.tokens", min(self.block_tokens, self.tokens - block * self.block_tokens)
+            path, count = f"{prefix}-{block}.tokens", self._count(block)
             with locked(path):
                 in_file = read_block(path, count)
                 is_new = in_file is None
@@ -381,24 +421,45 @@ class BlockCache:
 
     def _fetch(self, block: int) -> np.ndarray:
         """The tokens of a block in the narrowest dtype, from the store."""
-        start = block * self.block_tokens
-        tokens = self.store.read_chunks(np.array([start]), np.array([min(start + self.block_tokens, self.tokens)]))
-        is_narrow = tokens.min() >= 0 and tokens.max() <= np.iinfo(np.uint16).max
-        return tokens.astype(np.uint16) if is_narrow else tokens
+        start, stop = int(self.blocks.starts[block]), int(self.blocks.stops[block])
+        if isinstance(self.store, Store):
+            tokens = self.store.read_values(start, stop)
+        else:
+            tokens = self.store.read_chunks(np.array([start]), np.array([stop]))
+        if tokens.dtype in (np.uint8, np.uint16):
+            return tokens
+        least, most = int(tokens.min()), int(tokens.max())
+        if least >= 0 and most <= np.iinfo(np.uint16).max:
+            return tokens.astype(np.uint16)
+        if tokens.itemsize > 4 and (least < 0 or most >= 1 << 31):
+            raise ValueError(f"tokens must be ids from 0 to 2**31 - 1, got {least} to {most}.")
+        return tokens.astype(np.int32, copy=False)
 
     def _parts(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ranges cut at the borders of blocks: of each part its block, and where it starts and stops there, [parts] int64."""
-        first = starts // self.block_tokens
-        parts = np.where(stops > starts, (stops - 1) // self.block_tokens - first + 1, 0)
+        firsts = self.blocks.starts
+        first = np.searchsorted(firsts, starts, side="right") - 1
+        parts = np.where(stops > starts, np.searchsorted(firsts, stops - 1, side="right") - first, 0)
         ranges = np.repeat(np.arange(len(parts)), parts)
         blocks = first[ranges] + np.arange(len(ranges)) - (np.cumsum(parts) - parts)[ranges]
-        before = blocks * self.block_tokens
-        return blocks, np.maximum(starts[ranges] - before, 0), np.minimum(stops[ranges] - before, self.block_tokens)
+        starts = np.maximum(starts[ranges], firsts[blocks])
+        stops = np.minimum(stops[ranges], np.append(firsts, self.tokens)[blocks + 1])
+        if self._share_tokens:
+            self._prefer_held(blocks, stops)
+        before = firsts[blocks]
+        return blocks, starts - before, stops - before
+
+    def _prefer_held(self, blocks: np.ndarray, stops: np.ndarray) -> None:
+        """Changes blocks to those before, where these have the same tokens up to `stops`, and are held, or on their way."""
+        shared = np.flatnonzero((blocks > 0) & (self.blocks.stops[blocks - 1] >= stops))
+        for place, block in zip(shared.tolist(), blocks[shared].tolist()):
+            if not _blocks.has(self, block) and _blocks.has(self, block - 1):
+                blocks[place] = block - 1
 
     def _groups(self, blocks: Sequence[int]) -> list[range]:
         """Which blocks are held at a time: all of them, unless they are more than the bound allows."""
         most = _blocks.setting.max_bytes
-        if len(blocks) <= max(1, most // (self.width * self.block_tokens)):
+        if len(blocks) <= max(1, most // (self.width * self._most)):
             return [range(len(blocks))]
         sizes = np.cumsum([self.size(block) for block in blocks])
         if sizes[-1] <= most:  # the last block of the store is short
@@ -421,7 +482,8 @@ class BlockCache:
     def _name(self) -> str | None:
         """The same for the same tokens in the same blocks; None if all are in memory already."""
         tokens = _description(self.store)
-        return tokens and hashlib.sha256(f"{tokens}, blocks of {self.block_tokens}".encode()).hexdigest()[:32]
+        of = hashlib.sha256(np.stack(self.blocks[:2]).tobytes()).hexdigest() if isinstance(self._given, Blocks) else self._given
+        return tokens and hashlib.sha256(f"{tokens}, blocks of {of}".encode()).hexdigest()[:32]
 
 
 def is_remote(store: TokenStore) -> bool:
@@ -490,10 +552,10 @@ def _description(store: TokenStore) -> str | None:
     return f"{store.prefixes}, {store.contents}, without {store.end}"
 
 
-def _reopened(store: TokenStore, block_tokens: int, setting: _Setting) -> BlockCache:
+def _reopened(store: TokenStore, blocks: int | Blocks, setting: _Setting) -> BlockCache:
     if not _blocks.is_given:
         _blocks.set(setting, is_given=True)
-    return BlockCache(store, block_tokens)
+    return BlockCache(store, blocks)
 
 
 @functools.lru_cache

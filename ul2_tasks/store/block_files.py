@@ -1,7 +1,7 @@
 """Blocks of tokens in a local folder, which several processes may share: a file each, `NAME-BLOCK.tokens`.
 
-A file has the tokens of its block, uint16 or int32, then 32 bytes: a hash of its name and of the tokens. It is written whole under
-another name, and then renamed. Its time is when a process last opened it, and the oldest are removed.
+A file has the tokens of its block, uint8, uint16 or int32, then 32 bytes: a hash of its name and of the tokens. It is written whole
+under another name, and then renamed. Its time is when a process last opened it, and the oldest are removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_block(path: str, tokens: int) -> MemoryArray | None:
         with open(path, "rb") as file:
             content = file.read()
         os.utime(path)
-        dtype = {2 * tokens + _HASH: np.uint16, 4 * tokens + _HASH: np.int32}.get(len(content))
+        dtype = {size * tokens + _HASH: dtype for size, dtype in ((1, np.uint8), (2, np.uint16), (4, np.int32))}.get(len(content))
         if dtype and content[-_HASH:] == _hash(path, memoryview(content)[:-_HASH]):
             return _array(path, np.frombuffer(content, dtype, tokens))
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def read_block(path: str, tokens: int) -> MemoryArray | None:
 
 
 def write_block(path: str, values: np.ndarray, max_bytes: int) -> MemoryArray:
-    """Writes the tokens of a block, [tokens] uint16 or int32, and gives them as `read_block` does.
+    """Writes the tokens of a block, [tokens] uint8, uint16 or int32, and gives them as `read_block` does.
 
     The files of the folder have at most `max_bytes` after that. Of other processes that write at the same time up to three are
     allowed for. Tokens that cannot be written stay in memory, which is logged.

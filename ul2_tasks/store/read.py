@@ -247,6 +247,12 @@ class Store:
         """The tokens [start, stop) of all documents back to back, [stop - start] int32."""
         return self.read_chunks(np.array([start]), np.array([stop]))
 
+    def read_values(self, start: int, stop: int) -> np.ndarray:
+        """The same tokens as they lie in the files, whatever their dtype."""
+        _, pairs, starts, stops = by_pair(self._token_starts, np.array([start]), np.array([stop]))
+        found = read_ranges(*self._files(pairs), starts, stops)
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
     def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """Reads many ranges of tokens at once, in the order in which they lie in the files.
 
@@ -373,7 +379,10 @@ class Store:
 
     def _files(self, pairs: np.ndarray) -> tuple[list[Array], np.ndarray]:
         """The `.bin` files of these pairs, each once, and which of them is each pair's."""
-        chosen, numbers = np.unique(pairs, return_inverse=True)
+        if len(pairs) and (pairs == pairs[0]).all():
+            chosen, numbers = pairs[:1], np.zeros_like(pairs)
+        else:
+            chosen, numbers = np.unique(pairs, return_inverse=True)
         new = [pair for pair in chosen.tolist() if pair not in self._values]
         if new:
             self._values |= zip(new, self._opened(new))
@@ -395,6 +404,9 @@ def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple
     [[0, 1, 1], [0, 0, 1], [3, 8, 0], [5, 10, 2]]
     """
     first = np.searchsorted(borders, starts, side="right") - 1
+    if len(starts) and (stops > starts).all() and (stops <= borders[first + 1]).all():
+        before = borders[first]
+        return np.arange(len(starts)), first, starts - before, stops - before
     parts = np.where(stops > starts, np.searchsorted(borders, stops, side="left") - first, 0)
     ranges = np.repeat(np.arange(len(parts)), parts)
     pairs = first[ranges] + np.arange(len(ranges)) - (np.cumsum(parts) - parts)[ranges]

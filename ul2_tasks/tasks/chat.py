@@ -23,6 +23,7 @@ from ul2_tasks.example_features import TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.chat_examples import chat_member
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.records import RecordMember
@@ -91,7 +92,10 @@ class ChatTask(seqio.Task):
     ) -> list[RecordMember]:
         """Tasks of one corpus as `random_access` takes them."""
         given = sequence_length, split, use_cached
-        return [chat_member(task.name, task.corpus, task.objective, *given, rate=rate) for task, rate in zip(tasks, rates)]
+        return [
+            chat_member(task.name, task.corpus, task.objective, *given, blocks=task.configuration.block_shuffle, rate=rate)
+            for task, rate in zip(tasks, rates)
+        ]
 
     def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations of `corpus.conversations`, with SeqIO's ids; see `Objective.examples`."""
@@ -265,6 +269,7 @@ def register_chat(
     turns: str | None = None,
     truncation: str = "raise",
     mode: Mode | None = None,
+    block_shuffle: BlockShuffle | None = None,
     random_access: bool = False,
     format: str = CHAT,
 ) -> str:
@@ -296,6 +301,8 @@ def register_chat(
         truncation: what to do with an example that is longer than the lengths: "raise" an error; "drop" it, and count it; or
             "drop_oldest_turns", as whole turns.
         mode: the mode token before the inputs of `NAME_prompt_completion`: a token, such as "[S]", an id, or ids.
+        block_shuffle: with `random_access`, shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
+            is described at `register`.
         random_access: whether examples have random access, instead of being a stream: another order, in which the examples of all
             conversations are shuffled, packed sequences that are decided before, and a run that resumes on any number of hosts. A
             cache, or a corpus that is rendered into memory, gives it.
@@ -324,6 +331,7 @@ def register_chat(
         turns=turns,
         truncation=truncation,
         mode=mode,
+        block_shuffle=block_shuffle,
         random_access=random_access,
     )
     return add_chat(chat, format)

@@ -118,7 +118,8 @@ def examples(
         format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
         name, corpus = f"{mixture.name}_{format}", corpus_in(mixture, cache_dirs)
         assert isinstance(corpus, ChatCorpus)
-        member = chat_member(name, corpus, objective_of(mixture, format), sequence_length, split, bool(corpus.cache_dir))
+        given = sequence_length, split, bool(corpus.cache_dir)
+        member = chat_member(name, corpus, objective_of(mixture, format), *given, blocks=mixture.block_shuffle)
         schedule = MemberSchedule.of([member])
     elif isinstance(mixture, ImageText):
         name, records = name_of(mixture), corpus_in(mixture, cache_dirs)

@@ -31,6 +31,7 @@ from ul2_tasks.mixtures.image_text import (
     piece_limits,
     special_tokens_beside,
 )
+from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.records import RecordMember
@@ -201,6 +202,7 @@ def register_image_text(
     on_unusable: str = "raise",
     sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
+    block_shuffle: BlockShuffle | None = None,
     random_access: bool = False,
 ) -> str:
     """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
@@ -229,6 +231,8 @@ def register_image_text(
             out and counts it in the log. All images are decoded once to find out.
         on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed, or
             has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
+        block_shuffle: with `random_access`, shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
+            is described at `register`. Blocks are counted in tokens, and have the bytes of the images, too.
         random_access: whether examples have random access, instead of being a stream: another order, in which all records are
             shuffled, and a run that resumes on any number of hosts. A record that one of the denoisers cannot take is then unusable
             for all, and records with codes are cut into chunks of their own, and never joined.
@@ -251,6 +255,7 @@ def register_image_text(
             on_unusable=on_unusable,
             sentinels=sentinels,
             modes=modes,
+            block_shuffle=block_shuffle,
             random_access=random_access,
         )
     )

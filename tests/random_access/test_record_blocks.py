@@ -1,0 +1,289 @@
+"""Whole records shuffled in blocks: each example once an epoch, the inverse, and of a remote cache each block once a host."""
+
+import collections
+import dataclasses
+import json
+import pickle
+from concurrent import futures
+
+import fsspec
+import numpy as np
+import pytest
+import seqio
+from support import saved_and_resumed
+
+import ul2_tasks
+from ul2_tasks import BlockShuffle, Chat, Mix, Mixture, Stage
+from ul2_tasks.order.blocks import BlockOrder
+from ul2_tasks.random_access.dataset import fingerprint_of
+from ul2_tasks.random_access.numbering import Share
+from ul2_tasks.random_access.sequence import read_rows
+from ul2_tasks.store import block_cache
+from ul2_tasks.store.block_cache import BlockCache, set_block_cache
+
+PARTITIONS = 4
+BLOCKS = BlockShuffle(block_tokens=1500, partitions=PARTITIONS, window_blocks=2)
+CHATS, PAIRS = {"tokens": 1024}, {"inputs": 1024, "targets": 1024}
+
+
+def talk(number: int) -> list[dict]:
+    return [
+        message
+        for turn in range(1 + number % 5)
+        for message in (
+            {"role": "user", "content": f"{number} plus {turn}?"},
+            {"role": "assistant", "channel": "analysis", "content": f"I add {number} and {turn}."},
+            {"role": "assistant", "channel": "final", "content": f"{number + turn}. " * (1 + number % 7)},
+        )
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Records that are whole, and the lengths at which they are read."""
+
+    described: object
+    lengths: dict[str, int]
+    can_pack: bool = True
+
+
+def cases(folder) -> dict[str, Case]:
+    for shard in range(3):
+        lines = (json.dumps({"messages": talk(number)}) for number in range(shard, 400, 3))
+        (folder / f"{shard}.jsonl").write_text("\n".join(lines))
+        texts = (json.dumps({"text": f"{number} " * (1 + number % 90)}) for number in range(shard, 400, 3))
+        (folder / f"{shard}.texts.jsonl").write_text("\n".join(texts))
+    talks = Chat("talks", f"{folder}/?.jsonl", truncation="drop", block_shuffle=BLOCKS, random_access=True)
+    found = {
+        "documents": Case(Mixture("apart", f"{folder}/*.texts.jsonl", merge_examples=False, block_shuffle=BLOCKS), PAIRS),
+        "chat": Case(talks, CHATS),
+        "reply": Case(talks, PAIRS),
+    }
+    if pytest.importorskip("PIL", reason="the extra images is not installed"):
+        import image_support
+        import test_image_index
+
+        arguments = {"block_shuffle": BLOCKS, "random_access": True}
+        seen = [image_support.record_of([f"Record {n}: " + "words, " * (n % 9), image_support.image(n), "."]) for n in range(400)]
+        photos = test_image_index.described([*seen, image_support.record_of(["A text alone."])], "photos", **arguments)
+        coded = test_image_index.codes(test_image_index.CODE_RECORDS * 6, name="codes", **arguments)
+        found |= {"photos": Case(photos, PAIRS, can_pack=False), "codes": Case(coded, {"inputs": 192, "targets": 96})}
+    return found
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory):
+    """Each case, with its cache in a folder and behind fsspec."""
+    folder = tmp_path_factory.mktemp("records")
+    found = cases(folder)
+    for case in {case.described.name: case for case in found.values()}.values():
+        case.described.cache(folder / "near")
+    fsspec.filesystem("memory").put(f"{folder}/near/", f"/{folder.name}/", recursive=True)
+    return {name: (case, str(folder / "near"), f"memory://{folder.name}") for name, case in found.items()}
+
+
+@pytest.fixture(autouse=True)
+def bound():
+    """Puts back what a test sets."""
+    before = block_cache._blocks.setting
+    yield
+    block_cache._blocks.waiting.clear()  # what is fetched ahead is not counted in the next test
+    futures.wait(list(block_cache._blocks.loading.values()))
+    set_block_cache(*before)
+
+
+KINDS = ["documents", "chat", "reply", "photos", "codes"]
+
+
+def of_kind(described, kind, pack=False, far=False, **changes):
+    case, near, remote = described[kind]
+    if pack and not case.can_pack:
+        pytest.skip("examples with images are not packed")
+    description = dataclasses.replace(case.described, **changes) if changes else case.described
+    return ul2_tasks.examples(description, case.lengths, pack=pack, cache_dirs=[remote if far else near])
+
+
+def located(examples, index):
+    return np.atleast_1d(np.array(examples.locate(index), object)).tolist()
+
+
+def plain(example) -> dict:
+    return {key: np.asarray(value).tolist() for key, value in example.items()}
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_example_is_there_once_an_epoch_in_the_ratio_and_is_found(described, kind, pack):
+    found, whole = of_kind(described, kind, pack), of_kind(described, kind, block_shuffle=None)
+    (corpus,) = found.numbering.corpora
+    assert isinstance(corpus.order, BlockOrder)
+    assert found[0].keys() >= whole[0].keys() - {"denoiser", "task", "mode"} - ({"images"} if pack else set())
+    expected = collections.Counter(where.documents for index in range(len(whole)) for where in located(whole, index))
+    for epoch in (0, 3):
+        of_epoch = found.epoch(epoch)
+        places = [(index, where) for index in range(len(of_epoch)) for where in located(of_epoch, index)]
+        assert collections.Counter(where.documents for _, where in places) == expected
+        counts = collections.Counter(where.task for _, where in places)
+        rates = {member.task: member.rate for member in corpus.members}
+        share = {task: len(places) * rate / sum(rates.values()) for task, rate in rates.items()}
+        windows = sum(section.windows for section in corpus.order.sections)
+        assert all(abs(counts[task] - share[task]) <= windows * max(corpus.order.cycle.counts) for task in rates)
+        for index, where in places[::17]:
+            assert index in of_epoch.find(where.documents[0][0])
+    numbers = np.arange(found.first, found.end_of(2))
+    slots = found.numbering.slots(numbers)
+    assert (found.numbering.numbers(0, slots.epochs, slots.slots) == slots.places).all()
+    again = pickle.loads(pickle.dumps(found))
+    assert plain(again[3]) == plain(found[3])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_element_is_of_one_partition_which_has_its_own_blocks(described, kind):
+    found = of_kind(described, kind)
+    order, elements = found.numbering.corpora[0].order, np.arange(len(found))
+    held = collections.defaultdict(set)
+    ranges = order.ranges(*order.slots(elements))
+    of_rounds = np.asarray(order.windows.partitions)[order.windows.places(elements).sections] == PARTITIONS
+    for element in elements[of_rounds].tolist():
+        held[ranges.starts[element] // order.blocks.block_tokens].add(element % PARTITIONS)
+    assert set(map(len, held.values())) == {1}
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 14, 1 << 24])
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_read_in_blocks_is_what_lies_on_a_disk(described, kind, pack, max_bytes):
+    set_block_cache(max_bytes)
+    far, near = (of_kind(described, kind, pack, far=each) for each in (True, False))
+    assert far.describe()["corpora"] == near.describe()["corpora"]
+    for one, other in zip(far[:], near[:], strict=True):
+        assert plain(one) == plain(other)
+    again = pickle.loads(pickle.dumps(far))
+    assert plain(again[5]) == plain(near[5])
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_host_reads_each_of_its_own_blocks_once(described, kind, hosts, monkeypatch):
+    fetched = collections.defaultdict(collections.Counter)
+    fetch = BlockCache._fetch
+
+    def counted(cache, block):
+        fetched[cache.number][block] += 1
+        return fetch(cache, block)
+
+    monkeypatch.setattr(BlockCache, "_fetch", counted)
+    set_block_cache(1 << 24)
+    for host in range(hosts):
+        found = of_kind(described, kind, far=True)
+        (corpus,) = found.numbering.corpora
+        caches = [corpus.store] if kind == "documents" else corpus.index.caches
+        order, share = corpus.order, Share(host, hosts)
+        first_section = int(order.windows.starts[1])  # whole windows of each partition
+        numbers = share.numbers(np.arange(share.count(first_section)))
+        own = {block for window in order.windows_of(*order.slots(numbers)) for block in order.blocks_of(*window).tolist()}
+        for first in range(0, len(numbers), 32):
+            read_rows(found, numbers[first : first + 32])
+        for cache in caches:
+            of_cache = fetched[cache.number]
+            assert set(of_cache.values()) <= {1}
+            assert own <= {*of_cache} | {block for block in own if not cache.size(block)}
+            assert len(of_cache) <= len(own) + PARTITIONS // hosts * order.blocks.window_blocks + order.blocks.window_blocks
+
+
+def test_a_block_of_conversations_is_read_as_often_as_its_examples_need_it(described):
+    """It is done when all turns were read, and each of them reads its whole conversation."""
+    index = of_kind(described, "reply", far=True).numbering.corpora[0].index
+    size = of_kind(described, "reply").numbering.corpora[0].order.blocks.block_tokens
+    records = index.records(np.arange(index.count))
+    for cache in index.caches:
+        starts, stops = cache.store.ranges_of(records)
+        firsts = np.arange(0, index.count, size)
+        assert cache.blocks.reads.tolist() == np.add.reduceat(stops - starts, firsts).tolist()
+        assert cache.blocks.starts.tolist() == starts[firsts].tolist()
+        assert cache.blocks.stops.tolist() == stops[np.append(firsts[1:], index.count) - 1].tolist()
+    assert (index.caches[0].blocks.stops[:-1] > index.caches[0].blocks.starts[1:]).any(), "some are shared"
+
+
+def test_conversations_beside_texts_and_in_a_schedule(described):
+    talks = described["reply"][0].described
+    texts = Mixture("beside", vocabulary=talks.renderer.vocabulary, block_shuffle=dataclasses.replace(BLOCKS, partitions=2))
+    cache_dirs = []  # the texts have none
+    stages = [Stage(0, {texts: 3, talks: 1}), Stage(40, {texts: 1, talks: 1})]
+    planned = Mix("both", schedule=stages, batch_size=8, steps=200)
+    for pack in (False, True):
+        found = ul2_tasks.examples(planned, PAIRS, pack=pack, cache_dirs=cache_dirs)
+        numbers = np.arange(40 * 8)
+        corpora, indices = found.numbering.timeline.elements(numbers)
+        of_talks = [number for number, corpus in enumerate(found.numbering.corpora) if corpus.name == "talks_corpus"]
+        orders = [found.numbering.corpora[number].order for number in of_talks]
+        assert all(isinstance(order, BlockOrder) for order in orders)
+        is_talk = np.isin(corpora, of_talks)
+        if not pack:
+            assert is_talk.sum() == 80
+            assert (indices[is_talk] % PARTITIONS == numbers[is_talk] % PARTITIONS).all()
+        seen = collections.Counter(
+            (where.epoch, where.chunk_index)
+            for index in range(len(found))
+            for where in located(found, index)
+            if "talks" in where.task
+        )
+        assert max(seen.values()) == 1
+
+
+def test_a_registered_one_has_the_same_examples_on_any_number_of_hosts(described, tmp_path, monkeypatch):
+    case, near, _ = described["chat"]
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [near])
+    arguments = {"truncation": "drop", "block_shuffle": BLOCKS, "random_access": True}
+    name = ul2_tasks.register_chat("talks", case.described.source, **arguments)
+
+    def dataset(host=0, hosts=1):
+        share = seqio.ShardInfo(host, hosts)
+        task = seqio.get_mixture_or_task(name)
+        return task.get_dataset(CHATS, use_cached=True, num_epochs=1, seed=0, shuffle=True, shard_info=share)
+
+    whole = [example["tokens"].tolist() for example in dataset().as_numpy_iterator()]
+    assert whole == [example["tokens"].tolist() for example in of_kind(described, "chat")]
+    for hosts in (2, 3):
+        parts = [[each["tokens"].tolist() for each in dataset(host, hosts).as_numpy_iterator()] for host in range(hosts)]
+        assert [parts[number % hosts][number // hosts] for number in range(len(whole))] == whole
+    _, resumed = saved_and_resumed(dataset, 7, tmp_path)
+    assert [example["tokens"].numpy().tolist() for example in resumed] == whole[7:]
+    assert fingerprint_of(dataset())["tasks"]["talks_chat"]["block_shuffle"] == dataclasses.asdict(BLOCKS)
+
+
+@pytest.mark.parametrize("kind", ["chat", "photos"])
+def test_without_blocks_a_fingerprint_is_as_before_and_with_others_it_differs(described, kind):
+    with_blocks, without, others = (
+        of_kind(described, kind, block_shuffle=each).describe()
+        for each in (BLOCKS, None, dataclasses.replace(BLOCKS, window_blocks=3))
+    )
+    assert with_blocks != without != others != with_blocks
+    assert "block_shuffle" not in json.dumps(without)
+    case, _, _ = described[kind]
+    assert case.described.fingerprint() != dataclasses.replace(case.described, block_shuffle=None).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            {"block_shuffle": BLOCKS},
+            "block_shuffle must be None for .* without random access, got BlockShuffle.* Pass random_access=True",
+        ),
+        ({"block_shuffle": 64, "random_access": True}, "block_shuffle must be a ul2_tasks.BlockShuffle or None, got 64"),
+    ],
+)
+def test_blocks_of_a_stream_are_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Chat("no_blocks", **arguments)
+    with pytest.raises(ValueError, match=sentence):
+        ul2_tasks.register_chat("no_blocks", **arguments)
+    with pytest.raises(ValueError, match=sentence):
+        ul2_tasks.ImageText("no_blocks", **arguments)
+
+
+def test_few_records_are_shuffled_as_a_whole():
+    found = ul2_tasks.examples(Chat("few", block_shuffle=BlockShuffle(), random_access=True, truncation="drop"), CHATS)
+    whole = ul2_tasks.examples(Chat("few", random_access=True, truncation="drop"), CHATS)
+    assert [plain(example) for example in found] == [plain(example) for example in whole]
