@@ -131,7 +131,9 @@ def run_of(record: Mapping[str, Any], folder: str = "") -> Run:
     first_step, size = record["first_step"], record["batch_size"]
     exclude = {first_step + each["first"] // size: place(folder, list_name(each["list"])) for each in record.get("exclude", [])}
     skips = [(first_step + each["first"] // size, each["elements"] // size) for each in record.get("skip", [])]
-    return Run(**{key: record[key] for key in _FORM}, exclude=exclude or None, skip=tuple((step, step + count) for step, count in skips))
+    return Run(
+        **{key: record[key] for key in _FORM}, exclude=exclude or None, skip=tuple((step, step + count) for step, count in skips)
+    )
 
 
 def read_record(folder: str) -> dict:

@@ -7,16 +7,19 @@ each example which record it is of, and how long it is, without its tokens.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ul2_tasks.corpus.cache import read_manifest
 from ul2_tasks.example_features import EXAMPLE, SPAN_ID, Feature, token_features
+from ul2_tasks.files.kept_counts import KeptCounts
 from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.window_rows import WindowRows
-from ul2_tasks.random_access.corpora import CorpusName, cycle_of, row_lengths
+from ul2_tasks.random_access.corpora import CorpusName, cycle_of, kept_rows, row_lengths
 from ul2_tasks.random_access.leaving_out import units_of
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -58,6 +61,10 @@ class RecordIndex(Protocol):
     @property
     def identity(self) -> str:
         """What the records are, in few words: others for other records."""
+
+    @property
+    def settings(self) -> str:
+        """All that is made of them, in words: others where an example may have other lengths."""
 
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The record that each example is of, [n] int64."""
@@ -131,7 +138,17 @@ class OrderedRecords:
                 f"pack must be False for {self.name!r}, whose examples have images, got True: no model takes a mask for several of"
                 " them in a row. Set pack=False."
             )
-        return WindowRows(self.order, self, row_lengths(budgets, token_features(self.members[0].features)))
+        rows = row_lengths(budgets, token_features(self.members[0].features))
+        return WindowRows(self.order, self, rows, self._kept(rows))
+
+    def _kept(self, rows: tuple[int, ...]) -> KeptCounts | None:
+        """Of a cache, what its manifest says of its files, and what the examples are made with."""
+        cache_dir = getattr(self.members[0].corpus, "cache_dir", None)
+        if not cache_dir or (manifest := read_manifest(cache_dir)) is None:
+            return None
+        described = [(member.kind, json.dumps(member.described, sort_keys=True, default=repr)) for member in self.members]
+        lengths = [json.dumps(manifest["splits"], sort_keys=True), described, self.index.settings]
+        return kept_rows(self.store, self.order, rows, lengths)
 
     moves_keep_lengths = False
 
