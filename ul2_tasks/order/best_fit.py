@@ -192,7 +192,9 @@ def _fill(sizes, budgets):
         while True:
             for feature in range(features):
                 budget = max(budgets[feature], 1)
-                weights[feature] = (scarcity[feature] * ((room[feature] << 20) // budget) << 20) // budget
+                # Quotients of floats, rounded down, are those of integers: these are below 2^53, where budgets are below 2^33.
+                part = np.int64((room[feature] << 20) / budget)
+                weights[feature] = np.int64((scarcity[feature] * part << 20) / budget)
             best, highest = 0, np.int64(-1)
             for slab in range(len(begins) - 1):
                 may_fit = True
