@@ -5,8 +5,8 @@ conversations, into a temporary folder, and then measures in one process, in tur
 
 * ns a token of text of `examples` at 512/512, of joined documents, of documents kept apart, and of both in packed sequences;
 * ns a token of conversations packed at 4,096, of `examples`, and of the stream of `get_dataset` with `ChatFeatureConverter`;
-* seconds to open a corpus of `--opened` documents, until its first batch, unpacked and packed, and to count the packed sequences
-  of an epoch. Its index is written, and its tokens are a sparse file.
+* seconds to open a corpus of `--opened` documents, until its first batch, unpacked and packed, to count the packed sequences of
+  an epoch, and to take up these counts. Its index is written, and its tokens are a sparse file.
 """
 
 from __future__ import annotations
@@ -168,6 +168,10 @@ def opened(folder: pathlib.Path, documents: int, console: Console) -> None:
     begun = time.perf_counter()
     rows = len(packed)
     times["all packed sequences of an epoch are counted"] = time.perf_counter() - begun
+    again = ul2_tasks.examples(mixture, LENGTHS, pack=True)
+    begun = time.perf_counter()
+    assert len(again) == rows
+    times["the counts are taken up by another run"] = time.perf_counter() - begun
     console.print(f"{documents:,} documents, {len(found):,} pieces, {rows:,} packed sequences, seconds:")
     for name, seconds in times.items():
         console.print(f"  {name}: {seconds:.2f}")

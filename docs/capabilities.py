@@ -156,14 +156,10 @@ _LOOK = "../get_started/first_run.md#the-command-ul2"
 
 # Why not, where it is the same for several capabilities.
 _IN_IMAGES = "Texts with images have random access: use `examples`. The command is not built yet."
-_IN_ROWS = "Image rows have no index: a row depends on all records of its pool. Random access to rows is not built yet."
 _NO_FILES = "The records are read from their files, with the images. A row holds pixels, which take more space than the files."
 _OWN_MODEL = "Image rows are for models of PyTorch that read and generate images. t5x has none of these."
 
-_DESCRIBED = "mixture must be a Mixture"
-_NO_INDEX = {
-    "rows": _not_yet(_DESCRIBED, _IN_ROWS),
-}
+_INDEX_OF_ROWS = {"rows": "../guides/images/rows.md#read-rows-by-index"}
 
 _BLOCKS = "blocks = BlockShuffle(block_tokens=2048, partitions=2, window_blocks=2)"
 _IN_BLOCKS = {
@@ -266,9 +262,19 @@ TRAINING = [
             ),
         },
     ),
-    _row("indexed: `examples`", "../guides/random_access.md", "examples(<variable>, <lengths>)[3]", _NO_INDEX),
     _row(
-        "`locate`: the record of an example", "../guides/random_access.md", "examples(<variable>, <lengths>).locate(3)", _NO_INDEX
+        "indexed: `examples`",
+        "../guides/random_access.md",
+        "examples(<variable>, <lengths>)[3]",
+        {"rows": _yes("examples(rows())[3]")},
+        _INDEX_OF_ROWS,
+    ),
+    _row(
+        "`locate`: the record of an example",
+        "../guides/random_access.md",
+        "examples(<variable>, <lengths>).locate(3)",
+        {"rows": _yes("examples(rows()).locate(3)")},
+        _INDEX_OF_ROWS,
     ),
     _row(
         "packed",
@@ -306,7 +312,13 @@ TRAINING = [
         },
         _GUIDES_TO_PYTORCH,
     ),
-    _row("grain", "../guides/random_access.md#with-grain", _GRAIN, _NO_INDEX),
+    _row(
+        "grain",
+        "../guides/random_access.md#with-grain",
+        _GRAIN,
+        {"rows": _yes("import grain\n\ngrain.MapDataset.source(examples(rows()))[3]")},
+        _INDEX_OF_ROWS,
+    ),
     *map(_mixed_with, KINDS),
 ]
 
@@ -316,10 +328,7 @@ _CUT = {
     "codes": _not_yet("does not support interleaved", f"The advice is for chunks of text alone. {_MEASURED}"),
     "rows": _no("does not support image-text records", "Image rows have no denoisers. `ul2 stats images` shows how full rows are."),
 }
-_AT_STEP = {
-    **dict.fromkeys(_IMAGES, _not_yet("does not support interleaved", _IN_IMAGES)),
-    "rows": _not_yet("does not support image-text records", _IN_ROWS),
-}
+_AT_STEP = dict.fromkeys(_IMAGES, _not_yet("does not support interleaved", _IN_IMAGES))
 _NO_REPORT = dict.fromkeys(
     _IMAGES,
     _not_yet("does not support interleaved", "The page is not built yet. `ul2 stats` prints the same measures."),
@@ -359,12 +368,13 @@ COMMANDS = [
         "../guides/random_access.md#show-the-batch-of-a-step",
         "ul2 show <name><module> --step 3 --batch_size 8 --count 1",
         _AT_STEP,
+        {"rows": "../guides/images/rows.md#look-at-your-data"},
     ),
     _row(
         "`ul2 find`",
         "../guides/random_access.md#find-every-step-that-trains-on-a-document",
         "ul2 find <name><module> --document 3 --batch_size 8",
-        {**_AT_STEP, "rows": _yes('ul2 show images --record "embedded set, vlm_sft, record 3"')},
+        {**_AT_STEP, "rows": _yes('ul2 find images --record "embedded set, vlm_sft, record 3" --batch_size 8')},
         {"rows": "../guides/images/rows.md#look-at-your-data"},
     ),
     _row("`ul2 lengths`", "../guides/lengths.md", "ul2 lengths <name><module>", _CUT),

@@ -84,7 +84,7 @@ def main(context: click.Context) -> None:
 
 @main.command()
 @or_of_records
-@with_record
+@with_record("Show this record, such as 'a.jsonl, line 7', and the row that it is in.")
 @of_a_mixture
 @with_lengths(None, shown="288,288; with --step 512,512")
 @of_examples
@@ -159,8 +159,10 @@ def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, 
 
 
 @main.command()
+@or_of_records
+@with_record("Find this record, such as 'a.jsonl, line 7', in image rows.")
 @of_a_mixture
-@with_lengths("512,512", without_records=True)
+@with_lengths("512,512")
 @of_examples
 @click.option(
     "--document",
@@ -174,18 +176,20 @@ def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, 
 )
 @of_a_run
 def find(data, document: str | None, text: str | None, **options) -> None:
-    """Find the training steps that read a document or a text.
+    """Find the steps that read a document, a text or a record.
 
     Print the epoch, index, step, denoiser and tokens of each example that contains a part of it. This needs random access, as
-    `ul2 show --step` does.
+    `ul2 show --step` does. Of an image-text record, print the rows that have it.
 
     \b
     ul2 find --document 17 --batch_size 2048 --epochs 2
     ul2 find --text "returns a true value" --run my_run --cache cache
+    ul2 find mine --module my_images --record 'a.jsonl, line 7' --batch_size 64
     """
-    if (document is None) == (text is None):
-        got = "neither" if text is None else "both"
-        raise click.UsageError(f"--document or --text must be given, got {got}. Pass one of them.")
+    asked = [each for each in (document, text, data.given.get("record")) if each is not None]
+    if len(asked) != 1:
+        got = "several" if asked else "none"
+        raise click.UsageError(f"--document, --text or --record must be given, got {got}. Pass one of them.")
     kind_of(data).find(data, document=document, text=text, **options)
 
 

@@ -398,10 +398,9 @@ def or_of_records(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_RECORDS, command)
 
 
-def with_record(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the option --record, which is among what was given."""
-    option = _images("--record", metavar="NAME", help="Show this record, such as 'a.jsonl, line 7', and the row that it is in.")
-    return option(command)
+def with_record(what: str) -> Callable:
+    """Adds the option --record, which is among what was given. `what` is what the command does with the record."""
+    return _images("--record", metavar="NAME", help=what)
 
 
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,6 +1,7 @@
 """Whole records have random access: documents that are kept apart, and conversations, alone and beside texts."""
 
 import collections
+import dataclasses
 import pickle
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from support import saved_and_resumed
 
 import ul2_tasks
+from ul2_command.commands import main
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mix, Mixture, Stage
 from ul2_tasks.example_features import TEXT
 from ul2_tasks.order.window_rows import WindowRows
@@ -125,6 +127,42 @@ def test_rows_of_windows_are_counted_and_inverted_over_epochs(monkeypatch):
         own = found.epoch(epoch)
         assert found.at(own.first)[0].number == epoch
         assert sum(len(own.locate(index)) for index in range(len(own))) == rows.order.examples
+
+
+class Unread:
+    """Lengths that nobody may ask for."""
+
+    def lengths_of(self, epochs, slots):
+        raise AssertionError("a window was packed")
+
+
+@pytest.mark.parametrize("blocks", [None, BlockShuffle(256, 4, 2)], ids=["whole", "blocks"])
+def test_counts_are_kept_beside_the_cache_for_those_alone_who_have_the_same_rows(tmp_path, monkeypatch, blocks):
+    monkeypatch.setattr("ul2_tasks.order.window_rows._WINDOW", 2)
+    mixture = apart(block_shuffle=blocks)
+    mixture.cache(str(tmp_path))
+
+    def rows(lengths=LENGTHS, mixture=mixture, **arguments):
+        found = ul2_tasks.examples(mixture, lengths, pack=True, cache_dirs=[str(tmp_path)], **arguments)
+        return found.numbering.packed[0]
+
+    first = rows()
+    counted = [first.first_of(epoch, 0) for epoch in range(3)]
+    kept = dataclasses.replace(rows(), lengths=Unread())
+    assert [kept.first_of(epoch, 0) for epoch in range(3)] == counted
+    assert [pickle.loads(pickle.dumps(kept)).first_of(epoch, 0) for epoch in range(3)] == counted
+    slots = first.slots(np.arange(counted[2]))
+    assert [column.tolist() for column in rows().slots(np.arange(counted[2]))] == [column.tolist() for column in slots]
+    others = {"seed": 1}, {"shuffle": False}, {"lengths": {"inputs": 97, "targets": 80}}, {"mixture": apart(denoisers=UL2)}
+    for other in others:
+        with pytest.raises(AssertionError, match="a window was packed"):
+            dataclasses.replace(rows(**other), lengths=Unread()).first_of(1, 0)
+    folder = tmp_path / "whole_corpus"
+    assert main(["verify", str(folder)], standalone_mode=False) is None
+    (folder / ".ul2_rows").write_bytes(b"of another program")
+    assert [rows().first_of(epoch, 0) for epoch in range(3)] == counted
+    assert [dataclasses.replace(rows(), lengths=Unread()).first_of(epoch, 0) for epoch in range(3)] == counted
+    mixture.cache(str(tmp_path))  # which says that it is complete
 
 
 def test_a_step_is_the_same_on_any_number_of_hosts_and_a_state_is_a_number(tmp_path):

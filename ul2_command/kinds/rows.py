@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 import click
 
 from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind
-from ul2_command.options import Data
+from ul2_command.options import Data, excludes
 
 NAME = "images"  # the built-in set
 _RECORDS = 1000
 _OPTIONS = {  # that each command takes, beside those of all
     "": {"name", "spec", "schema", "folder", "position_embeddings", "vocabulary", "sequence_length", "seed"},
-    "show": {"count", "as_json", "record"},
+    "show": {"count", "as_json", "record", "step", "batch_size", "host"},
+    "find": {"record", "epochs", "batch_size"},
     "stats": {"examples", "to_json"},
     "doctor": {"as_json"},
     "report": {"examples", "count", "output"},
@@ -28,7 +29,7 @@ _OPTIONS = {  # that each command takes, beside those of all
 class Rows(Kind):
     name = "image-text records"
     cannot: ClassVar = {
-        "find": LOOK,
+        **dict.fromkeys(("find --document", "find --text"), "Pass --record with the name of a record."),
         "show --schedule": LEAVE_OUT,
         "lengths": f"They have no denoisers. {LOOK}",
         "cache": f"Training reads them from their files. {LOOK}",
@@ -46,7 +47,7 @@ class Rows(Kind):
         command, is_own = str(data.command.name), _dataset(data) is not None
         of_all = {"name", "module"} if is_own else _OPTIONS[""]
         wrong = [name for name in data.given if name not in of_all | _OPTIONS.get(command, set())]
-        if wrong and command not in self.cannot:
+        if wrong and not self.cannot.keys() & {command, f"{command} {data.option(wrong[0])}"}:
             instead = "Leave it out: the dataset has its own settings." if is_own else LEAVE_OUT
             return self.unsupported(data, f"{command} {data.option(wrong[0])}", instead)
         return super().refusal(data)
@@ -62,18 +63,33 @@ class Rows(Kind):
             )
         return lengths
 
-    def show(self, data, as_json, *, count, **others):
+    def show(self, data, as_json, *, count, step, host, batch_size, **others):
         from ul2_tasks.looking.printing import print_json_lines
         from ul2_tasks.looking.rows.record import draw_record, show_record
         from ul2_tasks.looking.rows.show import draw_plain, show_images
 
         recipe, record = self._fitting(data), data.given.get("record")
-        if as_json:
+        if step is not None:
+            if record is not None:
+                raise excludes("--record", "--step")
+            from ul2_tasks.looking.rows.steps import draw_rows_of_step, show_rows_of_step
+
+            asked = step, batch_size, host, count
+            if as_json:
+                print_json_lines(draw_rows_of_step(recipe, *asked))
+            else:
+                show_rows_of_step(recipe, *asked)
+        elif as_json:
             print_json_lines(draw_plain(recipe, count) if record is None else draw_record(recipe, record))
         elif record is None:
             show_images(recipe, count)
         else:
             show_record(recipe, record)
+
+    def find(self, data, *, epochs, batch_size, **others):
+        from ul2_tasks.looking.rows.steps import find_rows
+
+        find_rows(self._fitting(data), data.given["record"], epochs, batch_size)
 
     def measure(self, data, **others):
         from ul2_tasks.looking.rows.measure import measure_images

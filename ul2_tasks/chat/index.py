@@ -83,6 +83,11 @@ class ChatIndex:
         return self.reader.identity
 
     @property
+    def settings(self) -> str:
+        """See `records.RecordIndex`."""
+        return repr((self.objective, dict(self.lengths)))
+
+    @property
     def store(self) -> TokenStore:
         """See `Reader.store`."""
         return self.reader.store

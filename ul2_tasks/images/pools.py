@@ -104,6 +104,21 @@ class Pools:
         place = self._place(source, epoch * sum(self.pieces[source]) + within) - self._start
         return None if place < 0 or (self._stop is not None and place >= self._stop - self._start) else place // self.size
 
+    def epochs_of(self, source: int, first: int, stop: int) -> range:
+        """The epochs of a source that have some of the records of the pools `first` to `stop`."""
+        end = self._start + stop * self.size
+        before, after = (
+            self._records_before(source, place)
+            for place in (self._start + first * self.size, end if self._stop is None else min(end, self._stop))
+        )
+        records = sum(self.pieces[source])
+        return range(before // records, -(-after // records) if after > before else before // records)
+
+    def _records_before(self, source: int, place: int) -> int:
+        """How many records of a source come before a place of the mixture."""
+        cycles, slots = divmod(place, len(self._cycle))
+        return cycles * self._cycle.counts[source] + int((self._cycle.kinds[:slots] == source).sum())
+
     def stretches(self, pool: int) -> Iterator[Stretch]:
         """The records of a pool, source by source."""
         start = self._start + pool * self.size

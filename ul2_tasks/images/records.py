@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ul2_tasks.files.kept_counts import beside
 from ul2_tasks.files.listing import list_files, local_path, real_path
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable
 from ul2_tasks.files.systems import is_folder, parallel_map
@@ -29,13 +30,14 @@ class Records:
 
     A piece can be read from its beginning, such as a row group, and `read` gives its records from one of them on. `what` is another
     text if there are other files, or other numbers of records; `content` gives another one where files of these names, or records
-    of this number, have another content.
+    of this number, have another content. `folder` is that of the first file, if they are files.
     """
 
     pieces: Sequence[Piece]
     read: Callable[[Piece, int], Iterator[Named]] = dataclasses.field(repr=False)
     what: str
     content: Callable[[], str] = dataclasses.field(repr=False, default=str)
+    folder: str | None = None
 
     def __len__(self) -> int:
         return sum(piece.records for piece in self.pieces)
@@ -81,7 +83,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest}"
     beginnings = {real_path(local_path(os.path.dirname(path) if folder is None else folder)) for path in paths}
     content = functools.partial(files_in_words, facts, beginnings)
-    return Records(pieces, functools.partial(_read_file, folder=folder), what, content)
+    return Records(pieces, functools.partial(_read_file, folder=folder), what, content, beside(paths[0]))
 
 
 def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") -> Records:

@@ -33,6 +33,7 @@ from ul2_tasks.images.sizes import Grid, Size
 class _Origin(NamedTuple):
     source: int
     id: str  # of the record, in words
+    file: str
 
 
 class RowMaker:
@@ -76,6 +77,10 @@ class RowMaker:
         """The number of the source of a sample of the last pool."""
         return self._origins[id(sample)][1].source
 
+    def file_of(self, sample: Sample) -> str:
+        """The file of a sample of the last pool; the name of records in memory."""
+        return self._origins[id(sample)][1].file
+
     def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
         """The arrays of a row, see `ImageTextDataset`; None if each of its samples was skipped."""
         names: list[str] = []
@@ -83,7 +88,7 @@ class RowMaker:
         shown: list[tuple[str, np.ndarray]] = []
         sizes = self._recipe.sources[0].sizes  # of which the strides count
         for name, sample in named:
-            _, origin = self._origins.get(id(sample), (sample, _Origin(0, "")))
+            _, origin = self._origins.get(id(sample), (sample, _Origin(0, "", "")))
             with self._counted("decoded", origin.source), told_as("image", f"{name}{origin.id}", name):
                 shown.extend(decoded(sample, sizes))
                 names.append(name)
@@ -114,11 +119,12 @@ class RowMaker:
         found = []
         self._origins = {}
         for source, epoch, piece, start, stop in self._pools.stretches(pool):
+            file = self._recipe.sources[source].records.pieces[piece].path
             for name, record in self._readers[source].read(piece, start, stop):
                 with self._counted("planned", source):
                     sample = self._sample(self._recipe.sources[source], epoch, name, record)
                     found.append((f"{name}, epoch {epoch}", sample))
-                    self._origins[id(sample)] = sample, _Origin(source, _id_of(record))
+                    self._origins[id(sample)] = sample, _Origin(source, _id_of(record), file)
         return found
 
     def _sample(self, source: Source, epoch: int, name: str, record: Record | ValueError) -> Sample:

@@ -24,6 +24,8 @@ All numbers are integers: the same records have the same rows on any machine.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from ul2_tasks.compiled import compiled, part_of_compiled
@@ -54,21 +56,29 @@ def best_fit(sizes: np.ndarray, budgets: tuple[int, ...]) -> np.ndarray:
     """
     most = np.array(budgets, np.int64)
     sizes = np.asarray(sizes, np.int64).reshape(-1, len(most))
-    wrong = ((sizes < 0) | (sizes > most)).any(axis=1)
-    if wrong.any():
+    if sizes.min(initial=0) < 0 or (sizes.max(axis=0, initial=0) > most).any():
+        wrong = ((sizes < 0) | (sizes > most)).any(axis=1)
         raise ValueError(
             f"sizes to pack must be at least 0 and within the budgets {tuple(budgets)}, got {sizes[wrong.argmax()].tolist()}."
         )
     scarcest_last = np.argsort((sizes.sum(axis=0) << 10) // np.maximum(most, 1), kind="stable")
-    # Of equal records the last is taken first. Were they in order, rows that are begun late would be begun with early records. The
-    # multiples of the golden ratio are spread evenly.
-    mixed = (np.arange(len(sizes), dtype=np.uint64) * np.uint64(GOLDEN) >> np.uint64(48)).astype(np.uint16).argsort(kind="stable")
+    mixed = _mixed(len(sizes))
     rows = np.empty(len(sizes), np.int64)
     in_order = np.ascontiguousarray(sizes[mixed][:, scarcest_last])
     rows[mixed], begun_with = _fill(in_order, tuple(most[scarcest_last].tolist()))
     numbers = np.empty(len(begun_with), np.int64)
     numbers[rows[np.sort(mixed[begun_with])]] = np.arange(len(begun_with))
     return numbers[rows]
+
+
+@functools.lru_cache(maxsize=16)
+def _mixed(count: int) -> np.ndarray:
+    """[count] int64, records in the order in which they compete.
+
+    Of equal records the last is taken first. Were they in order, rows that are begun late would be begun with early records. The
+    multiples of the golden ratio are spread evenly.
+    """
+    return (np.arange(count, dtype=np.uint64) * np.uint64(GOLDEN) >> np.uint64(48)).astype(np.uint16).argsort(kind="stable")
 
 
 @part_of_compiled
@@ -182,7 +192,9 @@ def _fill(sizes, budgets):
         while True:
             for feature in range(features):
                 budget = max(budgets[feature], 1)
-                weights[feature] = (scarcity[feature] * ((room[feature] << 20) // budget) << 20) // budget
+                # Quotients of floats, rounded down, are those of integers: these are below 2^53, where budgets are below 2^33.
+                part = np.int64((room[feature] << 20) / budget)
+                weights[feature] = np.int64((scarcity[feature] * part << 20) / budget)
             best, highest = 0, np.int64(-1)
             for slab in range(len(begins) - 1):
                 may_fit = True

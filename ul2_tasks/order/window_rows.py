@@ -5,8 +5,8 @@
     rows        0 ........ 2,710  | 2,711 ....... 5,398  | ..       permuted within their window
 
 A window's rows are a function of the seed, the epoch and the window alone, so any row can be made without those before it, once it
-is known how many rows each window before has. These are counted when they are first asked for, and remembered. Rows that are read
-one after the other cost no more than their own windows.
+is known how many rows each window before has. These are counted when they are first asked for, and remembered; what they are kept
+in, if anything, has them for other processes. Rows that are read one after the other cost no more than their own windows.
 
 A window of a `BlockOrder` is one of its own windows, so that a row is of the blocks of one partition. The windows of a round take
 turns, as far as each has rows.
@@ -32,10 +32,12 @@ from ul2_tasks.order.epochs import FOR_ROWS, Order, Switch
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
 from ul2_tasks.order.rows import RowSlots
 
+ROWS_VERSION = 1  # raised whenever a window of examples is packed in another way
 _WINDOW = 1 << 14  # examples
 _PACKED = 1 << 7  # windows that are remembered, where no round has more
 _SAMPLED = 8  # windows
 _AT_ONCE = 1 << 8  # rounds
+_LEAST_KEPT = 1 << 5  # windows: fewer are packed in less time than a file is read and written
 _lock = threading.RLock()
 
 
@@ -46,6 +48,16 @@ class ExampleLengths(Protocol):
         """[n, F] int64, how long each feature of the example of each slot is, in tokens. Both arguments are [n] int64."""
 
 
+class Kept(Protocol):
+    """What keeps how many rows each window has, see `files.kept_counts.KeptCounts`."""
+
+    def load(self) -> np.ndarray:
+        """Of the first windows, [n] int64; none where nothing is kept."""
+
+    def save(self, counts: np.ndarray) -> None:
+        """Keeps those of the first windows, [n] int64."""
+
+
 class _Window(NamedTuple):
     """A packed window: where its rows begin among `examples`, [rows + 1] int64; these in the order of the rows, [m] int64."""
 
@@ -53,12 +65,18 @@ class _Window(NamedTuple):
     examples: np.ndarray
 
 
-class _Counted(NamedTuple):
-    """What is remembered: the rows before each round, those of the windows of each, and the windows that were packed last."""
+@dataclasses.dataclass(eq=False)
+class _Counted:
+    """What is remembered: the rows before each round, those of the windows of each, and the windows that were packed last.
+
+    `kept` of the counted windows are kept, those of `kept_rounds` rounds.
+    """
 
     starts: list[int]
     counts: list[np.ndarray]
     windows: collections.OrderedDict[tuple[int, int], _Window]
+    kept: int = 0
+    kept_rounds: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,14 +89,17 @@ class WindowRows:
     order: Order | BlockOrder
     lengths: ExampleLengths
     budgets: tuple[int, ...]
+    kept: Kept | None = None
 
     def __reduce__(self) -> tuple:
         """For another process, which packs for itself."""
-        return WindowRows, (self.order, self.lengths, self.budgets)
+        return WindowRows, (self.order, self.lengths, self.budgets, self.kept)
 
     @functools.cached_property
     def _counted(self) -> _Counted:
-        return _Counted([0], [], collections.OrderedDict())
+        found = _Counted([0], [], collections.OrderedDict())
+        self._take_up(found)
+        return found
 
     @functools.cached_property
     def _turns(self) -> list[int]:
@@ -174,21 +195,28 @@ class WindowRows:
 
     def _start(self, number: int) -> int:
         """How many rows there are before a round."""
-        while (known := len(self._counted.starts)) <= number:
-            self._count_more(number + 1 - known)
+        if len(self._counted.starts) <= number:
+            first = len(self._counted.starts)
+            while (known := len(self._counted.starts)) <= number:
+                self._count_more(number + 1 - known)
+            self._keep(is_last=number > first)
         return self._counted.starts[number]
 
     def _count_past(self, row: int) -> None:
         """Counts rounds until one ends after a row."""
+        first = len(self._counted.counts)
         while (known := self._counted.starts[-1]) <= row:
             of_each = known / len(self._counted.counts) if known else row + 1
             self._count_more(1 + int((row - known) / of_each))
+        if len(self._counted.counts) > first + 1:
+            self._keep(is_last=True)
 
     def _count_more(self, rounds: int) -> None:
         """Counts at most so many rounds more, several at a time."""
         numbers = range(first := len(self._counted.counts), first + min(rounds, _AT_ONCE))
-        if rounds == 1:
-            found = [self._count(first)]
+        if rounds == 1:  # it is about to be read
+            turns = range(self._turns[first % len(self._turns)])
+            found = [np.array([len(self._packed(first, turn).starts) - 1 for turn in turns])]
         else:
             with futures.ThreadPoolExecutor(os.cpu_count()) as threads:
                 found = list(threads.map(self._count, numbers))
@@ -197,11 +225,34 @@ class WindowRows:
                 if number == len(self._counted.counts):  # another thread may have been here
                     self._counted.counts.append(counts)
                     self._counted.starts.append(self._counted.starts[-1] + int(counts.sum()))
+        self._keep()
+
+    def _keep(self, is_last: bool = False) -> None:
+        """Keeps what was counted: each time that some windows more are, and at the end of a jump, of which it `is_last`."""
+        with _lock:
+            found, more = self._counted, sum(map(len, self._counted.counts[self._counted.kept_rounds :]))
+            windows = found.kept + more
+            if self.kept is None or windows < _LEAST_KEPT or more < (1 if is_last else max(_LEAST_KEPT, windows // 16)):
+                return
+            found.kept, found.kept_rounds = windows, len(found.counts)
+            counts = np.concatenate(found.counts)
+        self.kept.save(counts)
+
+    def _take_up(self, counted: _Counted) -> None:
+        """Takes up what is kept."""
+        if self.kept is None or not len(kept := self.kept.load()):
+            return
+        turns = np.resize(self._turns, max(1, len(kept) // min(self._turns)) + 1)
+        stops = np.cumsum(turns)
+        stops = stops[stops <= len(kept)]
+        counted.counts += np.split(kept[: stops[-1]], stops[:-1]) if len(stops) else []
+        counted.starts += np.cumsum(kept)[stops - 1].tolist()
+        counted.kept, counted.kept_rounds = int(stops[-1]) if len(stops) else 0, len(stops)
 
     def _count(self, number: int) -> np.ndarray:
         """[turns] int64, how many rows each window of a round has."""
         turns = range(self._turns[number % len(self._turns)])
-        return np.array([len(self._packed(number, turn).starts) - 1 for turn in turns])
+        return np.array([self._rows(self._examples(number, turn)).max() + 1 for turn in turns])
 
     def _counts(self, number: int) -> np.ndarray:
         """The same, of a round that is counted once."""
@@ -214,8 +265,7 @@ class WindowRows:
                 self._counted.windows.move_to_end((number, turn))
                 return self._counted.windows[number, turn]
         examples = self._examples(number, turn)
-        lengths = self.lengths.lengths_of(*self.order.slots(examples))
-        rows = best_fit(lengths, self.budgets)
+        rows = self._rows(examples)
         if not self.order.shuffle:  # then rows come in the order of their first examples
             _, firsts, of_each = np.unique(rows, return_index=True, return_inverse=True)
             rows = np.argsort(np.argsort(firsts))[of_each.reshape(-1)]
@@ -225,6 +275,10 @@ class WindowRows:
             while len(self._counted.windows) > max(_PACKED, 2 * max(self._turns)):
                 self._counted.windows.popitem(last=False)
         return found
+
+    def _rows(self, examples: np.ndarray) -> np.ndarray:
+        """[m] int64, the row of each example of a window."""
+        return best_fit(self.lengths.lengths_of(*self.order.slots(examples)), self.budgets)
 
     def _examples(self, number: int, turn: int) -> np.ndarray:
         """[m] int64, the examples of a window, counted over all epochs."""
@@ -249,6 +303,11 @@ class WindowRows:
 
     def _key(self, number: int, turn: int) -> np.ndarray:
         return keys(keyed(self.order.seed, FOR_ROWS), np.array([number]), np.array([turn]))
+
+
+def rows_in_words(order: Order | BlockOrder, budgets: tuple[int, ...]) -> str:
+    """What decides how many rows each window has, beside the lengths of examples."""
+    return f"rows {ROWS_VERSION} of windows of {_WINDOW}, {order}, {budgets}"
 
 
 def _turns_of(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

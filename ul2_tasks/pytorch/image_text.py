@@ -166,6 +166,11 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         """What decides which rows there are, such as `measure_images` measures."""
         return self._recipe
 
+    @property
+    def skipped_file(self) -> str | None:
+        """The file to which skipped records are appended."""
+        return self._skipped_file
+
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned, which cannot ask torch.distributed for its process."""
         return {**self.__dict__, "_started_in": reading_process(self._process), "_shard": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,11 +15,12 @@ from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import example_sizes, recipe_of
 from ul2_tasks.example_features import EXAMPLE
+from ul2_tasks.files.kept_counts import KeptCounts, beside
 from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, PackedBlockOrder, order_of, packed_order
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.rows import PackedOrder
-from ul2_tasks.order.window_rows import WindowRows
+from ul2_tasks.order.window_rows import WindowRows, rows_in_words
 from ul2_tasks.random_access.leaving_out import units_of
 from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
@@ -97,7 +99,9 @@ class OrderedCorpus:
         """Which examples share which rows of these lengths."""
         rows = row_lengths(budgets, EXAMPLE)
         if self.pieces or not self.lengths_are_fixed:
-            return WindowRows(self.order, self, rows)
+            recipes = [recipe_of(member.solution) for member in self.members]
+            texts = (self.pieces.most, self.pieces.lengths_hash) if self.pieces else ()
+            return WindowRows(self.order, self, rows, kept_rows(self.store, self.order, rows, [texts, recipes]))
         return packed_order(
             self.order, tuple((member.solution.full.inputs, member.solution.full.targets) for member in self.members), rows
         )
@@ -134,11 +138,13 @@ class OrderedCorpus:
 
     def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
         """See `window_rows.ExampleLengths`, and `Order.ranges`."""
-        ranges, keys = self.ranges(epochs, slots, elsewhere), self.order.noise_keys(epochs, slots)
+        ranges, recipes = self.ranges(epochs, slots, elsewhere), [recipe_of(member.solution) for member in self.members]
+        are_drawn = any(recipe.is_drawn for recipe in recipes)
+        keys = self.order.noise_keys(epochs, slots) if are_drawn else np.zeros(len(epochs), np.uint64)
         found = np.zeros([len(keys), len(EXAMPLE)], np.int64)
-        for number, member in enumerate(self.members):
+        for number, recipe in enumerate(recipes):
             of = np.flatnonzero(ranges.kinds == number)
-            found[of] = example_sizes(recipe_of(member.solution), ranges.sizes[of], keys[of])
+            found[of] = example_sizes(recipe, ranges.sizes[of], keys[of])
         return found
 
     def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -206,6 +212,25 @@ def row_lengths(budgets: Mapping[str, int | None], features: Iterable[str]) -> t
     if len(found) < len(given):
         raise ValueError(f"sequence_length must have lengths of packed sequences, got {given}. Give them in tokens.")
     return tuple(found)
+
+
+def kept_rows(store: TokenStore, order: Order | BlockOrder, rows: tuple[int, ...], lengths: Iterable[object]) -> KeptCounts | None:
+    """What keeps how many rows the windows of a corpus have, beside the files of its tokens; None where these are in memory.
+
+    `lengths` are all that decides how long each example is, with words that are the same in any process.
+    """
+    while not hasattr(store, "prefixes") and hasattr(store, "store"):
+        store = store.store
+    prefixes = getattr(store, "prefixes", ())
+    told = "; ".join([rows_in_words(order, rows), *(_told(each) for each in lengths)])
+    return KeptCounts(beside(prefixes[0]), told) if prefixes else None
+
+
+def _told(value: object) -> str:
+    """A value in words, with hashes for arrays, of which NumPy shows only the ends."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
+    return f"({', '.join(map(_told, value))})" if isinstance(value, list | tuple) else repr(value)
 
 
 def order_corpus(

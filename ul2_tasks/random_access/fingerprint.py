@@ -15,7 +15,7 @@ from ul2_tasks.denoising.solution import DenoisingConfiguration
 from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.shares import Shares
-from ul2_tasks.order.window_rows import WindowRows
+from ul2_tasks.order.window_rows import ROWS_VERSION, WindowRows
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus
 from ul2_tasks.random_access.leaving_out import LeavingOut
 from ul2_tasks.random_access.numbering import MemberSchedule, MixedStage, Numbering, StageMembers
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 NUMBERED_VERSION = 1  # raised whenever a number is that of another example
-ROWS_VERSION = 1  # raised whenever a window of examples is packed in another way
 # What a fingerprint says that those of 1.0.3 do not: what a stream reads; by name, what is read of which the rest of a
 # fingerprint of numbers does not tell the content; and the rates of a mixture of texts with images.
 ADDED = ("source", "sources", "mixing_rates")

@@ -80,6 +80,11 @@ class ImageTextIndex:
         """See `ImageTextRecords.identity`."""
         return self.data.identity
 
+    @property
+    def settings(self) -> str:
+        """See `records.RecordIndex`."""
+        return repr(self.limits)
+
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The record that each example is of, [n] int64."""
         found, pairs = self._find(numbers)

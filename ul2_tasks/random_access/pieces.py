@@ -12,6 +12,9 @@ The lengths of documents lie in the index of the store. Of each group of documen
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,7 +22,9 @@ from ul2_tasks.compiled import compiled
 from ul2_tasks.store.read import MemoryStore, Store
 
 GROUP = 64  # documents
+_FNV = 0x100000001B3
 _AT_A_TIME = 1 << 22  # documents
+_AHEAD, _LINE = 64, 16  # pieces whose documents are read ahead; lengths that lie together in memory
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +32,8 @@ class Pieces:
     """The pieces of a store's documents, of at most `most` tokens each, in the order of the documents.
 
     `groups` are [groups + 1] int64 each: the pieces, the tokens and the documents before each group, and all. The groups of a pair
-    of files begin with its first document; `pairs`, [pairs + 1] int64, are the first groups of each.
+    of files begin with its first document; `pairs`, [pairs + 1] int64, are the first groups of each. `lengths_hash` is of the
+    lengths of all documents.
     """
 
     store: MemoryStore | Store
@@ -36,6 +42,7 @@ class Pieces:
     tokens: np.ndarray
     documents: np.ndarray
     pairs: np.ndarray
+    lengths_hash: int = 0
 
     @property
     def count(self) -> int:
@@ -65,14 +72,12 @@ class Pieces:
 
     def _found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         numbers = np.asarray(numbers, np.int64)
-        groups = np.searchsorted(self.pieces, numbers, side="right") - 1
-        places = numbers - self.pieces[groups]
+        groups = _groups_of(self.pieces, *self._first_groups, numbers)
         starts, stops, documents = np.zeros([3, len(numbers)], np.int64)
-        pairs = np.searchsorted(self.pairs, groups, side="right") - 1
-        for pair in np.unique(pairs).tolist():
-            of = np.flatnonzero(pairs == pair)
-            firsts = (groups[of] - self.pairs[pair]) * GROUP
-            starts[of], stops[of], documents[of] = _find(self.store.pair_lengths(pair), firsts, places[of], self.most)
+        for pair, of in self._by_pair(groups):
+            own = groups[of]
+            within = (own - self.pairs[pair]) * GROUP, numbers[of] - self.pieces[own]
+            starts[of], stops[of], documents[of] = _find(self.store.pair_lengths(pair), *within, self.most)[:3]
             if (stops[of] < 0).any():
                 raise ValueError(
                     f"pair {pair} of the corpus must have the document lengths that it had when its dataset was made, got others."
@@ -80,25 +85,50 @@ class Pieces:
                 )
         return starts + self.tokens[groups], stops + self.tokens[groups], documents + self.documents[groups]
 
+    def _by_pair(self, groups: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:
+        """The pairs that have some of the groups, and which these are."""
+        if len(self.pairs) == 2:
+            yield 0, slice(None)
+            return
+        pairs = np.searchsorted(self.pairs, groups, side="right") - 1
+        by_pair = np.argsort(pairs, kind="stable")
+        borders = np.flatnonzero(np.diff(pairs[by_pair], prepend=-1, append=len(self.pairs)))
+        for first, stop in itertools.pairwise(borders.tolist()):
+            yield int(pairs[by_pair[first]]), by_pair[first:stop]
+
+    @functools.cached_property
+    def _first_groups(self) -> tuple[np.ndarray, int]:
+        """The group of every 2^k-th piece, [n] int64, and k: about as many as there are groups, so that searches are short."""
+        shift = max(0, (self.count // len(self.pieces)).bit_length() - 1)
+        every = np.arange((self.count >> shift) + 2) << shift
+        return np.minimum(np.searchsorted(self.pieces, every, side="right"), len(self.pieces) - 1) - 1, shift
+
 
 def cut_documents(store: MemoryStore | Store, most: int) -> Pieces:
     """Cuts the documents of a store into pieces of at most `most` tokens, without reading their tokens."""
     pieces, tokens, documents, pairs = ([np.zeros([1], np.int64)] for _ in range(4))
+    hashed = 0
     for pair in range(len(store.borders) - 1):
         lengths, groups = store.pair_lengths(pair), 0
         for first in range(0, len(lengths), _AT_A_TIME):
-            of_pieces, of_tokens, of_documents = _sums(np.asarray(lengths[first : first + _AT_A_TIME]), most, GROUP)
+            of_pieces, of_tokens, of_documents, hashed = _sums(
+                np.asarray(lengths[first : first + _AT_A_TIME]), most, GROUP, np.uint64(hashed)
+            )
             pieces.append(of_pieces)
             tokens.append(of_tokens)
             documents.append(of_documents)
             groups += len(of_pieces)
         pairs.append(np.array([groups]))
-    return Pieces(store, most, *(np.cumsum(np.concatenate(each)) for each in (pieces, tokens, documents, pairs)))
+    sums = [np.cumsum(np.concatenate(each)) for each in (pieces, tokens, documents, pairs)]
+    return Pieces(store, most, sums[0], sums[1], sums[2], sums[3], int(hashed))
 
 
 @compiled
-def _sums(lengths, most, group):
-    """Of each group of documents of these lengths, [documents] integers: how many pieces, tokens and documents it has, int64."""
+def _sums(lengths, most, group, hashed):
+    """Of each group of documents of these lengths, [documents] integers: how many pieces, tokens and documents it has, int64.
+
+    And a hash of the lengths, which goes on from the one that is given: FNV-1a's, of whole lengths.
+    """
     groups = -(-len(lengths) // group)
     pieces, tokens, documents = np.zeros(groups, np.int64), np.zeros(groups, np.int64), np.zeros(groups, np.int64)
     for document in range(len(lengths)):
@@ -106,7 +136,25 @@ def _sums(lengths, most, group):
         pieces[document // group] += -(-length // most)
         tokens[document // group] += length
         documents[document // group] += 1
-    return pieces, tokens, documents
+        hashed = (hashed ^ np.uint64(length)) * np.uint64(_FNV)
+    return pieces, tokens, documents, hashed
+
+
+@compiled
+def _groups_of(pieces, first_groups, shift, numbers):
+    """The group that has each piece, [n] int64; see `Pieces`."""
+    found = np.empty(len(numbers), np.int64)
+    for number in range(len(numbers)):
+        piece = numbers[number]
+        first, last = first_groups[piece >> shift], first_groups[(piece >> shift) + 1]
+        while first < last:
+            middle = (first + last + 1) // 2
+            if pieces[middle] <= piece:
+                first = middle
+            else:
+                last = middle - 1
+        found[number] = first
+    return found
 
 
 @compiled
@@ -127,18 +175,25 @@ def _find(lengths, firsts, places, most):
     """Where pieces are in their groups: their tokens [start, stop), and their documents, [n] int64 each; -1 where one is in none.
 
     `lengths` are those of the documents of a pair, [documents] integers. `firsts`, [n] int64, are where groups begin; and `places`,
-    [n] int64, are which of the pieces of its group each is.
+    [n] int64, are which of the pieces of its group each is. Lengths are read ahead, so that memory is not waited for each time;
+    their sum is given last.
     """
     starts, stops, documents = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
-    for number in range(len(places)):
-        place, document, token = places[number], firsts[number], np.int64(0)
-        stops[number] = -1
-        while document < len(lengths):
-            length = np.int64(lengths[document])
-            count = -(-length // most)
-            if place < count:
-                starts[number], stops[number] = token + length * place // count, token + length * (place + 1) // count
-                documents[number] = document - firsts[number]
-                break
-            place, token, document = place - count, token + length, document + 1
-    return starts, stops, documents
+    touched, inverse = np.int64(0), 1 / most
+    for begin in range(0, len(places), _AHEAD):
+        end = min(begin + _AHEAD, len(places))
+        for number in range(begin, end):
+            for ahead in range(0, GROUP, _LINE):
+                touched += lengths[min(firsts[number] + ahead, len(lengths) - 1)]
+        for number in range(begin, end):
+            place, document, token = places[number], firsts[number], np.int64(0)
+            stops[number] = -1
+            while document < len(lengths):
+                length = np.int64(lengths[document])
+                count = np.int64((length + most - 0.5) * inverse)  # length / most, rounded up: exact for lengths of 32 bits
+                if place < count:
+                    first, stop = (0, length) if count == 1 else (length * place // count, length * (place + 1) // count)
+                    starts[number], stops[number], documents[number] = token + first, token + stop, document - firsts[number]
+                    break
+                place, token, document = place - count, token + length, document + 1
+    return starts, stops, documents, touched

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ul2_tasks.corpus.cache import read_manifest
 from ul2_tasks.example_features import EXAMPLE, SPAN_ID, Feature, token_features
+from ul2_tasks.files.kept_counts import KeptCounts
 from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, order_of
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.window_rows import WindowRows
-from ul2_tasks.random_access.corpora import CorpusName, blocks_ahead, blocks_of, check_windows, cycle_of, row_lengths
+from ul2_tasks.random_access.corpora import CorpusName, blocks_ahead, blocks_of, check_windows, cycle_of, kept_rows, row_lengths
 from ul2_tasks.random_access.leaving_out import units_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
@@ -60,6 +63,10 @@ class RecordIndex(Protocol):
     @property
     def identity(self) -> str:
         """What the records are, in few words: others for other records."""
+
+    @property
+    def settings(self) -> str:
+        """All that is made of them, in words: others where an example may have other lengths."""
 
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The record that each example is of, [n] int64."""
@@ -141,7 +148,17 @@ class OrderedRecords:
                 f"pack must be False for {self.name!r}, whose examples have images, got True: no model takes a mask for several of"
                 " them in a row. Set pack=False."
             )
-        return WindowRows(self.order, self, row_lengths(budgets, token_features(self.members[0].features)))
+        rows = row_lengths(budgets, token_features(self.members[0].features))
+        return WindowRows(self.order, self, rows, self._kept(rows))
+
+    def _kept(self, rows: tuple[int, ...]) -> KeptCounts | None:
+        """Of a cache, what its manifest says of its files, and what the examples are made with."""
+        cache_dir = getattr(self.members[0].corpus, "cache_dir", None)
+        if not cache_dir or (manifest := read_manifest(cache_dir)) is None:
+            return None
+        described = [(member.kind, json.dumps(member.described, sort_keys=True, default=repr)) for member in self.members]
+        lengths = [json.dumps(manifest["splits"], sort_keys=True), described, self.index.settings]
+        return kept_rows(self.store, self.order, rows, lengths)
 
     moves_keep_lengths = False
 
