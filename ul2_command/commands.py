@@ -282,7 +282,8 @@ def lengths(data, as_json: bool) -> None:
     waste less. Exit status 1 if a denoiser does not fit.
 
     For conversations, print how many examples --lengths, half of them and twice as much leave out, and the fraction of packed
-    sequences that is tokens. Exit status 1 if an example raises an error.
+    sequences that is tokens. For interleaved image-text data, print which records they leave out or cut, and how full padded
+    sequences are; with image codes also packed ones. Exit status 1 if an example raises an error.
 
     \b
     ul2 lengths --lengths 2048,512

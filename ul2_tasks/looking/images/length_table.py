@@ -146,7 +146,7 @@ def print_image_lengths(lengths: ImageLengths, console: Console) -> None:
     for corpus, read in lengths.corpora.items():
         console.print(Text.assemble((corpus, "bold"), f": {read}"))
     console.print(_table(lengths.ways), highlight=False)
-    if lengths.ways[0].packed is None:
+    if not any(way.packed for way in lengths.ways) and any(task.examples for task in lengths.ways[0].tasks):
         console.print("Examples with images are padded, not packed.", highlight=False)
     for problem in lengths.problems:
         console.print(Text(problem, "bold red"), soft_wrap=True)
@@ -171,9 +171,10 @@ def _table(ways: Sequence[ImageWay]) -> Table:
             table.add_row(f"{key} filled, padded", *(_share(each.fill[key]) for each in of_ways))
     if any(way.packed for way in ways):
         table.add_section()
-        table.add_row("examples in a packed sequence", *(_number(way.packed and way.packed.examples) for way in ways))
+        rows = [way.packed for way in ways]
+        table.add_row("examples in a packed sequence", *(_number(each.examples if each else None) for each in rows))
         for key in TOKEN_FEATURES:
-            table.add_row(f"packing efficiency, {key}", *(_share(way.packed and way.packed.fill[key]) for way in ways))
+            table.add_row(f"packing efficiency, {key}", *(_share(each.fill[key] if each else None) for each in rows))
     return table
 
 

@@ -202,12 +202,14 @@ def index_of(tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Ma
 
 def records_in_memory(corpus: ImageTextCorpusTask, found: Sequence[tuple[str, Interleaved]]) -> ImageTextRecords:
     """Records as random access has them: the place of each, and what it is, with SeqIO's ids."""
-    shift, nothing = np.int32(id_shift(corpus.vocabulary)), np.zeros(0, np.int32)
-    tokens, pieces = [each.tokens - shift for _, each in found], [each.pieces for _, each in found]
-    stores = (
-        MemoryStore(np.concatenate([nothing, *of]), np.array([len(each) for each in of], np.int64)) for of in (tokens, pieces)
-    )
-    return ImageTextRecords(*stores, ImagesInMemory([[] for _ in found]), [where for where, _ in found])
+    shift = np.int32(id_shift(corpus.vocabulary))
+    tokens, pieces = _store([each.tokens - shift for _, each in found]), _store([each.pieces for _, each in found])
+    return ImageTextRecords(tokens, pieces, ImagesInMemory([[] for _ in found]), [where for where, _ in found])
+
+
+def _store(documents: Sequence[np.ndarray]) -> MemoryStore:
+    values = np.concatenate([np.zeros(0, np.int32), *documents])
+    return MemoryStore(values, np.array([len(each) for each in documents], np.int64))
 
 
 def _planned_by_index(index: ImageTextIndex, looked: Looked) -> Planned:
