@@ -25,7 +25,7 @@ class Texts(Kind):
         "export --max_documents": LEAVE_OUT,
         "export --input_manifest": LEAVE_OUT,
     }
-    tells_others = frozenset({"stats", "report", "doctor"})
+    tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
     def refusal(self, data):
         command = str(data.command.name)

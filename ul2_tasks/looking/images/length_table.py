@@ -87,15 +87,20 @@ def look_at_image_lengths(name: str, sequence_length: Mapping[str, int], split: 
 
 
 def _read(looked: Looked) -> str:
-    return f"{'all' if looked.is_all else 'the first'} {looked.records:,} records"
+    wrong = f", of which {len(looked.right):,} are right," if looked.problems.counts else ""
+    return f"{'all' if looked.is_all else 'the first'} {looked.records:,} records{wrong}"
 
 
 def _problems(tasks: Sequence[ImageTextTask], way: ImageWay) -> Iterator[str]:
+    said = set[str]()  # the corpora with random access: all of their denoisers leave out the same
     for task, found in zip(tasks, way.tasks):
-        if task.configuration.on_unusable == "raise" and (left_out := sum(found.left_out.values())):
+        left_out = sum(found.left_out.values())
+        if task.configuration.on_unusable == "raise" and left_out and task.corpus.name not in said:
+            if task.configuration.random_access:
+                said.add(task.corpus.name)
             yield (
-                f"{task.name}: {left_out:,} records make no example, which raises an error. Raise --lengths, or register with"
-                " on_unusable='skip'."
+                f"{task.name}: records that make no example, which raises an error: {left_out:,} ({', '.join(found.left_out)}). Raise"
+                " --lengths, mend the records, or register with on_unusable='skip'."
             )
 
 

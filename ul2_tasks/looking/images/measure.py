@@ -221,8 +221,8 @@ def _planned_by_index(index: ImageTextIndex, looked: Looked) -> Planned:
         sources.append(Uncorrupted(found.tokens[start - first : stop - first], pieces.tolist(), found.images, [(0, where)]))
     made = np.bincount(records, minlength=len(looked.right))
     for record in np.flatnonzero(made == 0).tolist():
-        _, problem = problem_of(index.limits, index.data.read_pieces(record))
-        unusable.add(problem.cause, f"{looked.right[record][0]}{problem.numbers}")
+        denoiser, problem = problem_of(index.limits, index.data.read_pieces(record))
+        unusable.add(problem.cause, f"{looked.right[record][0]}, under {index.limits[denoiser].name}{problem.numbers}")
     if lost := sum(index.left_out.values()) - sum(unusable.counts.values()):
         unusable.add(NO_TEXT, "a chunk of a record, which has images alone", lost)
     return Planned(sources, unusable, int((made > 1).sum()))
