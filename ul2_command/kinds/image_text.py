@@ -57,9 +57,8 @@ class ImageText(Kind):
         print_image_tasks(statistics, console)
 
     def report(self, data, output, *, count, **options):
-        from ul2_tasks.looking.images.report import write_image_text_report
-
         from ul2_tasks.looking.images.measure import RECORDS
+        from ul2_tasks.looking.images.report import write_image_text_report
 
         options["records"] = data.given.get("examples", RECORDS)
         del options["examples"]

@@ -99,8 +99,8 @@ def _problems(tasks: Sequence[ImageTextTask], way: ImageWay) -> Iterator[str]:
             if task.configuration.random_access:
                 said.add(task.corpus.name)
             yield (
-                f"{task.name}: records that make no example, which raises an error: {left_out:,} ({', '.join(found.left_out)}). Raise"
-                " --lengths, mend the records, or register with on_unusable='skip'."
+                f"{task.name}: records that make no example, which raises an error: {left_out:,} ({', '.join(found.left_out)})."
+                " Raise --lengths, mend the records, or register with on_unusable='skip'."
             )
 
 
