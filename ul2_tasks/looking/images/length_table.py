@@ -100,7 +100,7 @@ def _problems(tasks: Sequence[ImageTextTask], way: ImageWay) -> Iterator[str]:
                 said.add(task.corpus.name)
             yield (
                 f"{task.name}: records that make no example, which raises an error: {left_out:,} ({', '.join(found.left_out)})."
-                " Raise --lengths, mend the records, or register with on_unusable='skip'."
+                " Raise --lengths, fix the records, or register with on_unusable='skip'."
             )
 
 
