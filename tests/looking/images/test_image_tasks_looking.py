@@ -201,7 +201,7 @@ def test_lengths_are_printed_and_a_record_that_raises_an_error_is_a_problem(imag
     done = ul2("lengths", "looked_images", "--lengths", "64,64")
     assert done.exit_code == 1
     assert re.search(r"left out: its inputs are too long +│ +\d", done.stdout)
-    assert "which raises an error: 1 (its inputs are too long). Raise --lengths, mend the records" in done.stdout
+    assert "which raises an error: 1 (its inputs are too long). Raise --lengths, fix the records" in done.stdout
     assert "Examples with images are padded, not packed." in done.stdout
     done = ul2("lengths", "looked_images", "--lengths", "128,128", "--json")
     assert done.exit_code == 0
