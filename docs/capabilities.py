@@ -155,7 +155,6 @@ _ROWS_IN_ORDER = _GUIDES_TO_MIXING["rows"]
 _LOOK = "../get_started/first_run.md#the-command-ul2"
 
 # Why not, where it is the same for several capabilities.
-_IN_IMAGES = "Texts with images have random access: use `examples`. The command is not built yet."
 _NO_FILES = "The records are read from their files, with the images. A row holds pixels, which take more space than the files."
 _OWN_MODEL = "Image rows are for models of PyTorch that read and generate images. t5x has none of these."
 
@@ -322,17 +321,9 @@ TRAINING = [
     *map(_mixed_with, KINDS),
 ]
 
-_MEASURED = "`ul2 stats` shows the lengths of examples."
 _CUT = {
-    "photos": _no("does not support interleaved", f"Each text between images is a chunk of its own length. {_MEASURED}"),
-    "codes": _not_yet("does not support interleaved", f"The advice is for chunks of text alone. {_MEASURED}"),
     "rows": _no("does not support image-text records", "Image rows have no denoisers. `ul2 stats images` shows how full rows are."),
 }
-_AT_STEP = dict.fromkeys(_IMAGES, _not_yet("does not support interleaved", _IN_IMAGES))
-_NO_REPORT = dict.fromkeys(
-    _IMAGES,
-    _not_yet("does not support interleaved", "The page is not built yet. `ul2 stats` prints the same measures."),
-)
 _NO_EXPORT = {
     **dict.fromkeys(_CHATS, _not_yet("--format must be megatron", "Examples of conversations in this format are not built yet.")),
     "photos": _not_yet("does not support interleaved", "Files of examples with images are not built yet. Train on a cache."),
@@ -367,20 +358,32 @@ COMMANDS = [
         "`ul2 show --step`",
         "../guides/random_access.md#show-the-batch-of-a-step",
         "ul2 show <name><module> --step 3 --batch_size 8 --count 1",
-        _AT_STEP,
-        {"rows": "../guides/images/rows.md#look-at-your-data"},
+        {},
+        {
+            **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#look-at-a-step"),
+            "rows": "../guides/images/rows.md#look-at-your-data",
+        },
     ),
     _row(
         "`ul2 find`",
         "../guides/random_access.md#find-every-step-that-trains-on-a-document",
         "ul2 find <name><module> --document 3 --batch_size 8",
-        {**_AT_STEP, "rows": _yes('ul2 find images --record "embedded set, vlm_sft, record 3" --batch_size 8')},
-        {"rows": "../guides/images/rows.md#look-at-your-data"},
+        {"rows": _yes('ul2 find images --record "embedded set, vlm_sft, record 3" --batch_size 8')},
+        {
+            **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#look-at-a-step"),
+            "rows": "../guides/images/rows.md#look-at-your-data",
+        },
     ),
-    _row("`ul2 lengths`", "../guides/lengths.md", "ul2 lengths <name><module>", _CUT),
+    _row(
+        "`ul2 lengths`",
+        "../guides/lengths.md",
+        "ul2 lengths <name><module>",
+        _CUT,
+        dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#choose-lengths"),
+    ),
     _row("`ul2 stats`", _LOOK, "ul2 stats <name><module> --examples 50", {}, _GUIDES_TO_LOOKING),
     _row("`ul2 doctor`", _LOOK, "ul2 doctor <name><module>", {}, _GUIDES_TO_LOOKING),
-    _row("`ul2 report`", _LOOK, "ul2 report <name><module> --examples 50 --output OUT.html", _NO_REPORT, _GUIDES_TO_LOOKING),
+    _row("`ul2 report`", _LOOK, "ul2 report <name><module> --examples 50 --output OUT.html", {}, _GUIDES_TO_LOOKING),
     *(
         _row(f"`ul2 export` to {heading}", "../guides/export.md", _EXPORT.replace("FORMAT", format), _NO_EXPORT)
         for heading, format in _FORMATS.items()

@@ -205,7 +205,7 @@ def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path
     assert [task["task"] for task in told["tasks"]] == ["ul2_r1"]
     assert told["left_out"] == ["doctor_plain"]
     shown = ul2("lengths", *asked).stdout
-    assert "left out, because other packages registered them: doctor_plain" in shown
+    assert "left out, because they are not text of ul2_tasks: doctor_plain" in shown
     assert "recommendations need one corpus at a time: run ul2 lengths with ul2_mix" in shown
 
 

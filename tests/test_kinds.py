@@ -150,7 +150,9 @@ def registered():
             ul2_tasks.ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8),
         )
         settings = {"image_tokens": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
-        ul2_tasks.register_image_text("kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, **settings)
+        ul2_tasks.register_image_text(
+            "kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, random_access=True, **settings
+        )
         ul2_tasks.register("kinds_residues", texts_in_memory(list(SEQUENCES)), "bytes", ul2_tasks.T5GEMMA2[-1])
         task = ProteinTask("kinds_proteins", seqio.TaskRegistry.get("kinds_residues_s"), SEQUENCES)
         seqio.TaskRegistry.add_provider(task.name, task)
@@ -222,6 +224,6 @@ def test_proteins_are_examined_cached_and_exported(tmp_path):
 
 
 def test_beside_texts_proteins_are_left_out_and_their_corpus_is_cached(tmp_path):
-    assert "not shown, as they are no denoising tasks: kinds_proteins" in ul2("show", "kinds_residues_and_proteins").stdout
+    assert "left out, because they are not text: kinds_proteins. Name the" in ul2("show", "kinds_residues_and_proteins").stderr
     done = ul2("cache", "kinds_residues_and_proteins", "--output", tmp_path)
     assert (done.exit_code, "left out" in done.stderr) == (0, False), done.output

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_command.errors import PROBLEMS_FOUND, Command, Group, plain
-from ul2_command.kinds import corpora_of, kind_of, left_out, print_overview, unknown_tasks
+from ul2_command.kinds import corpora_of, kind_of, left_out, print_overview, tell_others, unknown_tasks
 from ul2_command.options import (
     excludes,
     files,
@@ -155,6 +155,8 @@ def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, 
         return
     if step is None and (given := data.given_of("host", "batch_size", "packed", "cache_dir", "run_dir")):
         raise needs(data.option(given[0]), "--step")
+    if step is None:
+        tell_others(kind, data)
     kind.show(data, as_json, texts=own, step=step, **options)
 
 
@@ -221,6 +223,7 @@ def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str
     from ul2_tasks.looking.printing import as_json, write_statistics
 
     kind = kind_of(data)
+    tell_others(kind, data)
     _know_cache(cache_dir)
     statistics = kind.measure(data, examples=examples, **options)
     if to_json:
@@ -265,6 +268,7 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
     packages()  # a package that is missing is named before the measuring, which takes long
     check_path(output)
     kind = kind_of(data)
+    tell_others(kind, data)
     _know_cache(cache_dir)
     statistics, path = kind.report(data, output, **options)
     click.echo(f"wrote {path}")
@@ -282,7 +286,8 @@ def lengths(data, as_json: bool) -> None:
     waste less. Exit status 1 if a denoiser does not fit.
 
     For conversations, print how many examples --lengths, half of them and twice as much leave out, and the fraction of packed
-    sequences that is tokens. Exit status 1 if an example raises an error.
+    sequences that is tokens. For interleaved image-text data, print which records they leave out or cut, and how full padded
+    sequences are; with image codes also packed ones. Exit status 1 if an example raises an error.
 
     \b
     ul2 lengths --lengths 2048,512
@@ -291,6 +296,7 @@ def lengths(data, as_json: bool) -> None:
     from rich.console import Console
 
     kind = kind_of(data)
+    tell_others(kind, data)
     found = kind.look_at_lengths(data)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found), indent=1))
@@ -319,6 +325,7 @@ def doctor(data, as_json: bool, split: str) -> None:
     from ul2_tasks.looking.findings import print_findings
 
     kind = kind_of(data)
+    tell_others(kind, data)
     findings = kind.examine(data, split)
     if as_json:
         examined = kind.examined(data, split)

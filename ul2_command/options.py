@@ -357,9 +357,9 @@ class Data:
     @property
     def registered_tasks(self) -> Sequence:
         """The tasks of the mixture, which is registered."""
-        import seqio
+        from ul2_tasks.tasks.providers import subtasks
 
-        return seqio.get_subtasks(seqio.get_mixture_or_task(self.mixture))
+        return subtasks(self.mixture)
 
     @property
     def use_cached(self) -> bool:

@@ -111,16 +111,34 @@ def both() -> str:
     return mix("golden_both", {beside: 3, talk("prompt_completion"): 1})
 
 
+OF_SEEN = {
+    "denoisers": TWO,
+    "image_tokens": ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4),
+    "sentinels": list(range(368, 264, -1)),
+    **BYTES,
+}
+OF_CODED = {
+    "denoisers": TWO,
+    "image_tokens": ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=32),
+    "sentinels": list(range(368, 300, -1)),
+    **BYTES,
+}
+
+
 def seen() -> str:
-    run = ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4)
-    sentinels = list(range(368, 264, -1))
-    return register_image_text("golden_seen", records(), denoisers=TWO, image_tokens=run, sentinels=sentinels, **BYTES)
+    return register_image_text("golden_seen", records(), **OF_SEEN)
 
 
 def coded() -> str:
-    run = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=32)
-    sentinels = list(range(368, 300, -1))
-    return register_image_text("golden_coded", codes(), denoisers=TWO, image_tokens=run, sentinels=sentinels, **BYTES)
+    return register_image_text("golden_coded", codes(), **OF_CODED)
+
+
+def numbered_seen() -> str:
+    return register_image_text("golden_numbered_seen", records(), **OF_SEEN, random_access=True)
+
+
+def numbered_coded() -> str:
+    return register_image_text("golden_numbered_coded", codes(), **OF_CODED, random_access=True, on_unusable="skip")
 
 
 def one_of(register: Callable[[], str], denoiser: str) -> str:

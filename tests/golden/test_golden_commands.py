@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import release
 from golden_files import check
-from golden_pipelines import FOLDER, both, coded, joined, seen
+from golden_pipelines import FOLDER, both, coded, joined, numbered_coded, numbered_seen, seen
 
 from ul2_command import main
 from ul2_tasks.images import example_set
@@ -40,6 +40,10 @@ COMMANDS = {
     "pictures, doctor": "doctor golden_seen --json --lengths 256,192",
     "pictures, stats": "stats golden_seen --json --lengths 256,192 --examples 50",
     "codes, show": "show golden_coded --json --count 1 --lengths 256,192",
+    "pictures, show --step": "show golden_numbered_seen --json --step 3 --batch_size 4 --count 1 --lengths 256,192",
+    "codes, show --step, packed": "show golden_numbered_coded --json --step 3 --batch_size 2 --packed --count 1 --lengths 256,192",
+    "codes, stats": "stats golden_numbered_coded --json --lengths 256,192 --examples 20",
+    "codes, lengths": "lengths golden_numbered_coded --json --lengths 256,192",
     "image rows, show": "show images --json --count 1",
     "image rows, doctor": "doctor --schema unified_edit --json",
     "image rows, stats": "stats images --json --examples 32",
@@ -54,7 +58,7 @@ def registered():
         patch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
         patch.setattr(example_set, "example_records", functools.cache(example_set.example_records))
         release(patch)
-        for register in (joined, both, seen, coded):
+        for register in (joined, both, seen, coded, numbered_seen, numbered_coded):
             register()
         yield
 
@@ -118,7 +122,11 @@ def test_statistics_samples_and_the_page_of_both(golden, tmp_path):
     check_page(golden, "text", write_report(json.loads(printed), samples, tmp_path / "page.html"))
 
 
-PAGES = {"chat": f"report {CHAT} --count 1", "image rows": "report images --count 1"}
+PAGES = {
+    "pictures": "report golden_seen --lengths 256,192 --examples 20 --count 1",
+    "chat": f"report {CHAT} --count 1",
+    "image rows": "report images --count 1",
+}
 
 
 @pytest.mark.parametrize("name", PAGES)

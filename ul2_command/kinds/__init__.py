@@ -14,17 +14,17 @@ from ul2_command.kinds.texts import Texts
 from ul2_command.kinds.texts import print_overview as print_overview
 from ul2_command.options import Data
 
-KINDS: tuple[Kind, ...] = (Texts(), Conversations(), ImageText(), Rows())
+KINDS: tuple[Kind, ...] = (Texts(), ImageText(), Conversations(), Rows())
 
 
 def kind_of(data: Data) -> Kind:
-    """The kind that options name, or that all tasks of a mixture are of; the first kind takes what is left, and skips others.
+    """The kind that options name, or that all tasks of a mixture are of; else the first kind that some are of, which skips others.
 
     Raises a UsageError where the kind cannot do what is asked.
     """
     named = (kind for kind in KINDS if kind.is_named(data))
-    of_all_tasks = (kind for kind in KINDS if all(map(kind.owns, data.tasks)))
-    kind = next(named, None) or next(of_all_tasks, KINDS[0])
+    of_tasks = (kind for among in (all, any) for kind in KINDS if among(map(kind.owns, data.tasks)))
+    kind = next(named, None) or next(of_tasks, KINDS[0])
     if refusal := kind.refusal(data):
         raise click.UsageError(refusal)
     return kind
@@ -44,6 +44,13 @@ def left_out(kind: Kind, data: Data) -> list[str]:
     others_left = [task.name for task in others if not any(each.owns(task) for each in KINDS if said[each])]
     without = [f"left out, because they have no corpus of {kind.name}: {', '.join(others_left)}"] if others_left else []
     return without + [f"left out, because they are {sentence}" for sentences in said.values() for sentence in sentences]
+
+
+def tell_others(kind: Kind, data: Data) -> None:
+    """Says on stderr which tasks of a mixture a command leaves out, because they are of another kind."""
+    others = [] if kind.is_named(data) else [task.name for task in data.tasks if not kind.owns(task)]
+    if others and str(data.command.name) not in kind.tells_others:
+        click.echo(f"left out, because they are not {kind.name}: {', '.join(others)}. Name the mixtures that have them.", err=True)
 
 
 def unknown_tasks(data: Data) -> list[str]:

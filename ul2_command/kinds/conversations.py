@@ -48,7 +48,8 @@ class Conversations(Kind):
 
     def _lengths_of_run(self, data):
         """The lengths that were given, for the format of the tasks; any number of tokens where none were."""
-        keys = ("tokens",) if data.registered_tasks[0].format == "chat" else ("inputs", "targets")
+        first = next(filter(self.owns, data.registered_tasks))
+        keys = ("tokens",) if first.format == "chat" else ("inputs", "targets")
         given = self.lengths_of(data) or dict.fromkeys(keys)
         if tuple(given) != keys:
             expected = "one number of tokens, such as 4096" if len(keys) == 1 else "two numbers of tokens, such as 512,512"

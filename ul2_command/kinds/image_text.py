@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ul2_command.kinds.seam import LEAVE_OUT, LOOK, Kind, of_denoisers
+from ul2_command.kinds.seam import LEAVE_OUT, Kind, of_denoisers
+from ul2_command.options import open_run
 
 
 class ImageText(Kind):
     name = "interleaved image-text data"
     parts: ClassVar = {"ul2_tasks.tasks.image_text": "ImageTextTask"}
     cannot: ClassVar = {
-        "find": LOOK,
-        **dict.fromkeys(("show --step", "show --schedule"), LEAVE_OUT),
-        **dict.fromkeys(("show --text", "show --file"), LEAVE_OUT),
+        **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
-        "stats --cache": LEAVE_OUT,
-        "report": LOOK,
-        "lengths": f"Its chunks differ in length. {LOOK}",
+        **dict.fromkeys(("stats --cache", "report --cache"), LEAVE_OUT),
         "export": "Write a cache with `ul2 cache`, and train on it (use_cached=True).",
     }
 
     def lengths_of(self, data):
         of_denoisers(data.lengths)
-        return data.given.get("sequence_length") or data.tasks[0].corpus.read_as[1]  # that of text is too short for images
+        return (
+            data.given.get("sequence_length") or next(filter(self.owns, data.tasks)).corpus.read_as[1]
+        )  # that of text is too short for images
 
-    def show(self, data, as_json, *, count, denoisers, split, seed, **others):
+    def show(self, data, as_json, *, count, denoisers, split, seed, step, host, texts, **of_run):
+        if step is not None:
+            from ul2_tasks.looking.steps import show_step, show_step_json
+
+            run = open_run(data, sequence_length=self.lengths_of(data), split=split, seed=seed, **of_run)
+            (show_step_json if as_json else show_step)(run, step, host, count=count, denoisers=denoisers or None)
+            return
         from ul2_tasks.looking.images.show import as_plain, draw_image_tasks, show_image_tasks
         from ul2_tasks.looking.printing import print_json_lines
 
@@ -34,6 +39,11 @@ class ImageText(Kind):
             print_json_lines(map(as_plain, draw_image_tasks(data.mixture, self.lengths_of(data), **asked)))
         else:
             show_image_tasks(data.mixture, self.lengths_of(data), **asked)
+
+    def find(self, data, *, document, text, epochs, count, **of_run):
+        from ul2_tasks.looking.find import find
+
+        find(open_run(data, sequence_length=self.lengths_of(data), **of_run), document, text, epochs=epochs, count=count)
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.images.measure import RECORDS, measure_image_tasks
@@ -45,6 +55,24 @@ class ImageText(Kind):
         from ul2_tasks.looking.images.table import print_image_tasks
 
         print_image_tasks(statistics, console)
+
+    def report(self, data, output, *, count, **options):
+        from ul2_tasks.looking.images.measure import RECORDS
+        from ul2_tasks.looking.images.report import write_image_text_report
+
+        options["records"] = data.given.get("examples", RECORDS)
+        del options["examples"]
+        return write_image_text_report(data.mixture, self.lengths_of(data), output, count=count, **options)
+
+    def look_at_lengths(self, data):
+        from ul2_tasks.looking.images.length_table import look_at_image_lengths
+
+        return look_at_image_lengths(data.mixture, self.lengths_of(data))
+
+    def print_lengths(self, lengths, console):
+        from ul2_tasks.looking.images.length_table import print_image_lengths
+
+        print_image_lengths(lengths, console)
 
     def examine(self, data, split):
         from ul2_tasks.looking.images.doctor import examine_image_tasks

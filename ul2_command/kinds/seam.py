@@ -27,11 +27,13 @@ class Kind(Protocol):
         cannot: what to do instead of the commands that it does not support, such as "find", and of the options of commands, such
             as "stats --output".
         parts: the names of the classes of its descriptions and tasks, by their modules.
+        tells_others: the commands that say themselves which tasks of a mixture they leave out, because they are of another kind.
     """
 
     name: ClassVar[str]
     cannot: ClassVar[Mapping[str, str]]
     parts: ClassVar[Mapping[str, str]] = {}
+    tells_others: ClassVar[frozenset[str]] = frozenset()
 
     def is_named(self, data: Data) -> bool:
         """Whether options alone name it, and no mixture is registered."""

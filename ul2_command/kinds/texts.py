@@ -15,6 +15,8 @@ TRAINED = {"inputs": 512, "targets": 512}
 
 _OF_EXAMPLES = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
 
+_NOT_BESIDE_IMAGES = ("stats", "report", "export")
+
 
 class Texts(Kind):
     name = "text"
@@ -23,8 +25,14 @@ class Texts(Kind):
         "export --max_documents": LEAVE_OUT,
         "export --input_manifest": LEAVE_OUT,
     }
+    tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
     def refusal(self, data):
+        command = str(data.command.name)
+        if command in _NOT_BESIDE_IMAGES and data.given.get("written_as") != "megatron" and _is_beside_images(data):
+            return (
+                f"`ul2 {command}` does not support text mixed with images ({data.mixture}). Name one of the mixtures that it mixes."
+            )
         if data.given.get("written_as") == "megatron" and (given := data.given_of(*_OF_EXAMPLES)):
             return f"{data.option(given[0])} must be left out with --format megatron, which writes tokens instead of examples."
         return super().refusal(data)
@@ -129,6 +137,10 @@ def print_overview() -> None:
     from ul2_tasks.looking.texts import overview
 
     overview.print_overview(Console())
+
+
+def _is_beside_images(data: Data) -> bool:
+    return any("images" in getattr(task, "output_features", ()) for task in data.tasks)
 
 
 def _drawn(data: Data) -> Any:

@@ -99,6 +99,10 @@ class ChatIndex:
         """
         return self._found(numbers)[0]
 
+    def ranges(self, numbers: np.ndarray) -> np.ndarray:
+        """The tokens [start, stop) of the conversation that each of some examples is of, [n, 2] int64."""
+        return np.array([self.store.tokens_of(record) for record in self.records(numbers).tolist()], np.int64).reshape(-1, 2)
+
     def examples_of(self, record: int) -> tuple[int, int]:
         """The examples [first, stop) of a conversation."""
         if not 0 <= record < self.reader.count:

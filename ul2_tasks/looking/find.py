@@ -15,10 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.looking.printing import print_head, ranges_in_words
+from ul2_tasks.denoising.piece_examples import problem_of
+from ul2_tasks.looking.printing import print_head, ranges_in_words, visible
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.steps import ChatOfRun, chat_example, chats_fed, in_row, made
-from ul2_tasks.random_access.records import OrderedRecords
+from ul2_tasks.random_access.image_text import ImageTextIndex
+from ul2_tasks.random_access.records import OrderedRecords, RecordIndex
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.batches import encode_batch
@@ -69,8 +71,8 @@ def find(
     """Prints which examples, or rows, of the first `epochs` of a run have some of a document, or of a text.
 
     The document is its number, such as "17"; or "CORPUS:17", which names the corpus's task, where the mixture has several. Of a
-    text, which is looked for in all of the corpora instead, there are `count` places at most. A conversation is a document. It may
-    make several examples, each of some messages; of a text those are printed that have tokens of it.
+    text, which is looked for in all of the corpora instead, there are `count` places at most. A conversation is a document, and
+    so is a record of texts and images. It may make several examples; of a text those are printed that have tokens of it.
     """
     console = console or Console()
     found = run.examples()
@@ -80,11 +82,11 @@ def find(
         console.rule(Text(f"document {place.document} of {place.corpus}", "bold"), style="dim", align="left")
         if place.start == place.stop:
             console.print("it has no token, and so is in no example")
-        elif _makes_none(found, place):
-            console.print("it makes no example with these lengths: it is too long, or has no token to train on")
+        elif why := _why_none(found, place):
+            console.print(Text(f"it makes no example with these lengths: {why}"))
         else:
-            table = _table(run, found, place, epochs)
-            console.print(f"tokens {ranges_in_words([(place.start, place.stop)])}")
+            table, where = _table(run, found, place, epochs), _where(found, place)
+            console.print(Text(f"tokens {ranges_in_words([(place.start, place.stop)])}{where}"))
             console.print(table if table.row_count else "no example has it, with these lengths and epochs", "")
 
 
@@ -168,13 +170,27 @@ def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple
                     yield number, segment if run.pack else None, location
 
 
-def _makes_none(found: Examples, place: Place) -> bool:
-    """Whether a place is in a record that makes no example."""
+def _index_of(found: Examples, place: Place) -> RecordIndex | None:
+    """The index of the records of a place's corpus; None of texts."""
     corpus = next(each for each in found.numbering.corpora if each.name == place.corpus)
-    if not isinstance(corpus, OrderedRecords):
-        return False
-    first, stop = corpus.index.examples_of(place.document)
-    return first == stop
+    return corpus.index if isinstance(corpus, OrderedRecords) else None
+
+
+def _why_none(found: Examples, place: Place) -> str:
+    """Why the record that a place is in makes no example; empty where it makes some."""
+    index = _index_of(found, place)
+    if index is None or len(set(index.examples_of(place.document))) > 1:
+        return ""
+    if not isinstance(index, ImageTextIndex):
+        return "it is too long, or has no token to train on"
+    denoiser, problem = problem_of(index.limits, index.data.read_pieces(place.document))
+    return f"{index.limits[denoiser].name}: {problem.cause}{problem.numbers}"
+
+
+def _where(found: Examples, place: Place) -> str:
+    """Where the image-text record that a place is in is from, as far as the corpus says; empty of texts and conversations."""
+    index = _index_of(found, place)
+    return f", {visible(index.data.locate(place.document))}" if isinstance(index, ImageTextIndex) else ""
 
 
 def _search(found: Examples, text: str, count: int, console: Console) -> list[Place]:

@@ -5,30 +5,36 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
-from absl import logging
 from rich.console import Console
 from rich.text import Text
 
 from ul2_tasks.chat.index import ChatIndex
 from ul2_tasks.chat.objective import Objective
 from ul2_tasks.corpus.conversations import ChatCorpus
+from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.example_features import EXAMPLE, Feature, token_features
+from ul2_tasks.denoising.piece_lengths import PieceLimits
+from ul2_tasks.example_features import EXAMPLE, IMAGES, Feature, token_features
 from ul2_tasks.looking.chat_samples import ChatExample, as_plain, example_of, shown_chat
-from ul2_tasks.looking.printing import print_head, print_json_lines, ranges_in_words
+from ul2_tasks.looking.image_samples import ImagePlace, ImageTextShown, image_places, image_text_sample
+from ul2_tasks.looking.printing import print_head, print_json_lines, ranges_in_words, visible
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.samples import BORDER, DenoisedTask, Sample, sample_of, shown_sample
 from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.image_text import ImageTextIndex, moved
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
+
+if TYPE_CHECKING:
+    import seqio
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +55,34 @@ class Fed:
     def name(self) -> str:
         """Which one it is, for people."""
         return _name(self.sample.number, self.segment)
+
+    @property
+    def place(self) -> str:
+        """Where it is from, for people."""
+        return in_words(self.location)
+
+
+@dataclasses.dataclass(frozen=True)
+class FedImages(Fed):
+    """An example of interleaved image-text data that a run was fed.
+
+    Attributes:
+        images: those that it has.
+        where: where its record is from, as far as the corpus says.
+        record: the tokens [start, stop) of the record, of which those of a location may be some.
+    """
+
+    images: Sequence[ImagePlace]
+    where: str
+    record: tuple[int, int]
+
+    @property
+    def place(self) -> str:
+        """Where it is from, for people, and its images."""
+        (start, stop), (first, last) = self.location.tokens[0], self.record
+        some = "" if (start, stop) == (first, last) else f", tokens {start - first} to {stop - first - 1} of its {last - first}"
+        lines = [record_in_words(self.location, self.where, "record") + some, *(image.in_words for image in self.images)]
+        return "\n".join(map(visible, lines))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,15 +136,15 @@ def in_words(location: Location) -> str:
     return f"epoch {location.epoch} of {location.corpus}, documents {documents}, tokens {tokens}"
 
 
-def chat_in_words(location: Location, where: str) -> str:
-    """Where an example of a conversation is from, for people; `where` is what the corpus says of it.
+def record_in_words(location: Location, where: str, what: str = "conversation") -> str:
+    """Where an example of a record is from, for people; `where` is what the corpus says of it, and `what` a word for a record.
 
     >>> chats = Location("talks_corpus", "talks_chat", "", 3, chunk_index=0, tokens=((90, 100),), documents=((7, 8),))
-    >>> chat_in_words(chats, "talks.jsonl, line 8"), chat_in_words(chats, "conversation 7")
+    >>> record_in_words(chats, "talks.jsonl, line 8"), record_in_words(chats, "conversation 7")
     ('epoch 3 of talks_corpus, conversation 7, talks.jsonl, line 8', 'epoch 3 of talks_corpus, conversation 7')
     """
-    ((conversation, _),) = location.documents
-    told = where if where.startswith(f"conversation {conversation}") else f"conversation {conversation}, {where}"
+    ((record, _),) = location.documents
+    told = where if where.startswith(f"{what} {record}") else f"{what} {record}, {where}"
     return f"epoch {location.epoch} of {location.corpus}, {told}"
 
 
@@ -119,14 +153,32 @@ def fed_at(found: Examples, numbers: Iterable[int], count: int, denoisers: Colle
 
     `numbers` count over all epochs, such as those of a step; of each denoiser there are `count` at most.
     """
-    tasks = tasks_fed(found, denoisers)
-    corpora, fed = stores(found), []
+    tasks, images = tasks_fed(found, denoisers), image_members(found)
+    corpora, fed = stores(found), list[Fed]()
     for name, number, segment, location, example in _chosen(found, numbers, count, dict.fromkeys(tasks, EXAMPLE)):
         shift = np.int32(id_shift(tasks[name].vocabulary))
         ids = {key: example[key] + shift for key in EXAMPLE}
+        if name in images:
+            fed.append(_fed_images(images[name], tasks[name], number, segment, location, ids, list(example.get(IMAGES, []))))
+            continue
         marked = {**ids, "starts_document": _starts(corpora[location.corpus][1], location)}
         fed.append(Fed(sample_of(tasks[name], number, marked), segment, location))
     return fed
+
+
+def _fed_images(
+    member: ImageMember,
+    task: DenoisedTask,
+    number: int,
+    segment: int | None,
+    location: Location,
+    ids: Mapping[str, np.ndarray],
+    images: Sequence[bytes],
+) -> FedImages:
+    ((record, _),) = location.documents
+    sample = image_text_sample(ImageTextShown(task, member.corpus.seqio_image_tokens), number, ids, [], images)
+    places, data = image_places(sample, images), member.index.data
+    return FedImages(sample, segment, location, places, data.locate(record), data.tokens.tokens_of(record))
 
 
 def chats_at(found: Examples, numbers: Iterable[int], count: int) -> list[FedChat]:
@@ -170,14 +222,17 @@ def _chosen(
 
 
 def tasks_fed(found: Examples, denoisers: Collection[str] | None = None) -> dict[str, DenoisedTask]:
-    """The denoising tasks that make the examples, by their names, in their order.
+    """The tasks with denoisers that make the examples, by their names, in their order.
 
     Raises a ValueError where none has a denoiser's name.
     """
     tasks = [
-        DenoisedTask(name, solution.configuration.denoiser, solution.special, solution.vocabulary)
-        for name, solution in sorted((member.task, member.solution) for member in denoising_members(found))
+        DenoisedTask(member.task, member.solution.configuration.denoiser, member.solution.special, member.solution.vocabulary)
+        for member in denoising_members(found)
     ]
+    for member in image_members(found).values():
+        tasks.append(DenoisedTask(member.task, member.limits.denoiser, member.special, member.vocabulary))
+    tasks.sort(key=lambda task: task.name)
     chosen = with_denoisers(", ".join(corpus.name for corpus in found.numbering.corpora), tasks, denoisers)
     return {task.name: task for task in chosen}
 
@@ -197,11 +252,28 @@ def chats_fed(found: Examples) -> dict[str, ChatOfRun]:
     return dict(sorted(chats.items()))
 
 
-def _with_images(found: Examples) -> list[str]:
-    """The tasks whose examples have images, which are not shown."""
-    return sorted(
-        {member.task for member in members_of(found.numbering) if isinstance(member, RecordMember)} - chats_fed(found).keys()
-    )
+@dataclasses.dataclass(frozen=True)
+class ImageMember:
+    """A task of interleaved image-text data as a run reads it; `special` has the vocabulary's ids."""
+
+    task: str
+    corpus: ImageTextCorpus
+    index: ImageTextIndex
+    limits: PieceLimits
+    special: SpecialTokens
+    vocabulary: seqio.Vocabulary
+
+
+def image_members(found: Examples) -> dict[str, ImageMember]:
+    """The tasks of interleaved image-text data that make the examples, by their names."""
+    members = {}
+    for member in members_of(found.numbering):
+        if isinstance(member, RecordMember) and isinstance(index := member.index, ImageTextIndex):
+            corpus: ImageTextCorpus = member.corpus  # type: ignore[assignment]  # whose records the index has
+            limits = index.limits[member.kind]
+            special = moved(limits.special, id_shift(member.vocabulary))
+            members[member.task] = ImageMember(member.task, corpus, index, limits, special, member.vocabulary)
+    return members
 
 
 def made(found: Examples, numbers: Sequence[int]) -> dict[int, dict]:
@@ -244,19 +316,16 @@ def show_step(
     tasks, replies = tasks_fed(found, denoisers), {} if denoisers else chats_fed(found)
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
     console.print(Text(_batch(run, step, host, found)))
-    if tasks:
+    if tasks.keys() - image_members(found).keys():
         console.print(Text(f"{BORDER} = document boundary", "dim"))
     if absent := {*tasks, *replies} - {each.sample.task for each in fed} - {each.location.task for each in chats}:
         console.print(Text(f"no example in it: {', '.join(sorted(absent))}", "dim"))
-    if (of_images := _with_images(found)) and not denoisers:
-        console.print(Text(f"not shown, as they have images: {', '.join(of_images)}", "dim"))
-    samples = ((each.sample, each.name, in_words(each.location)) for each in fed)
-    full = {member.task: (member.solution.configuration.denoiser, member.solution.full) for member in denoising_members(found)}
-    print_samples(console, full, samples)
+    samples = ((each.sample, each.name, each.place) for each in fed)
+    print_samples(console, _descriptions(found), samples)
     for task, of_task in itertools.groupby(chats, key=lambda each: each.location.task):
         console.rule(Text(task, "bold"), style="dim", align="left")
         for each in of_task:
-            console.print(*shown_chat(each.task, each.example, each.name, chat_in_words(each.location, each.where)), "", sep="\n")
+            console.print(*shown_chat(each.task, each.example, each.name, record_in_words(each.location, each.where)), "", sep="\n")
 
 
 def show_step_json(
@@ -271,13 +340,12 @@ def show_step_json(
     """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `sequence.Location`.
 
     An example of a conversation is as `chat_samples.as_plain` has it, with these, its number and, as "where", the location of its
-    conversation.
+    conversation. One of interleaved image-text data has "where", too, and its `images`.
     """
     found, numbers = run.examples(), run.numbers(step, host or (0, 1))
-    if (of_images := _with_images(found)) and not denoisers:
-        logging.warning("examples of %s are left out, because they have images", ", ".join(of_images))
     for each in fed_at(found, numbers, count, denoisers):
-        print_json_lines([{**dataclasses.asdict(each.sample), **_address(step, each)}], file)
+        of_images = {"where": each.where, "images": list(map(vars, each.images))} if isinstance(each, FedImages) else {}
+        print_json_lines([{**dataclasses.asdict(each.sample), **_address(step, each), **of_images}], file)
     for chat in [] if denoisers else chats_at(found, numbers, count):
         plain = as_plain(chat.task, chat.example)
         print_json_lines([{**plain, "number": chat.number, **_address(step, chat), "where": chat.where}], file)
@@ -299,24 +367,44 @@ def _batch(run: Run, step: int, host: tuple[int, int] | None, found: Examples) -
     )
 
 
-def print_samples(
-    console: Console, tasks: Mapping[str, tuple[Denoiser, Chunk]], samples: Iterable[tuple[Sample, str, str]]
-) -> None:
+def _descriptions(found: Examples) -> dict[str, Text]:
+    """What the examples of each task with a denoiser are."""
+    of_texts = {
+        member.task: description(member.solution.configuration.denoiser, member.solution.full)
+        for member in denoising_members(found)
+    }
+    of_images = {
+        member.task: image_description(member.limits.denoiser, member.index.rules.are_cut)
+        for member in image_members(found).values()
+    }
+    return of_texts | of_images
+
+
+def print_samples(console: Console, tasks: Mapping[str, Text], samples: Iterable[tuple[Sample, str, str]]) -> None:
     """Prints samples, which come task by task, each with its name and with where it is from.
 
-    `tasks` are the denoiser and the full chunk of each task.
+    `tasks` are the descriptions of the tasks.
     """
     for task, group in itertools.groupby(samples, key=lambda each: each[0].task):
         console.rule(Text(task, "bold"), style="dim", align="left")
-        console.print(_description(*tasks[task]), "")
+        console.print(tasks[task], "")
         for sample, name, place in group:
             console.print(shown_sample(sample, name, place, console.width), "")
 
 
-def _description(denoiser: Denoiser, full: Chunk) -> Text:
-    fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(denoiser).items())
+def description(denoiser: Denoiser, full: Chunk) -> Text:
+    """What a denoiser is, and its full chunk."""
     return Text(
-        f"{fields}\n"
+        f"{_fields(denoiser)}\n"
         f"full-length chunk: {full.length} tokens, {full.noise} masked ({full.noise / full.length:.1%}), spans: {full.spans};"
         f" inputs of {full.inputs} tokens, targets of {full.targets}"
     )
+
+
+def image_description(denoiser: Denoiser, are_cut: bool) -> Text:
+    """What a denoiser of interleaved image-text data is, and what becomes of a record."""
+    return Text(f"{_fields(denoiser)}; a record is {'cut into chunks' if are_cut else 'an example'}")
+
+
+def _fields(denoiser: Denoiser) -> str:
+    return ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(denoiser).items())

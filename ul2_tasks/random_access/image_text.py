@@ -90,6 +90,17 @@ class ImageTextIndex:
         found, pairs = self._find(numbers)
         return found[:, 0] + self.data.pieces.borders[pairs]
 
+    def ranges(self, numbers: np.ndarray) -> np.ndarray:
+        """The tokens [start, stop) of the store that each example is made of, [n, 2] int64: those of a record, or some of them."""
+        found, pairs = self._find(numbers)
+        starts, _ = self.data.tokens.ranges_of(found[:, 0] + self.data.pieces.borders[pairs])
+        return starts[:, np.newaxis] + found[:, 1:]
+
+    def pieces_of(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """The pieces of each example, see `interleaved`, [2 P + 1] int32."""
+        pieces, firsts = self._pieces(*self._find(numbers))
+        return np.split(pieces, firsts[1:-1]) if len(numbers) else []
+
     def examples_of(self, record: int) -> tuple[int, int]:
         """The examples [first, stop) of a record."""
         borders = self.data.pieces.borders
@@ -214,13 +225,29 @@ class ImageTextIndex:
 def index_image_text(
     corpus: ImageTextCorpus, limits: Sequence[PieceLimits], split: str, use_cached: bool, on_unusable: str
 ) -> ImageTextIndex:
-    """Finds the examples that the records of a split make under each denoiser of a mixture, and of no other: see `piece_examples`.
+    """Finds the examples that the records of a split make under each denoiser of a mixture, see `index_records`.
 
-    The limits have SeqIO's ids. `on_unusable` is what becomes of a record that makes none: "raise" or "skip". Raises a ValueError
-    where it is to be raised, or no record makes an example; and see `ImageTextCorpus.all_records`.
+    Raises a ValueError where that does, or no record makes an example; and see `ImageTextCorpus.all_records`.
     """
-    data, shift = corpus.all_records(split, use_cached), id_shift(corpus.vocabulary)
-    own = tuple(dataclasses.replace(each, special=_own_ids(each.special, shift)) for each in limits)
+    index = index_records(corpus, corpus.all_records(split, use_cached), limits, on_unusable)
+    if not index.count:
+        why = "; ".join(f"{number} of its records because of {cause}" for cause, number in index.left_out.items())
+        raise ValueError(f"{corpus.name!r} makes no example of split {split!r}: {why or 'it has no record'}")
+    for cause, number in index.left_out.items():
+        logging.warning("%d records make no example: %s", number, cause)
+    return index
+
+
+def index_records(
+    corpus: ImageTextCorpus, data: ImageTextRecords, limits: Sequence[PieceLimits], on_unusable: str
+) -> ImageTextIndex:
+    """Finds the examples that records make under each denoiser of a mixture, and of no other: see `piece_examples`.
+
+    The limits have SeqIO's ids. `on_unusable` is what becomes of a record that makes none: "raise", which raises a ValueError, or
+    "skip".
+    """
+    shift = id_shift(corpus.vocabulary)
+    own = tuple(dataclasses.replace(each, special=moved(each.special, -shift)) for each in limits)
     rules = rules_of(own)
     left_out = np.zeros([len(own), len(CAUSES)], np.int64)
     counts: list[np.ndarray] = [np.zeros([1], np.int64)]
@@ -239,15 +266,9 @@ def index_image_text(
                 left_out[denoiser, CAUSES.index(problem.cause)] += 1
             left_out += found.left_out
             counts.append(found.counts)
-    firsts = np.cumsum(np.concatenate(counts))
     which = np.argwhere(left_out).tolist()
     by_cause = {f"{own[denoiser].name}: {CAUSES[cause]}": int(left_out[denoiser, cause]) for denoiser, cause in which}
-    if not firsts[-1]:
-        why = "; ".join(f"{number} of its records because of {cause}" for cause, number in by_cause.items()) or "it has no record"
-        raise ValueError(f"{corpus.name!r} makes no example of split {split!r}: {why}")
-    for cause, number in by_cause.items():
-        logging.warning("%d records make no example: %s", number, cause)
-    return ImageTextIndex(own, data, by_cause, firsts, rules)
+    return ImageTextIndex(own, data, by_cause, np.cumsum(np.concatenate(counts)), rules)
 
 
 def _unusable(
@@ -291,13 +312,13 @@ def _count(data: ImageTextRecords, rules: Rules, part: tuple[int, int, int]) -> 
     return found
 
 
-def _own_ids(special: SpecialTokens, shift: int) -> SpecialTokens:
-    """Special tokens with the tokenizer's own ids."""
+def moved(special: SpecialTokens, by: int) -> SpecialTokens:
+    """Special tokens with other ids: those of a vocabulary whose ids are so much higher, or the tokenizer's own."""
     return dataclasses.replace(
         special,
-        sentinels=tuple(id - shift for id in special.sentinels),
-        mode=tuple(id - shift for id in special.mode),
-        eos=None if special.eos is None else special.eos - shift,
+        sentinels=tuple(id + by for id in special.sentinels),
+        mode=tuple(id + by for id in special.mode),
+        eos=None if special.eos is None else special.eos + by,
     )
 
 

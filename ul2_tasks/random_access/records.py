@@ -71,6 +71,9 @@ class RecordIndex(Protocol):
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The record that each example is of, [n] int64."""
 
+    def ranges(self, numbers: np.ndarray) -> np.ndarray:
+        """The tokens [start, stop) of the store that each example is made of, [n, 2] int64."""
+
     def examples_of(self, record: int) -> tuple[int, int]:
         """The examples [first, stop) of a record. Raises an IndexError where there is no such record."""
 
@@ -191,10 +194,11 @@ class OrderedRecords:
     def tokens_at(
         self, epoch: int, slot: int, elsewhere: int = -1
     ) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-        """See `OrderedCorpus.tokens_at`: the tokens are those of the record."""
+        """See `OrderedCorpus.tokens_at`: the tokens are those of the record, or of the chunk of it."""
         ranges = self.order.ranges(np.array([epoch]), np.array([slot]), np.array([elsewhere]))
         record = int(self.index.records(ranges.starts)[0])
-        return int(ranges.kinds[0]), (self.store.tokens_of(record),), ((record, record + 1),)
+        start, stop = self.index.ranges(ranges.starts)[0].tolist()
+        return int(ranges.kinds[0]), ((start, stop),), ((record, record + 1),)
 
     def read(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> tuple[np.ndarray, Made]:
         """The members of the examples of slots, [n] int64, and these, with SeqIO's ids; see `Order.ranges`."""

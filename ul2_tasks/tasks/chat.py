@@ -32,7 +32,7 @@ from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.arguments import check_splits, in_saved_order, reader_of, saved_task_name
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
-from ul2_tasks.tasks.providers import read_indexed
+from ul2_tasks.tasks.providers import read_indexed, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift
 
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -358,7 +358,7 @@ def _tasks(chat: Chat) -> list[seqio.Task]:
 
 def chat_tasks(name: str) -> list[ChatTask]:
     """The chat tasks of a task or mixture, in its order."""
-    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, ChatTask)]
+    return [task for task in subtasks(name) if isinstance(task, ChatTask)]
 
 
 @no_autograph

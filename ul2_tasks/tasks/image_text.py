@@ -39,7 +39,7 @@ from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
-from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask, read_indexed
+from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask, read_indexed, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -281,7 +281,7 @@ def _tasks(images: ImageText) -> list[seqio.Task]:
 
 def image_text_tasks(name: str) -> list[ImageTextTask]:
     """The tasks of a task or mixture that have images, in its order."""
-    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)) if isinstance(task, ImageTextTask)]
+    return [task for task in subtasks(name) if isinstance(task, ImageTextTask)]
 
 
 class _WithoutImages(seqio.Task):
@@ -292,33 +292,33 @@ class _WithoutImages(seqio.Task):
 
     def __init__(self, task: seqio.Task, marks: frozenset[int]):
         super().__init__(task.name, task.source, {**task.output_features, IMAGES: images_feature()}, preprocessors=[])
-        self.task, self.marks = task, marks
+        self.without_images, self.marks = task, marks
 
     @property
     def corpus(self) -> Any:
-        return self.task.corpus
+        return self.without_images.corpus
 
     @property
     def configuration(self) -> Any:
-        return self.task.configuration
+        return self.without_images.configuration
 
     def why_a_stream(self) -> str | None:
         """See `ImageTextTask.why_a_stream`. As before it is a stream, if it is not asked for."""
-        is_asked_for = getattr(getattr(self.task, "configuration", None), "random_access", False)
-        return self.task.why_a_stream() if is_asked_for else f"{self.name!r} has no random_access=True"
+        is_asked_for = getattr(getattr(self.without_images, "configuration", None), "random_access", False)
+        return self.without_images.why_a_stream() if is_asked_for else f"{self.name!r} has no random_access=True"
 
     @staticmethod
     def members(tasks: Sequence[_WithoutImages], *settings: Any) -> Sequence[Member | RecordMember]:
         """See `ImageTextTask.members`."""
         for task in tasks:
             task.check_marks()
-        inner = [task.task for task in tasks]
+        inner = [task.without_images for task in tasks]
         found: Sequence[Member | RecordMember] = type(inner[0]).members(inner, *settings)
         return found
 
     def check_marks(self) -> None:
         """Raises a ValueError where a sentinel or a mode of the task marks images."""
-        taken = self.task.special_tokens().reserved if isinstance(self.task, DenoisingTask) else frozenset()
+        taken = self.without_images.special_tokens().reserved if isinstance(self.without_images, DenoisingTask) else frozenset()
         shift = id_shift(self.output_features["targets"].vocabulary)
         if both := sorted(self.marks & {id - shift for id in taken}):
             raise ValueError(f"sentinels and modes of {self.name!r} must not be ids of image_tokens, got {both}. Pass others.")
@@ -326,7 +326,7 @@ class _WithoutImages(seqio.Task):
     def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`. Raises a ValueError where a sentinel or a mode of the task marks images."""
         self.check_marks()
-        examples = self.task.get_dataset(*arguments, **settings)
+        examples = self.without_images.get_dataset(*arguments, **settings)
         return examples.map(no_autograph(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)}))
 
 

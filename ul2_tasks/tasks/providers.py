@@ -356,7 +356,7 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
     `mixture` may name a single task. `denoisers` are the names of the denoisers whose tasks are wanted; None for all. Raises a
     ValueError where there is no denoising task, or a name is of none.
     """
-    tasks = [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if isinstance(task, DenoisingTask)]
+    tasks = [task for task in subtasks(mixture) if isinstance(task, DenoisingTask)]
     if not tasks:
         raise ValueError(f"mixture must have a denoising task, got {mixture!r}. Pass one that ul2_tasks.register or mix returned.")
     return with_denoisers(mixture, tasks, denoisers)
@@ -364,7 +364,12 @@ def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> l
 
 def other_tasks(mixture: str) -> list[seqio.Task]:
     """The tasks of a registered mixture that are not denoising tasks, in its order."""
-    return [task for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture)) if not isinstance(task, DenoisingTask)]
+    return [task for task in subtasks(mixture) if not isinstance(task, DenoisingTask)]
+
+
+def subtasks(mixture: str) -> list[seqio.Task]:
+    """The tasks of a registered mixture, or the task itself, in its order: those beside images as they are without them."""
+    return [getattr(task, "without_images", task) for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture))]
 
 
 class IndexedTask(Protocol):

@@ -1,8 +1,11 @@
-"""`ul2 show`, `stats` and `doctor` of mixtures of `register_image_text`: what they say of images, codes, and faults."""
+"""`ul2 show`, `stats`, `lengths`, `report` and `doctor` of `register_image_text`: what they say of images, codes, and faults."""
 
+import base64
 import json
+import re
 
 import pytest
+import seqio
 from click.testing import CliRunner
 from image_support import NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, registered
 
@@ -10,6 +13,8 @@ import ul2_tasks
 from ul2_command import main
 from ul2_tasks.denoising.denoisers import T5GEMMA2
 from ul2_tasks.images.interleaved import ImageCodes
+from ul2_tasks.images.pixels import pixels
+from ul2_tasks.looking.images.length_table import look_at_image_lengths
 from ul2_tasks.looking.images.measure import measure_image_tasks
 from ul2_tasks.looking.images.show import draw_image_tasks
 
@@ -128,17 +133,132 @@ def test_the_doctor_tells_what_is_wrong(name, records, lengths, said):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["find", "looked_images", "--document", 0],
-        ["show", "looked_images", "--step", 1],
-        ["lengths", "looked_images"],
-        ["report", "looked_images"],
-        ["export", "looked_images", "--format", "jsonl", "--output", "none"],
+        (["find", "looked_images", "--document", 0], "Register these with random_access=True"),
+        (["show", "looked_images", "--step", 1, "--batch_size", 2], "Register these with random_access=True"),
+        (["export", "looked_images", "--format", "jsonl", "--output", "none"], "does not support interleaved image-text data"),
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_what_can_say_nothing_says_what_to_do(images, arguments):
+def test_what_a_stream_cannot_say_what_to_do(images, arguments, said):
     done = ul2(*arguments)
     assert done.exit_code == 2
-    assert "does not support interleaved image-text data (looked_images_mix). " in done.stderr
+    assert said in done.stderr
+
+
+LENGTHS = {"inputs": 64, "targets": 40}
+LONGER = [{"texts": [f"Number <i>{n}</i>: ", "and on " * (n % 7 + 1)], "images": [[n % 8] * 4, [1, 2]]} for n in range(60)]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["stream", "random access"])
+def longer(request):
+    name = f"looked_longer_{request.param}"
+    of_both = {"denoisers": T5GEMMA2[::4], "random_access": request.param, "on_unusable": "skip"}
+    return ul2_tasks.register_image_text(name, LONGER, VOCABULARY, **OF_CODES, **of_both)
+
+
+def test_what_is_looked_at_is_what_training_reads(longer):
+    """The examples of the statistics are, for each task, those of an epoch of the task."""
+    statistics = measure_image_tasks(longer, LENGTHS)
+    assert statistics.passed
+    for task in statistics.tasks:
+        read = list(
+            seqio.get_mixture_or_task(task.task).get_dataset(LENGTHS, seed=0, num_epochs=1, shuffle=False).as_numpy_iterator()
+        )
+        if "True" not in longer:
+            assert task.examples == len(read)
+            assert task.lengths["inputs"].mean == pytest.approx(sum(len(each["inputs"]) for each in read) / len(read))
+    if "True" in longer:
+        assert {task.examples for task in statistics.tasks} == {len(ul2_tasks.examples(longer, LENGTHS))}
+
+
+def test_lengths_say_which_records_are_cut_and_how_full_rows_are(longer):
+    found = look_at_image_lengths(longer, LENGTHS)
+    assert [way.name for way in found.ways] == ["now", "half", "double"]
+    assert (found.problems, list(found.corpora)) == ([], [f"{longer.removesuffix('_mix')}_corpus"])
+    for way in found.ways:
+        measured = measure_image_tasks(longer, way.sequence_length)
+        for task, other in zip(way.tasks, measured.tasks, strict=True):
+            assert (task.task, task.examples, task.left_out) == (other.task, other.examples, other.unusable)
+            for key, length in other.lengths.items():
+                assert key == "chunk" or (length is None and task.tokens[key] is None) or task.tokens[key] == length.mean
+            assert task.fill == pytest.approx(other.fill)
+            assert not task.examples or task.cut > 0 or way.name == "double"
+
+
+def test_lengths_say_how_full_packed_rows_are():
+    of_both = {"denoisers": T5GEMMA2[::4], "random_access": True, "on_unusable": "skip"}
+    name = ul2_tasks.register_image_text("looked_packed", LONGER * 12, VOCABULARY, **OF_CODES, **of_both)
+    packed, rows = look_at_image_lengths(name, LENGTHS).ways[0].packed, ul2_tasks.examples(name, LENGTHS, pack=True)
+    assert packed.examples == pytest.approx(len(ul2_tasks.examples(name, LENGTHS)) / len(rows), rel=0.05)
+    for key, length in LENGTHS.items():
+        fill = sum(int((row[f"{key}_segment_ids"] > 0).sum()) for row in rows) / (len(rows) * length)
+        assert packed.fill[key] == pytest.approx(fill, rel=0.05)
+
+
+def test_lengths_are_printed_and_a_record_that_raises_an_error_is_a_problem(images):
+    done = ul2("lengths", "looked_images", "--lengths", "64,64")
+    assert done.exit_code == 1
+    assert re.search(r"left out: its inputs are too long +│ +\d", done.stdout)
+    assert "which raises an error: 1 (its inputs are too long). Raise --lengths, fix the records" in done.stdout
+    assert "Examples with images are padded, not packed." in done.stdout
+    done = ul2("lengths", "looked_images", "--lengths", "128,128", "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert found["sequence_length"] == {"inputs": 128, "targets": 128}
+    assert [task["examples"] for task in found["ways"][0]["tasks"]] == [2, 2]
+    assert (found["ways"][0]["packed"], [way["name"] for way in found["ways"]]) == (None, ["now", "half", "double"])
+
+
+def test_the_page_has_the_measures_and_the_images_and_its_texts_are_escaped(tmp_path):
+    records = [[f"<script>alert({n})</script> & \x1b[31m\u202e: ", image(n), "</div>It sleeps."] for n in range(5)]
+    registered("looked_page", *records, ["Cut off:", NOISE[: len(NOISE) // 2]], denoisers=[T5GEMMA2[0], S], on_error="skip")
+    done = ul2("report", "looked_page", "--lengths", "128,128", "--count", 3, "--output", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    assert "All 3 checks pass." in page
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    assert page.count("&lt;/div&gt;") >= 1
+    assert page.count("<h3>looked_page_r1, example ") == page.count("<h3>looked_page_s, example ") == 3
+    thumbnails = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="\[image 6x4\]"', page)
+    assert len(thumbnails) == 6
+    shown = pixels(base64.b64decode(thumbnails[1]))
+    assert (shown.shape[1], set(shown.ravel().tolist())) == (128, {1})
+    for part in ("wrong: 1 (train, record N", "looked_page_corpus: all 6 records, 5 without errors", 'class="line"'):
+        assert part in page or "the image is damaged" in page
+    assert "there are no packed sequences of examples with images" in page
+
+
+def test_the_page_of_codes_has_packed_rows(longer, tmp_path):
+    done = ul2("report", longer, "--lengths", "64,40", "--examples", 30, "--count", 1, "--output", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    assert "the first 30 records" in page
+    assert "<td>all, packed</td>" in page
+    assert "[codes 4]" in page
+    assert "<img" not in page
+
+
+def test_mixtures_of_texts_and_images_say_what_they_leave_out(tmp_path):
+    texts = ul2_tasks.MemoryDataSource(lambda: ["some words of text"] * 9, validation=0)
+    modes = {"sentinels": SPECIAL["sentinels"], "modes": SPECIAL["modes"]}
+    web = ul2_tasks.register("looked_beside_web", texts, VOCABULARY, S, **modes)
+    both = ul2_tasks.mix("looked_beside", {web: 1, registered("looked_beside_images", *RECORDS, denoisers=S): 1})
+    coded = ul2_tasks.register_image_text("looked_beside_codes", LONGER, VOCABULARY, S, **OF_CODES)
+    done = ul2("show", both, "--count", 1)
+    assert (done.exit_code, "some words" in done.stdout) == (0, True), done.output
+    assert "left out, because they are not text: looked_beside_images_s. Name the mixtures" in done.stderr
+    for command in (["stats", both], ["report", both, "--output", tmp_path / "a.html"]):
+        done = ul2(*command)
+        assert (done.exit_code, "does not support text mixed with images (looked_beside_mix)" in done.stderr) == (2, True)
+    done = ul2("cache", both, "--output", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["looked_beside_images_corpus", "looked_beside_web_corpus"]
+    assert done.exit_code == 0, done.output
+    images_alone = ul2_tasks.mix("looked_both_images", {coded: 1, "looked_beside_images_mix": 1})
+    done = ul2("stats", images_alone, "--json", "--lengths", "128,128")
+    assert done.exit_code == 0, done.output
+    tasks = json.loads(done.stdout)["tasks"]
+    assert [(task["task"], task["rate"]) for task in tasks] == [("looked_beside_codes_s", 0.5), ("looked_beside_images_s", 0.5)]

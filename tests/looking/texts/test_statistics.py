@@ -30,7 +30,6 @@ from ul2_tasks.looking.texts.first_documents import first_documents
 from ul2_tasks.looking.texts.measure import BINS, measure, measure_examples
 from ul2_tasks.looking.texts.measurements import OtherTask, Statistics
 from ul2_tasks.looking.texts.overlap import WINDOW, Fingerprints, fingerprints
-from ul2_tasks.looking.texts.show import show
 from ul2_tasks.looking.texts.table import print_statistics
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.vocabulary.by_name import open_vocabulary
@@ -386,7 +385,7 @@ def test_a_small_corpus_that_is_read_again_and_again_says_how_often(measured):
     assert measured["ul2_mix"].notes == []
 
 
-def test_tasks_of_other_kinds_have_their_share_and_lengths_and_are_named(capsys):
+def test_tasks_of_other_kinds_have_their_share_and_lengths_and_are_named():
     vocabulary = open_vocabulary("default")
     register("stats_among", denoisers=PAIR[:1], vocabulary=vocabulary)
     feature = seqio.Feature(vocabulary, add_eos=True)
@@ -412,8 +411,6 @@ def test_tasks_of_other_kinds_have_their_share_and_lengths_and_are_named(capsys)
     assert statistics.notes[0].endswith("mixing rates are measured: stats_trivia")
     assert printed(statistics, 100).count("stats_trivia") >= 3
     assert [sample.task for sample in draw("stats_stock_mix", LENGTHS, 1)] == ["stats_among_short"]
-    show("stats_stock_mix", LENGTHS, count=1, console=Console(width=200))
-    assert "not shown, as they are no denoising tasks: stats_trivia" in capsys.readouterr().out
 
 
 def test_tasks_without_the_split_are_left_out_by_a_stock_mixture_and_named():

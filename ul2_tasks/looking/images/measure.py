@@ -17,17 +17,22 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.corpus.image_text_records import ImagesInMemory, ImageTextRecords
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
 from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE
 from ul2_tasks.denoising.joined_pieces import cut, joined
-from ul2_tasks.denoising.piece_lengths import Problem, problem_of_chunk, splits_once
+from ul2_tasks.denoising.piece_examples import problem_of
+from ul2_tasks.denoising.piece_lengths import NO_TEXT, Problem, problem_of_chunk, splits_once
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
+from ul2_tasks.random_access.image_text import ImageTextIndex, index_records
+from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.version import __version__
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 PERCENTS = (50, 90, 99)
 RECORDS = 1000  # of a corpus, that are looked at
@@ -77,6 +82,14 @@ class ImageTextExample(NamedTuple):
     source: Uncorrupted
 
 
+class Planned(NamedTuple):
+    """What a task makes examples of; the records, or chunks of them, that make none, by cause; and how many records are cut."""
+
+    sources: Sequence[Uncorrupted]
+    unusable: Tally
+    cut: int
+
+
 class Made(NamedTuple):
     """What a task makes of records: examples, in their order and as they are taken; and the records, or chunks of them, that make
     none, by cause."""
@@ -90,7 +103,7 @@ class ImageTaskStatistics:
     """The measurements of a task.
 
     Attributes:
-        joins_records: whether records are joined, and cut into chunks.
+        joins_records: whether records are joined, and cut into chunks; with random access each is cut alone.
         tokens: "text", "images" (their runs), and of both together "noise", which is what the targets ask for.
         lengths: of "inputs", "targets" and "chunk", which is what an example is made of.
         fill: the mean part of each budget that an example takes; None without examples.
@@ -152,10 +165,18 @@ def look_at_corpus(corpus: ImageTextCorpusTask, split: str, records: int = RECOR
     return Looked(min(len(read), records), len(read) <= records, right, problems)
 
 
-def make_examples(task: ImageTextTask, looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
-    """Makes examples of the records that were read, in their order."""
-    fit = task.fit(sequence_length)
-    unusable = Tally()
+def plan_examples(
+    task: ImageTextTask, tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int]
+) -> Planned:
+    """What a task makes examples of, of the records that were read, in their order.
+
+    `tasks` are those of the mixture, as with random access those of one corpus make the same examples.
+    """
+    if task.configuration.random_access:
+        return _planned_by_index(
+            index_of([other for other in tasks if other.corpus is task.corpus], looked, sequence_length), looked
+        )
+    fit, unusable = task.fit(sequence_length), Tally()
 
     def fits(problem: Problem, where: str) -> bool:
         if problem.cause:
@@ -163,32 +184,91 @@ def make_examples(task: ImageTextTask, looked: Looked, sequence_length: Mapping[
         return not problem.cause
 
     records = [(where, found) for where, found in looked.right if fits(fit.problem_of_record(found.pieces.tolist()), where)]
-    if fit.joins_records:
-        fitting = [chunk for chunk in _chunks(fit, records) if fits(problem_of_chunk(chunk.pieces), chunk.records[0][1])]
-    else:
-        fitting = [Uncorrupted(found.tokens, found.pieces.tolist(), found.images, [(0, where)]) for where, found in records]
-    corrupted = task.corrupted(fit)
+    if not fit.joins_records:
+        whole = [Uncorrupted(found.tokens, found.pieces.tolist(), found.images, [(0, where)]) for where, found in records]
+        return Planned(whole, unusable, 0)
+    chunks = list(_chunks(fit, records))
+    borders, ends = (np.cumsum([len(each.tokens) for each in of]) for of in ([found for _, found in records], chunks))
+    within = ends[~np.isin(ends, borders)]
+    fitting = [chunk for chunk in chunks if fits(problem_of_chunk(chunk.pieces), chunk.records[0][1])]
+    return Planned(fitting, unusable, len(np.unique(np.searchsorted(borders, within))))
+
+
+def index_of(tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int]) -> ImageTextIndex:
+    """The examples that tasks of one corpus make of the records that were read, with random access."""
+    corpus, limits = tasks[0].corpus, [task.limits(sequence_length) for task in tasks]
+    return index_records(corpus, records_in_memory(corpus, looked.right), limits, "skip")
+
+
+def records_in_memory(corpus: ImageTextCorpusTask, found: Sequence[tuple[str, Interleaved]]) -> ImageTextRecords:
+    """Records as random access has them: the place of each, and what it is, with SeqIO's ids."""
+    shift = np.int32(id_shift(corpus.vocabulary))
+    tokens, pieces = _store([each.tokens - shift for _, each in found]), _store([each.pieces for _, each in found])
+    return ImageTextRecords(tokens, pieces, ImagesInMemory([[] for _ in found]), [where for where, _ in found])
+
+
+def _store(documents: Sequence[np.ndarray]) -> MemoryStore:
+    values = np.concatenate([np.zeros(0, np.int32), *documents])
+    return MemoryStore(values, np.array([len(each) for each in documents], np.int64))
+
+
+def _planned_by_index(index: ImageTextIndex, looked: Looked) -> Planned:
+    numbers, unusable, sources = np.arange(index.count), Tally(), list[Uncorrupted]()
+    records = index.records(numbers)
+    for record, (start, stop), pieces in zip(records.tolist(), index.ranges(numbers).tolist(), index.pieces_of(numbers)):
+        where, found = looked.right[record]
+        first, _ = index.store.tokens_of(record)
+        sources.append(Uncorrupted(found.tokens[start - first : stop - first], pieces.tolist(), found.images, [(0, where)]))
+    made = np.bincount(records, minlength=len(looked.right))
+    for record in np.flatnonzero(made == 0).tolist():
+        denoiser, problem = problem_of(index.limits, index.data.read_pieces(record))
+        unusable.add(problem.cause, f"{looked.right[record][0]}, under {index.limits[denoiser].name}{problem.numbers}")
+    if lost := sum(index.left_out.values()) - sum(unusable.counts.values()):
+        unusable.add(NO_TEXT, "a chunk of a record, which has images alone", lost)
+    return Planned(sources, unusable, int((made > 1).sum()))
+
+
+def make_examples(
+    task: ImageTextTask, tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int], seed: int
+) -> Made:
+    """Makes examples of the records that were read, in their order; for `tasks` see `plan_examples`."""
+    planned, corrupted = plan_examples(task, tasks, looked, sequence_length), task.corrupted(task.fit(sequence_length))
 
     def examples() -> Iterator[ImageTextExample]:
-        for number, each in enumerate(fitting):
+        for number, each in enumerate(planned.sources):
             made = corrupted(tf.constant(each.tokens), tf.constant(each.pieces, tf.int32), tf.constant([seed, number], tf.int64))
             inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
             yield ImageTextExample(inputs, targets, each)
 
-    return Made(examples(), unusable)
+    return Made(examples(), planned.unusable)
+
+
+def look_at_corpora(tasks: Iterable[ImageTextTask], split: str, records: int = RECORDS) -> dict[str, Looked]:
+    """Reads the first records of the corpora of tasks, by their names."""
+    corpora = {task.corpus.name: task.corpus for task in tasks}
+    return {name: look_at_corpus(corpus, split, records) for name, corpus in corpora.items()}
+
+
+def rates_of(name: str, tasks: Iterable[ImageTextTask]) -> list[float]:
+    """What part of the examples of a mixture each of its tasks makes."""
+    provider = seqio.get_mixture_or_task(name)
+    return [provider.get_rate(task) / provider.total_rate if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
 
 
 def measure_image_tasks(
     name: str, sequence_length: Mapping[str, int], split: str = "train", seed: int = 0, records: int = RECORDS
 ) -> ImageTasksStatistics:
     """Measures the tasks of a mixture of `register_image_text`, or one task; `seed` is of the noise, and `records` per corpus."""
-    provider, tasks = seqio.get_mixture_or_task(name), image_text_tasks(name)
-    corpora = {task.corpus.name: task.corpus for task in tasks}
-    looked = {corpus: look_at_corpus(corpora[corpus], split, records) for corpus in corpora}
-    faults, measured = Tally(), []
-    for task in tasks:
-        rate = provider.get_rate(task) / provider.total_rate if isinstance(provider, seqio.Mixture) else 1.0
-        fit, made = task.fit(sequence_length), make_examples(task, looked[task.corpus.name], sequence_length, seed)
+    return measure_looked(name, look_at_corpora(image_text_tasks(name), split, records), sequence_length, split, seed)
+
+
+def measure_looked(
+    name: str, looked: Mapping[str, Looked], sequence_length: Mapping[str, int], split: str, seed: int
+) -> ImageTasksStatistics:
+    """Measures what the tasks of a mixture make of the records that were read, by corpus."""
+    tasks, faults, measured = image_text_tasks(name), Tally(), []
+    for task, rate in zip(tasks, rates_of(name, tasks)):
+        fit, made = task.fit(sequence_length), make_examples(task, tasks, looked[task.corpus.name], sequence_length, seed)
         measured.append(_measured(task, fit, made, rate, faults))
     examples = sum(task.examples for task in measured)
     return ImageTasksStatistics(
@@ -240,7 +320,7 @@ def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Ta
         task=task.name,
         denoiser=task.denoiser.name,
         rate=rate,
-        joins_records=fit.joins_records,
+        joins_records=fit.joins_records and not task.configuration.random_access,
         examples=len(lengths["chunk"]),
         images=images,
         tokens=dict(tokens),

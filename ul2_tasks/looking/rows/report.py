@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
 import os
 import pathlib
 from typing import Any
 
 from ul2_tasks.images.elements import Image, Text, letter
-from ul2_tasks.images.pixels import pillow, pixels, resized
 from ul2_tasks.images.recipe import Recipe, Source
 from ul2_tasks.images.row_arrays import Row, lay_out
 from ul2_tasks.images.samples import Sample, taken
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
-from ul2_tasks.looking.page import check_path, write_page
+from ul2_tasks.looking.page import check_path, thumbnail, write_page
 from ul2_tasks.looking.printing import shown_problems, visible
 from ul2_tasks.looking.rows.drawing import MODE_COLOURS, mask, strip
 from ul2_tasks.looking.rows.measure import (
@@ -30,7 +27,6 @@ from ul2_tasks.looking.rows.show import COLOURS, SEEN, SPARE, as_plain
 from ul2_tasks.looking.rows.table import PARTS, sentences_on_rows, shown_elements, shown_layouts, shown_too_long
 
 ROWS = 8  # that are drawn
-_THUMBNAIL = 128  # pixels of the longer side
 
 
 def write_image_report(
@@ -70,7 +66,7 @@ def _plain_sample(source: Source, name: str, sample: Sample, special_tokens: Spe
     for element, shown in zip(sample.layout, plain["elements"]):
         shown["letter"] = letter(element)
         if isinstance(element, Image):
-            shown["thumbnail"] = _thumbnail(element.image, *shown["resized"])
+            shown["thumbnail"] = thumbnail(element.image, *shown["resized"])
         elif isinstance(element, Text):
             shown["text"] = visible(element.text)
     return {"source": schema_name(source), "name": visible(name), **plain, **_drawings(lay_out([sample], special_tokens))}
@@ -84,15 +80,3 @@ def _plain_row(recipe: Recipe, samples: list[Sample]) -> dict[str, Any]:
 
 def _drawings(row: Row) -> dict[str, str]:
     return {"strip": strip(row), "mask": mask(row)} if len(row.split_lens) else {"strip": "", "mask": ""}
-
-
-def _thumbnail(image: object, width: int, height: int) -> str:
-    """The image in the proportions that the model sees, as a data: address; empty if it cannot be decoded."""
-    scale = _THUMBNAIL / max(width, height)
-    try:
-        small = resized(pixels(image), max(1, round(width * scale)), max(1, round(height * scale)))
-    except ValueError:
-        return ""
-    file = io.BytesIO()
-    pillow().fromarray(small).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

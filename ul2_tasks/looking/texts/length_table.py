@@ -174,7 +174,7 @@ def print_lengths(lengths: Lengths, console: Console) -> None:
         console.print(f"[yellow]{note.task}:[/] {text}", highlight=False, soft_wrap=True)
     if lengths.left_out:
         names = escape(", ".join(lengths.left_out))
-        console.print(f"left out, because other packages registered them: {names}", highlight=False, soft_wrap=True)
+        console.print(f"left out, because they are not text of ul2_tasks: {names}", highlight=False, soft_wrap=True)
     if lengths.ways:
         _print_advice(lengths.ways, console)
     elif not lengths.problems:

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from ul2_tasks.looking.printing import print_head, print_json_lines
 from ul2_tasks.looking.samples import BORDER
-from ul2_tasks.looking.steps import print_samples
+from ul2_tasks.looking.steps import description, print_samples
 from ul2_tasks.looking.texts.draw import draw
-from ul2_tasks.looking.texts.tasks import others_of, tasks_of
+from ul2_tasks.looking.texts.tasks import tasks_of
 from ul2_tasks.mixtures.mixture import Mixture, name_of
 
 
@@ -38,9 +38,7 @@ def show(
     print_head(console, name_of(mixture), sequence_length, split, seed)
     if any(task.configuration.merge_examples for task in tasks_of(mixture, denoisers)):
         console.print(Text(f"{BORDER} = document boundary", "dim"))
-    if others := others_of(mixture):
-        console.print(Text(f"not shown, as they are no denoising tasks: {', '.join(others)}", "dim"))
-    tasks = {task.name: (task.denoiser, task.solve(sequence_length).full) for task in tasks_of(mixture, denoisers)}
+    tasks = {task.name: description(task.denoiser, task.solve(sequence_length).full) for task in tasks_of(mixture, denoisers)}
     print_samples(console, tasks, ((sample, f"example {sample.number + 1}", "") for sample in samples))
 
 
