@@ -55,7 +55,6 @@ def texts():
     return [f"text {number} of few words, which are about nothing" for number in range(300)]
 
 
-@functools.cache
 def registered(kind: str, random_access: bool) -> str:
     """The mixture or task of a kind of data, or of two."""
     settings, name = {"random_access": random_access}, f"kinds_{kind}_{random_access}"
@@ -175,15 +174,15 @@ def test_the_manifest_has_the_loss_groups_and_what_is_left_out(write):
     }
     assert masks == {(False, TEXT), (True, 1, 2), (True, 0, 2)}
     ids = read_manifest(str(write("images", "jsonl")))["ids"]["tasks"]["kinds_images_True_s"]
-    assert ids["image_tokens"] == {"boi_id": 203, "image_id": 204, "eoi_id": 205, "image_seq_length": 4}
+    assert ids["image_tokens"].items() >= {"boi_id": 203, "image_id": 204, "eoi_id": 205, "image_seq_length": 4}.items()
 
 
 def test_examples_that_are_too_long_are_counted_and_told(tmp_path):
     name = ul2_tasks.register_chat("kinds_dropped", talks(), truncation="drop", random_access=True)
     lengths = sorted(len(each["tokens"]) for each in ul2_tasks.examples(name, {"tokens": None}))
     console = Console(record=True, width=200, file=io.StringIO())
-    manifest = write_examples(name, str(tmp_path), {"tokens": lengths[30]}, format="jsonl", console=console)
-    dropped = sum(length > lengths[30] for length in lengths)
+    manifest = write_examples(name, str(tmp_path), {"tokens": lengths[5]}, format="jsonl", console=console)
+    dropped = sum(length > lengths[5] for length in lengths)
     assert manifest["left_out"] == {name: {"too long": dropped}}
     assert f"{name}: {dropped} too long" in console.export_text()
     assert manifest["totals"]["examples"] == len(TALKS) - dropped
@@ -228,10 +227,10 @@ def test_tokens_of_codes_are_records_of_megatron(tmp_path):
 # Jobs.
 
 
-def registration(folder: pathlib.Path, **arguments) -> Registration:
+def registration(name: str, folder: pathlib.Path, **arguments) -> Registration:
     (folder / "talks.jsonl").write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in TALKS * 20))
     given = {"renderer": "harmony:default", "format": "prompt_completion", **arguments}
-    return Registration("kinds_files", (), {"spec": str(folder / "talks.jsonl")}, given)
+    return Registration(name, (), {"spec": str(folder / "talks.jsonl")}, given)
 
 
 KILLED = """
@@ -244,7 +243,7 @@ write_examples(registration.apply(), sys.argv[2], {"inputs": 512, "targets": 512
 
 
 def test_a_killed_export_of_conversations_resumes_and_processes_write_the_same(tmp_path, monkeypatch):
-    asked = registration(tmp_path)
+    asked = registration("kinds_killed", tmp_path)
     name, settings = asked.apply(), {"format": "parquet", "shards": 6, "prepare": asked.apply, "console": QUIET}
     write_examples(name, str(tmp_path / "once"), PAIRS, **settings)
     once = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
@@ -267,7 +266,7 @@ def test_a_killed_export_of_conversations_resumes_and_processes_write_the_same(t
 
 def test_a_changed_source_and_other_loss_groups_are_refused(tmp_path):
     (tmp_path / "source").mkdir()
-    asked = registration(tmp_path / "source", loss_groups="harmony")
+    asked = registration("kinds_changed", tmp_path / "source", loss_groups="harmony")
     settings = {"format": "jsonl", "prepare": asked.apply, "console": QUIET}
     name = asked.apply()
     write_examples(name, str(tmp_path / "out"), PAIRS, **settings)
@@ -275,7 +274,7 @@ def test_a_changed_source_and_other_loss_groups_are_refused(tmp_path):
     manifest["pipeline"]["tasks"][name]["supervision"] = {**manifest["pipeline"]["tasks"][name]["supervision"], "turns": "last"}
     (tmp_path / "out" / "_manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(
-        ValueError, match=r"other arguments: pipeline\.tasks\.kinds_files_prompt_completion\.supervision\.turns is 'last' there"
+        ValueError, match=r"other arguments: pipeline\.tasks\.kinds_changed_prompt_completion\.supervision\.turns is 'last' there"
     ):
         write_examples(name, str(tmp_path / "out"), PAIRS, **settings)
 

@@ -45,8 +45,8 @@ _OF_MASKS = (
     " 0. Loss groups are those of loss_groups; targets that are not of conversations are all trained on, in one group."
 )
 _OF_IMAGES = (
-    "images are the bytes of an example's image files, in the order of their placeholders in the inputs. Each stands there as"
-    " boi_id, image_seq_length times image_id, and eoi_id."
+    "images are the bytes of an example's image files, in the order of their placeholders in the inputs. There each"
+    " is boi_id, image_seq_length times image_id, and eoi_id."
 )
 
 _OURS = (DenoisingTask, ImageTextTask, ChatTask)  # tasks of this package, which have a corpus
