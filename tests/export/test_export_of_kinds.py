@@ -304,6 +304,11 @@ def test_what_cannot_be_exported_is_named(tmp_path):
         write_examples(chat, str(tmp_path / "new"), CHAT, format="jsonl", split="test", console=QUIET)
     with pytest.raises(ValueError, match=r"sequence_length must have inputs and targets alone, got \['images'\]"):
         write_examples(registered("images", True), str(tmp_path / "new"), {**PAIRS, "images": 2}, format="jsonl", console=QUIET)
+    seqio.MixtureRegistry.add("kinds_stock", [(task.name, 1) for task in seqio.get_subtasks(seqio.get_mixture_or_task(chat))])
+    with pytest.raises(
+        ValueError, match=r"must be one of ul2_tasks, got 'kinds_stock' of SeqIO, .* Mix the same with ul2_tasks\.mix"
+    ):
+        write_examples("kinds_stock", str(tmp_path / "new"), CHAT, format="jsonl", console=QUIET)
     assert not (tmp_path / "new").exists()
 
 

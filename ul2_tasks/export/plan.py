@@ -24,10 +24,10 @@ from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs.shards import JobShard
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import inner_task
-from ul2_tasks.tasks.chat import CHAT_VERSION, ChatTask
+from ul2_tasks.tasks.chat import CHAT_VERSION, ChatMixture, ChatTask
 from ul2_tasks.tasks.image_text import STREAM_VERSION as IMAGE_TEXT_VERSION
 from ul2_tasks.tasks.image_text import ImageTextTask
-from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingTask
+from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 RECORDS = "_parts"  # earlier versions used this name, too
@@ -156,7 +156,13 @@ def _provider(name: str) -> seqio.Task | seqio.Mixture:
     known = sorted([*seqio.MixtureRegistry.names(), *chats])
     if name not in known:
         raise ValueError(f"mixture must be one of {known}, got {name!r}. Register it first.")
-    return seqio.get_mixture_or_task(name)
+    provider = seqio.get_mixture_or_task(name)
+    if not isinstance(provider, DenoisingMixture | ChatMixture | ChatTask):
+        raise ValueError(
+            f"mixture must be one of ul2_tasks, got {name!r} of SeqIO, whose examples do not say which task they are of. Mix the"
+            " same with ul2_tasks.mix."
+        )
+    return provider
 
 
 def _features(provider: seqio.Task | seqio.Mixture) -> list[str]:

@@ -134,7 +134,6 @@ def test_the_doctor_tells_what_is_wrong(name, records, lengths, said):
         ["show", "looked_images", "--step", 1],
         ["lengths", "looked_images"],
         ["report", "looked_images"],
-        ["export", "looked_images", "--format", "jsonl", "--output", "none"],
     ],
     ids=lambda arguments: arguments[0],
 )
