@@ -151,12 +151,9 @@ def write_tokens_of(corpora: Iterable[Any], output: str, split: str, use_cached:
 
 def not_of_tokens(data: Data) -> str:
     """Why an option of `ul2 export` cannot be given with --format megatron; empty where it can."""
-    given = data.given_of(*_OF_EXAMPLES) if data.given.get("written_as") == "megatron" else []
-    return (
-        f"{data.option(given[0])} must be left out with --format megatron, which writes tokens instead of examples."
-        if given
-        else ""
-    )
+    if data.given.get("written_as") != "megatron" or not (given := data.given_of(*_OF_EXAMPLES)):
+        return ""
+    return f"{data.option(given[0])} must be left out with --format megatron, which writes tokens instead of examples."
 
 
 def _undone(kind: Kind) -> NotImplementedError:

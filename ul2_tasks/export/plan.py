@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -139,9 +140,10 @@ class Export:
 def plan_export(output: str, arguments: ExportArguments) -> Export:
     """The export that `write_examples` is asked for."""
     open_format(arguments["format"])
-    for name, least in (("seed", -(1 << 63)), ("epochs", 1), ("shards", 1)):
-        if not is_integer(arguments[name], at_least=least):  # type: ignore[literal-required]
-            raise ValueError(f"{name} must be an integer{f' of at least {least}' if least > 0 else ''}, got {arguments[name]!r}.")  # type: ignore[literal-required]
+    numbers = ("seed", arguments["seed"], -math.inf), ("epochs", arguments["epochs"], 1), ("shards", arguments["shards"], 1)
+    for name, value, least in numbers:
+        if not is_integer(value, at_least=least):
+            raise ValueError(f"{name} must be an integer{'' if least < 1 else f' of at least {least}'}, got {value!r}.")
     provider = _provider(arguments["mixture"])
     cache_dirs = seqio.get_global_cache_dirs() if arguments["use_cached"] else []
     description, reads = describe(arguments), files_read(arguments)
