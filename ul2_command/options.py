@@ -359,7 +359,9 @@ class Data:
         """The tasks of the mixture, which is registered."""
         import seqio
 
-        return seqio.get_subtasks(seqio.get_mixture_or_task(self.mixture))
+        from ul2_tasks.tasks.arguments import inner_task
+
+        return list(map(inner_task, seqio.get_subtasks(seqio.get_mixture_or_task(self.mixture))))
 
     @property
     def use_cached(self) -> bool:

@@ -19,6 +19,7 @@ import seqio
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from test_command_line import ul2
 
 import ul2_tasks
 from ul2_tasks.example_features import TEXT
@@ -222,6 +223,22 @@ def test_tokens_of_codes_are_records_of_megatron(tmp_path):
         text = [id - shift for id in VOCABULARY.encode(record["texts"][0])]
         image = [CODES.boi_id, *(CODES.first_code_id + code for code in record["images"][1]), CODES.eoi_id]
         assert store.read_documents(np.array([number]))[0].tolist() == [*text, *image, VOCABULARY.eos_id - shift]
+
+
+def test_texts_beside_images_are_tokens_of_megatron_and_the_images_are_named(tmp_path):
+    registered("texts and images", True)
+    registered("images and reply", True)
+    done = ul2("export", "kinds_texts and images_True", "--format", "megatron", "--output", tmp_path)
+    assert (done.exit_code, sorted(path.name for path in tmp_path.glob("*.bin"))) == (0, ["kinds_texts_True-train.bin"])
+    assert done.stderr == "left out, because they are images, which such files cannot hold: kinds_images_True.\n"
+    done = ul2("export", "kinds_images and reply_True", "--format", "megatron", "--output", tmp_path / "new")
+    assert "NAME must have a corpus of text for --format megatron, got kinds_images and reply_True_mix." in done.stderr
+    for asked, said in (
+        (["kinds_images_True", "--format", "megatron"], "--format must be parquet, tfrecord, jsonl or arrayrecord for images"),
+        (["kinds_images_True", "--format", "megatron", "--seed", 3], "--seed must be left out with --format megatron"),
+    ):
+        done = ul2("export", *asked, "--output", tmp_path / "new")
+        assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
 
 
 # Jobs.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import click
+
 from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
 from ul2_command.options import Data, excludes, open_run
 
@@ -27,11 +29,11 @@ class Texts(Kind):
         return of_denoisers(data.lengths) or (TRAINED if data.given_of("step", "of_schedule") else SHOWN)
 
     def corpora(self, data):
-        if data.described is not None:
-            return super().corpora(data)
+        if found := super().corpora(data):
+            return found
         from ul2_tasks.tasks.providers import denoising_tasks
 
-        return [task.source.corpus for task in denoising_tasks(data.mixture)]
+        return denoising_tasks(data.mixture)  # which says that there is none
 
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
@@ -103,10 +105,12 @@ class Texts(Kind):
         if written_as != "megatron":
             write_examples_of(data, lengths, output, written_as=written_as, **options)
             return
-        from ul2_tasks.tasks.providers import denoising_tasks
-
-        corpora = {task.source.corpus.name: task.source.corpus for task in denoising_tasks(data.mixture)}
-        write_tokens_of(corpora.values(), output, options["split"], options["use_cached"])
+        corpora = dict.fromkeys(task.corpus for task in data.registered_tasks if self.owns(task))
+        if not corpora:
+            raise click.UsageError(
+                f"NAME must have a corpus of text for --format megatron, got {data.mixture}. Export another one."
+            )
+        write_tokens_of(corpora, output, options["split"], options["use_cached"])
 
 
 def print_overview() -> None:
