@@ -325,15 +325,15 @@ _CUT = {
     "rows": _no("does not support image-text records", "Image rows have no denoisers. `ul2 stats images` shows how full rows are."),
 }
 _NO_EXPORT = {
-    **dict.fromkeys(_CHATS, _not_yet("--format must be megatron", "Examples of conversations in this format are not built yet.")),
-    "photos": _not_yet("does not support interleaved", "Files of examples with images are not built yet. Train on a cache."),
-    "codes": _not_yet("does not support interleaved", "Files of examples with codes are not built yet. Train on a cache."),
     "rows": _no("does not support image-text records", _NO_FILES),
+}
+_GUIDES_TO_EXPORTS = {
+    **dict.fromkeys(_CHATS, "../guides/export.md#export-conversations"),
+    "photos": "../guides/export.md#export-images",
 }
 _NO_TOKENS = {
     "reply": _no("must be a task with one sequence of tokens", "Megatron-LM reads one sequence of tokens. Export the chat."),
-    "photos": _no("does not support interleaved", "Files of Megatron-LM hold ids of tokens, and no images."),
-    "codes": _not_yet("does not support interleaved", "Ids of codes in files of Megatron-LM are not built yet."),
+    "photos": _no("--format must be parquet", "Files of Megatron-LM hold ids of tokens, and no images."),
     "rows": _no("does not support image-text records", "Files of Megatron-LM hold ids of tokens, and no pixels."),
 }
 _EXPORT = "ul2 export <name><module> --format FORMAT --output OUT"
@@ -385,7 +385,7 @@ COMMANDS = [
     _row("`ul2 doctor`", _LOOK, "ul2 doctor <name><module>", {}, _GUIDES_TO_LOOKING),
     _row("`ul2 report`", _LOOK, "ul2 report <name><module> --examples 50 --output OUT.html", {}, _GUIDES_TO_LOOKING),
     *(
-        _row(f"`ul2 export` to {heading}", "../guides/export.md", _EXPORT.replace("FORMAT", format), _NO_EXPORT)
+        _row(f"`ul2 export` to {heading}", "../guides/export.md", _EXPORT.replace("FORMAT", format), _NO_EXPORT, _GUIDES_TO_EXPORTS)
         for heading, format in _FORMATS.items()
     ),
     _row(

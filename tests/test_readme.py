@@ -23,10 +23,11 @@ from test_advice import ADVICE
 
 import ul2_tasks
 from ul2_command import main
-from ul2_tasks import T5GEMMA2, UL2, UL2R, chunk_length, register_chat
+from ul2_tasks import T5GEMMA2, UL2, UL2R, ImageTokens, chunk_length, register_chat, register_image_text
 from ul2_tasks.chat.supervision import TRAIN_ON, TRUNCATION, TURNS
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.export.write import write_examples
 from ul2_tasks.sources.memory import embedded_conversations, embedded_documents
 
 pytestmark = pytest.mark.docs
@@ -107,6 +108,10 @@ assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
     "docs/guides/block_shuffle.md": """
 whole = ul2_tasks.examples(ul2_tasks.Mixture("mine"), {"inputs": 128, "targets": 128}, seed=0)
 assert ul2_tasks.BlockShuffle() == blocks and (whole[3]["inputs"] == examples[3]["inputs"]).all()
+""",
+    "docs/guides/export.md": """
+assert image.size[0] > 0 and batch["pixel_values"].shape[1:] == (3, 8, 8)
+assert batch["labels"].shape[0] == 4 and (batch["input_ids"] == 263).sum() == 4 * len(batch["pixel_values"])
 """,
     "docs/guides/operate.md": """
 import pathlib
@@ -247,6 +252,10 @@ def folder(tmp_path_factory) -> pathlib.Path:
     (path / "corpus" / "one.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
     write_megatron(seqio.TaskRegistry.get("ul2_corpus"), str(path / "megatron"))
     write_conversations(register_chat("talks"), str(path / "build"))
+    if importlib.util.find_spec("PIL"):  # the extra images
+        settings = {"modes": {"[R]": 259}, "sentinels": range(368, 264, -1), "image_tokens": ImageTokens(262, 263, 264, 4)}
+        stories = register_image_text("stories", "embedded", seqio.ByteVocabulary(extra_ids=110), T5GEMMA2[0], **settings)
+        write_examples(stories, str(path / "stories"), {"inputs": 640, "targets": 640}, format="parquet")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(documents[:100]),
         model_prefix=str(path / "my"),
@@ -266,6 +275,8 @@ def test_the_python_of_a_page_runs(page, folder, tmp_path):
     if any("torch" in block for block in blocks(page, "python")):
         for package in ("torch", "transformers", "accelerate"):
             pytest.importorskip(package, reason="the extra torch is not installed")
+    if any("import datasets" in block for block in blocks(page, "python")):
+        pytest.importorskip("datasets", reason="the extra huggingface is not installed")
     if any("megatron.core" in block for block in blocks(page, "python")):
         pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     told = [re.findall(r"^print\(.*\n((?:# .*\n)+)", block, re.MULTILINE) for block in blocks(page, "python")]

@@ -450,14 +450,14 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
 
 @main.command()
 @of_a_mixture
-@with_lengths("512,512")
+@with_lengths("512,512", "512,512; of images 2048,512; of conversations any")
 @of_examples
 @click.option(
     "--format",
     "written_as",
     type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord", "megatron"]),
     required=True,
-    help="Write files of this format. megatron writes the tokens of a corpus, and is the only format for conversations.",
+    help="Write files of this format. megatron writes the tokens of a corpus instead of examples.",
 )
 @click.option(
     "--output",
@@ -502,8 +502,9 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
 def export(data, output: str, cache_dir: str | None, **options) -> None:
     """Write examples to files for other trainers.
 
-    Each example has the ids of its inputs and targets, which are the tokenizer's own, and the names of its denoiser and task. The
-    files hold the examples that training reads, in the same order. With --workers, --runner or --pipeline_option, Apache Beam runs
+    Each example has the ids of its inputs and targets, which are the tokenizer's own, and the names of its denoiser and task;
+    images as the bytes of their files; and conversations tokens, or inputs and targets, with loss masks and loss groups. The files
+    hold the examples that training reads, in the same order. With --workers, --runner or --pipeline_option, Apache Beam runs
     the job. Re-run the same command to resume an interrupted export.
 
     With --format megatron, write the tokens of each corpus as one .bin/.idx pair for Megatron-LM, with an EOS after each document.

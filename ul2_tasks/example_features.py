@@ -17,7 +17,7 @@ feature that says something of each token, such as a mask of the loss, has the l
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 DOCUMENTS_PER_BATCH = 128  # of each step of tf.data; with a cache as many as without, so that blocks are the same
 # They pad the examples of a batch until they are in rows. No id is negative, but 0 can be a token of others' tasks; 0 in a mask
@@ -72,6 +72,16 @@ def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:
     ('inputs', 'targets')
     """
     return tuple(key for key, feature in spec.items() if feature.per_token_of == key)
+
+
+def features_named(names: Collection[str]) -> dict[str, Feature]:
+    """The features of tokens of an example that has features of these names, in the order in which files have them.
+
+    >>> list(features_named(["images", "span_id", "loss_mask", "targets", "inputs"]))
+    ['inputs', 'targets', 'loss_mask', 'span_id']
+    """
+    known = CHAT if "tokens" in names else PROMPT_COMPLETION
+    return {key: feature for key, feature in known.items() if key in names}
 
 
 TOKEN_FEATURES = token_features(EXAMPLE)

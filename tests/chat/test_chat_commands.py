@@ -132,7 +132,10 @@ def test_wrong_options_are_one_sentence(arguments, sentence, tmp_path):
 
 def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
     named = ["export", "talked", *options(corpus), "--output", tmp_path / "x"]
-    assert "--format must be megatron for conversations, got 'parquet'." in ul2(*named, "--format", "parquet").stderr
+    for option in (["--max_documents", 2], ["--input_manifest"]):
+        refused = ul2(*named, "--format", "parquet", *option).stderr
+        assert f"{option[0]} must be left out with --format parquet, which writes all examples." in refused
+    assert "--lengths must be one number of tokens" in ul2(*named, "--format", "parquet", "--lengths", "64,64").stderr
     assert (
         "`ul2 export --shards` does not support conversations (talked_chat). Leave it out."
         in ul2(*named, "--format", "megatron", "--shards", 2).stderr
@@ -144,6 +147,15 @@ def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
     missing = ul2(*named, "--format", "megatron", "--input_manifest")
     assert "the source must have a manifest.json beside its files, got " in missing.stderr
     assert ul2_tasks.register_chat("talked", **_arguments(corpus)) == "talked_chat"
+
+
+def test_examples_of_conversations_are_exported_and_verified(corpus, tmp_path):
+    for name, features in (("talked", "tokens"), ("talked_prompt_completion", "inputs")):
+        folder = tmp_path / name
+        done = ul2("export", name, *options(corpus), "--format", "jsonl", "--split", "validation", "--output", folder)
+        assert done.exit_code == 0, done.output
+        assert {features, "loss_mask", "span_id"} < next(ul2_tasks.read_examples(str(folder))).keys()
+        assert "trained tokens" in ul2("verify", folder).stdout
 
 
 def test_a_mixture_of_conversations_is_looked_at_and_cached_and_exported_one_by_one(corpus, tmp_path):

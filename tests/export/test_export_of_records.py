@@ -1,4 +1,4 @@
-"""Exports of replies with random access beside denoisers: as training reads them, and none whose masks would be lost."""
+"""Exports of replies with random access beside denoisers: as training reads them, with their masks."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_replies_beside_denoisers_are_exported_as_training_reads_them(tmp_path, 
         assert all(one[key].tolist() == other[key].tolist() for key in LENGTHS)
 
 
-def test_a_message_of_weight_0_is_not_exported_without_its_mask(tmp_path):
+def test_a_message_of_weight_0_is_exported_with_its_mask(tmp_path):
     messages = [
         {"role": "user", "content": "2 and 2?"},
         {"role": "assistant", "content": "5.", "channel": "commentary", "weight": 0},
@@ -40,5 +40,7 @@ def test_a_message_of_weight_0_is_not_exported_without_its_mask(tmp_path):
     ]
     (tmp_path / "talks.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
     mixture = mixed("exported_weights", str(tmp_path / "talks.jsonl"))
-    with pytest.raises(RuntimeError, match=r"targets must be trained on as a whole to be exported, .* weight 0\. Leave it out"):
-        write_examples(mixture, str(tmp_path / "out"), LENGTHS, format="jsonl", console=Console(quiet=True))
+    write_examples(mixture, str(tmp_path / "out"), LENGTHS, format="jsonl", console=Console(quiet=True))
+    masks = {(example["denoiser"] == "", *example["loss_mask"].tolist()) for example in read_examples(str(tmp_path / "out"))}
+    assert any(of_pair and {0, 1} == set(mask) for of_pair, *mask in masks)
+    assert all(of_pair or set(mask) == {1} for of_pair, *mask in masks)

@@ -304,6 +304,30 @@ def test_a_mixture_keeps_the_masks_of_replies_with_random_access():
     assert examples.element_spec.keys() == {"inputs", "targets", "loss_mask", "span_id"}
 
 
+@pytest.mark.parametrize("kind", ["images", "codes"])
+def test_beside_replies_targets_of_images_and_codes_are_trained_on_too(kind):
+    if kind == "images":
+        pytest.importorskip("PIL", reason="the extra images is not installed")
+    replies = ul2_tasks.register_chat("trained_chat", format="prompt_completion", random_access=True)
+    vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
+    source, image_tokens = {
+        "images": ("embedded", ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)),
+        "codes": (
+            [{"texts": [f"Draw {number} squared:"], "images": [[number, 1]]} for number in range(12)],
+            ul2_tasks.ImageCodes(boi_id=203, eoi_id=204, first_code_id=205, num_codes=16),
+        ),
+    }[kind]
+    settings = {"image_tokens": image_tokens, "sentinels": range(3, 203), "random_access": True}
+    seen = ul2_tasks.register_image_text(f"trained_{kind}", source, vocabulary, T5GEMMA2[3:], **settings)
+    both, lengths = ul2_tasks.mix(f"trained_{kind}_and_chat", {seen: 1, replies: 1}), {"inputs": 512, "targets": 512}
+    for example in ul2_tasks.examples(both, lengths):
+        own = {TEXT} if example["task"] != replies else set(range(1, TEXT))
+        assert set(example["span_id"].tolist()) <= own
+        assert example["loss_mask"].tolist() == [1] * len(example["targets"])
+    dataset = seqio.get_mixture_or_task(both).get_dataset(lengths, "train", seed=0, num_epochs=1)
+    assert {"loss_mask", "span_id"} < dataset.element_spec.keys()
+
+
 def test_pieces_of_a_pair_that_was_rewritten_are_refused(tmp_path):
     def write(lengths):
         with PairWriter(f"{tmp_path}/texts.bin", f"{tmp_path}/texts.idx", np.dtype(np.uint16)) as writer:

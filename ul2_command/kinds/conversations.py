@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind
+from ul2_command.kinds.seam import LEAVE_OUT, Kind, write_examples_of
 from ul2_command.options import open_run
 
 
@@ -99,17 +99,23 @@ class Conversations(Kind):
             for name in names
         ]
 
-    def export(self, data, output, *, written_as, use_cached, max_documents, input_manifest, pipeline_options, **others):
+    def export(self, data, output, *, written_as, **options):
+        if written_as == "megatron":
+            self._export_tokens(data, output, **options)
+            return
+        if given := data.given_of("max_documents", "input_manifest"):
+            raise click.UsageError(
+                f"{data.option(given[0])} must be left out with --format {written_as}, which writes all examples. It is of"
+                " --format megatron."
+            )
+        write_examples_of(data, self._lengths_of_run(data), output, written_as=written_as, **options)
+
+    def _export_tokens(self, data, output, *, use_cached, max_documents, input_manifest, pipeline_options, **others):
         from ul2_tasks.export.conversations import write_conversations
 
         if [task.name for task in data.registered_tasks] != [data.mixture]:
             each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.registered_tasks)
             raise click.UsageError(f"NAME must be one corpus of conversations, got {data.mixture}. Export {each}.")
-        if written_as != "megatron":
-            raise click.UsageError(
-                f"--format must be megatron for conversations, got {written_as!r}. Files of other formats have no loss_mask:"
-                " pass --format megatron, or read ul2_tasks.examples(..), which has loss_mask and span_id."
-            )
         if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split"):
             raise click.UsageError(self.unsupported(data, f"export {data.option(given[0])}", LEAVE_OUT))
         write_conversations(

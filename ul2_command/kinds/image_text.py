@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, of_denoisers
+import click
+
+from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
 from ul2_command.options import open_run
 
 
@@ -15,8 +17,12 @@ class ImageText(Kind):
         **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
         **dict.fromkeys(("stats --cache", "report --cache"), LEAVE_OUT),
-        "export": "Write a cache with `ul2 cache`, and train on it (use_cached=True).",
+        "export --max_documents": LEAVE_OUT,
+        "export --input_manifest": LEAVE_OUT,
     }
+
+    def refusal(self, data):
+        return not_of_tokens(data) or super().refusal(data)
 
     def lengths_of(self, data):
         of_denoisers(data.lengths)
@@ -78,3 +84,22 @@ class ImageText(Kind):
         from ul2_tasks.looking.images.doctor import examine_image_tasks
 
         return examine_image_tasks(data.mixture, self.lengths_of(data), split)
+
+    def export(self, data, output, *, written_as, **options):
+        if written_as != "megatron":
+            write_examples_of(data, self.lengths_of(data), output, written_as=written_as, **options)
+            return
+        corpora = dict.fromkeys(self.corpora(data))
+        if images := [corpus.name for corpus in corpora if not corpus.is_for_t5x]:
+            raise click.UsageError(
+                f"--format must be parquet, tfrecord, jsonl or arrayrecord for images, got 'megatron' for {images[0]}. Files of"
+                " Megatron-LM hold ids of tokens, and no images; register images as codes for them."
+            )
+        write_tokens_of(corpora, output, options["split"], options["use_cached"])
+
+    def left_out(self, tasks):
+        names = {task.corpus.name.removesuffix("_corpus"): task.corpus.is_for_t5x for task in tasks}
+        codes = [
+            f"image codes: {name}. Run `ul2 export {name} --format megatron`." for name, has_codes in names.items() if has_codes
+        ]
+        return codes + [f"images, which such files cannot hold: {name}." for name, has_codes in names.items() if not has_codes]

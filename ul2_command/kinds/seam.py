@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
 LEAVE_OUT = "Leave it out."
+_OF_EXAMPLES = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
 
 
 class Kind(Protocol):
@@ -120,6 +121,41 @@ class Kind(Protocol):
     def left_out(self, tasks: Sequence[Any]) -> list[str]:
         """`ul2 export --format megatron` of texts: says how tasks of this kind, beside them, are exported, where they are."""
         return []
+
+
+def write_examples_of(
+    data: Data,
+    lengths: Mapping[str, int | None],
+    output: str,
+    *,
+    written_as: str,
+    max_documents: int | None,
+    input_manifest: bool,
+    **options,
+) -> None:
+    """`ul2 export` to files of examples, which are the same for all kinds."""
+    from ul2_tasks.export.write import write_examples
+
+    del max_documents, input_manifest  # which are refused
+    write_examples(data.mixture, output, lengths, format=written_as, prepare=data.registration.apply, **options)
+
+
+def write_tokens_of(corpora: Iterable[Any], output: str, split: str, use_cached: bool) -> None:
+    """`ul2 export --format megatron` of corpora whose documents are tokens."""
+    from ul2_tasks.export.megatron import write_megatron
+
+    for corpus in corpora:
+        written = write_megatron(corpus, output, split, use_cached=use_cached)
+        click.echo(
+            f"{written['prefix']}: {written['documents']:,} documents, {written['tokens']:,} tokens, an EOS after each document"
+        )
+
+
+def not_of_tokens(data: Data) -> str:
+    """Why an option of `ul2 export` cannot be given with --format megatron; empty where it can."""
+    if data.given.get("written_as") != "megatron" or not (given := data.given_of(*_OF_EXAMPLES)):
+        return ""
+    return f"{data.option(given[0])} must be left out with --format megatron, which writes tokens instead of examples."
 
 
 def _undone(kind: Kind) -> NotImplementedError:

@@ -7,15 +7,13 @@ from typing import Any, ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, of_denoisers
+from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
 from ul2_command.options import Data, excludes, open_run
 
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
 
-_OF_EXAMPLES = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
-
-_NOT_BESIDE_IMAGES = ("stats", "report", "export")
+_NOT_BESIDE_IMAGES = ("stats", "report")
 
 
 class Texts(Kind):
@@ -29,23 +27,21 @@ class Texts(Kind):
 
     def refusal(self, data):
         command = str(data.command.name)
-        if command in _NOT_BESIDE_IMAGES and data.given.get("written_as") != "megatron" and _is_beside_images(data):
+        if command in _NOT_BESIDE_IMAGES and _is_beside_images(data):
             return (
                 f"`ul2 {command}` does not support text mixed with images ({data.mixture}). Name one of the mixtures that it mixes."
             )
-        if data.given.get("written_as") == "megatron" and (given := data.given_of(*_OF_EXAMPLES)):
-            return f"{data.option(given[0])} must be left out with --format megatron, which writes tokens instead of examples."
-        return super().refusal(data)
+        return not_of_tokens(data) or super().refusal(data)
 
     def lengths_of(self, data):
         return of_denoisers(data.lengths) or (TRAINED if data.given_of("step", "of_schedule") else SHOWN)
 
     def corpora(self, data):
-        if data.described is not None:
-            return super().corpora(data)
+        if found := super().corpora(data):
+            return found
         from ul2_tasks.tasks.providers import denoising_tasks
 
-        return [task.source.corpus for task in denoising_tasks(data.mixture)]
+        return denoising_tasks(data.mixture)  # which says that there is none
 
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
@@ -112,22 +108,17 @@ class Texts(Kind):
 
         return examine(data.mixture, self.lengths_of(data), split)
 
-    def export(self, data, output, *, written_as, use_cached, max_documents, input_manifest, **options):
+    def export(self, data, output, *, written_as, **options):
         lengths = self.lengths_of(data)
-        if written_as == "megatron":
-            _export_tokens(data, output, options["split"], use_cached)
+        if written_as != "megatron":
+            write_examples_of(data, lengths, output, written_as=written_as, **options)
             return
-        from ul2_tasks.export.write import write_examples
-
-        write_examples(
-            data.mixture,
-            output,
-            sequence_length=lengths,
-            format=written_as,
-            use_cached=use_cached,
-            prepare=data.registration.apply,
-            **options,
-        )
+        corpora = dict.fromkeys(task.corpus for task in data.registered_tasks if self.owns(task))
+        if not corpora:
+            raise click.UsageError(
+                f"NAME must have a corpus of text for --format megatron, got {data.mixture}. Export another one."
+            )
+        write_tokens_of(corpora, output, options["split"], options["use_cached"])
 
 
 def print_overview() -> None:
@@ -154,14 +145,3 @@ def _with_texts(data: Data, texts: Sequence[str]) -> str:
     from ul2_tasks.tasks.registration import with_texts
 
     return with_texts(data.mixture, texts)
-
-
-def _export_tokens(data: Data, output: str, split: str, use_cached: bool) -> None:
-    from ul2_tasks.export.megatron import write_megatron
-    from ul2_tasks.tasks.providers import denoising_tasks
-
-    for corpus in {task.source.corpus.name: task.source.corpus for task in denoising_tasks(data.mixture)}.values():
-        written = write_megatron(corpus, output, split, use_cached=use_cached)
-        click.echo(
-            f"{written['prefix']}: {written['documents']:,} documents, {written['tokens']:,} tokens, an EOS after each document"
-        )

@@ -9,13 +9,22 @@ are read, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from ul2_tasks.example_features import DENOISER, TASK, TOKEN_FEATURES
+from ul2_tasks.example_features import (
+    DENOISER,
+    IMAGES,
+    LOSS_MASK,
+    TASK,
+    TOKEN_FEATURES,
+    features_named,
+    token_features,
+)
 from ul2_tasks.export.formats import Examples, open_format
 from ul2_tasks.files.systems import exists, is_folder, names_in, place
 from ul2_tasks.jobs.forms import EACH, NAME
@@ -26,11 +35,10 @@ SCHEMA_VERSION = 2
 MANIFEST = "_manifest.json"
 _OLD_MANIFEST = "manifest.json"  # of schema 1. The manifest of a cache has the same name, but no list "shards".
 _COUNTED_BY = {1: DENOISER, SCHEMA_VERSION: TASK}
-COUNTED = ("examples", *(f"{key}_tokens" for key in TOKEN_FEATURES))
 _REMEDY = "Delete what is wrong, and run the same export again, which writes what is missing."
 
 
-def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, np.ndarray | str]]:
+def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, Any]]:
     """Returns an iterator over the examples of an export, shard by shard, in the order in which they were written.
 
     Args:
@@ -39,8 +47,10 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, np.
             counts are always compared.
 
     Returns:
-        An iterator of {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}. The manifest says under "ids"
-        what the ids mean. The denoiser is "" where the task has none, and the task is "" in exports of schema 1.
+        An iterator of {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}. With images there is "images":
+        list of bytes, in the order of their placeholders. Conversations have "loss_mask" and "span_id": [T] uint8, of the targets;
+        or as one sequence {"tokens": [T] int32, "loss_mask", "span_id", ..}. The manifest says under "ids" what the ids and loss
+        groups mean. The denoiser is "" where the task has none, and the task is "" in exports of schema 1.
 
     Raises:
         ValueError: the folder has no finished export; or a shard, which the message names, is missing, truncated, altered or not in
@@ -51,7 +61,8 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, np.
     wrong = list(missing_or_resized(folder, manifest["shards"], _present(folder, manifest)))
     if wrong:
         raise ValueError(f"the export {folder} must be as its {MANIFEST} describes it, but is not: {'; '.join(wrong)}. {_REMEDY}")
-    return _read(folder, manifest, open_format(manifest["arguments"]["format"]).read, verify)
+    format = open_format(manifest["arguments"]["format"])
+    return _read(folder, manifest, lambda path: format.read(path, features_of(manifest)), verify)
 
 
 def verify(folder: str) -> Iterator[str]:
@@ -80,10 +91,12 @@ def read_manifest(folder: str) -> dict:
     * "arguments": those of `write_examples`.
     * "pipeline": what made the examples. The vocabulary and source of each corpus; the denoiser, rate, mode and full chunk of
       each task.
-    * "ids": what the ids mean. The ids of sentinels, modes, EOS and padding, and how many ids there are.
-    * "shards": for each file, in order, "file", "bytes", "sha256", "examples", "inputs_tokens", "targets_tokens", and under
-      "tasks" the last three for each task.
+    * "features": the features of the examples, where they are others than inputs and targets.
+    * "ids": what the ids mean. The ids of sentinels, modes, EOS and padding, and how many ids there are; the loss groups of
+      conversations.
+    * "shards": for each file, in order, "file", "bytes", "sha256", the counts of `counted`, and under "tasks" these for each task.
     * "totals": the sums over the shards.
+    * "left_out": of each task of conversations, where there are any, how many examples an epoch leaves out, by cause.
 
     Raises a ValueError where there is none, or it has a schema that this version of the package cannot read, or was altered.
     """
@@ -99,32 +112,56 @@ def read_manifest(folder: str) -> dict:
 
 def _form(manifest: Mapping) -> dict:
     """See `forms`."""
-    counts = {f"{_COUNTED_BY[manifest['schema_version']]}s": {EACH: dict.fromkeys(COUNTED, int)}}
-    return {"arguments": {"format": NAME}, "shards": [{**FILE, **counts}], "totals": {}}
+    told = {"features": [str]} if "features" in manifest else {}
+    if told and not isinstance(manifest["features"], list):
+        return told
+    counts = {f"{_COUNTED_BY[manifest['schema_version']]}s": {EACH: dict.fromkeys(counted(features_of(manifest)), int)}}
+    return {"arguments": {"format": NAME}, **told, "shards": [{**FILE, **counts}], "totals": {}}
+
+
+def features_of(manifest: Mapping) -> Collection[str]:
+    """The names of the features of an export's examples."""
+    return manifest.get("features", TOKEN_FEATURES)
+
+
+def counted(names: Collection[str]) -> tuple[str, ...]:
+    """What is counted of examples that have features of these names: "examples", "inputs_tokens", "trained_tokens", "images" .."""
+    of_tokens = (key if key == "tokens" else f"{key}_tokens" for key in token_features(features_named(names)))
+    return ("examples", *of_tokens, *(["trained_tokens"] if LOSS_MASK in names else []), *([IMAGES] if IMAGES in names else []))
 
 
 def count(examples: Examples, counts: dict[str, dict[str, int]], by: str = TASK) -> None:
     """Adds examples to the counts of their tasks, or (`by=DENOISER`) of their denoisers."""
+    of_each = _counts_of_each(examples)
     for name in np.unique(examples.names[by]):
-        own, is_own = counts.setdefault(str(name), dict.fromkeys(COUNTED, 0)), examples.names[by] == name
-        own["examples"] += int(is_own.sum())
-        for key in TOKEN_FEATURES:
-            own[f"{key}_tokens"] += int(examples.lengths[key][is_own].sum())
+        own, is_own = counts.setdefault(str(name), dict.fromkeys(of_each, 0)), examples.names[by] == name
+        for key, values in of_each.items():
+            own[key] += int(values[is_own].sum())
 
 
-def no_counts(names: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Counts of 0, for tasks or denoisers of these names."""
-    return {name: dict.fromkeys(COUNTED, 0) for name in names}
+def _counts_of_each(examples: Examples) -> dict[str, np.ndarray]:
+    """What `counted` names, of each example, [N] integers."""
+    found = [np.ones(len(examples), np.int64), *(examples.lengths[key] for key in token_features(examples.features))]
+    if LOSS_MASK in examples.ids:
+        ends = np.cumsum(examples.lengths[examples.features[LOSS_MASK].per_token_of])
+        trained = np.concatenate([[0], np.cumsum(examples.ids[LOSS_MASK], dtype=np.int64)])
+        found.append(np.diff(trained[np.concatenate([[0], ends])]))
+    if examples.images is not None:
+        found.append(np.array([len(images) for images in examples.images]))
+    return dict(zip(counted([*examples.ids, *([] if examples.images is None else [IMAGES])]), found))
 
 
-def _read(
-    folder: str, manifest: Mapping, read: Callable[[str], Iterator[Examples]], verify: bool
-) -> Iterator[dict[str, np.ndarray | str]]:
+def no_counts(tasks: Iterable[str], names: Collection[str]) -> dict[str, dict[str, int]]:
+    """Counts of 0, for tasks or denoisers, whose examples have features of these names."""
+    return {task: dict.fromkeys(counted(names), 0) for task in tasks}
+
+
+def _read(folder: str, manifest: Mapping, read: Callable[[str], Iterator[Examples]], verify: bool) -> Iterator[dict[str, Any]]:
     by = _COUNTED_BY[manifest["schema_version"]]
     for shard in manifest["shards"]:
         if verify and (sentence := altered(folder, shard)):
             raise ValueError(f"{folder}: {sentence}. {_REMEDY}")
-        counts = no_counts(shard[f"{by}s"])
+        counts = no_counts(shard[f"{by}s"], features_of(manifest))
         for examples in _readable(read(place(folder, shard["file"])), f"{folder}: {shard['file']}"):
             count(examples, counts, by)
             yield from examples

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.chat.choices import counter_of
+from ul2_tasks.chat.index import count_examples
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.corpus.made_of import files_of
-from ul2_tasks.corpus.view import CorpusView
-from ul2_tasks.example_features import LOSS_MASK
-from ul2_tasks.export.formats import NAMES, open_format
+from ul2_tasks.corpus.view import CorpusTask, CorpusView
+from ul2_tasks.example_features import CHAT, IMAGES, LOSS_MASK, SPAN_ID, TASK, TEXT, TOKEN_FEATURES
+from ul2_tasks.export.formats import open_format
 from ul2_tasks.files.systems import absolute, place
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs.shards import JobShard
-from ul2_tasks.tasks.providers import MARKS, STREAM_VERSION, DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.tasks.arguments import inner_task
+from ul2_tasks.tasks.chat import CHAT_VERSION, ChatMixture, ChatTask
+from ul2_tasks.tasks.image_text import STREAM_VERSION as IMAGE_TEXT_VERSION
+from ul2_tasks.tasks.image_text import ImageTextTask
+from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 RECORDS = "_parts"  # earlier versions used this name, too
@@ -33,13 +41,23 @@ _MEANING = (
     "No example is padded. pad_id is what SeqIO would pad with; null, where each id is a token's: then pad with any id, and mask"
     " by the example's length.",
 )
+_OF_MASKS = (
+    "loss_mask is 1 where a token of tokens, or of targets, is trained on, else 0. span_id is the loss group of such a token, else"
+    " 0. Loss groups are those of loss_groups; targets that are not of conversations are all trained on, in one group."
+)
+_OF_IMAGES = (
+    "images are the bytes of an example's image files, in the order of their placeholders in the inputs. There each"
+    " is boi_id, image_seq_length times image_id, and eoi_id."
+)
+
+_OURS = (DenoisingTask, ImageTextTask, ChatTask)  # tasks of this package, which have a corpus
 
 
 class ExportArguments(TypedDict):
     """The arguments of `write_examples` that decide what is written."""
 
     mixture: str
-    sequence_length: Mapping[str, int]
+    sequence_length: Mapping[str, int | None]
     format: str
     split: str
     seed: int
@@ -59,13 +77,14 @@ class ExportShard(JobShard):
 class Export:
     """An export to be written.
 
-    `pipeline` is what makes the examples, see `describe`, `reads` what they are made of, see `files_read`, and `cache_dirs` are
-    SeqIO's cache directories, for workers.
+    `pipeline` is what makes the examples, see `describe`, `features` are the names of theirs, `reads` is what they are made of, see
+    `files_read`, and `cache_dirs` are SeqIO's cache directories, for workers.
     """
 
     folder: str
     arguments: ExportArguments
     pipeline: Mapping[str, Any]
+    features: Collection[str]
     reads: Mapping[str, Mapping[str, str]]
     cache_dirs: Sequence[str]
 
@@ -91,94 +110,133 @@ class Export:
         """How much higher the ids of `dataset` are than those that are written."""
         return id_shift(_vocabulary(self.arguments["mixture"]))
 
+    @property
+    def denoisers(self) -> dict[str, str]:
+        """The name of each task's denoiser, empty where it has none."""
+        tasks = tasks_of(self.arguments)
+        return {task.name: task.denoiser.name if hasattr(task, "denoiser") else "" for task in tasks}
+
     def dataset(self, number: int) -> tf.data.Dataset:
-        """The examples of the shard of this number, with the names of their denoisers and tasks."""
-        arguments = self.arguments
+        """The examples of the shard of this number, with the names of their tasks."""
+        arguments, provider = self.arguments, _provider(self.arguments["mixture"])
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread can keep an iterator, that ends with an error, from ending for minutes
-        dataset = seqio.MixtureRegistry.get(arguments["mixture"]).get_dataset(
-            arguments["sequence_length"],
-            arguments["split"],
-            use_cached=arguments["use_cached"],
-            shuffle=True,
-            seed=arguments["seed"],
-            shard_info=seqio.ShardInfo(number, arguments["shards"]),
-            num_epochs=arguments["epochs"],
-            log_mixing_proportions=False,
-            passthrough_features=list(NAMES),
-        )
-        # Replies with random access have their masks; a stream of them checks itself that all targets are trained on.
-        return (dataset.map(_without_masks) if LOSS_MASK in dataset.element_spec else dataset).with_options(options)
-
-
-@no_autograph
-def _without_masks(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """An example without its masks. Raises an error where some of its targets are not trained on, which a file could not say."""
-    message = (
-        "targets must be trained on as a whole to be exported, because these files have no loss_mask, got a message of weight 0."
-        " Leave it out, or read ul2_tasks.examples(..), which has loss_mask and span_id."
-    )
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(example[LOSS_MASK] == 1), [message])]):
-        return {key: tf.identity(value) for key, value in example.items() if key not in MARKS}
+        settings = {
+            "use_cached": arguments["use_cached"],
+            "shuffle": True,
+            "seed": arguments["seed"],
+            "shard_info": seqio.ShardInfo(number, arguments["shards"]),
+            "num_epochs": arguments["epochs"],
+        }
+        if isinstance(provider, seqio.Mixture):
+            settings["log_mixing_proportions"] = False
+            settings["passthrough_features"] = [TASK, *(key for key in (LOSS_MASK, SPAN_ID) if key in self.features)]
+        dataset = provider.get_dataset(arguments["sequence_length"], arguments["split"], **settings)
+        if TASK not in dataset.element_spec:
+            dataset = dataset.map(no_autograph(lambda example: example | {TASK: provider.name}))
+        return dataset.with_options(options)
 
 
 def plan_export(output: str, arguments: ExportArguments) -> Export:
     """The export that `write_examples` is asked for."""
     open_format(arguments["format"])
-    numbers = ("seed", arguments["seed"], None), ("epochs", arguments["epochs"], 1), ("shards", arguments["shards"], 1)
+    numbers = ("seed", arguments["seed"], -math.inf), ("epochs", arguments["epochs"], 1), ("shards", arguments["shards"], 1)
     for name, value, least in numbers:
-        if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-            raise ValueError(f"{name} must be an integer{'' if least is None else f' of at least {least}'}, got {value!r}.")
-    if arguments["mixture"] not in seqio.MixtureRegistry.names():
-        raise ValueError(
-            f"mixture must be one of {sorted(seqio.MixtureRegistry.names())}, got {arguments['mixture']!r}. Register it first."
-        )
+        if not is_integer(value, at_least=least):
+            raise ValueError(f"{name} must be an integer{'' if least < 1 else f' of at least {least}'}, got {value!r}.")
+    provider = _provider(arguments["mixture"])
     cache_dirs = seqio.get_global_cache_dirs() if arguments["use_cached"] else []
     description, reads = describe(arguments), files_read(arguments)
-    return Export(absolute(output).rstrip("/"), arguments, description, reads, tuple(map(absolute, cache_dirs)))
+    return Export(
+        absolute(output).rstrip("/"), arguments, description, _features(provider), reads, tuple(map(absolute, cache_dirs))
+    )
+
+
+def _provider(name: str) -> seqio.Task | seqio.Mixture:
+    """What is exported: a mixture, or a task of conversations."""
+    chats = [each for each in seqio.TaskRegistry.names() if isinstance(seqio.TaskRegistry.get(each), ChatTask)]
+    known = sorted([*seqio.MixtureRegistry.names(), *chats])
+    if name not in known:
+        raise ValueError(f"mixture must be one of {known}, got {name!r}. Register it first.")
+    provider = seqio.get_mixture_or_task(name)
+    if not isinstance(provider, DenoisingMixture | ChatMixture | ChatTask):
+        raise ValueError(
+            f"mixture must be one of ul2_tasks, got {name!r} of SeqIO, whose examples do not say which task they are of. Mix the"
+            " same with ul2_tasks.mix."
+        )
+    return provider
+
+
+def _features(provider: seqio.Task | seqio.Mixture) -> list[str]:
+    """The names of the features of its examples: with masks where some are of conversations, with images where some have them."""
+    tasks = seqio.get_subtasks(provider)
+    masks = [LOSS_MASK, SPAN_ID] if any(isinstance(inner_task(task), ChatTask) for task in tasks) else []
+    images = [IMAGES] if any(IMAGES in task.output_features for task in tasks) else []
+    return [*CHAT] if "tokens" in provider.output_features else [*TOKEN_FEATURES, *masks, *images]
+
+
+def tasks_of(arguments: ExportArguments) -> list[Any]:
+    """The tasks that have the split of an export, those of text first."""
+    tasks = seqio.get_subtasks(_provider(arguments["mixture"]))
+    found = [inner_task(task) for task in tasks if arguments["split"] in task.splits]
+    if not found:
+        present = sorted({name for task in tasks for name in task.splits})
+        raise ValueError(f"split must be one of {present} of {arguments['mixture']!r}, got {arguments['split']!r}.")
+    return sorted(found, key=lambda task: not isinstance(task, DenoisingTask))
 
 
 def describe(arguments: ExportArguments) -> dict[str, Any]:
     """What makes the examples of an export with these arguments, as JSON has it. If it is the same, the examples are the same."""
-    mixture, split = seqio.MixtureRegistry.get(arguments["mixture"]), arguments["split"]
-    tasks, others = ([task for task in of(mixture.name) if split in task.splits] for of in (denoising_tasks, other_tasks))
-    if not tasks and not others:
-        present = sorted({name for task in mixture.tasks for name in task.splits})
-        raise ValueError(f"split must be one of {present} of {mixture.name!r}, got {split!r}.")
+    mixture, tasks = _provider(arguments["mixture"]), tasks_of(arguments)
 
-    sources = {task.source.corpus.name: task.source for task in tasks}
-
-    def describe_corpus(source: CorpusView) -> dict[str, object]:
+    def describe_corpus(corpus: CorpusTask) -> dict[str, object]:
+        view = CorpusView(corpus, salt="")
         if arguments["use_cached"]:
-            read = f"cache: {source.cached().cache_identity(split)}"
+            read = f"cache: {view.cached().cache_identity(arguments['split'])}"
         else:
-            shards = source.list_shards(split)
+            shards = view.list_shards(arguments["split"])
             read = f"{len(shards)} pieces, {_crc32(shards)}"  # earlier versions used this word, too
-        return {**corpus_settings(source.corpus), "read": read}
+        return {**corpus_settings(corpus), "read": read}
 
-    def describe_task(task: DenoisingTask) -> dict[str, object]:
-        special, configuration = task.special_tokens(), task.configuration
-        return {
-            "corpus": task.source.corpus.name,
-            "rate": mixture.get_rate(task),
-            "denoiser": {"class": type(task.denoiser).__name__, **dataclasses.asdict(task.denoiser)},
-            "mode": f"{len(special.mode)} ids, {_crc32(map(int, special.mode))}",
-            "sentinels": f"{len(special.sentinels)} ids, {_crc32(map(int, special.sentinels))}",
-            "chunk": dataclasses.asdict(task.full_chunk(arguments["sequence_length"])),
-            **{key: getattr(configuration, key) for key in ("merge_examples", "chunk_tokens", "separate_documents")},
-            **({"random_access": True} if configuration.random_access else {}),
-        }
-
-    def describe_other(task: seqio.Task) -> dict[str, object]:
-        source = source_identity(task.source) or repr(task.source)  # a repr with an address is never equal to another one
-        return {"source": source, "rate": mixture.get_rate(task), "denoiser": None}
+    def describe_task(task: Any) -> dict[str, object]:
+        rate = mixture.get_rate(task) if isinstance(mixture, seqio.Mixture) else 1.0
+        if not isinstance(task, _OURS):
+            source = source_identity(task.source) or repr(task.source)  # a repr with an address is never equal to another one
+            return {"source": source, "rate": rate, "denoiser": None}
+        more = {"random_access": True} if task.configuration.random_access else {}
+        return {"corpus": task.corpus.name, "rate": rate, **_settings_of(task, arguments["sequence_length"]), **more}
 
     description = {
         "stream_version": STREAM_VERSION,
-        "corpora": {name: describe_corpus(source) for name, source in sources.items()},
-        "tasks": {task.name: describe_task(task) for task in tasks} | {task.name: describe_other(task) for task in others},
+        "corpora": {corpus.name: describe_corpus(corpus) for corpus in _corpora(tasks)},
+        "tasks": {task.name: describe_task(task) for task in tasks},
     }
     return json.loads(json.dumps(description))
+
+
+def _corpora(tasks: Iterable[Any]) -> list[CorpusTask]:
+    return list({task.corpus.name: task.corpus for task in tasks if isinstance(task, _OURS)}.values())
+
+
+def _settings_of(task: Any, sequence_length: Mapping[str, int | None]) -> dict[str, object]:
+    """What decides the examples of a task of this package, beside its corpus."""
+    if isinstance(task, ChatTask):
+        settings = {"format": task.format, "supervision": task.supervision.saved(), "mode": list(task.objective.mode)}
+        return {"denoiser": None, **settings, "chat_version": CHAT_VERSION}
+    special = task.special_tokens()
+    of_denoiser = {
+        "denoiser": {"class": type(task.denoiser).__name__, **dataclasses.asdict(task.denoiser)},
+        "mode": f"{len(special.mode)} ids, {_crc32(map(int, special.mode))}",
+        "sentinels": f"{len(special.sentinels)} ids, {_crc32(map(int, special.sentinels))}",
+    }
+    if isinstance(task, ImageTextTask):
+        settings = {key: getattr(task.configuration, key) for key in ("split", "on_unusable")}
+        return {**of_denoiser, **settings, "image_text_version": IMAGE_TEXT_VERSION}
+    return {
+        **of_denoiser,
+        "chunk": dataclasses.asdict(task.full_chunk(sequence_length)),
+        **{key: getattr(task.configuration, key) for key in ("merge_examples", "chunk_tokens", "separate_documents")},
+    }
 
 
 def files_read(arguments: ExportArguments) -> dict[str, dict[str, str]]:
@@ -186,38 +244,61 @@ def files_read(arguments: ExportArguments) -> dict[str, dict[str, str]]:
 
     Nothing of what is read from a cache, whose identity `describe` has, nor of documents in memory, whose hash is their identity.
     """
-    split, mixture = arguments["split"], arguments["mixture"]
-    corpora = [] if arguments["use_cached"] else [task.source.corpus for task in denoising_tasks(mixture) if split in task.splits]
-    return {
-        task.name: files_of(task.source, split)
-        for task in (*corpora, *(task for task in other_tasks(mixture) if split in task.splits))
-    }
+    tasks = tasks_of(arguments)
+    corpora = [] if arguments["use_cached"] else _corpora(tasks)
+    others = [task for task in tasks if not isinstance(task, _OURS)]
+    return {task.name: files_of(task.source, arguments["split"]) for task in (*corpora, *others)}
 
 
 def describe_ids(arguments: ExportArguments) -> dict[str, object]:
     """What the ids of an export with these arguments mean, as JSON has it: all that a trainer needs beside the examples."""
-    vocabulary, special = _vocabulary(arguments["mixture"]), {}
-    shift = id_shift(vocabulary)
-    for task in denoising_tasks(arguments["mixture"]):
-        if arguments["split"] in task.splits:
-            special[task.name] = task.special_tokens()
+    vocabulary, features = _vocabulary(arguments["mixture"]), _features(_provider(arguments["mixture"]))
+    shift, tasks = id_shift(vocabulary), tasks_of(arguments)
+    has_masks, has_images = LOSS_MASK in features, IMAGES in features
     return {
-        "meaning": list(_MEANING),
+        "meaning": [*_MEANING, *([_OF_MASKS] if has_masks else []), *([_OF_IMAGES] if has_images else [])],
         "vocabulary_size": vocabulary.vocab_size - shift,
         "id_shift": shift,
         "pad_id": None if shift else vocabulary.pad_id,
         "eos_id": None if vocabulary.eos_id is None else vocabulary.eos_id - shift,
         "unk_id": None if vocabulary.unk_id is None else vocabulary.unk_id - shift,
-        "tasks": {
-            name: {"mode_ids": [int(id) - shift for id in ids.mode], "sentinel_ids": [int(id) - shift for id in ids.sentinels]}
-            for name, ids in special.items()
-        },
+        "tasks": {task.name: _ids_of(task, shift) for task in tasks if isinstance(task, _OURS)},
+        **({"loss_groups": {task.name: _loss_groups(task) for task in tasks}} if has_masks else {}),
     }
 
 
+def _ids_of(task: Any, shift: int) -> dict[str, object]:
+    if isinstance(task, ChatTask):
+        return {"mode_ids": list(task.objective.mode), "sentinel_ids": [], "eod_id": task.corpus.renderer.eod}
+    special = task.special_tokens()
+    of_denoiser = {
+        "mode_ids": [int(id) - shift for id in special.mode],
+        "sentinel_ids": [int(id) - shift for id in special.sentinels],
+    }
+    has_images = isinstance(task, ImageTextTask)
+    return of_denoiser | ({"image_tokens": dataclasses.asdict(task.configuration.image_tokens)} if has_images else {})
+
+
+def _loss_groups(task: Any) -> dict[str, int]:
+    """The loss group of each kind of message that is trained on; of a task that has none, of its targets."""
+    return dict(task.supervision.loss_groups) if isinstance(task, ChatTask) else {"targets": TEXT}  # type: ignore[arg-type]
+
+
+def left_out(arguments: ExportArguments) -> dict[str, dict[str, int]]:
+    """How many examples an epoch leaves out, by task of conversations and by cause. Reads no token."""
+    found = {}
+    for task in tasks_of(arguments):
+        if isinstance(task, ChatTask):
+            lengths = task.objective.lengths(arguments["sequence_length"], task.name)
+            reader = task.corpus.conversations(arguments["split"], arguments["use_cached"])
+            found[task.name] = dict(sorted(counter_of(count_examples(reader, task.objective, lengths).left_out).items()))
+    return {name: counts for name, counts in found.items() if counts}
+
+
 def _vocabulary(mixture: str) -> seqio.Vocabulary:
-    """The vocabulary of inputs and targets. SeqIO requires that all tasks of a mixture have the same one."""
-    return seqio.MixtureRegistry.get(mixture).output_features["targets"].vocabulary
+    """The vocabulary of tokens. SeqIO requires that all tasks of a mixture have the same one."""
+    features = _provider(mixture).output_features
+    return features["tokens" if "tokens" in features else "targets"].vocabulary
 
 
 def _crc32(values: Iterable) -> str:

@@ -1,4 +1,4 @@
-"""Writes corrupted examples to files for other trainers. `folder` describes the folder, and reads it.
+"""Writes examples to files for other trainers. `folder` describes the folder, and reads it.
 
 Shard i of n has the examples that host i of n would train on, in the same order:
 
@@ -6,6 +6,9 @@ Shard i of n has the examples that host i of n would train on, in the same order
 
 So it also ends where that ends: when the first denoiser has read its documents `epochs` times. (Rates count examples, so by then
 the other denoisers have read less of the corpus.) The same arguments always give the same bytes, on any number of workers.
+
+Examples have the features that they have there: inputs and targets; of conversations tokens and masks; images. With conversations
+all examples have masks, also those of denoisers beside them.
 
 An export that was killed goes on where it stopped, see `jobs.job`. The manifest is written last.
 """
@@ -24,41 +27,46 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.example_features import EXAMPLE, NO_TOKEN
+from ul2_tasks.example_features import DENOISER, IMAGES, TASK, TOKEN_FEATURES, features_named
 from ul2_tasks.export.folder import (
-    COUNTED,
     MANIFEST,
     SCHEMA_VERSION,
     count,
+    counted,
+    features_of,
     is_export,
     manifest_path,
     no_counts,
     read_manifest,
 )
-from ul2_tasks.export.formats import NAMES, Examples, open_format
-from ul2_tasks.export.plan import Export, ExportArguments, ExportShard, describe, describe_ids, files_read, plan_export
+from ul2_tasks.export.formats import Examples, open_format
+from ul2_tasks.export.plan import (
+    Export,
+    ExportArguments,
+    ExportShard,
+    describe,
+    describe_ids,
+    files_read,
+    left_out,
+    plan_export,
+)
 from ul2_tasks.files.systems import copy, place, sha256, size
 from ul2_tasks.jobs.job import Job, import_beam, run_job
 from ul2_tasks.jobs.manifest import differences, total, write_manifest
-from ul2_tasks.jobs.shards import (
-    BEGUN,
-    all_shards,
-    begin,
-    check_folder,
-    finished_shards,
-    temporary_files,
-    write_shard,
-)
+from ul2_tasks.jobs.shards import BEGUN, all_shards, begin, check_folder, finished_shards, temporary_files, write_shard
+from ul2_tasks.scalars import as_python
 from ul2_tasks.version import __version__
 
 _EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME = 256, 1 << 20
+_WITH_IMAGES_AT_A_TIME = 16  # each image has up to megabytes
+_ANY_LENGTH = 1 << 15  # for how many tokens a conversation of any length is taken
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
 def write_examples(
     mixture: str,
     output: str,
-    sequence_length: Mapping[str, int],
+    sequence_length: Mapping[str, int | None],
     *,
     format: str,
     split: str = "train",
@@ -70,17 +78,18 @@ def write_examples(
     pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
 ) -> dict:
-    """Writes the examples of a mixture to files, or goes on where an interrupted export stopped.
+    """Writes the examples of a mixture, or of a task of conversations, to files, or goes on where an interrupted export stopped.
 
     The examples are those that training would read with the same arguments, in the same order. The top of this file says where an
     epoch of a mixture ends. Memory does not grow with the size of a shard. For a remote folder, a shard is first written to a
     local temporary file.
 
     `output` is a folder that is new or empty, or that has an unfinished export with the same arguments. It can be on any file
-    system that fsspec or TensorFlow has, and all workers must see it. `sequence_length` has the budgets in tokens. Each of the
-    `shards` reads its own share of the corpus. Without `use_cached`, each denoiser tokenizes its documents again, which takes most
-    of the time. Each worker calls `prepare` first, to register the mixture: it is `Registration.apply`, or the import of a module.
-    Without `pipeline_options`, which are Beam's, this process writes one shard after the other. `console` is by default stderr.
+    system that fsspec or TensorFlow has, and all workers must see it. `sequence_length` has the budgets in tokens; of conversations
+    {"tokens": int}, or inputs and targets, where None is any length. Each of the `shards` reads its own share of the corpus.
+    Without `use_cached`, each denoiser tokenizes its documents again, which takes most of the time. Each worker calls `prepare`
+    first, to register the mixture: it is `Registration.apply`, or the import of a module. Without `pipeline_options`, which are
+    Beam's, this process writes one shard after the other. `console` is by default stderr.
 
     Returns the manifest, see `read_manifest`. Raises a ValueError where an argument is wrong, there are too many shards for the
     corpus, the folder has other files or an export with other arguments, or another job writes into it. A RuntimeError says that
@@ -91,12 +100,12 @@ def write_examples(
         import_beam()  # before anything is written
     arguments: ExportArguments = {
         "mixture": mixture,
-        "sequence_length": dict(sequence_length),
+        "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
         "format": format,
         "split": split,
-        "seed": seed,
-        "epochs": epochs,
-        "shards": shards,
+        "seed": as_python(seed),
+        "epochs": as_python(epochs),
+        "shards": as_python(shards),
         "use_cached": use_cached,
     }
     export = plan_export(output, arguments)
@@ -106,7 +115,7 @@ def write_examples(
         folder=export.folder,
         shards=export.shards,
         existing=lambda: _existing(export),
-        check=lambda: export.dataset(shards - 1),
+        check=lambda: export.dataset(arguments["shards"] - 1),
         begin=lambda: begin(export.shards, _finished(export), _begun(export)),
         write=functools.partial(_write_shard, export=export, prepare=prepare),
         finish=lambda: _finish(export),
@@ -126,7 +135,14 @@ def _existing(export: Export) -> dict | None:
 def _begun(export: Export) -> dict[str, object]:
     """What must be the same to go on with an export."""
     reads = {"reads": export.reads} if any(export.reads.values()) else {}
-    return {"schema_version": SCHEMA_VERSION, "arguments": export.arguments, "pipeline": export.pipeline, **reads}
+    features = {} if tuple(export.features) == TOKEN_FEATURES else {"features": list(export.features)}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "arguments": export.arguments,
+        "pipeline": export.pipeline,
+        **features,
+        **reads,
+    }
 
 
 def _finished(export: Export) -> dict[str, dict]:
@@ -159,12 +175,13 @@ def _write_shard(
 
 def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], None]) -> dict:
     """Writes the file of a shard; returns the manifest's entry for it."""
-    counts = no_counts(export.pipeline["tasks"])
+    counts = no_counts(export.pipeline["tasks"], export.features)
     with tempfile.TemporaryDirectory() as spool, temporary_files(shard) as (temporary,):
         # Some formats can only be written to a local file.
         local = place(spool, shard.name) if "://" in temporary else temporary
-        open_format(export.arguments["format"]).write(local, _counted(_batches(shard.number, export), counts, advance))
-        sums = total(counts.values(), COUNTED)
+        batches = _counted(_batches(shard.number, export), counts, advance)
+        open_format(export.arguments["format"]).write(local, batches, export.features)
+        sums = total(counts.values(), counted(export.features))
         if not sums["examples"]:
             raise ValueError(
                 f"{shard.name} would have no example, because the corpus is too small for that many shards. Write fewer shards."
@@ -177,11 +194,16 @@ def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], Non
 
 def _batches(number: int, export: Export) -> Iterator[Examples]:
     """The examples of the shard of this number."""
-    at_a_time = max(1, min(_EXAMPLES_AT_A_TIME, _TOKENS_AT_A_TIME // sum(export.arguments["sequence_length"].values())))
-    padding = {**dict.fromkeys(EXAMPLE, np.int32(NO_TOKEN)), **dict.fromkeys(NAMES, "")}
+    lengths = [length or _ANY_LENGTH for length in export.arguments["sequence_length"].values()]
+    most = _WITH_IMAGES_AT_A_TIME if IMAGES in export.features else _EXAMPLES_AT_A_TIME
+    dataset, denoisers = export.dataset(number), export.denoisers
+    padding = {key: np.array(feature.absent, feature.dtype) for key, feature in features_named(export.features).items()}
+    padding |= {key: "" for key in dataset.element_spec if key not in padding}
     # Batches, because each element costs tf.data more than the work on an example; and padded, because ragged batches cost as much.
-    batches = export.dataset(number).padded_batch(at_a_time, padding_values=padding).prefetch(tf.data.AUTOTUNE)
-    return map(functools.partial(Examples.from_padded, id_shift=export.id_shift), batches.as_numpy_iterator())
+    batches = dataset.padded_batch(max(1, min(most, _TOKENS_AT_A_TIME // sum(lengths or [_ANY_LENGTH]))), padding_values=padding)
+    for batch in batches.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+        of_each = np.array([denoisers[task.decode()].encode() for task in batch[TASK]])
+        yield Examples.from_padded({**batch, DENOISER: of_each}, export.id_shift)
 
 
 def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], advance: Callable[[int], None]) -> Iterator[Examples]:
@@ -196,28 +218,32 @@ def _finish(export: Export) -> dict:
     """Writes the manifest, last of all."""
     if changed := "; ".join(differences(export.reads, files_read(export.arguments))):
         raise RuntimeError(f"the source changed during the job: {changed}. Delete {export.folder}, and start again.")
-    shards = all_shards(export.shards, _listed(export))
+    shards, keys = all_shards(export.shards, _listed(export)), counted(export.features)
     manifest = {
         **_begun(export),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__, "tensorflow": tf.__version__},
         "ids": describe_ids(export.arguments),
         "totals": {
-            **total(shards, ("bytes", *COUNTED)),
-            "tasks": {name: total((shard["tasks"][name] for shard in shards), COUNTED) for name in shards[0]["tasks"]},
+            **total(shards, ("bytes", *keys)),
+            "tasks": {name: total((shard["tasks"][name] for shard in shards), keys) for name in shards[0]["tasks"]},
         },
         "shards": shards,
+        **({"left_out": of_tasks} if (of_tasks := left_out(export.arguments)) else {}),
     }
     write_manifest(place(export.folder, MANIFEST), manifest)
     return manifest
 
 
 def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
-    totals = manifest["totals"]
+    totals, keys = manifest["totals"], counted(features_of(manifest))
     table = Table(title=Text(f"{folder}: {len(manifest['shards'])} shards, {totals['bytes']:,} bytes"))
-    for column in ("task", *COUNTED):
+    for column in ("task", *keys):
         table.add_column(column.replace("_", " "), justify="left" if column == "task" else "right")
     for name, counts in {**totals["tasks"], "all": totals}.items():
-        table.add_row(name, *(f"{counts[key]:,}" for key in COUNTED))
+        table.add_row(name, *(f"{counts[key]:,}" for key in keys))
     console.print(table)
+    for name, causes in manifest.get("left_out", {}).items():
+        told = ", ".join(f"{number:,} {cause}" for cause, number in causes.items())
+        console.print(f"{name}: {told}", markup=False, highlight=False)
     read = f"from ul2_tasks import read_examples; examples = read_examples({folder!r})"
     console.print(f"To read it, in Python:\n    {read}", soft_wrap=True, markup=False, highlight=False)

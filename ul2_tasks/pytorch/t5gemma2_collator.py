@@ -29,7 +29,8 @@ class T5Gemma2Collator:
             loss = model(**batch).loss
 
     An example is one of `UL2IterableDataset` of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens] in
-    the tokenizer's own ids, and `images`, the bytes of each image in order; without it there are none.
+    the tokenizer's own ids, and `images`, the bytes of each image in order; without it there are none. An image can also be as
+    `datasets.Image(decode=False)` gives it, {"bytes": .., "path": ..}.
     """
 
     def __init__(
@@ -80,11 +81,16 @@ class T5Gemma2Collator:
         for key, name in SINGLE_EXAMPLE.items():
             rows[key], sizes[key] = _side_by_side([np.asarray(example[name]) for example in examples])
         batch = padded_inputs(rows, sizes, {}, self._row_format)
-        images = [image for example in examples for image in example.get(IMAGES, ())]
+        images = [_file_of(image) for example in examples for image in example.get(IMAGES, ())]
         check_placeholders(batch["input_ids"], len(images), self._image_tokens)
         if images:
             batch[PIXELS] = pixel_values(images, self._image_size)
         return {name: torch.from_numpy(values) for name, values in batch.items()}
+
+
+def _file_of(image: Any) -> Any:
+    """The bytes, or the path, of an image of `datasets`; anything else as it is."""
+    return (image["bytes"] or image["path"]) if isinstance(image, Mapping) else image
 
 
 def _side_by_side(examples: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -178,12 +178,12 @@ def write_batch(
             for number, (key, (starts, stops)) in enumerate(zip(of_tokens, _bounds(batch, of_member, of_tokens))):
                 at = starts, stops, rows[of_member], places[of_member, number]
                 copy_ranges(batch.tokens, *at, written[key])
-                if groups is not None and spec[SPAN_ID].per_token_of == key:
+                if SPAN_ID in member.features and spec[SPAN_ID].per_token_of == key:
                     copy_ranges(batch.groups, *at, groups)
-            continue
-        chunks = (each[of_member] for each in (batch.starts, batch.stops, batch.keys, rows, places))
-        sizes[of_member] = write_examples(recipe_of(member.solution), batch.tokens, *chunks, *written.values())
-        if groups is not None:
+        else:
+            chunks = (each[of_member] for each in (batch.starts, batch.stops, batch.keys, rows, places))
+            sizes[of_member] = write_examples(recipe_of(member.solution), batch.tokens, *chunks, *written.values())
+        if groups is not None and SPAN_ID not in getattr(member, "features", EXAMPLE):
             fill_ranges(TEXT, rows[of_member], places[of_member, -1], sizes[of_member, -1], groups)
     if pack:
         of_row = np.arange(count) - np.searchsorted(rows, rows) + 1

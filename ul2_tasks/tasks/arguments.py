@@ -68,8 +68,12 @@ def check_splits(mixture: seqio.Mixture, split: str) -> None:
 
 def saved_task_name(task: seqio.Task) -> str:
     """The name of a task that iterators are saved with, which is not always that of a `ChatTask`."""
-    inner = getattr(task, "task", task)  # of one that is wrapped, beside images
-    return getattr(inner, "saved_name", task.name)
+    return getattr(inner_task(task), "saved_name", task.name)
+
+
+def inner_task(task: seqio.Task) -> seqio.Task:
+    """The task itself, of one of texts that is wrapped to be beside images."""
+    return getattr(task, "without_images", task)
 
 
 def in_saved_order(tasks: Iterable[seqio.Task]) -> list[seqio.Task]:

@@ -87,6 +87,7 @@ class ImageTextTask(seqio.Task):
 
     def limits(self, sequence_length: Mapping[str, int] | None) -> PieceLimits:
         """What its examples have to be within these budgets."""
+        check_no_image_lengths(sequence_length)
         add_eos = tuple(self.output_features[key].add_eos for key in TOKEN_FEATURES)
         return piece_limits(self.name, self.configuration, self.denoiser, self.special_tokens(), sequence_length, add_eos)
 
@@ -134,7 +135,6 @@ class ImageTextTask(seqio.Task):
         error while iterating, if it is to be raised.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
-        check_no_image_lengths(sequence_length)
         who = reader_of(seed, num_epochs, shard_info)
         if self.configuration.random_access:
             reading = read_indexed(

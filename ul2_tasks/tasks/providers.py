@@ -40,7 +40,7 @@ from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.arguments import Reader, check_splits, in_saved_order, reader_of, saved_task_name
+from ul2_tasks.tasks.arguments import Reader, check_splits, in_saved_order, inner_task, reader_of, saved_task_name
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
@@ -258,7 +258,7 @@ class DenoisingMixture(seqio.Mixture):
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
         common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask) or has_random_access(task)]
-        has_masks = any(LOSS_MASK in getattr(task, "own_features", ()) for task in ours)
+        has_masks = any(LOSS_MASK in getattr(inner_task(task), "own_features", ()) for task in ours)
         marks = MARKS if has_masks else kept & MARKS
         rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
         reading = read_indexed(
@@ -369,7 +369,7 @@ def other_tasks(mixture: str) -> list[seqio.Task]:
 
 def subtasks(mixture: str) -> list[seqio.Task]:
     """The tasks of a registered mixture, or the task itself, in its order: those beside images as they are without them."""
-    return [getattr(task, "without_images", task) for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixture))]
+    return list(map(inner_task, seqio.get_subtasks(seqio.get_mixture_or_task(mixture))))
 
 
 class IndexedTask(Protocol):

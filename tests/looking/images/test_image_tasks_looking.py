@@ -137,7 +137,6 @@ def test_the_doctor_tells_what_is_wrong(name, records, lengths, said):
     [
         (["find", "looked_images", "--document", 0], "Register these with random_access=True"),
         (["show", "looked_images", "--step", 1, "--batch_size", 2], "Register these with random_access=True"),
-        (["export", "looked_images", "--format", "jsonl", "--output", "none"], "does not support interleaved image-text data"),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -1,0 +1,364 @@
+"""Exports of conversations, images and codes, alone and mixed: as training reads them, in each format."""
+
+import collections
+import functools
+import io
+import itertools
+import json
+import os
+import pathlib
+import pickle
+import signal
+import sys
+import time
+
+import new_process
+import numpy as np
+import pytest
+import seqio
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from test_command_line import ul2
+
+import ul2_tasks
+from ul2_tasks.example_features import TEXT
+from ul2_tasks.export.folder import features_of, read_examples, read_manifest, verify
+from ul2_tasks.export.formats import FORMATS, NAMES, Examples
+from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.export.write import write_examples
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.store.read import Store
+from ul2_tasks.tasks.registration import Registration
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+pytest.importorskip("PIL", reason="the extra images is not installed")
+
+WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
+QUIET = Console(quiet=True)
+PAIRS, CHAT = {"inputs": 512, "targets": 512}, {"tokens": 512}
+VOCABULARY = ul2_tasks.open_renderer("harmony:default").vocabulary
+OBJECTIVE = {"vocabulary": VOCABULARY, "denoisers": ul2_tasks.T5GEMMA2[3:], "sentinels": range(3, 203)}
+RUN = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
+CODES = ul2_tasks.ImageCodes(boi_id=203, eoi_id=204, first_code_id=205, num_codes=16)
+CODED = [{"texts": [f"Draw {n} and its square:", None], "images": [None, [n % 16, n * n % 16]]} for n in range(60)]
+TALKS = [
+    [
+        {"role": "user", "content": f"What is {number} and 2?"},
+        {"role": "assistant", "content": "Let me think.", "channel": "analysis", "weight": number % 2},
+        {"role": "assistant", "content": f"{number + 2}.", "channel": "final"},
+    ]
+    for number in range(40)
+]
+
+
+def texts():
+    return [f"text {number} of few words, which are about nothing" for number in range(300)]
+
+
+def registered(kind: str, random_access: bool) -> str:
+    """The mixture or task of a kind of data, or of two."""
+    settings, name = {"random_access": random_access}, f"kinds_{kind}_{random_access}"
+    if kind in ("chat", "reply"):
+        format = {"chat": "chat", "reply": "prompt_completion"}[kind]
+        return ul2_tasks.register_chat(f"kinds_talks_{random_access}", talks(), format=format, **settings)
+    if kind == "texts":
+        return ul2_tasks.register(name, MemoryDataSource(texts, validation=0), **OBJECTIVE, **settings)
+    if kind == "images":
+        return ul2_tasks.register_image_text(name, image_tokens=RUN, **OBJECTIVE, **settings)
+    if kind == "codes":
+        return ul2_tasks.register_image_text(name, CODED, image_tokens=CODES, **OBJECTIVE, **settings)
+    return ul2_tasks.mix(name, {registered(each, random_access): 1 for each in kind.split(" and ")})
+
+
+def talks() -> MemoryDataSource:
+    return MemoryDataSource(functools.partial(list, [json.dumps(talk) for talk in TALKS]), validation=0)
+
+
+def lengths_of(kind: str) -> dict[str, int]:
+    return CHAT if kind == "chat" else PAIRS
+
+
+KINDS = {
+    "chat": ["tokens", "loss_mask", "span_id"],
+    "reply": ["inputs", "targets", "loss_mask", "span_id"],
+    "images": ["inputs", "targets", "images"],
+    "codes": ["inputs", "targets"],
+    "texts and reply": ["inputs", "targets", "loss_mask", "span_id"],
+    "texts and images": ["inputs", "targets", "images"],
+    "images and reply": ["inputs", "targets", "loss_mask", "span_id", "images"],
+}
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory):
+    """A function that writes an export once, and returns its folder."""
+
+    @functools.cache
+    def write(kind, format, random_access=True):
+        folder = tmp_path_factory.mktemp(kind.replace(" ", "_")) / format
+        settings = {"format": format, "seed": 3, "shards": 2, "console": QUIET}
+        write_examples(registered(kind, random_access), str(folder), lengths_of(kind), **settings)
+        return folder
+
+    return write
+
+
+def plain(example) -> dict[str, object]:
+    """An example as values that can be compared, also of their types."""
+    return {key: (value.dtype.name, value.tolist()) if isinstance(value, np.ndarray) else value for key, value in example.items()}
+
+
+def of_shards(folder) -> list[list[dict]]:
+    found = map(plain, read_examples(str(folder)))
+    return [list(itertools.islice(found, shard["examples"])) for shard in read_manifest(str(folder))["shards"]]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_random_access_the_shards_are_those_of_hosts(write, kind, format):
+    found = list(itertools.chain.from_iterable(itertools.zip_longest(*of_shards(write(kind, format)))))
+    expected = ul2_tasks.examples(registered(kind, True), lengths_of(kind), seed=3)
+    assert [each for each in found if each] == list(map(plain, expected))
+    assert list(found[0]) == [*KINDS[kind], "denoiser", "task"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_is_exported_as_training_reads_it(write, kind):
+    """Also with masks, which a stream of texts and replies has where they are asked for."""
+    provider = seqio.get_mixture_or_task(registered(kind, False))
+    masks = [key for key in ("loss_mask", "span_id") if key in KINDS[kind]]
+    more = {"passthrough_features": masks} if isinstance(provider, seqio.Mixture) else {}
+    for shard, found in enumerate(of_shards(write(kind, "jsonl", random_access=False))):
+        host = seqio.ShardInfo(shard, 2)
+        dataset = provider.get_dataset(lengths_of(kind), "train", seed=3, shard_info=host, num_epochs=1, **more)
+        expected = [plain({key: each[key] for key in KINDS[kind]}) for each in dataset.as_numpy_iterator()]
+        for each in expected:
+            each |= {"images": each["images"][1]} if "images" in each else {}
+        assert [{key: each[key] for key in KINDS[kind]} for each in found] == expected
+        for each in found:
+            own = each["task"].rpartition("_")[2]
+            assert each["denoiser"] == ("" if own in ("chat", "completion") else own)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_export_has_the_same_bytes_and_is_whole(write, kind, tmp_path):
+    folder = write(kind, "parquet")
+    write_examples(
+        registered(kind, True), str(tmp_path), lengths_of(kind), format="parquet", seed=np.int64(3), shards=2, console=QUIET
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        path.name: path.read_bytes() for path in folder.iterdir()
+    }
+    assert list(verify(str(folder))) == []
+    manifest, counts = read_manifest(str(folder)), collections.Counter()
+    for example in read_examples(str(folder)):
+        counts["examples"] += 1
+        counts["images"] += len(example.get("images", ()))
+        counts["trained_tokens"] += int(example.get("loss_mask", np.zeros(0)).sum())
+        for key in ("inputs", "targets"):
+            counts[f"{key}_tokens"] += len(example.get(key, ()))
+        counts["tokens"] += len(example.get("tokens", ()))
+    assert {key: number for key, number in manifest["totals"].items() if key not in ("bytes", "tasks")} == +counts
+    assert list(features_of(manifest)) == KINDS[kind]
+    assert ("features" in manifest) == (kind != "codes")
+
+
+def test_the_manifest_has_the_loss_groups_and_what_is_left_out(write):
+    manifest = read_manifest(str(write("texts and reply", "jsonl")))
+    groups = manifest["ids"]["loss_groups"]
+    assert groups["kinds_texts_True_s"] == {"targets": TEXT}
+    assert (groups["kinds_talks_True_prompt_completion"]["assistant/final"], manifest.get("left_out")) == (2, None)
+    masks = {
+        (example["task"].endswith("completion"), *np.unique(example["span_id"]).tolist())
+        for example in read_examples(str(write("texts and reply", "jsonl")))
+    }
+    assert masks == {(False, TEXT), (True, 1, 2), (True, 0, 2)}
+    ids = read_manifest(str(write("images", "jsonl")))["ids"]["tasks"]["kinds_images_True_s"]
+    assert ids["image_tokens"].items() >= {"boi_id": 203, "image_id": 204, "eoi_id": 205, "image_seq_length": 4}.items()
+
+
+def test_examples_that_are_too_long_are_counted_and_told(tmp_path):
+    name = ul2_tasks.register_chat("kinds_dropped", talks(), truncation="drop", random_access=True)
+    lengths = sorted(len(each["tokens"]) for each in ul2_tasks.examples(name, {"tokens": None}))
+    console = Console(record=True, width=200, file=io.StringIO())
+    manifest = write_examples(name, str(tmp_path), {"tokens": lengths[5]}, format="jsonl", console=console)
+    dropped = sum(length > lengths[5] for length in lengths)
+    assert manifest["left_out"] == {name: {"too long": dropped}}
+    assert f"{name}: {dropped} too long" in console.export_text()
+    assert manifest["totals"]["examples"] == len(TALKS) - dropped
+
+
+def test_datasets_gives_images_and_the_collator_takes_them(write, tmp_path):
+    datasets, image = (
+        pytest.importorskip("datasets", reason="the extra huggingface is not installed"),
+        pytest.importorskip("PIL.Image"),
+    )
+    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+    folder = write("images", "parquet")
+    found = datasets.load_dataset("parquet", data_files=f"{folder}/*.parquet", cache_dir=str(tmp_path), split="train")
+    expected = list(read_examples(str(folder)))
+    assert len(found) == len(expected)
+    for row, example in zip(found, expected):
+        assert row["inputs"] == example["inputs"].tolist()
+        assert len(row["images"]) == len(example["images"]) > 0
+        for seen, held in zip(row["images"], example["images"]):
+            assert isinstance(seen, image.Image)
+            assert seen.tobytes() == image.open(io.BytesIO(held)).tobytes()
+    rows = found.rename_columns({"inputs": "input_ids", "targets": "labels"})
+    rows = rows.cast_column("images", datasets.Sequence(datasets.Image(decode=False)))
+    collator = ul2_tasks.T5Gemma2Collator(image_tokens=RUN, image_size=8)
+    batch = next(iter(torch.utils.data.DataLoader(rows, batch_size=4, collate_fn=collator)))
+    own = [{"input_ids": each["inputs"], "labels": each["targets"], "images": each["images"]} for each in expected[:4]]
+    assert all(torch.equal(batch[key], value) for key, value in collator(own).items())
+    assert len(batch["pixel_values"]) == sum(len(each["images"]) for each in expected[:4])
+
+
+def test_tokens_of_codes_are_records_of_megatron(tmp_path):
+    written = write_megatron(seqio.MixtureRegistry.get(registered("codes", True)).tasks[0].corpus, str(tmp_path))
+    store = Store.open([written["prefix"]])
+    assert (store.documents, written["documents"]) == (len(CODED), len(CODED))
+    shift = id_shift(VOCABULARY)
+    for number, record in enumerate(CODED):
+        text = [id - shift for id in VOCABULARY.encode(record["texts"][0])]
+        image = [CODES.boi_id, *(CODES.first_code_id + code for code in record["images"][1]), CODES.eoi_id]
+        assert store.read_documents(np.array([number]))[0].tolist() == [*text, *image, VOCABULARY.eos_id - shift]
+
+
+def test_texts_beside_images_are_tokens_of_megatron_and_the_images_are_named(tmp_path):
+    registered("texts and images", True)
+    registered("images and reply", True)
+    done = ul2("export", "kinds_texts and images_True", "--format", "megatron", "--output", tmp_path)
+    assert (done.exit_code, sorted(path.name for path in tmp_path.glob("*.bin"))) == (0, ["kinds_texts_True-train.bin"])
+    assert done.stderr == "left out, because they are images, which such files cannot hold: kinds_images_True.\n"
+    done = ul2("export", "kinds_images and reply_True", "--format", "megatron", "--output", tmp_path / "new")
+    assert "NAME must have a corpus of text for --format megatron, got kinds_images and reply_True_mix." in done.stderr
+    for asked, said in (
+        (["kinds_images_True", "--format", "megatron"], "--format must be parquet, tfrecord, jsonl or arrayrecord for images"),
+        (["kinds_images_True", "--format", "megatron", "--seed", 3], "--seed must be left out with --format megatron"),
+    ):
+        done = ul2("export", *asked, "--output", tmp_path / "new")
+        assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+# Jobs.
+
+
+def registration(name: str, folder: pathlib.Path, **arguments) -> Registration:
+    (folder / "talks.jsonl").write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in TALKS * 20))
+    given = {"renderer": "harmony:default", "format": "prompt_completion", **arguments}
+    return Registration(name, (), {"spec": str(folder / "talks.jsonl")}, given)
+
+
+KILLED = """
+import pickle, sys
+from ul2_tasks.export.write import write_examples
+registration = pickle.load(open(sys.argv[1], "rb"))
+settings = {"format": "parquet", "shards": 6, "prepare": registration.apply}
+write_examples(registration.apply(), sys.argv[2], {"inputs": 512, "targets": 512}, **settings)
+"""
+
+
+def test_a_killed_export_of_conversations_resumes_and_processes_write_the_same(tmp_path, monkeypatch):
+    asked = registration("kinds_killed", tmp_path)
+    name, settings = asked.apply(), {"format": "parquet", "shards": 6, "prepare": asked.apply, "console": QUIET}
+    write_examples(name, str(tmp_path / "once"), PAIRS, **settings)
+    once = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
+    (tmp_path / "registration").write_bytes(pickle.dumps(asked))
+    folder = tmp_path / "killed"
+    process = new_process.Program(["-c", KILLED, tmp_path / "registration", folder], env={**os.environ, "PYTHONPATH": WORKERS_PATH})
+    while not list(folder.glob("_parts/*.parquet.json")) and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    write_examples(name, str(folder), PAIRS, **settings)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == once
+
+    monkeypatch.setenv("PYTHONPATH", WORKERS_PATH)
+    monkeypatch.setattr(sys, "executable", new_process.executable(tmp_path))
+    beam = ["--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+    write_examples(name, str(tmp_path / "beam"), PAIRS, pipeline_options=beam, **settings)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "beam").iterdir()} == once
+
+
+def test_a_changed_source_and_other_loss_groups_are_refused(tmp_path):
+    (tmp_path / "source").mkdir()
+    asked = registration("kinds_changed", tmp_path / "source", loss_groups="harmony")
+    settings = {"format": "jsonl", "prepare": asked.apply, "console": QUIET}
+    name = asked.apply()
+    write_examples(name, str(tmp_path / "out"), PAIRS, **settings)
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    manifest["pipeline"]["tasks"][name]["supervision"] = {**manifest["pipeline"]["tasks"][name]["supervision"], "turns": "last"}
+    (tmp_path / "out" / "_manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        ValueError, match=r"other arguments: pipeline\.tasks\.kinds_changed_prompt_completion\.supervision\.turns is 'last' there"
+    ):
+        write_examples(name, str(tmp_path / "out"), PAIRS, **settings)
+
+    def touch(*_):
+        os.utime(tmp_path / "source" / "talks.jsonl", (1, 1))
+        asked.apply()
+
+    with pytest.raises(RuntimeError, match=r"the source changed during the job: .*talks\.jsonl"):
+        write_examples(name, str(tmp_path / "changed"), PAIRS, **{**settings, "prepare": touch})
+
+
+@pytest.mark.parametrize(
+    ("features", "wrong"), [("tokens", "features must be a list, got 'tokens'"), ([7], "features.0 must be str, got 7")]
+)
+def test_features_that_were_altered_are_refused(write, tmp_path, features, wrong):
+    manifest = json.loads((write("chat", "jsonl") / "_manifest.json").read_text())
+    (tmp_path / "_manifest.json").write_text(json.dumps(manifest | {"features": features}))
+    with pytest.raises(ValueError, match=f"is not as it was written: {wrong}"):
+        read_examples(str(tmp_path))
+
+
+def test_what_cannot_be_exported_is_named(tmp_path):
+    chat = registered("chat", True)
+    with pytest.raises(ValueError, match=r"sequence_length of .* must have keys among \['tokens'\], got \['inputs', 'targets'\]"):
+        write_examples(chat, str(tmp_path / "new"), PAIRS, format="jsonl", console=QUIET)
+    with pytest.raises(ValueError, match=r"split must be one of \['train'\] of .*, got 'test'"):
+        write_examples(chat, str(tmp_path / "new"), CHAT, format="jsonl", split="test", console=QUIET)
+    with pytest.raises(ValueError, match=r"sequence_length must have inputs and targets alone, got \['images'\]"):
+        write_examples(registered("images", True), str(tmp_path / "new"), {**PAIRS, "images": 2}, format="jsonl", console=QUIET)
+    seqio.MixtureRegistry.add("kinds_stock", [(task.name, 1) for task in seqio.get_subtasks(seqio.get_mixture_or_task(chat))])
+    with pytest.raises(
+        ValueError, match=r"must be one of ul2_tasks, got 'kinds_stock' of SeqIO, .* Mix the same with ul2_tasks\.mix"
+    ):
+        write_examples("kinds_stock", str(tmp_path / "new"), CHAT, format="jsonl", console=QUIET)
+    assert not (tmp_path / "new").exists()
+
+
+# The law of formats.
+
+IDS = st.lists(st.integers(0, 2**31 - 1), max_size=5)
+
+
+@st.composite
+def batches(draw) -> list[Examples]:
+    """Some batches of examples that have features of one kind."""
+    names = draw(st.sampled_from([*KINDS.values(), ["inputs", "targets"]]))
+    made = []
+    for count in draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)):
+        of_tokens = [key for key in names if key in ("tokens", "inputs", "targets")]
+        rows = {key: [draw(IDS) for _ in range(count)] for key in of_tokens}
+        lengths = {key: np.array(list(map(len, of_each))) for key, of_each in rows.items()}
+        ids = {key: np.array(list(itertools.chain(*of_each)), np.int32) for key, of_each in rows.items()}
+        marked = len(ids[of_tokens[-1]])
+        for key in ("loss_mask", "span_id"):
+            if key in names:
+                ids[key] = np.array(draw(st.lists(st.integers(0, 254), min_size=marked, max_size=marked)), np.uint8)
+        of_each = {key: np.array([draw(st.text("aé_ ", max_size=3)) for _ in range(count)], np.str_) for key in NAMES}
+        images = [draw(st.lists(st.binary(max_size=6), max_size=3)) for _ in range(count)] if "images" in names else None
+        made.append(Examples(ids, lengths, of_each, images))
+    return made
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(batches())
+def test_what_is_read_is_what_was_written(tmp_path_factory, format, written):
+    path = str(tmp_path_factory.mktemp("law") / "file")
+    names = [*written[0].ids, *([] if written[0].images is None else ["images"])]
+    FORMATS[format].write(path, written, names)
+    read = list(itertools.chain.from_iterable(FORMATS[format].read(path, names)))
+    assert list(map(plain, read)) == list(map(plain, itertools.chain.from_iterable(written)))
