@@ -359,6 +359,8 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         ),
         (["show", "--host", "3/64"], "--host must be given with --step, got no --step. Pass both, or neither."),
         (["show", "--run", "folder"], "--run must be given with --step, got no --step. Pass both, or neither."),
+        (["show", "--exclude", "list.jsonl"], "--exclude must be given with --step, got no --step. Pass both, or neither."),
+        (["show", "--skip", "1:2"], "--skip must be given with --step, got no --step. Pass both, or neither."),
         (["show", "--step", "3", "--batch_size", "8", "--text", "a"], "--text and --file must be left out with --step, got both"),
         (
             ["show", "--step", "3", "--batch_size", "8", "--host", "64/64"],

@@ -153,7 +153,7 @@ def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, 
             raise excludes("--schedule", "--step" if step is not None else "--text")
         kind.show_schedule(data, as_json, **options)
         return
-    if step is None and (given := data.given_of("host", "batch_size", "packed", "cache_dir", "run_dir")):
+    if step is None and (given := data.given_of("host", "batch_size", "packed", "cache_dir", "run_dir", "exclude", "skip")):
         raise needs(data.option(given[0]), "--step")
     if step is None:
         tell_others(kind, data)
