@@ -137,6 +137,7 @@ NAMES = {
     "proteins": "kinds_proteins",
 }
 FORMATS = {"conversations": "megatron"}
+RECORD = ["--record", "embedded set, vlm_sft, record 3"]  # of image rows, which have no documents
 KINDS = {kind.name: kind for kind in (*kinds.KINDS, Proteins())}
 
 
@@ -162,6 +163,8 @@ def registered():
 
 
 def run(kind: str, command: str, more: str, folder):
+    if (kind, command, more) == ("image-text records", "find", COMMANDS["find"]):
+        return ul2(command, NAMES[kind], *RECORD)
     words = [command, NAMES[kind], *more.replace("FORMAT", FORMATS.get(kind, "jsonl")).split()]
     return ul2(*(word.replace("OUT", str(folder / "out")) for word in words))
 
@@ -199,6 +202,9 @@ def test_an_option_that_a_kind_does_not_support_is_named(kind, asked, tmp_path):
 def test_a_kind_whose_options_are_few_refuses_all_others(tmp_path):
     done = run("image-text records", "stats", "--split a", tmp_path)
     assert "`ul2 stats --split` does not support image-text records (images). Leave it out." in done.stderr
+    done = ul2("find", "images", "--text", "words")
+    expected = "`ul2 find --text` does not support image-text records (images). Pass --record with the name of a record."
+    assert (done.exit_code, expected in done.stderr) == (2, True)
 
 
 # The fifth kind.

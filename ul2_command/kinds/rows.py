@@ -29,7 +29,6 @@ _OPTIONS = {  # that each command takes, beside those of all
 class Rows(Kind):
     name = "image-text records"
     cannot: ClassVar = {
-        **dict.fromkeys(("find --document", "find --text"), "Pass --record with the name of a record."),
         "show --schedule": LEAVE_OUT,
         "lengths": f"They have no denoisers. {LOOK}",
         "cache": f"Training reads them from their files. {LOOK}",
@@ -47,7 +46,9 @@ class Rows(Kind):
         command, is_own = str(data.command.name), _dataset(data) is not None
         of_all = {"name", "module"} if is_own else _OPTIONS[""]
         wrong = [name for name in data.given if name not in of_all | _OPTIONS.get(command, set())]
-        if wrong and not self.cannot.keys() & {command, f"{command} {data.option(wrong[0])}"}:
+        if wrong and command not in self.cannot:
+            if wrong[0] in ("document", "text"):  # of `ul2 find`
+                return self.unsupported(data, f"{command} {data.option(wrong[0])}", "Pass --record with the name of a record.")
             instead = "Leave it out: the dataset has its own settings." if is_own else LEAVE_OUT
             return self.unsupported(data, f"{command} {data.option(wrong[0])}", instead)
         return super().refusal(data)
