@@ -162,7 +162,9 @@ _INDEX_OF_ROWS = {"rows": "../guides/images/rows.md#read-rows-by-index"}
 
 _BLOCKS = "blocks = BlockShuffle(block_tokens=2048, partitions=2, window_blocks=2)"
 _IN_BLOCKS = {
-    key: _yes(f"{_BLOCKS}\nexamples({kind.another.replace('more', 'blocks')[:-1]}, block_shuffle=blocks), {kind.lengths})[3]")
+    key: _yes(
+        f"{_BLOCKS}\nname = {kind.another.replace('more', 'blocks')[:-1]}, block_shuffle=blocks)\nexamples(name, {kind.lengths})[3]"
+    )
     for key, kind in KINDS.items()
     if kind.another
 } | {"rows": _stream("next(iter(rows(shuffle_blocks=2)))")}
