@@ -49,17 +49,27 @@ class TokenBatch(NamedTuple):
         """The places of those documents."""
         return [self.records[number].where for number in np.flatnonzero(self._kept(split))]
 
-    def origins(self, split: str, hashed: Callable[[Record], bytes]) -> tuple[np.ndarray, list[str], np.ndarray]:
+    def origins(self, split: str, hashed: Callable[[Record], bytes]) -> tuple[np.ndarray, list[bytes], np.ndarray]:
         """The rows, the ids and the hashes of those documents, see `provenance`; `hashed` gives what is hashed of a record."""
         kept = [self.records[number] for number in np.flatnonzero(self._kept(split)).tolist()]
-        rows = np.array([record.where.row for record in kept], np.int64)
-        return rows, [_decoded(record.own_id) for record in kept], hashes_of(map(hashed, kept))
+        rows = np.array([getattr(record.where, "row", 0) for record in kept], np.int64)
+        return rows, [record.own_id for record in kept], hashes_of(map(hashed, kept))
+
+    @property
+    def last_place(self) -> object:
+        """Where a late record is; None where it is not known of any."""
+        return next((record.where for record in reversed(self.records) if hasattr(record.where, "row")), None)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the rest of a part of a file could not be read: a problem that has no row says so."""
+        return any(not hasattr(self.records[number].where, "row") for number in np.flatnonzero(~self.are_whole).tolist())
 
     def refused(self, split: str) -> Iterator[dict[str, object]]:
         """The records of a split that are skipped: the row, if it is known, the id and the cause of each."""
         for number in np.flatnonzero((self.splits == split) & ~self.are_whole).tolist():
             record, cause = self.records[number], self.problems[number].decode(errors="replace")
-            yield {"row": row_in_file(record.where), "id": _decoded(record.own_id), "cause": cause}
+            yield {"row": row_in_file(record.where), "id": record.own_id.decode(errors="backslashreplace"), "cause": cause}
 
     def id_hashes(self, split: str) -> np.ndarray:
         """The hashes of the ids of those documents, [documents] uint64; without an id the tokens are hashed."""
@@ -72,10 +82,6 @@ class TokenBatch(NamedTuple):
 
     def _kept(self, split: str) -> np.ndarray:
         return (self.splits == split) & (self.lengths > 0)
-
-
-def _decoded(id: bytes) -> str:
-    return id.decode(errors="backslashreplace")
 
 
 def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:

@@ -68,14 +68,14 @@ def hash_of(text: bytes) -> int:
 
 def hashes_of(texts: Iterable[bytes]) -> np.ndarray:
     """`hash_of` of each, [n] uint64."""
-    return np.frombuffer(b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts), ">u8").astype(np.uint64)
+    return np.frombuffer(b"".join([hashlib.blake2b(text, digest_size=8).digest() for text in texts]), ">u8").astype(np.uint64)
 
 
 class TableWriter:
     """Writes the table of a pair. There is no file where there is no document, as there is no pair.
 
     with TableWriter(path, "web-0003.jsonl.zst") as table:
-        table.add(np.array([1, 3]), ["77f2", "77f3"], hashes_of([b"a text", b"another"]))
+        table.add(np.array([1, 3]), [b"77f2", b"77f3"], hashes_of([b"a text", b"another"]))
     entry = table.entry
 
     At the end of the block `entry` has the "bytes" and "sha256"; it is None where there is no document.
@@ -89,12 +89,12 @@ class TableWriter:
         self._writer: pa.RecordBatchFileWriter | None = None
         self.entry: dict[str, int | str] | None = None
 
-    def add(self, rows: np.ndarray, ids: Sequence[str], hashes: np.ndarray) -> None:
-        """Adds documents."""
+    def add(self, rows: np.ndarray, ids: Sequence[bytes], hashes: np.ndarray) -> None:
+        """Adds documents. Ids are texts in UTF-8; of others the bytes that are not are escaped."""
         import pyarrow as pa
 
-        columns = [pa.array(rows, pa.int64()), pa.array(ids, pa.string()), pa.array(hashes, pa.uint64())]
-        self._waiting.append(pa.record_batch(columns, schema=self._schema))
+        columns = [_integers(rows.astype(np.int64)), _strings(ids), _integers(hashes.astype(np.uint64))]
+        self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._count += len(rows)
         while self._count >= _ROWS_AT_A_TIME:
             self._write(_ROWS_AT_A_TIME)
@@ -183,7 +183,7 @@ class Provenance:
 
     def with_ids(self, ids: Sequence[str]) -> Found:
         """The documents that have one of these ids."""
-        return self._search("id", ids)
+        return self._search("id", [id.encode(errors="backslashreplace") for id in ids])
 
     def with_hashes(self, hashes: Sequence[int] | np.ndarray) -> Found:
         """The documents whose text has one of these hashes, see `hash_of`."""
@@ -258,6 +258,26 @@ def provenance_of_pairs(prefixes: Sequence[str], documents: Sequence[int]) -> Pr
     return Provenance(tuple(tables))
 
 
+def _integers(values: np.ndarray) -> pa.Array:
+    """An array as Arrow has it. `pyarrow.array` would import pandas, which takes longer than a shard."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _strings(encoded: Sequence[bytes]) -> pa.Array:
+    """Texts as Arrow has them; see `_integers`."""
+    import pyarrow as pa
+
+    try:
+        b"\0".join(encoded).decode()
+    except UnicodeDecodeError:
+        encoded = [text.decode(errors="backslashreplace").encode() for text in encoded]
+    offsets = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
+
+
 def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Found:
     documents, which = zip((_NONE, _NONE), *parts)
     found = Found(np.concatenate(documents).astype(np.int64), np.concatenate(which).astype(np.int64))
@@ -268,7 +288,7 @@ def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Found:
 def _origins(table: Table, numbers: np.ndarray) -> Iterator[Origin]:
     if not table.path:
         return (Origin(table.file, number, "", 0) for number in numbers.tolist())
-    found = _opened(table.path, table.sha256, table.documents).take(numbers)
+    found = _opened(table.path, table.sha256, table.documents).take(_integers(numbers))
     columns = (found[name].to_pylist() for name in ("row", "id", "hash"))
     return (Origin(table.file, table.before + row, id, hash) for row, id, hash in zip(*columns))
 
@@ -294,7 +314,7 @@ def _matches(table: Table, column: str, values: Sequence | np.ndarray) -> tuple[
     parts = [(_NONE, _NONE)]
     if table.path:
         found = _opened(table.path, table.sha256, table.documents)[column]
-        wanted, first = pa.array(values, found.type), 0
+        wanted, first = _strings(values) if pa.types.is_string(found.type) else _integers(np.asarray(values, np.uint64)), 0
         for chunk in found.chunks:  # so that no more than the matches of one are in memory
             index = pc.index_in(chunk, wanted)
             if index.null_count < len(index):
