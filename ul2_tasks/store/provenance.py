@@ -314,7 +314,7 @@ def _matches(table: Table, column: str, values: Sequence | np.ndarray) -> tuple[
     parts = [(_NONE, _NONE)]
     if table.path:
         found = _opened(table.path, table.sha256, table.documents)[column]
-        wanted, first = _strings(values) if pa.types.is_string(found.type) else _integers(np.asarray(values, np.uint64)), 0
+        wanted, first = _strings(list(values)) if pa.types.is_string(found.type) else _integers(np.asarray(values, np.uint64)), 0
         for chunk in found.chunks:  # so that no more than the matches of one are in memory
             index = pc.index_in(chunk, wanted)
             if index.null_count < len(index):
