@@ -108,13 +108,14 @@ def commands(folder: pathlib.Path) -> dict[str, str]:
     advice.POOL, advice.POOLS, advice.FRACTIONS = 64, 1, (0.5,)
     cache, texts = folder / "CACHE", f"core --corpus {folder / 'texts.jsonl'}"
     assert "is complete already" in ul2(f"cache {texts} --output {cache}")
-    return {
+    printed = {
         "find": ul2(f"find {texts} --document 3 --lengths 96,80 --cache {cache}"),
         "show": ul2(f"show {texts} --count 1 --lengths 96,80"),
         "show --json": ul2(f"show {texts} --count 1 --lengths 96,80 --json"),
         "show --step": ul2(f"show {texts} --step 2 --batch_size 4 --packed --lengths 96,80 --cache {cache} --json"),
         "lengths": ul2(f"lengths {texts} --lengths 96,80 --json"),
     }
+    return {name: words.replace(str(folder), "FOLDER") for name, words in printed.items()}
 
 
 def ul2(command: str) -> str:

@@ -172,12 +172,21 @@ def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, 
     help="Find the document with this index, from 0. Name its corpus if the mixture has several.",
 )
 @click.option("--text", help="Find this text in all documents.")
+@click.option("--id", "ids", metavar="ID", multiple=True, help="Find the documents with this id of their record. Can be repeated.")
+@click.option(
+    "--source", "sources", metavar="FILE[:ROW]", multiple=True, help="Find the documents of this file or row. Can be repeated."
+)
+@click.option(
+    "--list", "listed", metavar="FILE", shell_complete=files, help="Find all documents of this list, and print JSON Lines."
+)
 @click.option("--epochs", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Search the first N epochs.")
 @click.option(
-    "--count", type=click.IntRange(1), metavar="N", default=5, show_default=True, help="List at most N occurrences of the text."
+    "--count", type=click.IntRange(1), metavar="N", default=5, show_default=True, help="List at most N occurrences or documents."
 )
 @of_a_run
-def find(data, document: str | None, text: str | None, **options) -> None:
+def find(
+    data, document: str | None, text: str | None, ids: Sequence[str], sources: Sequence[str], listed: str | None, **options
+) -> None:
     """Find the steps that read a document, a text or a record.
 
     Print the epoch, index, step, denoiser and tokens of each example that contains a part of it. This needs random access, as
@@ -186,13 +195,26 @@ def find(data, document: str | None, text: str | None, **options) -> None:
     \b
     ul2 find --document 17 --batch_size 2048 --epochs 2
     ul2 find --text "returns a true value" --run my_run --cache cache
+    ul2 find --source web-0003.jsonl:1234 --run my_run --cache cache
+    ul2 find --list take_down.jsonl --run my_run --cache cache
     ul2 find mine --module my_images --record 'a.jsonl, line 7' --batch_size 64
     """
-    asked = [each for each in (document, text, data.given.get("record")) if each is not None]
-    if len(asked) != 1:
-        got = "several" if asked else "none"
-        raise click.UsageError(f"--document, --text or --record must be given, got {got}. Pass one of them.")
-    kind_of(data).find(data, document=document, text=text, **options)
+    ways = {"--document": document, "--text": text, "--id or --source": ids or sources or None, "--list": listed}
+    ways["--record"] = data.given.get("record")
+    given = [way for way, value in ways.items() if value is not None]
+    if len(given) != 1:
+        raise click.UsageError(f"{', '.join(ways)} must be given, got {' and '.join(given) or 'none'}. Pass one of them.")
+    from ul2_tasks.corpus.document_list import read_document_list
+
+    entries = [{"id": id} for id in ids] + [_of_source(source) for source in sources]
+    named = read_document_list(listed or entries) if listed or entries else None
+    kind_of(data).find(data, document=document, text=text, named=named, as_lines=listed is not None, **options)
+
+
+def _of_source(source: str) -> dict[str, object]:
+    """The entry of a list for FILE or FILE:ROW."""
+    file, _, row = source.rpartition(":")
+    return {"file": file, "row": int(row)} if file and row.isdecimal() else {"file": source}
 
 
 @main.command()

@@ -293,6 +293,6 @@ def test_a_kind_without_a_row_is_named_by_its_place_in_the_cache(tmp_path, monke
     task = seqio.get_mixture_or_task(name)
     other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, loss_groups="harmony"))
     reader = task.corpus.conversations("train", use_cached=True)
-    place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl: loss_groups must have the kind"
+    place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl, row 3.*: loss_groups must have"
     with pytest.raises(ValueError, match=place):
         other.examples(reader, np.array([5, 0]), {})

@@ -18,7 +18,9 @@ import ul2_tasks
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.cached_files import COMPLETED
+from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
+from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.provenance import Origin, hash_of
 
@@ -205,6 +207,25 @@ def test_a_cache_without_tables_is_read_and_says_nothing(tmp_path):
     assert (store.documents, store.provenance) == (documents, None)
     assert cache.identity(folder, "train") == identity
     assert cached(tmp_path / "CACHE", str(path))[1] == before
+
+
+@pytest.mark.parametrize("use_cached", [False, True])
+def test_a_pair_of_megatron_says_where_its_documents_are_from(tmp_path, use_cached):
+    paths = [jsonl(tmp_path / "a.jsonl"), jsonl(tmp_path / "b.jsonl", range(100, 200))]
+    source = ul2_tasks.open_source(str(tmp_path / "*.jsonl"), validation=0.2)
+    folder, _ = cached(tmp_path / "CACHE", source)
+    corpus = ul2_tasks.Mixture("origins", source, on_error="skip").corpus([str(tmp_path / "CACHE")] if use_cached else [])
+    written = write_megatron(corpus, str(tmp_path / "MEGATRON"), "train", use_cached=use_cached)
+    expected = origins_of(folder)
+    store = MegatronSource({"train": written["prefix"]}).store("train")
+    found = store.provenance
+    assert found.of(range(len(found))) == expected
+    assert found.files == [str(path) for path in paths]
+    chosen = [(each.file, each.row) for each in expected[5::31]]
+    assert {expected[number][:2] for number in found.in_rows(chosen).documents.tolist()} == {*chosen}
+    of_b = [number for number, origin in enumerate(expected) if origin.file == str(paths[1])]
+    assert found.in_files(["b.jsonl"]).documents.tolist() == of_b
+    assert found.hashes.tolist() == [origin.hash for origin in expected]
 
 
 def test_verify_sees_a_table_that_was_altered_or_is_gone(tmp_path):

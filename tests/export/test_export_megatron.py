@@ -19,6 +19,8 @@ from ul2_tasks.store.read import Store
 BYTES, MODES = byte_vocabulary()
 TEXTS = [f"document {number}" for number in range(50)]
 
+SUFFIXES = ("bin", "idx", "origins.arrow")
+
 
 def corpus(name, validation=0.2):
     register(name, MemoryDataSource(lambda: TEXTS, validation=validation), BYTES, T5GEMMA2[:1], modes=MODES)
@@ -94,7 +96,7 @@ def test_of_jobs_that_write_one_pair_one_alone_does_and_the_others_are_refused(t
     too_late = [one for one in found if isinstance(one, ValueError) and ".bin exists" in str(one)]  # it had ended
     assert len(refused(found)) + len(too_late) == 3
     assert len(texts(written["prefix"], True)) == written["documents"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["megatron_at_once-train.bin", "megatron_at_once-train.idx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"megatron_at_once-train.{suffix}" for suffix in SUFFIXES]
 
 
 def test_what_a_killed_job_left_is_removed_by_the_next(tmp_path):
@@ -102,7 +104,7 @@ def test_what_a_killed_job_left_is_removed_by_the_next(tmp_path):
     left.mkdir()
     (left / "bin.tmp").write_bytes(b"half")
     write_megatron(corpus("megatron_killed"), str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["megatron_killed-train.bin", "megatron_killed-train.idx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"megatron_killed-train.{suffix}" for suffix in SUFFIXES]
 
 
 def test_tasks_without_a_corpus_are_named(tmp_path):

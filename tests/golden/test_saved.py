@@ -165,6 +165,9 @@ def steady(manifest):
     if not isinstance(manifest, dict):
         return pathlib.Path(manifest).name if str(manifest).startswith("/") else manifest
     changing = {"bytes", "sha256"} if str(manifest.get("file")).endswith(".parquet") else set()
+    if "shard" in manifest:  # of a cache, which has tables of origins since schema 4
+        manifest = manifest | {"files": [file for file in manifest["files"] if file["file"].endswith((".bin", ".idx"))]}
+    changing |= {"schema_version"} if "corpus" in manifest else set()
     return {key: steady(value) for key, value in manifest.items() if key not in NOT_KEPT | changing}
 
 

@@ -25,7 +25,7 @@ def written(folder, tables) -> tuple[Provenance, list[Origin]]:
         with TableWriter(path, file) as table:
             for first in range(0, len(ids), 2):
                 some = slice(first, first + 2)
-                table.add(rows[some], ids[some], hashes[some])
+                table.add(rows[some], [id.encode() for id in ids[some]], hashes[some])
         if ids:
             made.append(Table(path, file, before, len(ids), table.entry["sha256"]))
         origins += map(Origin, [file] * len(ids), (rows + before).tolist(), ids, hashes.tolist())
@@ -67,7 +67,7 @@ def test_each_document_is_where_it_was_written(tmp_path_factory, rows_at_a_time,
 
 
 def test_a_table_takes_twenty_bytes_a_document_beside_the_ids(tmp_path):
-    ids, count = ["12345678"] * 1000, 200
+    ids, count = [b"12345678"] * 1000, 200
     with TableWriter(str(tmp_path / "table"), "a file") as table:
         for first in range(count):
             table.add(np.arange(first * 1000, first * 1000 + 1000), ids, np.arange(1000, dtype=np.uint64))
@@ -89,7 +89,7 @@ def test_a_pair_without_a_table_is_known_by_its_name(tmp_path):
         with PairWriter(f"{prefix}.bin", f"{prefix}.idx", np.dtype(np.uint16)) as pair:
             pair.add(np.array([5, 6, 7]), np.array([2, 1]))
     with TableWriter(f"{prefixes[1]}.origins.arrow", "a.jsonl") as table:
-        table.add(np.array([4, 9]), ["x", "y"], np.array([1, 2], np.uint64))
+        table.add(np.array([4, 9]), [b"x", b"y"], np.array([1, 2], np.uint64))
     found = provenance_of_pairs(prefixes, [2, 2])
     assert found.of([1, 2]) == [Origin(prefixes[0], 1, "", 0), Origin("a.jsonl", 4, "x", 1)]
     assert str(found.of([2])[0]) == "a.jsonl, row 4, id x"

@@ -40,11 +40,14 @@ class Conversations(Kind):
         else:
             show_chat(data.mixture, self.lengths_of(data), **asked)
 
-    def find(self, data, *, document, text, epochs, count, **of_run):
-        from ul2_tasks.looking.find import find
+    def find(self, data, *, document, text, named, as_lines, epochs, count, **of_run):
+        from ul2_tasks.looking.find import find, find_all
 
         run = open_run(data, sequence_length=self._lengths_of_run(data), **of_run)
-        find(run, document, text, epochs=epochs, count=count)
+        if as_lines:
+            find_all(run, named, epochs=epochs)
+        else:
+            find(run, document, text, named, epochs=epochs, count=count)
 
     def _lengths_of_run(self, data):
         """The lengths that were given, for the format of the tasks; any number of tokens where none were."""

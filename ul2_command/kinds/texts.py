@@ -64,11 +64,14 @@ class Texts(Kind):
         run = open_run(data, sequence_length=self.lengths_of(data), split=split, seed=seed, **of_run)
         (schedule.show_schedule_json if as_json else schedule.show_schedule)(run)
 
-    def find(self, data, *, document, text, epochs, count, **of_run):
-        from ul2_tasks.looking.find import find
+    def find(self, data, *, document, text, named, as_lines, epochs, count, **of_run):
+        from ul2_tasks.looking.find import find, find_all
 
         run = open_run(data, sequence_length=self.lengths_of(data), **of_run)
-        find(run, document, text, epochs=epochs, count=count)
+        if as_lines:
+            find_all(run, named, epochs=epochs)
+        else:
+            find(run, document, text, named, epochs=epochs, count=count)
 
     def measure(self, data, **options):
         from ul2_tasks.looking.texts.measure import measure

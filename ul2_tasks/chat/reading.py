@@ -92,6 +92,8 @@ class StoredConversations:
         ends = np.cumsum(self.documents)
         shard = int(np.searchsorted(ends, number, side="right"))
         name, source = self.shards[shard]
+        if self.tokens.provenance:
+            source = str(*self.tokens.provenance.of([number]))
         place = number - int(ends[shard]) + self.documents[shard] + 1
         return f"conversation {number} of the cache, number {place} of {name}" + (f", which is of {source}" if source else "")
 

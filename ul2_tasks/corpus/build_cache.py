@@ -49,7 +49,7 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.sources.records import At, Record
+from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups, stamps
 from ul2_tasks.store.provenance import TABLE, TableWriter
 from ul2_tasks.store.write import HashedFile, PairWriter
@@ -170,7 +170,9 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
     hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.counts_ids}
     file, is_part = file_of(corpus.source, shard.splits[0], shard.number)
-    seen = _Seen()
+    # A table that is read without the manifest counts from the beginning of its part.
+    told = corpus.source.list_shards(shard.splits[0])[shard.number] if is_part else file
+    records, last, is_cut = 0, object(), False
     with temporary_files(shard) as paths:
         path_of = dict(zip(shard.files, paths))
         refused: dict[str, HashedFile] = {}
@@ -180,9 +182,10 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                 bin_path, idx_path = (path_of[f"{shard.pair(*of)}.{suffix}"] for suffix in ("bin", "idx"))
                 dtype = corpus.columns[of[1]] if of[1] else stored_dtype(corpus)
                 writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
-            tables = {split: pairs.enter_context(TableWriter(path_of[name], file)) for split, name in shard.beside(TABLE).items()}
-            records = _taken(seen.of(_read(corpus, shard)), shard.splits, shard.max_documents)
-            for batch in tokenize_records(corpus, records):
+            tables = {split: pairs.enter_context(TableWriter(path_of[name], told)) for split, name in shard.beside(TABLE).items()}
+            for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
+                records, last = records + len(batch.records), batch.last_place or last
+                is_cut |= batch.is_cut
                 for (split, column), writer in writers.items():
                     writer.add(*batch.of(split, column))
                 for split in shard.splits:
@@ -211,29 +214,9 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             {"file": name, **entry} for split, name in shard.beside(TABLE).items() if (entry := tables[split].entry) is not None
         ]
         files += [{"file": shard.beside(cache.REFUSED)[split], **written.entry} for split, written in refused.items()]
-        is_all_read = is_part and shard.max_documents is None and not seen.is_cut
-        rows = rows_of(corpus.source, shard.splits[0], shard.number, seen.records, seen.last) if is_all_read else None
+        is_all_read = is_part and shard.max_documents is None and not is_cut
+        rows = rows_of(corpus.source, shard.splits[0], shard.number, records, last) if is_all_read else None
         return {"splits": counts, "files": files, "origins": {"file": file, "is_part": is_part, "rows": rows}}
-
-
-@dataclasses.dataclass
-class _Seen:
-    """The records of a shard as they are read: how many, where the last is, and whether the rest could not be read."""
-
-    records: int = 0
-    last: object = None
-    is_cut: bool = False
-
-    def of(self, records: Iterator[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
-        """The same records. Those of which the place is not known are numbered, from 1."""
-        for split, record in records:
-            self.records += 1
-            if hasattr(record.where, "row"):
-                self.last = record.where
-            else:
-                self.is_cut |= bool(record.problem)
-                record = record._replace(where=At(str(record.where), self.records))
-            yield split, record
 
 
 def _read(task: Corpus, shard: SourceShard) -> Iterator[tuple[str, Record]]:

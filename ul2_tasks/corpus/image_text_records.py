@@ -111,7 +111,8 @@ class ImageTextRecords:
             return self.places[number] or f"record {number}"
         borders = self.pieces.borders
         shard = int(np.searchsorted(borders, number, side="right")) - 1
-        return f"record {number} of the cache, number {number - int(borders[shard]) + 1} of {self.places[shard]}"
+        place = f"record {number} of the cache, number {number - int(borders[shard]) + 1} of {self.places[shard]}"
+        return f"{place}, which is of {self.tokens.provenance.of([number])[0]}" if self.tokens.provenance else place
 
     def read_pieces(self, number: int) -> list[int]:
         """The pieces of a record."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,10 +15,10 @@ from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record, in_lists, row_in_file
-from ul2_tasks.sources.shard_records import split_groups
+from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups
 from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.index import dtype_of
-from ul2_tasks.store.provenance import hashes_of
+from ul2_tasks.store.provenance import Origin, hashes_of
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -49,17 +52,27 @@ class TokenBatch(NamedTuple):
         """The places of those documents."""
         return [self.records[number].where for number in np.flatnonzero(self._kept(split))]
 
-    def origins(self, split: str, hashed: Callable[[Record], bytes]) -> tuple[np.ndarray, list[str], np.ndarray]:
+    def origins(self, split: str, hashed: Callable[[Record], bytes]) -> tuple[np.ndarray, list[bytes], np.ndarray]:
         """The rows, the ids and the hashes of those documents, see `provenance`; `hashed` gives what is hashed of a record."""
         kept = [self.records[number] for number in np.flatnonzero(self._kept(split)).tolist()]
-        rows = np.array([record.where.row for record in kept], np.int64)
-        return rows, [_decoded(record.own_id) for record in kept], hashes_of(map(hashed, kept))
+        rows = np.array([getattr(record.where, "row", 0) for record in kept], np.int64)
+        return rows, [record.own_id for record in kept], hashes_of(map(hashed, kept))
+
+    @property
+    def last_place(self) -> object:
+        """Where a late record is; None where it is not known of any."""
+        return next((record.where for record in reversed(self.records) if hasattr(record.where, "row")), None)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the rest of a part of a file could not be read: a problem that has no row says so."""
+        return any(not hasattr(self.records[number].where, "row") for number in np.flatnonzero(~self.are_whole).tolist())
 
     def refused(self, split: str) -> Iterator[dict[str, object]]:
         """The records of a split that are skipped: the row, if it is known, the id and the cause of each."""
         for number in np.flatnonzero((self.splits == split) & ~self.are_whole).tolist():
             record, cause = self.records[number], self.problems[number].decode(errors="replace")
-            yield {"row": row_in_file(record.where), "id": _decoded(record.own_id), "cause": cause}
+            yield {"row": row_in_file(record.where), "id": record.own_id.decode(errors="backslashreplace"), "cause": cause}
 
     def id_hashes(self, split: str) -> np.ndarray:
         """The hashes of the ids of those documents, [documents] uint64; without an id the tokens are hashed."""
@@ -72,10 +85,6 @@ class TokenBatch(NamedTuple):
 
     def _kept(self, split: str) -> np.ndarray:
         return (self.splits == split) & (self.lengths > 0)
-
-
-def _decoded(id: bytes) -> str:
-    return id.decode(errors="backslashreplace")
 
 
 def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
@@ -95,39 +104,91 @@ def corpus_tokens(corpus: Corpus, split: str, use_cached: bool) -> Iterator[tupl
     They come in pairs of [tokens] int32, one document's after the other's, and [documents] int64, how many tokens each has. For
     errors see `cache.check`.
     """
+    for documents in corpus_documents(corpus, split, use_cached):
+        yield documents.tokens, documents.lengths
+
+
+def corpus_documents(corpus: Corpus, split: str, use_cached: bool) -> Iterator[Documents]:
+    """Yields what `corpus_tokens` yields, and where these documents are from."""
     check_split(split, corpus.splits, corpus.name)
     if use_cached or corpus.is_tokens:
-        yield from _stored_tokens(corpus, split)
+        yield from _stored_documents(corpus, split)
         return
-    splits = next(group for group in split_groups(corpus.source) if split in group)
-    num_shards = len(corpus.source.list_shards(split))
+    source, before = corpus.source, collections.Counter[str]()
+    splits = next(group for group in split_groups(source) if split in group)
+    num_shards = len(source.list_shards(split))
     for shard in range(num_shards):
-        records = corpus.shard_records(splits, shard, num_shards)
+        file, is_part = file_of(source, split, shard)
+        first, seen = before[file] if is_part else 0, _Seen()
+        records = seen.of(corpus.shard_records(splits, shard, num_shards))
         for batch in tokenize_records(corpus, ((name, record) for name, record in records if name == split)):
-            yield batch.of(split)
+            yield Documents(*batch.of(split), functools.partial(_origins_of, batch, split, corpus.hashed, file, first))
+        if is_part:
+            before[file] += rows_of(source, split, shard, seen.records, seen.last)
 
 
-def _stored_tokens(corpus: Corpus, split: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+class Documents(NamedTuple):
+    """Some documents of a split: their tokens, one document's after the other's, how many each has, and what gives their origins.
+
+    `origins` is None where these are not known.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    origins: Callable[[], list[Origin]] | None
+
+
+@dataclasses.dataclass
+class _Seen:
+    """The records of a shard as they are read: how many, and where the last one is."""
+
+    records: int = 0
+    last: object = None
+
+    def of(self, records: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
+        for split, record in records:
+            self.records, self.last = self.records + 1, record.where or self.last
+            yield split, record
+
+
+def files_of(corpus: Corpus, split: str, use_cached: bool) -> list[str] | None:
+    """The files that the documents of a split are from, as their origins have them; None where these are not known."""
+    check_split(split, corpus.splits, corpus.name)
+    if not (use_cached or corpus.is_tokens):
+        shards = range(len(corpus.source.list_shards(split)))
+        return list(dict.fromkeys(file_of(corpus.source, split, shard)[0] for shard in shards))
+    store = _store_of(corpus, split)
+    return store.provenance.files if store and store.provenance else None
+
+
+def _origins_of(batch: TokenBatch, split: str, hashed: Callable[[Record], bytes], file: str, before: int) -> list[Origin]:
+    rows, ids, hashes = batch.origins(split, hashed)
+    told = zip((rows + before).tolist(), ids, hashes.tolist())
+    return [Origin(file, row, id.decode(errors="backslashreplace"), hash) for row, id, hash in told]
+
+
+def _stored_documents(corpus: Corpus, split: str) -> Iterator[Documents]:
     """Those of a cache, or of the files that a corpus is."""
-    if corpus.is_tokens:
-        yield from _documents_of(corpus.stored(split))
-        return
-    folder, expected = corpus.cache_folder, corpus_settings(corpus)
-    manifest = cache.check(folder, corpus, expected)
-    cache.check_documents(folder, split, manifest, num_shards=1)
-    if cache.is_store(manifest):
-        yield from _documents_of(cache.open_store(folder, manifest, split))
+    if store := _store_of(corpus, split):
+        for first in range(0, store.documents, DOCUMENTS_PER_BATCH):
+            numbers = np.arange(first, min(first + DOCUMENTS_PER_BATCH, store.documents))
+            of = None if store.provenance is None else functools.partial(store.provenance.of, numbers)
+            yield Documents(*store.read_documents(numbers), of)
         return
     from ul2_tasks.corpus.read_cache import read_cache
 
-    shift = np.int32(id_shift(corpus.vocabulary))
-    for batch in read_cache(folder, corpus, expected, split, shuffle=False, seed=None, shard_info=None):
-        yield batch["targets"].flat_values.numpy() - shift, batch["targets"].row_lengths().numpy()
+    shift, settings = np.int32(id_shift(corpus.vocabulary)), corpus_settings(corpus)
+    for batch in read_cache(corpus.cache_folder, corpus, settings, split, shuffle=False, seed=None, shard_info=None):
+        yield Documents(batch["targets"].flat_values.numpy() - shift, batch["targets"].row_lengths().numpy(), None)
 
 
-def _documents_of(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for first in range(0, store.documents, DOCUMENTS_PER_BATCH):
-        yield store.read_documents(np.arange(first, min(first + DOCUMENTS_PER_BATCH, store.documents)))
+def _store_of(corpus: Corpus, split: str) -> Store | None:
+    """The store of the files that a corpus is, or of its cache; None of a cache of TFRecords."""
+    if corpus.is_tokens:
+        return corpus.stored(split)
+    manifest = cache.check(corpus.cache_folder, corpus, corpus_settings(corpus))
+    cache.check_documents(corpus.cache_folder, split, manifest, num_shards=1)
+    return cache.open_store(corpus.cache_folder, manifest, split) if cache.is_store(manifest) else None
 
 
 def stored_dtype(corpus: Corpus) -> np.dtype:

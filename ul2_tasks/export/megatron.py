@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.token_batches import corpus_tokens, stored_dtype
+from ul2_tasks.corpus.token_batches import corpus_documents, files_of, stored_dtype
 from ul2_tasks.files.atomic import removed_on_failure
 from ul2_tasks.files.systems import absolute, exists, move, place
 from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.shards import remove_records
+from ul2_tasks.store.provenance import TABLE, TableWriter, add_origins
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -21,9 +22,11 @@ def write_megatron(
 
     Ids are the tokenizer's own. Documents come in the order of the corpus, or of its cache. `output` is a folder, local or remote,
     that may hold others of such pairs. With `append_eod` the vocabulary's EOS ends each document, as
-    `preprocess_data.py --append-eod` has it. Megatron-LM finds the borders of documents by it. Returns "prefix", "documents" and
-    "tokens". Raises a ValueError where the files are there already, another job writes them, the split has no document, or the
-    vocabulary has no EOS.
+    `preprocess_data.py --append-eod` has it. Megatron-LM finds the borders of documents by it. CORPUS-SPLIT.origins.arrow says
+    where each document is from, see `store.provenance`; there is none for a cache without.
+
+    Returns "prefix", "documents" and "tokens". Raises a ValueError where the files are there already, another job writes them, the
+    split has no document, or the vocabulary has no EOS.
     """
     vocabulary = corpus.vocabulary
     if append_eod and vocabulary.eos_id is None:
@@ -32,18 +35,22 @@ def write_megatron(
         )
     folder = absolute(output)
     prefix = place(folder, f"{corpus.name.removesuffix('_corpus')}-{split}")
-    paths = f"{prefix}.bin", f"{prefix}.idx"
+    paths = f"{prefix}.bin", f"{prefix}.idx", f"{prefix}.{TABLE}"
     records = f"{prefix}_parts"
-    temporary = place(records, "bin.tmp"), place(records, "idx.tmp")
+    temporary = place(records, "bin.tmp"), place(records, "idx.tmp"), place(records, "origins.tmp")
     with taken(records) as check, removed_on_failure(*temporary):
         if present := [path for path in paths if exists(path)]:
             raise ValueError(f"the output must be a new folder, but {present[0]} exists. Delete it, or name another folder.")
         remove_records(records)  # of a job that was killed
-        with PairWriter(*temporary, stored_dtype(corpus)) as pair:
-            for tokens, lengths in corpus_tokens(corpus, split, use_cached):
+        files = files_of(corpus, split, use_cached)
+        bin_path, idx_path, table_path = temporary
+        with PairWriter(bin_path, idx_path, stored_dtype(corpus)) as pair, TableWriter(table_path, files or []) as table:
+            for tokens, lengths, origins in corpus_documents(corpus, split, use_cached):
                 if append_eod:
                     tokens, lengths = np.insert(tokens, np.cumsum(lengths), vocabulary.eos_id - id_shift(vocabulary)), lengths + 1
                 pair.add(tokens, lengths)
+                if origins and files is not None:
+                    add_origins(table, files, origins())
                 check()
         if not pair.documents:
             raise ValueError(
@@ -52,5 +59,6 @@ def write_megatron(
             )
         check()
         for written, path in zip(temporary, paths):
-            move(written, path)
+            if written != table_path or table.entry:
+                move(written, path)
     return {"prefix": prefix, "documents": pair.documents, "tokens": pair.tokens}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
 
 import numpy as np
 from rich.console import Console
@@ -15,13 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.corpus.document_list import DocumentList
 from ul2_tasks.denoising.piece_examples import problem_of
-from ul2_tasks.looking.printing import print_head, ranges_in_words, visible
+from ul2_tasks.looking.printing import print_head, print_json_lines, ranges_in_words, visible
 from ul2_tasks.looking.run import Run, locations_of, stores
-from ul2_tasks.looking.steps import ChatOfRun, chat_example, chats_fed, in_row, made
+from ul2_tasks.looking.steps import ChatOfRun, as_json, chat_example, chats_fed, in_row, made
 from ul2_tasks.random_access.image_text import ImageTextIndex
 from ul2_tasks.random_access.records import OrderedRecords, RecordIndex
 from ul2_tasks.random_access.sequence import Examples, Location
+from ul2_tasks.store.provenance import Origin
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -66,20 +70,34 @@ class Pattern:
 
 
 def find(
-    run: Run, document: str | None, text: str | None, *, epochs: int = 1, count: int = 5, console: Console | None = None
+    run: Run,
+    document: str | None,
+    text: str | None,
+    named: DocumentList | None = None,
+    *,
+    epochs: int = 1,
+    count: int = 5,
+    console: Console | None = None,
 ) -> None:
-    """Prints which examples, or rows, of the first `epochs` of a run have some of a document, or of a text.
+    """Prints which examples, or rows, of the first `epochs` of a run have some of a document, of a text, or of named documents.
 
     The document is its number, such as "17"; or "CORPUS:17", which names the corpus's task, where the mixture has several. Of a
-    text, which is looked for in all of the corpora instead, there are `count` places at most. A conversation is a document, and
-    so is a record of texts and images. It may make several examples; of a text those are printed that have tokens of it.
+    text, which is looked for in all of the corpora instead, there are `count` places at most, and of documents that a list names as
+    many. A conversation is a document, and so is a record of texts and images. It may make several examples; of a text those are
+    printed that have tokens of it.
     """
     console = console or Console()
     found = run.examples()
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
     console.print(Text(f"{len(found):,} {run.unit}s an epoch; host h of H has those whose number mod H is h", "dim"))
-    for place in [place_of(found, document)] if document is not None else _search(found, text or "", count, console):
+    if named is not None:
+        places = _first_named(found, named, count, console)
+    else:
+        places = [place_of(found, document)] if document is not None else _search(found, text or "", count, console)
+    for place in places:
         console.rule(Text(f"document {place.document} of {place.corpus}", "bold"), style="dim", align="left")
+        if (origin := _origin_of(found, place)) and not _where(found, place):
+            console.print(Text(f"from {origin}"), soft_wrap=True)
         if place.start == place.stop:
             console.print("it has no token, and so is in no example")
         elif why := _why_none(found, place):
@@ -88,6 +106,35 @@ def find(
             table, where = _table(run, found, place, epochs), _where(found, place)
             console.print(Text(f"tokens {ranges_in_words([(place.start, place.stop)])}{where}"))
             console.print(table if table.row_count else "no example has it, with these lengths and epochs", "")
+
+
+def find_all(run: Run, named: DocumentList, *, epochs: int = 1, file: TextIO | None = None) -> None:
+    """Writes JSON Lines: a line for each document that a list names, with all that trains on it in the first epochs of a run.
+
+    That are the epoch, the example or row, the segment of a row, the step, the task, the denoiser, and which tokens of the document
+    it has. A line with "not_found" for each entry of the list that names no document comes at the end.
+    """
+    found = run.examples()
+    places, unknown = named_places(found, named)
+    print_json_lines((_line(run, found, place, epochs) for place in places), file)
+    print_json_lines(({"not_found": json.loads(entry)} for entry in unknown), file)
+
+
+def named_places(found: Examples, named: DocumentList) -> tuple[list[Place], list[str]]:
+    """The documents that a list names, and its entries that name none. Raises a ValueError where no corpus can tell."""
+    corpora = stores(found)
+    by_number = [entry for entry in named.entries if "document" in json.loads(entry)]
+    if len(by_number) < len(named.entries) and not any(store.provenance for _, store in corpora.values()):
+        raise ValueError(
+            f"ids, files and hashes must be recorded by the cache of {', '.join(corpora)}, got none. Write the cache with this"
+            " version of `ul2 cache`, and name it."
+        )
+    places, unknown = [], set(named.entries)
+    for name, (_, store) in corpora.items():
+        documents, missing = named.documents(name, store.provenance, store.documents)
+        places += [Place(name, document, *store.tokens_of(document)) for document in documents.tolist()]
+        unknown &= set(missing)
+    return places, [entry for entry in named.entries if entry in unknown]
 
 
 def place_of(found: Examples, document: str) -> Place:
@@ -168,6 +215,34 @@ def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple
                 has_some = any(start < place.stop and place.start < stop for start, stop in location.tokens)
                 if location.corpus == place.corpus and has_some:
                     yield number, segment if run.pack else None, location
+
+
+def _line(run: Run, found: Examples, place: Place, epochs: int) -> dict[str, object]:
+    """A document and what trains on it, see `find_all`."""
+    origin, read = _origin_of(found, place), []
+    for number, segment, location in seen(run, found, place, epochs) if place.start < place.stop else ():
+        held = [(max(start, place.start), min(stop, place.stop)) for start, stop in location.tokens]
+        tokens = [[start - place.start, stop - place.start] for start, stop in held if start < stop]
+        at = {"epoch": found.at(number)[0].number, "number": number, "segment": segment, "step": run.step_of(number)}
+        read.append({**at, "task": location.task, "denoiser": location.denoiser, "tokens": tokens})
+    told = {} if origin is None else as_json(origin)
+    return {"corpus": place.corpus, "document": place.document, **told, "tokens": place.stop - place.start, "seen": read}
+
+
+def _origin_of(found: Examples, place: Place) -> Origin | None:
+    """Where the document of a place is from, if its corpus records it."""
+    provenance = stores(found)[place.corpus][1].provenance
+    return provenance.of([place.document])[0] if provenance else None
+
+
+def _first_named(found: Examples, named: DocumentList, count: int, console: Console) -> list[Place]:
+    """The first documents that a list names. Says what it names besides, or what is nowhere."""
+    places, unknown = named_places(found, named)
+    for entry in unknown:
+        console.print(Text(f"no document has {entry}"))
+    if len(places) > count:
+        console.print(Text(f"these are the first {count} of {len(places):,} documents (--count)", "dim"))
+    return places[:count]
 
 
 def _index_of(found: Examples, place: Place) -> RecordIndex | None:

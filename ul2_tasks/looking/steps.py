@@ -30,11 +30,14 @@ from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.image_text import ImageTextIndex, moved
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.random_access.sequence import Examples, Location
+from ul2_tasks.store.provenance import Origin
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
 
 if TYPE_CHECKING:
     import seqio
+
+_TOLD = 3  # origins of an example
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Fed:
     @property
     def place(self) -> str:
         """Where it is from, for people."""
-        return in_words(self.location)
+        return with_origins(self.location)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +137,13 @@ def in_words(location: Location) -> str:
     """
     documents, tokens = map(ranges_in_words, (location.documents, location.tokens))
     return f"epoch {location.epoch} of {location.corpus}, documents {documents}, tokens {tokens}"
+
+
+def with_origins(location: Location) -> str:
+    """`in_words`, and the files and rows that its documents are from, of which the first are told."""
+    origins = location.origins or []
+    more = f"; and {len(origins) - _TOLD} more" if len(origins) > _TOLD else ""
+    return f"{in_words(location)}, from {'; '.join(map(str, origins[:_TOLD]))}{more}" if origins else in_words(location)
 
 
 def record_in_words(location: Location, where: str, what: str = "conversation") -> str:
@@ -352,7 +362,14 @@ def show_step_json(
 
 
 def _address(step: int, fed: Fed | FedChat) -> dict[str, object]:
-    return {"step": step, "segment": fed.segment, "location": dataclasses.asdict(fed.location)}
+    origins = fed.location.origins
+    told = {} if origins is None else {"origins": [as_json(origin) for origin in origins]}
+    return {"step": step, "segment": fed.segment, "location": dataclasses.asdict(fed.location), **told}
+
+
+def as_json(origin: Origin) -> dict[str, object]:
+    """An origin as JSON has it, and lists of documents: the hash in hexadecimal digits."""
+    return {**origin._asdict(), "hash": f"{origin.hash:016x}"}
 
 
 def _batch(run: Run, step: int, host: tuple[int, int] | None, found: Examples) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import OrderedRecords, features_of
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.store.provenance import Origin, Provenance
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 _AT_A_TIME = 512
@@ -43,6 +46,18 @@ class Location:
     tokens: tuple[tuple[int, int], ...]
     documents: tuple[tuple[int, int], ...]
     replaces: tuple[tuple[int, int], ...] = ()
+
+    _provenance: ClassVar[Provenance | None] = None  # of the corpus, on each location; no field, as it is no part of the place
+
+    @property
+    def origins(self) -> list[Origin] | None:
+        """Where each of the documents is from, in their order: file, row, id and hash; None if the corpus does not record it.
+
+        It is read when it is asked for.
+        """
+        if self._provenance is None:
+            return None
+        return self._provenance.of([*dict.fromkeys(itertools.chain(*(range(*each) for each in self.documents)))])
 
 
 class Examples(Sequence[dict[str, np.ndarray | str]]):
@@ -195,4 +210,6 @@ def _location(corpus: OrderedCorpus | OrderedRecords, epoch: int, slot: int, els
     kind, ranges, documents = corpus.tokens_at(epoch, slot, elsewhere)
     member = corpus.members[kind]
     replaces = () if elsewhere < 0 else corpus.tokens_at(epoch, slot)[2]
-    return Location(corpus.name, member.task, member.denoiser, epoch, slot, ranges, documents, replaces)
+    location = Location(corpus.name, member.task, member.denoiser, epoch, slot, ranges, documents, replaces)
+    object.__setattr__(location, "_provenance", corpus.store.provenance)
+    return location

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.records import PROBLEM, At, Record
 
 
 @no_autograph
@@ -42,13 +43,14 @@ def record_batches(dataset: tf.data.Dataset, text_key: str, id_key: str | None =
 
 
 def dataset_records(dataset: tf.data.Dataset, text_key: str, id_key: str | None = None) -> Iterator[Record]:
-    """Yields the records of a source; see `record_batches`."""
+    """Yields the records of a source, which are numbered from 1; see `record_batches`."""
+    rows = itertools.count(1)
     for batch in record_batches(dataset, text_key, id_key).as_numpy_iterator():
         texts, problems = batch["text"].tolist(), batch[PROBLEM].tolist()
         ids = batch["id"].tolist() if id_key else [b""] * len(texts)
         for text, id, problem in zip(texts, ids, problems):
             id = id if isinstance(id, bytes) else str(id).encode()
-            yield Record(text, id, problem.decode(errors="replace"), own_id=id)
+            yield Record(text, id, problem.decode(errors="replace"), At("", next(rows)), own_id=id)
 
 
 def shard_of_dataset(

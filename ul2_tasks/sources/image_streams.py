@@ -10,7 +10,7 @@ import tensorflow as tf
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.image_examples import TEXTS, WHERE, serialized
-from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.records import PROBLEM, At, Record
 
 
 @no_autograph
@@ -29,9 +29,9 @@ def records_of(source: seqio.DataSource, split: str, shard: int, num_shards: int
     """The records of a shard of one of SeqIO's sources, each serialized."""
     dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
     check_features(dataset)
-    for record in dataset.as_numpy_iterator():
+    for row, record in enumerate(dataset.as_numpy_iterator(), 1):
         text = serialized(record[TEXTS].tolist(), record[IMAGES].tolist(), record.get(WHERE, b""))
-        yield Record(text, problem=record.get(PROBLEM, b"").decode(errors="replace"))
+        yield Record(text, problem=record.get(PROBLEM, b"").decode(errors="replace"), where=At("", row))
 
 
 def check_features(records: tf.data.Dataset) -> None:

@@ -114,7 +114,9 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout, line: 
         problem = f"{where}: {layout.text_key!r} must be a text, got a value of type {type(text).__name__}"
         return _with_problem(problem, where, row, layout)
     try:
-        return _with_id(Record(text.encode(), where=where), row, layout)
+        if layout.own_id_key:
+            return _with_id(Record(text.encode(), where=where), row, layout)
+        return Record(text.encode(), where=where, own_id=as_id(row[ID]) if ID in row else b"")
     except UnicodeEncodeError as error:
         problem = f"{where}: {layout.text_key!r} is not Unicode, {error.reason}"
         return _with_problem(problem, where, row, layout)
@@ -192,9 +194,11 @@ def as_id(value: object) -> bytes:
     >>> as_id(17), as_id("a"), as_id(None), as_id(["a"])
     (b'17', b'a', b'', b'')
     """
-    if isinstance(value, bool) or not isinstance(value, str | bytes | int):
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace")
+    if isinstance(value, bool) or not isinstance(value, bytes | int):
         return b""
-    return value if isinstance(value, bytes) else str(value).encode(errors="backslashreplace")
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _metadata(value: object) -> Mapping[str, object]:
@@ -253,7 +257,7 @@ def _read_lines(segment: Segment, layout: Layout) -> Iterator[Record]:
 
 def _read_file(segment: Segment, layout: Layout) -> Iterator[Record]:
     with open_file(segment.path) as file:
-        yield _document(file.read().removeprefix(codecs.BOM_UTF8), segment.path)
+        yield _document(file.read().removeprefix(codecs.BOM_UTF8), At(segment.path, 1))
 
 
 def _read_paragraphs(segment: Segment, layout: Layout) -> Iterator[Record]:

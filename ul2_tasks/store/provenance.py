@@ -2,7 +2,8 @@
 
 Beside PREFIX.bin and PREFIX.idx is PREFIX.origins.arrow, a file of Arrow's IPC format with a row for each document of the pair, in
 its order: `row` int64, `id` string, empty where the record has none, and `hash` uint64. The schema's metadata have `file`, which
-all of them are from. A table takes 20 bytes a document beside the ids, and is memory-mapped.
+all of them are from; or, of a pair that was made of several files, `files`, a list in JSON, and a column `file` int32 says which.
+A table takes 20 bytes a document beside the ids, or 24, and is memory-mapped.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
+import json
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 TABLE = "origins.arrow"  # what the name of a table ends with
 _ROWS_AT_A_TIME = 1 << 16  # of a record batch
+_ROW_BITS = 40  # of a row, below the number of its file
 
 
 class Origin(NamedTuple):
@@ -68,20 +72,22 @@ def hash_of(text: bytes) -> int:
 
 def hashes_of(texts: Iterable[bytes]) -> np.ndarray:
     """`hash_of` of each, [n] uint64."""
-    return np.frombuffer(b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts), ">u8").astype(np.uint64)
+    return np.frombuffer(b"".join([hashlib.blake2b(text, digest_size=8).digest() for text in texts]), ">u8").astype(np.uint64)
 
 
 class TableWriter:
-    """Writes the table of a pair. There is no file where there is no document, as there is no pair.
+    """Writes the table of a pair, of one file, or of the list of those that it was made of.
+
+    There is no table where there is no document, as there is no pair.
 
     with TableWriter(path, "web-0003.jsonl.zst") as table:
-        table.add(np.array([1, 3]), ["77f2", "77f3"], hashes_of([b"a text", b"another"]))
+        table.add(np.array([1, 3]), [b"77f2", b"77f3"], hashes_of([b"a text", b"another"]))
     entry = table.entry
 
     At the end of the block `entry` has the "bytes" and "sha256"; it is None where there is no document.
     """
 
-    def __init__(self, path: str, file: str):
+    def __init__(self, path: str, file: str | Sequence[str]):
         self._path, self._about = path, file
         self._waiting: list[pa.RecordBatch] = []
         self._count = 0
@@ -89,12 +95,16 @@ class TableWriter:
         self._writer: pa.RecordBatchFileWriter | None = None
         self.entry: dict[str, int | str] | None = None
 
-    def add(self, rows: np.ndarray, ids: Sequence[str], hashes: np.ndarray) -> None:
-        """Adds documents."""
+    def add(self, rows: np.ndarray, ids: Sequence[bytes], hashes: np.ndarray, files: np.ndarray | None = None) -> None:
+        """Adds documents, with the numbers of their files in the list, if it is one.
+
+        Ids are texts in UTF-8; of others the bytes that are not are escaped.
+        """
         import pyarrow as pa
 
-        columns = [pa.array(rows, pa.int64()), pa.array(ids, pa.string()), pa.array(hashes, pa.uint64())]
-        self._waiting.append(pa.record_batch(columns, schema=self._schema))
+        columns = [_integers(rows.astype(np.int64)), _strings(ids), _integers(hashes.astype(np.uint64))]
+        columns += [] if files is None else [_integers(files.astype(np.int32))]
+        self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._count += len(rows)
         while self._count >= _ROWS_AT_A_TIME:
             self._write(_ROWS_AT_A_TIME)
@@ -116,7 +126,9 @@ class TableWriter:
         import pyarrow as pa
 
         fields = [pa.field("row", pa.int64(), False), pa.field("id", pa.string(), False), pa.field("hash", pa.uint64(), False)]
-        return pa.schema(fields, metadata={"file": self._about.encode(errors="backslashreplace")})
+        if isinstance(self._about, str):
+            return pa.schema(fields, metadata={"file": self._about.encode(errors="backslashreplace")})
+        return pa.schema([*fields, pa.field("file", pa.int32(), False)], metadata={"files": json.dumps([*self._about])})
 
     def __enter__(self) -> TableWriter:
         return self
@@ -132,12 +144,20 @@ class TableWriter:
         self._file.close()
 
 
+def add_origins(table: TableWriter, files: Sequence[str], origins: Sequence[Origin]) -> None:
+    """Adds documents of these files to a table, by their origins."""
+    numbers = {file: number for number, file in enumerate(files)}
+    rows, hashes = np.array([origin.row for origin in origins], np.int64), np.array([origin.hash for origin in origins], np.uint64)
+    of_each = np.array([numbers[origin.file] for origin in origins], np.int32)
+    table.add(rows, [origin.id.encode() for origin in origins], hashes, of_each)
+
+
 class Table(NamedTuple):
     """Where the documents of a pair are from.
 
     Attributes:
         path: of the table; "" of a pair without one, whose documents are known by the pair's own prefix, `file`, and their number.
-        file: what all of them are from.
+        file: what all of them are from; "" where the table says it of each.
         before: what is added to the rows, which may count from the middle of the file.
         documents: how many there are.
         sha256: of the table, where it is known: another one for one that was written anew.
@@ -181,9 +201,14 @@ class Provenance:
         """The hashes of all documents, [documents] uint64, which takes 8 bytes each."""
         return np.concatenate([np.zeros(0, np.uint64), *parallel_map(_hashes, self.tables)])
 
+    @property
+    def files(self) -> list[str]:
+        """The files of all documents."""
+        return list(dict.fromkeys(itertools.chain(*(_files(table)[0] for table in self.tables))))
+
     def with_ids(self, ids: Sequence[str]) -> Found:
         """The documents that have one of these ids."""
-        return self._search("id", ids)
+        return self._search("id", [id.encode(errors="backslashreplace") for id in ids])
 
     def with_hashes(self, hashes: Sequence[int] | np.ndarray) -> Found:
         """The documents whose text has one of these hashes, see `hash_of`."""
@@ -191,32 +216,35 @@ class Provenance:
 
     def in_files(self, files: Sequence[str]) -> Found:
         """The documents of files, each by its path, or by the last parts of it, such as its name alone."""
-        parts = [
-            (np.arange(self._borders[pair], self._borders[pair + 1]), np.full(table.documents, which))
-            for pair, table in enumerate(self.tables)
-            for which, file in enumerate(files)
-            if is_file(table.file, file)
-        ]
+        parts, meant = [], _meant_by(files)
+        for pair, table in enumerate(self.tables):
+            names, numbers = _files(table)
+            for number, name in enumerate(names):
+                for which in meant(name):
+                    places = np.arange(table.documents) if numbers is None else np.flatnonzero(numbers == number)
+                    parts.append((self._borders[pair] + places, np.full(len(places), which)))
         return _joined(parts)
 
     def in_rows(self, rows: Sequence[tuple[str, int]]) -> Found:
         """The documents of rows, (file, row) each, with files as in `in_files`."""
-        of_file: dict[str, list[int]] = {}
-        for which, (file, _) in enumerate(rows):
-            of_file.setdefault(file, []).append(which)
-        wanted = np.array([row for _, row in rows], np.int64)
-        parts = []
+        parts, meant = [], _meant_by([file for file, _ in rows])
         for pair, table in enumerate(self.tables):
-            asked = [which for file, own in of_file.items() if is_file(table.file, file) for which in own]
+            names, numbers = _files(table)
+            asked = [
+                (number << _ROW_BITS | rows[which][1] - table.before, which)
+                for number, name in enumerate(names)
+                for which in meant(name)
+                if rows[which][1] >= table.before
+            ]
             if asked:
-                held, own = _rows(table), np.array(asked, np.int64)
-                first, after = (
-                    np.searchsorted(held, wanted[own] - table.before),
-                    np.searchsorted(held, wanted[own] - table.before + 1),
-                )
-                counts = after - first
-                starts = np.repeat(first - (np.cumsum(counts) - counts), counts)
-                parts.append((self._borders[pair] + starts + np.arange(counts.sum()), np.repeat(own, counts)))
+                wanted, own = np.array(sorted(asked), np.int64).T
+                held = _rows(table) if numbers is None else numbers.astype(np.int64) << _ROW_BITS | _rows(table)
+                first = np.searchsorted(wanted, held)
+                counts = np.searchsorted(wanted, held, "right") - first
+                places = np.repeat(np.flatnonzero(counts), counts[counts > 0])
+                starts = np.cumsum(counts) - counts
+                which = own[np.arange(len(places)) + np.repeat((first - starts)[counts > 0], counts[counts > 0])]
+                parts.append((self._borders[pair] + places, which))
         return _joined(parts)
 
     def _search(self, column: str, values: Sequence | np.ndarray) -> Found:
@@ -245,17 +273,45 @@ def is_file(path: str, given: str) -> bool:
     return bool(given) and (path == given or (path.endswith(f"/{given.lstrip('/')}") and not given.startswith("/")))
 
 
+def _meant_by(files: Sequence[str]) -> Callable[[str], list[int]]:
+    """A function that gives the numbers of those that mean a path, see `is_file`, without looking at each."""
+    by_name: dict[str, list[int]] = {}
+    for number, file in enumerate(files):
+        by_name.setdefault(posixpath.basename(posixpath.normpath(file)), []).append(number)
+    return lambda path: [number for number in by_name.get(posixpath.basename(path), ()) if is_file(path, files[number])]
+
+
 def provenance_of_pairs(prefixes: Sequence[str], documents: Sequence[int]) -> Provenance:
     """Where the documents of pairs of files are from that no manifest of a cache lists: by their tables, where they have them."""
     paths = [f"{prefix}.{TABLE}" for prefix in prefixes]
     present = parallel_map(exists, paths)
-    files = parallel_map(lambda path: _file_of(path, ""), [path for path, is_there in zip(paths, present) if is_there])
+    files = parallel_map(_file_of, [path for path, is_there in zip(paths, present) if is_there])
     named = iter(files)
     tables = [
         Table(path, next(named), 0, count) if is_there else Table("", prefix, 0, count)
         for prefix, path, is_there, count in zip(prefixes, paths, present, documents)
     ]
     return Provenance(tuple(tables))
+
+
+def _integers(values: np.ndarray) -> pa.Array:
+    """An array as Arrow has it. `pyarrow.array` would import pandas, which takes longer than a shard."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _strings(encoded: Sequence[bytes]) -> pa.Array:
+    """Texts as Arrow has them; see `_integers`."""
+    import pyarrow as pa
+
+    try:
+        b"\0".join(encoded).decode()
+    except UnicodeDecodeError:
+        encoded = [text.decode(errors="backslashreplace").encode() for text in encoded]
+    offsets = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
 
 
 def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Found:
@@ -268,9 +324,20 @@ def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Found:
 def _origins(table: Table, numbers: np.ndarray) -> Iterator[Origin]:
     if not table.path:
         return (Origin(table.file, number, "", 0) for number in numbers.tolist())
-    found = _opened(table.path, table.sha256, table.documents).take(numbers)
+    found = _opened(table.path, table.sha256, table.documents).take(_integers(numbers))
+    names, _ = _files(table)
+    files = [names[number] for number in found["file"].to_pylist()] if "file" in found.column_names else names * len(found)
     columns = (found[name].to_pylist() for name in ("row", "id", "hash"))
-    return (Origin(table.file, table.before + row, id, hash) for row, id, hash in zip(*columns))
+    return (Origin(file, table.before + row, id, hash) for file, row, id, hash in zip(files, *columns))
+
+
+def _files(table: Table) -> tuple[list[str], np.ndarray | None]:
+    """The files of a table, and which each document is from; None where there is one."""
+    if table.file or not table.path:
+        return [table.file], None
+    found = _opened(table.path, table.sha256, table.documents)
+    names = (found.schema.metadata or {}).get(b"files")
+    return ([""], None) if names is None else (json.loads(names), found["file"].to_numpy())
 
 
 def _hashes(table: Table) -> np.ndarray:
@@ -294,7 +361,7 @@ def _matches(table: Table, column: str, values: Sequence | np.ndarray) -> tuple[
     parts = [(_NONE, _NONE)]
     if table.path:
         found = _opened(table.path, table.sha256, table.documents)[column]
-        wanted, first = pa.array(values, found.type), 0
+        wanted, first = _strings(list(values)) if pa.types.is_string(found.type) else _integers(np.asarray(values, np.uint64)), 0
         for chunk in found.chunks:  # so that no more than the matches of one are in memory
             index = pc.index_in(chunk, wanted)
             if index.null_count < len(index):
@@ -333,9 +400,9 @@ def documents_in(path: str) -> int:
         return sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
 
 
-def _file_of(path: str, otherwise: str) -> str:
-    """What a table says that its documents are from."""
+def _file_of(path: str) -> str:
+    """What a table says that all its documents are from; "" where it says it of each."""
     import pyarrow as pa
 
     with pa.memory_map(path) if is_local(path) else pa.BufferReader(read(path)) as source:
-        return (pa.ipc.open_file(source).schema.metadata or {}).get(b"file", otherwise.encode()).decode()
+        return (pa.ipc.open_file(source).schema.metadata or {}).get(b"file", b"").decode()
