@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 MY_KINDS = pathlib.Path(__file__).with_name("my_kinds.py")
 BEFORE = "import seqio\nfrom my_kinds import *\nfrom ul2_tasks import *"  # each line of Python
-YES, STREAM, NO, NOT_YET = "yes", "stream", "no", "not yet"
+YES, STREAM, NO = "yes", "stream", "no"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What the table says, YES, STREAM, NO or NOT_YET; what is run; a part of its error; and why."""
+    """What the table says, YES, STREAM or NO; what is run; a part of its error; and why."""
 
     word: str
     run: str
@@ -115,10 +115,6 @@ def _filled(template: str, kind: Kind) -> str:
 
 def _no(error: str, why: str, run: str = "") -> Cell:
     return Cell(NO, run, error, why)
-
-
-def _not_yet(error: str, why: str, run: str = "") -> Cell:
-    return Cell(NOT_YET, run, error, why)
 
 
 def _yes(run: str) -> Cell:
@@ -398,14 +394,14 @@ COMMANDS = [
         {"chat": "../guides/chat_megatron.md"},
     ),
     _row(
-        "leave documents out of a run",
-        "",
-        "ul2 show <name><module> --exclude 3",
+        "leave documents and steps out of a run",
+        "../guides/leave_out.md",
+        "ul2 show <name><module> --step 3 --batch_size 8 --count 1 --exclude LIST.jsonl --skip 1:2",
         {
-            key: _not_yet(
-                "No such option '--exclude'", "A list of documents that a run leaves out is not built yet. Filter the files."
+            "rows": _no(
+                "does not support image-text records",
+                "A row is packed from the records of its pool: without one of them, others share its rows. Filter the files.",
             )
-            for key in KINDS
         },
     ),
 ]
@@ -441,7 +437,8 @@ All of them run on built-in data, which this module registers. Save it as `my_ki
 {my_kinds}
 ```
 
-Lines of Python come after `{before}`. `CACHE` is the `--output` of `ul2 cache` with each kind."""
+Lines of Python come after `{before}`. `CACHE` is the `--output` of `ul2 cache` with each kind, and
+`LIST.jsonl` a file with the line `{{"document": 3}}`."""
 
 
 def _table(rows: list[Row], reasons: list[str]) -> str:
