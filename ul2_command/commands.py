@@ -199,11 +199,11 @@ def find(
     ul2 find --list take_down.jsonl --run my_run --cache cache
     ul2 find mine --module my_images --record 'a.jsonl, line 7' --batch_size 64
     """
-    ways = {"--document": document, "--text": text, "--id or --source": ids or sources or None, "--list": listed}
-    ways["--record"] = data.given.get("record")
-    given = [way for way, value in ways.items() if value is not None]
+    ways = {"--document": document, "--text": text, "--id, --source": ids or sources or None, "--list": listed}
+    given = [way for way, value in {**ways, "--record": data.given.get("record")}.items() if value is not None]
     if len(given) != 1:
-        raise click.UsageError(f"{', '.join(ways)} must be given, got {' and '.join(given) or 'none'}. Pass one of them.")
+        got = " and ".join(given) or "none"
+        raise click.UsageError(f"{', '.join(ways)} or --record must be given, got {got}. Pass one of them.")
     from ul2_tasks.corpus.document_list import read_document_list
 
     entries = [{"id": id} for id in ids] + [_of_source(source) for source in sources]

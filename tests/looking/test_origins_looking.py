@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -96,9 +97,9 @@ def test_ids_and_rows_are_found(corpus):
 
 def test_what_cannot_be_found_so_is_refused(corpus):
     options, _ = corpus
-    for arguments, got in (([], "none"), (["--id", "a", "--document", 1], "--document and --id or --source")):
+    for arguments, got in (([], "none"), (["--id", "a", "--document", 1], "--document and --id, --source")):
         refused = ul2("find", *options, *arguments, code=2).output
-        assert f"--document, --text, --id or --source, --list must be given, got {got}. Pass one of them." in refused
+        assert f"--document, --text, --id, --source, --list or --record must be given, got {got}. Pass one of them." in refused
     refused = ul2("find", "--id", "a", "--batch_size", 8, code=2).output
     assert "ids, files and hashes must be recorded by the cache of ul2_corpus, got none. Write the cache with" in refused
 
@@ -114,3 +115,28 @@ def test_conversations_say_their_file_and_row(tmp_path):
     found = ul2("find", *options, "--id", "talk 12").stdout
     assert f"from {path}, row 13, id talk 12" in found
     assert "document 12 of talked_corpus" in found
+
+
+def test_texts_with_images_are_found_by_their_ids(tmp_path):
+    records = [{"texts": [f"The image of number {n}.", None], "images": [None, [n, n + 1]], "id": f"x{n}"} for n in range(40)]
+    path = tmp_path / "codes.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "codes_module.py").write_text(
+        "import ul2_tasks\n"
+        "tokens = ul2_tasks.ImageCodes(boi_id=3000, eoi_id=3001, first_code_id=3100, num_codes=100)\n"
+        f"ul2_tasks.register_image_text('coded', {str(path)!r}, 'default', image_tokens=tokens, random_access=True)\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        options = ["coded", "--module", "codes_module"]
+        ul2("cache", *options, "--output", tmp_path / "CACHE")
+        options += ["--lengths", "128,128", "--cache", tmp_path / "CACHE", "--batch_size", 4]
+        assert f"which is of {path}, row 13, id x12" in ul2("find", *options, "--id", "x12").stdout
+        listed = tmp_path / "list.txt"
+        listed.write_text("x3\nx5\n")
+        first, second = map(json.loads, ul2("find", *options, "--list", listed).stdout.splitlines())
+        assert (first["row"], second["row"]) == (4, 6)
+        assert first["seen"]
+        assert second["seen"]
+    finally:
+        sys.path.remove(str(tmp_path))

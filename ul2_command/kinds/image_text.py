@@ -46,10 +46,14 @@ class ImageText(Kind):
         else:
             show_image_tasks(data.mixture, self.lengths_of(data), **asked)
 
-    def find(self, data, *, document, text, epochs, count, **of_run):
-        from ul2_tasks.looking.find import find
+    def find(self, data, *, document, text, named, as_lines, epochs, count, **of_run):
+        from ul2_tasks.looking.find import find, find_all
 
-        find(open_run(data, sequence_length=self.lengths_of(data), **of_run), document, text, epochs=epochs, count=count)
+        run = open_run(data, sequence_length=self.lengths_of(data), **of_run)
+        if as_lines:
+            find_all(run, named, epochs=epochs)
+        else:
+            find(run, document, text, named, epochs=epochs, count=count)
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.images.measure import RECORDS, measure_image_tasks
