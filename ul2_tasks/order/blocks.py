@@ -27,7 +27,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from ul2_tasks.order.cycles import Cycle
-from ul2_tasks.order.epochs import Order, Ranges, Switch, cut_at_the_end
+from ul2_tasks.order.epochs import Order, Ranges, Switch, cut_at_the_end, expanded
 from ul2_tasks.order.packing_plans import Sizes
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
 from ul2_tasks.order.rows import PackedOrder, RowSlots
@@ -448,9 +448,7 @@ def cut(starts: np.ndarray, stops: np.ndarray, size: int) -> tuple[np.ndarray, n
     [[0, 1, 1], [3, 8, 10], [5, 10, 12]]
     """
     first, last = starts // size, (stops - 1) // size
-    counts = last - first + 1
-    if (counts == 1).all():
+    if (first == last).all():
         return np.arange(len(starts)), starts, stops
-    of = np.repeat(np.arange(len(starts)), counts)
-    number = first[of] + np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    of, number = expanded(np.arange(len(starts)), first, last + 1)
     return of, np.maximum(starts[of], number * size), np.minimum(stops[of], (number + 1) * size)

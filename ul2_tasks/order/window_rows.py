@@ -28,7 +28,7 @@ import numpy as np
 
 from ul2_tasks.order.best_fit import best_fit
 from ul2_tasks.order.blocks import BlockOrder, Places
-from ul2_tasks.order.epochs import FOR_ROWS, Order, Switch
+from ul2_tasks.order.epochs import FOR_ROWS, Order, Switch, expanded
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
 from ul2_tasks.order.rows import RowSlots
 
@@ -138,9 +138,8 @@ class WindowRows:
                 window, own = self._packed(number, turn), numbers[is_own]
                 if self.order.shuffle:
                     own = permute(own, len(window.starts) - 1, self._key(number, turn))
-                firsts, sizes = window.starts[own], window.starts[own + 1] - window.starts[own]
-                within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-                found.append((np.repeat(of_round[is_own], sizes), window.examples[np.repeat(firsts, sizes) + within]))
+                of_row, at = expanded(of_round[is_own], window.starts[own], window.starts[own + 1])
+                found.append((of_row, window.examples[at]))
         places, examples = (np.concatenate(each) for each in zip(*found))
         by_row = np.argsort(places, kind="stable")
         return RowSlots(places[by_row], *self.order.slots(examples[by_row]))

@@ -27,6 +27,7 @@ from ul2_tasks.denoising.piece_examples import (
 from ul2_tasks.denoising.piece_lengths import CAUSES, NO_TEXT, PieceLimits, Problem
 from ul2_tasks.denoising.write_pieces import noise_place, piece_sizes, recipe_of_pieces, write_pieces
 from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.order.epochs import expanded
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
@@ -324,6 +325,5 @@ def moved(special: SpecialTokens, by: int) -> SpecialTokens:
 
 def _parts(values: np.ndarray, firsts: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Some parts of values, one after the other, and where each begins, [n + 1] int64. Part i is [firsts[i], firsts[i + 1])."""
-    counts = np.diff(firsts)[numbers]
-    begins = np.append(0, np.cumsum(counts))
-    return values[np.repeat(firsts[numbers] - begins[:-1], counts) + np.arange(begins[-1])], begins
+    starts, stops = firsts[numbers], firsts[numbers + 1]
+    return values[expanded(numbers, starts, stops)[1]], np.append(0, np.cumsum(stops - starts))

@@ -32,7 +32,7 @@ from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.arguments import check_splits, in_saved_order, reader_of, saved_task_name
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
-from ul2_tasks.tasks.providers import read_indexed, subtasks
+from ul2_tasks.tasks.providers import read_alone, read_indexed, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift
 
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -136,18 +136,9 @@ class ChatTask(seqio.Task):
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         who = reader_of(seed, num_epochs, shard_info)
         if self.configuration.random_access:
-            reading = read_indexed(
-                self,
-                [self],
-                {self.saved_name: 1.0},
-                {},
-                who,
-                sequence_length=sequence_length,
-                split=split,
-                use_cached=use_cached,
-                shuffle=shuffle,
-                features=self.objective.features if features is None else features,
-            )
+            kept = self.objective.features if features is None else features
+            common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
+            reading = read_alone(self, who, features=kept, **common)
             assert reading is not None, "conversations have random access"
             return reading.examples()
         reader = self.corpus.conversations(split, use_cached)

@@ -39,7 +39,7 @@ from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
-from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask, read_indexed, subtasks
+from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask, read_alone, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
@@ -137,18 +137,8 @@ class ImageTextTask(seqio.Task):
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         who = reader_of(seed, num_epochs, shard_info)
         if self.configuration.random_access:
-            reading = read_indexed(
-                self,
-                [self],
-                {self.name: 1.0},
-                {},
-                who,
-                sequence_length=sequence_length,
-                split=split,
-                use_cached=use_cached,
-                shuffle=shuffle,
-                features=self.output_features,
-            )
+            common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
+            reading = read_alone(self, who, features=self.output_features, **common)
             assert reading is not None, "records have random access"
             return reading.examples()
         fit = self.fit(sequence_length)

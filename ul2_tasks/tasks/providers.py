@@ -135,18 +135,8 @@ class DenoisingTask(seqio.Task):
         """
         kept = self.output_features if features is None else features
         who = reader_of(seed, num_epochs, shard_info)
-        if reading := read_indexed(
-            self,
-            [self],
-            {self.name: 1.0},
-            {},
-            who,
-            sequence_length=sequence_length,
-            split=split,
-            use_cached=use_cached,
-            shuffle=shuffle,
-            features=kept,
-        ):
+        common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
+        if reading := read_alone(self, who, features=kept, **common):
             return reading.examples()
         seed, num_epochs, shard, shards = who
         solution = self.solve(sequence_length)
@@ -415,6 +405,11 @@ def indexed_members(
 def has_random_access(task: seqio.Task) -> bool:
     """Whether a task that is no denoising task has random access."""
     return hasattr(task, "members") and task.why_a_stream() is None
+
+
+def read_alone(task: IndexedTask, who: Reader, **settings: Any) -> Reading | None:
+    """`read_indexed` of a task that is in no mixture."""
+    return read_indexed(task, [task], {saved_task_name(task): 1.0}, {}, who, **settings)
 
 
 def read_indexed(
