@@ -41,7 +41,21 @@ BESIDE = {
     "tasks.examples",
     "pytorch.collator",
     "pytorch.states",
-    *(f"looking.{name}" for name in ("chat_samples", "find", "image_samples", "printing", "readable", "run", "samples", "steps")),
+    *(
+        f"looking.{name}"
+        for name in (
+            "audit",
+            "chat_samples",
+            "contamination",
+            "find",
+            "image_samples",
+            "printing",
+            "readable",
+            "run",
+            "samples",
+            "steps",
+        )
+    ),
     *(f"looking.texts.{name}" for name in ("draw", "length_table", "show", "tasks")),
 }
 OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.image_text"}  # where that is installed

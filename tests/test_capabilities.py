@@ -75,6 +75,9 @@ def test_a_cell_is_as_the_table_says(cell, needed, kinds, tmp_path, monkeypatch)
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     (tmp_path / "CACHE").symlink_to(kinds["folder"] / "CACHE")
     (tmp_path / "LIST.jsonl").write_text('{"document": 3}\n')
+    (tmp_path / "benchmark.txt").write_text(
+        "Which of the seven herons had carried twelve stones over the frozen harbour before dawn?"
+    )
     monkeypatch.chdir(tmp_path)
     if cell.run.startswith("ul2 "):
         done = ul2(*shlex.split(cell.run)[1:])

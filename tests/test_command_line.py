@@ -54,7 +54,20 @@ def corpus(tmp_path_factory):
     return folder
 
 
-COMMANDS = ["show", "find", "stats", "report", "lengths", "doctor", "vocab train", "cache", "export", "verify", "completion"]
+COMMANDS = [
+    "show",
+    "find",
+    "audit",
+    "stats",
+    "report",
+    "lengths",
+    "doctor",
+    "vocab train",
+    "cache",
+    "export",
+    "verify",
+    "completion",
+]
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ class Proteins(Kind):
     name = "proteins"
     cannot = {  # noqa: RUF012
         "find": LOOK,
+        "audit": LOOK,
         "show --step": LEAVE_OUT,
         "show --denoiser": LEAVE_OUT,
         "lengths": f"They are never cut. {LOOK}",
@@ -111,6 +112,7 @@ class Sample:
 COMMANDS = {
     "show": "--count 1",
     "find": "--document 0",
+    "audit": "--until 3 --batch_size 4",
     "stats": "--examples 8",
     "report": "--examples 8 --count 1 --output OUT.html",
     "lengths": "",

@@ -39,8 +39,8 @@ SAVED = (  # what manifests and examples have said since version 1
     "a picture of",
 )
 VERBS = (
-    r"(Add|Check|Choose|Exclude|Find|Give|Hold out|Import|Include|Limit|List|Look|Measure|Normalize|Pass|Prepare|Print|Put|Raise"
-    r"|Read|Run|Search|Seed|Set|Show|Skip|Split|Stop|Strip|Take|Tokenize|Train|Use|Write)\b"
+    r"(Add|Check|Choose|Count|Exclude|Find|Give|Hold out|Import|Include|Limit|List|Look|Measure|Normalize|Pass|Prepare|Print|Put"
+    r"|Raise|Read|Run|Search|Seed|Set|Show|Skip|Split|Stop|Strip|Take|Tokenize|Train|Use|Write)\b"
 )
 
 

@@ -24,6 +24,7 @@ from ul2_command.options import (
     of_a_mixture,
     of_a_run,
     of_examples,
+    of_texts,
     or_of_records,
     with_json,
     with_lengths,
@@ -71,6 +72,7 @@ def main(context: click.Context) -> None:
                          ul2 report mine --corpus 'texts/*.jsonl'
     Inspect a run:       ul2 show --step 12345 --run my_run
                          ul2 find --text "some words" --run my_run
+                         ul2 audit --until 12345 --run my_run
     Check your data:     ul2 doctor mine --corpus 'texts/*.jsonl'
                          ul2 stats mine --module my_corpora --output stats
     Choose lengths:      ul2 lengths --lengths 2048,512
@@ -181,16 +183,31 @@ def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, 
 )
 @click.option("--epochs", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Search the first N epochs.")
 @click.option(
-    "--count", type=click.IntRange(1), metavar="N", default=5, show_default=True, help="List at most N occurrences or documents."
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    default=5,
+    show_default=True,
+    help="List at most N occurrences, documents or texts.",
 )
+@of_texts
 @of_a_run
 def find(
-    data, document: str | None, text: str | None, ids: Sequence[str], sources: Sequence[str], listed: str | None, **options
+    data,
+    document: str | None,
+    text: str | None,
+    ids: Sequence[str],
+    sources: Sequence[str],
+    listed: str | None,
+    of_texts: dict[str, Any] | None,
+    **options,
 ) -> None:
     """Find the steps that read a document, a text or a record.
 
     Print the epoch, index, step, denoiser and tokens of each example that contains a part of it. This needs random access, as
     `ul2 show --step` does. Of an image-text record, print the rows that have it.
+
+    With --texts, print which texts of a file, such as a benchmark, are in which documents of the corpus, as a whole or in part.
 
     \b
     ul2 find --document 17 --batch_size 2048 --epochs 2
@@ -198,12 +215,18 @@ def find(
     ul2 find --source web-0003.jsonl:1234 --run my_run --cache cache
     ul2 find --list take_down.jsonl --run my_run --cache cache
     ul2 find mine --module my_images --record 'a.jsonl, line 7' --batch_size 64
+    ul2 find --texts benchmark.jsonl --field question --cache cache
     """
-    ways = {"--document": document, "--text": text, "--id, --source": ids or sources or None, "--list": listed}
+    ways = {"--document": document, "--text": text, "--id, --source": ids or sources or None, "--list": listed, "--texts": of_texts}
     given = [way for way, value in {**ways, "--record": data.given.get("record")}.items() if value is not None]
     if len(given) != 1:
         got = " and ".join(given) or "none"
         raise click.UsageError(f"{', '.join(ways)} or --record must be given, got {got}. Pass one of them.")
+    if of_texts:
+        if "epochs" in data.given:
+            raise excludes("--epochs", "--texts")
+        kind_of(data).find_texts(data, **of_texts, **{name: value for name, value in options.items() if name != "epochs"})
+        return
     from ul2_tasks.corpus.document_list import read_document_list
 
     entries = [{"id": id} for id in ids] + [_of_source(source) for source in sources]
@@ -215,6 +238,49 @@ def _of_source(source: str) -> dict[str, object]:
     """The entry of a list for FILE or FILE:ROW."""
     file, _, row = source.rpartition(":")
     return {"file": file, "row": int(row)} if file and row.isdecimal() else {"file": source}
+
+
+@main.command()
+@of_a_mixture
+@with_lengths("512,512", without_records=True)
+@of_examples
+@click.option("--until", type=click.IntRange(0), required=True, metavar="STEP", help="Count what is read before this step.")
+@click.option(
+    "--count", type=click.IntRange(1), metavar="N", default=5, show_default=True, help="List the N documents that are read most."
+)
+@click.option(
+    "--output",
+    "outputs",
+    metavar="FILE",
+    multiple=True,
+    shell_complete=files,
+    help="Write a line for each document to FILE.parquet, or a page to FILE.html. Can be repeated.",
+)
+@with_json
+@of_a_run
+def audit(data, as_json: bool, **options) -> None:
+    """Count what a run reads of each document until a step.
+
+    Print the tokens and epochs of each corpus, the examples of each denoiser beside their weights, how many documents are read
+    never, once or several times, and which most often. Exit status 1 if the sums differ. This needs random access, as `ul2 show
+    --step` does.
+
+    \b
+    ul2 audit --run my_run --until 12345 --cache cache --output seen.parquet
+    ul2 audit mine --corpus 'texts/*.jsonl' --until 100 --batch_size 2048
+    """
+    from rich.console import Console
+
+    from ul2_tasks.looking.audit import audit_as_json, print_audit
+
+    run, found = kind_of(data).audit(data, **options)
+    if as_json:
+        click.echo(audit_as_json(found), nl=False)
+    else:
+        print_audit(run, found, Console())
+    for path in options["outputs"]:
+        click.echo(f"wrote {path}", err=as_json)
+    _exit_if_broken(found)
 
 
 @main.command()

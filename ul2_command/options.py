@@ -115,6 +115,7 @@ _mixture = functools.partial(headed, "Mixture")
 _chat = functools.partial(headed, "Conversations")
 _images = functools.partial(headed, "Image-text records")
 _run = functools.partial(headed, "Training run")
+_texts = functools.partial(headed, "Texts of a file")
 _beam = functools.partial(headed, "Beam job")
 
 _SOURCE = [
@@ -251,6 +252,18 @@ _RUN = [
         multiple=True,
         help="Skip the steps FIRST to STOP - 1. Can be repeated.",
     ),
+]
+_TEXTS = [
+    _texts(
+        "--texts",
+        metavar="FILE",
+        shell_complete=files,
+        help="Find all texts of this file: lines of .txt, or records of JSON Lines or Parquet.",
+    ),
+    _texts("--field", "keys", metavar="KEY", multiple=True, help="Take texts from this field. Can be repeated.  [default: text]"),
+    _texts("--ngram", "n", type=click.IntRange(2), metavar="N", default=13, show_default=True, help="Look for N tokens in a row."),
+    _texts("--output", metavar="LIST.jsonl", shell_complete=files, help="Write the documents that contain texts to this file."),
+    _texts("--json", "as_json", is_flag=True, help="Print one JSON object instead, for programs."),
 ]
 _RECORDS = [
     _images(
@@ -414,6 +427,20 @@ def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
         command(pipeline_options=pipeline_options if workers or runner or pipeline_option else None, **options)
 
     return _with(_JOB, wrapped)
+
+
+def of_texts(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of `looking.contamination.find_texts`. The command gets them as `of_texts`, or None without --texts."""
+    names = ("keys", "n", "output", "as_json")
+
+    @functools.wraps(command)
+    def wrapped(data: Data, texts: str | None, **options) -> None:
+        if texts is None and (alone := data.given_of(*names)):
+            raise needs(data.option(alone[0]), "--texts")
+        of_file = {"path": texts} | {name: options.pop(name) for name in names}
+        command(data=data, of_texts=of_file if texts is not None else None, **options)
+
+    return _with(_TEXTS, wrapped)
 
 
 def of_a_run(command: Callable[..., None]) -> Callable[..., None]:

@@ -43,11 +43,14 @@ class Conversations(Kind):
     def find(self, data, *, document, text, named, as_lines, epochs, count, **of_run):
         from ul2_tasks.looking.find import find, find_all
 
-        run = open_run(data, sequence_length=self._lengths_of_run(data), **of_run)
+        run = self.run_of(data, **of_run)
         if as_lines:
             find_all(run, named, epochs=epochs)
         else:
             find(run, document, text, named, epochs=epochs, count=count)
+
+    def run_of(self, data, **of_run):
+        return open_run(data, sequence_length=self._lengths_of_run(data), **of_run)
 
     def _lengths_of_run(self, data):
         """The lengths that were given, for the format of the tasks; any number of tokens where none were."""

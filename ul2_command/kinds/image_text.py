@@ -49,11 +49,14 @@ class ImageText(Kind):
     def find(self, data, *, document, text, named, as_lines, epochs, count, **of_run):
         from ul2_tasks.looking.find import find, find_all
 
-        run = open_run(data, sequence_length=self.lengths_of(data), **of_run)
+        run = self.run_of(data, **of_run)
         if as_lines:
             find_all(run, named, epochs=epochs)
         else:
             find(run, document, text, named, epochs=epochs, count=count)
+
+    def run_of(self, data, **of_run):
+        return open_run(data, sequence_length=self.lengths_of(data), **of_run)
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.images.measure import RECORDS, measure_image_tasks

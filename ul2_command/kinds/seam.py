@@ -13,7 +13,9 @@ from ul2_command.options import Data
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ul2_tasks.looking.audit import RunAudit
     from ul2_tasks.looking.findings import Finding
+    from ul2_tasks.looking.run import Run
 
 LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
 LEAVE_OUT = "Leave it out."
@@ -80,6 +82,25 @@ class Kind(Protocol):
 
     def find(self, data: Data, **options) -> None:
         """`ul2 find`: prints when a document is read."""
+        raise _undone(self)
+
+    def find_texts(self, data: Data, **options) -> None:
+        """`ul2 find --texts`: prints which documents have texts of a file."""
+        from ul2_tasks.looking.contamination import find_texts
+
+        of_file = {name: options.pop(name) for name in ("path", "keys", "n", "output", "count", "as_json")}
+        find_texts(self.run_of(data, **options), **of_file)
+
+    def audit(self, data: Data, *, until: int, outputs: Sequence[str], count: int, **options) -> tuple[Run, RunAudit]:
+        """`ul2 audit`: counts what a run reads of each document, and writes the outputs."""
+        from ul2_tasks.looking.audit import audit, check_outputs
+
+        check_outputs(outputs)
+        run = self.run_of(data, **options)
+        return run, audit(run, until, outputs, count)
+
+    def run_of(self, data: Data, **options) -> Run:
+        """What a run is fed, see `open_run`."""
         raise _undone(self)
 
     def measure(self, data: Data, *, examples: int, split: str, seed: int) -> Any:

@@ -159,6 +159,15 @@ class WindowRows:
             found[of] = self._start(number) + _in_turns(turn, rows, self._counts(number))
         return found
 
+    def rows_around(self, epochs: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows [first, stop) among which that of each slot is, [n] int64 both: those of its round. No window is packed for that.
+
+        A round that is not counted yet has rows after those of all that are.
+        """
+        rounds, _ = self._windows_with(self.order.examples_at(epochs, slots))
+        starts, most = np.append(self._counted.starts, 1 << 62), len(self._counted.starts)
+        return starts[np.minimum(rounds, most - 1)], starts[np.minimum(rounds + 1, most)]
+
     def switch(self, row: int) -> Switch:
         """See `Order.switch`."""
         self._count_past(row)

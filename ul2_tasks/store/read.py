@@ -106,6 +106,9 @@ class MemoryStore:
     def values(self, pair: int) -> np.ndarray:
         return self._tokens
 
+    def read_pair(self, pair: int, start: int, stop: int) -> np.ndarray:
+        return self._tokens[start:stop]
+
     def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self._ends[documents] - self._lengths[documents], self._ends[documents]
 
@@ -302,6 +305,10 @@ class Store:
             (array,), _ = self._files(np.array([pair]))
             (self._whole[pair],) = read_ranges([array], *np.array([[0], [0], [len(array)]]))
         return self._whole[pair]
+
+    def read_pair(self, pair: int, start: int, stop: int) -> np.ndarray:
+        """The values [start, stop) of the `.bin` file of a pair, whatever their dtype. They may be views of a memory map."""
+        return read_ranges(*self._files(np.array([pair])), np.array([start]), np.array([stop]))[0]
 
     def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`tokens_of` of many documents, [n] integers in any order: their starts and their stops, [n] int64 each."""

@@ -1,0 +1,157 @@
+"""What a run has read of each document, by arithmetic: what a count of all examples until then says."""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Chat, MemoryDataSource, Mix, Mixture, Stage, mix, register
+from ul2_tasks.looking.run import locations_of
+from ul2_tasks.order import window_rows
+from ul2_tasks.random_access import audit
+from ul2_tasks.random_access.audit import Coverage, Reading, added, none, read_indices
+
+LENGTHS = {"inputs": 96, "targets": 80}
+BLOCKS = BlockShuffle(block_tokens=256, partitions=4, window_blocks=2)
+R1, S = T5GEMMA2[::4]
+
+
+def mixture(name, count=90, **arguments):
+    texts = [f"{name} {number} " * (1 + number * number % 17) for number in range(count)]
+    return Mixture(f"audited_{name}", MemoryDataSource(lambda: texts, validation=0), "bytes", **arguments)
+
+
+def staged(name, blocks):
+    """Denoisers change within an epoch of a corpus, and back."""
+    for corpus, count in (("a", 90), ("b", 60)):
+        texts = [f"{corpus} {number} " * (1 + number * number % 17) for number in range(count)]
+        source = MemoryDataSource(lambda texts=texts: texts, validation=0)
+        register(f"{name}_{corpus}", source, "bytes", denoisers=(R1, S), block_shuffle=blocks)
+    a_r1, a_s, b = f"{name}_a_r1", f"{name}_a_s", f"{name}_b_mix"
+    stages = (
+        Stage(0, {a_r1: 1, a_s: 1, b: 1}),
+        Stage(17, {b: 3, f"{name}_a_mix": 1}),
+        Stage(40, {a_s: 1, b: 1}),
+        Stage(71, {f"{name}_a_mix": 1}),
+    )
+    return mix(name, schedule=stages, batch_size=8, steps=120)
+
+
+PIPELINES = {
+    "joined": lambda: mixture("joined"),
+    "an EOS between": lambda: mixture("eos", separate_documents=True),
+    "blocks": lambda: mixture("blocks", block_shuffle=BLOCKS),
+    "apart": lambda: mixture("apart", merge_examples=False, random_access=True, denoisers=UL2),
+    "apart in blocks": lambda: mixture("parts", merge_examples=False, random_access=True, block_shuffle=BLOCKS),
+    "mixed": lambda: Mix("audited_mix", {mixture("ma"): 2, mixture("mb", 30, denoisers=(R1, S)): 1.37}),
+    "mixed blocks": lambda: Mix("audited_mixed_blocks", {mixture("ba", block_shuffle=BLOCKS): 2, mixture("bb"): 0.1}),
+    "stages": lambda: staged("audited_stages", None),
+    "stages in blocks": lambda: staged("audited_staged_blocks", BLOCKS),
+}
+CHATS = {
+    "conversations": lambda: Chat("audited_chat", truncation="drop", random_access=True),
+    "each turn": lambda: Chat("audited_turns", truncation="drop", random_access=True, turns="each"),
+}
+LEFT_OUT = {
+    "": {},
+    "skip": {"skip": [(3, 5), (9, 30)], "batch_size": 8},
+    "exclude": {"exclude": {0: [2, 17], 11: [5, 40]}, "batch_size": 8},
+    "both": {"exclude": {4: [2, 17]}, "skip": [(2, 7)], "batch_size": 8},
+}
+
+
+@functools.cache
+def examples(name, pack, left_out=""):
+    made = (PIPELINES | CHATS)[name]()
+    arguments = dict(LEFT_OUT[left_out])
+    if "exclude" in arguments:
+        corpora = ul2_tasks.examples(made, LENGTHS if name not in CHATS else {"tokens": 600}).numbering.names
+        arguments["exclude"] = {
+            step: [{"corpus": corpora[0], "document": number} for number in numbers]
+            for step, numbers in arguments["exclude"].items()
+        }
+    return ul2_tasks.examples(made, LENGTHS if name not in CHATS else {"tokens": 600}, seed=3, pack=pack, **arguments)
+
+
+def counted(found, elements):
+    """The same, example by example: by corpus and document the tokens and the times; by corpus and task the examples and tokens."""
+    corpora = {corpus.name: corpus for corpus in found.numbering.corpora}
+    own, tokens = collections.defaultdict(lambda: collections.defaultdict(int)), collections.defaultdict(int)
+    by_task = collections.defaultdict(lambda: np.zeros(2, int))
+    for number in range(elements):
+        for where in locations_of(found, number):
+            by_task[where.corpus, where.task] += [1, sum(stop - start for start, stop in where.tokens)]
+            for start, stop in where.tokens:
+                for document in range(*corpora[where.corpus].store.documents_at(start, stop)):
+                    first, last = corpora[where.corpus].store.tokens_of(document)
+                    shared = min(last, stop) - max(first, start)
+                    tokens[where.corpus, document] += shared
+                    if not where.replaces:
+                        own[where.corpus, document][where.epoch] += 1 if hasattr(corpora[where.corpus], "index") else shared
+    times = {}
+    for (name, document), of_epochs in own.items():
+        corpus = corpora[name]
+        start, stop = corpus.index.examples_of(document) if hasattr(corpus, "index") else corpus.store.tokens_of(document)
+        times[name, document] = sum(count == stop - start for count in of_epochs.values())
+    return dict(tokens), times, {key: each.tolist() for key, each in by_task.items()}
+
+
+def audited(found, elements):
+    tokens, times, by_task = {}, {}, collections.defaultdict(lambda: np.zeros(2, int))
+    reads = read_indices(found.numbering, elements)
+    for name in found.numbering.names:
+        reading = Reading(found.numbering, name, elements, reads)
+        tallies = {number: none(found.numbering.corpora[number]) for number in reading.orders}
+        for part, of_part in reading.documents():
+            for document, (of, count) in enumerate(zip(part.tokens.tolist(), part.times.tolist()), part.first):
+                tokens |= {(name, document): of} if of else {}
+                times |= {(name, document): count} if count else {}
+            tallies = {number: added(tally, of_part[number]) for number, tally in tallies.items()}
+        for other in (reading.tallies_of_whole_epochs(), reading.moved.tallies):
+            tallies = {number: added(tally, other[number]) for number, tally in tallies.items()}
+        for number, tally in tallies.items():
+            for kind, member in enumerate(found.numbering.corpora[number].members):
+                by_task[name, member.task] += [tally.examples[kind], tally.tokens[kind]]
+    return tokens, times, {key: each.tolist() for key, each in by_task.items() if each.any()}
+
+
+def check(found, elements):
+    tokens, times, by_task = counted(found, elements)
+    got = audited(found, elements)
+    assert got[0] == tokens
+    assert got[1] == {key: count for key, count in times.items() if count}
+    assert got[2] == by_task
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(audit, "_DOCUMENTS", 7)
+    monkeypatch.setattr(audit, "_TOKENS", 300)
+    monkeypatch.setattr(window_rows, "_WINDOW", 32)
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["examples", "packed"])
+@pytest.mark.parametrize("left_out", LEFT_OUT)
+@pytest.mark.parametrize("name", [*PIPELINES, *CHATS])
+def test_what_was_read_is_what_all_examples_have(name, pack, left_out):
+    found = examples(name, pack, left_out)
+    if "stages" in name:
+        for elements in (0, 100, 17 * 8 + 3, 60 * 8, 119 * 8):
+            check(found, elements)
+        return
+    epoch = found.end_of(1)
+    for elements in (0, 1, epoch // 3, epoch, epoch + epoch // 2 + 1):
+        check(found, elements)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=12), st.integers(0, 60), st.integers(0, 20))
+def test_coverage_counts_overlaps_as_often_as_they_are(ranges, start, length):
+    starts, lengths = (np.array([each[place] for each in ranges], np.int64) for place in (0, 1))
+    covered = Coverage.of([(starts, starts + lengths)]).within(np.array([start]), np.array([start + length]))
+    assert covered.tolist() == [
+        sum(at in range(*each) for each in zip(starts, starts + lengths) for at in range(start, start + length))
+    ]

@@ -1,0 +1,275 @@
+"""`ul2 audit`: what a run has read of each document, of each corpus and by each denoiser, until a step."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ul2_tasks.files.atomic import removed_on_failure
+from ul2_tasks.files.systems import move, open_to_write
+from ul2_tasks.looking.page import check_path, packages, write_page
+from ul2_tasks.looking.printing import as_json, as_shown, print_checks, print_head
+from ul2_tasks.looking.run import Run
+from ul2_tasks.looking.statistics import Check
+from ul2_tasks.random_access.audit import DocumentsRead, Reading, added, none, read_indices
+from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.numbering import Numbering
+from ul2_tasks.random_access.records import RecordMember
+
+_ENDS = (".parquet", ".html")
+_SCHEMA = pa.schema(
+    {
+        "corpus": pa.dictionary(pa.int32(), pa.string()),
+        "document": pa.int64(),
+        "tokens": pa.int64(),
+        "tokens_read": pa.int64(),
+        "times": pa.int64(),
+    }
+)
+_MOST_TIMES = 7  # columns of the table of documents
+
+
+class Seen(NamedTuple):
+    """A document, how many tokens it has, how many of them were read, and how many times all of it was."""
+
+    document: int
+    tokens: int
+    tokens_read: int
+    times: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskAudit:
+    """What a task has read. `share` is its part of the run's examples, and `asked` the part that the weights ask for."""
+
+    task: str
+    denoiser: str
+    examples: int
+    tokens_read: int
+    share: float
+    asked: float
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusAudit:
+    """What was read of a corpus.
+
+    Attributes:
+        corpus: the name of its task.
+        documents, tokens: how many it has.
+        documents_left_out: how many of them the run leaves out, from some step on.
+        tokens_read: how many tokens were read, each time counted.
+        epochs: how many times the corpus was read, on average over its tokens.
+        unread: how many documents have tokens of which none was read.
+        times: how many documents were read whole so many times, by the times.
+        most: the documents that were read most often.
+        tasks: what each task has read of it.
+    """
+
+    corpus: str
+    documents: int
+    tokens: int
+    documents_left_out: int
+    tokens_read: int
+    epochs: float
+    unread: int
+    times: dict[int, int]
+    most: Sequence[Seen]
+    tasks: Sequence[TaskAudit]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunAudit:
+    """What a run has read until a step: of each corpus, and whether the sums agree."""
+
+    mixture: str
+    split: str
+    seed: int
+    until: int
+    unit: str
+    elements: int
+    corpora: Sequence[CorpusAudit]
+    checks: Sequence[Check]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all checks pass."""
+        return all(check.passed for check in self.checks)
+
+
+def check_outputs(paths: Sequence[str]) -> None:
+    """Raises a ValueError where a file cannot be written, before anything is counted."""
+    for path in paths:
+        if not path.endswith(_ENDS):
+            raise ValueError(f"--output must be a file that ends in .parquet or .html, got {path!r}. Rename it.")
+        if path.endswith(".html"):
+            packages()
+            check_path(path)
+
+
+def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> RunAudit:
+    """Counts what a run has read until the batch of a step, without that, and writes the outputs.
+
+    A Parquet file has a line for each document, and an HTML page what is printed. `count` is how many of the documents that were
+    read most often are named.
+    """
+    check_outputs(outputs)
+    elements, numbering = run.numbers(until).start, run.examples().numbering
+    asked, reads = _asked(numbering, elements), read_indices(numbering, elements)
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(_parquet(path)) for path in outputs if path.endswith(".parquet")]
+        found = []
+        for name in numbering.names:
+            reading = Reading(numbering, name, elements, reads)
+            found.append(_of_corpus(reading, count, writers))
+    examples = max(1, sum(task.examples for of_corpus in found for task in of_corpus.tasks))
+    corpora = [
+        dataclasses.replace(
+            of_corpus,
+            tasks=[
+                dataclasses.replace(task, share=task.examples / examples, asked=asked.get((of_corpus.corpus, task.task), 0.0))
+                for task in of_corpus.tasks
+            ],
+        )
+        for of_corpus in found
+    ]
+    checks = [_check(of_corpus) for of_corpus in corpora]
+    audited = RunAudit(run.name, run.split, run.seed, until, run.unit, elements, corpora, checks)
+    for path in outputs:
+        if path.endswith(".html"):
+            write_page(path, "audit_report.html", audited)
+    return audited
+
+
+def _of_corpus(reading: Reading, count: int, writers: Sequence[Callable[[str, DocumentsRead], None]]) -> CorpusAudit:
+    numbering, corpus = reading.numbering, reading.corpus
+    tallies = {number: none(numbering.corpora[number]) for number in reading.orders}
+    times, unread, read, most = np.zeros(1, np.int64), 0, 0, list[Seen]()
+    for part, of_part in reading.documents():
+        for write in writers:
+            write(reading.name, part)
+        tallies = {number: added(tally, of_part[number]) for number, tally in tallies.items()}
+        counts = np.bincount(part.times, minlength=len(times))
+        counts[: len(times)] += times
+        times, unread, read = counts, unread + int(((part.tokens == 0) & (part.lengths > 0)).sum()), read + int(part.tokens.sum())
+        often = part.tokens / np.maximum(1, part.lengths)
+        chosen = np.argsort(-often, kind="stable")[:count]
+        some = zip((part.first + chosen).tolist(), *(each[chosen].tolist() for each in part[1:]))
+        most = sorted(
+            [*most, *(Seen(*each) for each in some)], key=lambda seen: (-seen.tokens_read / max(1, seen.tokens), seen.document)
+        )[:count]
+    for other in (reading.tallies_of_whole_epochs(), reading.moved.tallies):
+        tallies = {number: added(tally, other[number]) for number, tally in tallies.items()}
+    tasks: dict[str, TaskAudit] = {}
+    for number, tally in tallies.items():
+        members: Sequence[Member | RecordMember] = numbering.corpora[number].members
+        for member, examples, tokens in zip(members, tally.examples.tolist(), tally.tokens.tolist()):
+            before = tasks.get(member.task, TaskAudit(member.task, member.denoiser, 0, 0, 0, 0))
+            tasks[member.task] = dataclasses.replace(
+                before, examples=before.examples + examples, tokens_read=before.tokens_read + tokens
+            )
+    return CorpusAudit(
+        corpus=reading.name,
+        documents=corpus.store.documents,
+        tokens=corpus.store.tokens,
+        documents_left_out=len(numbering.left_out(reading.name)),
+        tokens_read=read,
+        epochs=read / max(1, corpus.store.tokens),
+        unread=unread,
+        times={time: documents for time, documents in enumerate(times.tolist()) if documents},
+        most=[seen for seen in most if seen.tokens_read],
+        tasks=list(tasks.values()),
+    )
+
+
+def _asked(numbering: Numbering, elements: int) -> dict[tuple[str, str], float]:
+    """The part of the examples that the weights ask for, by corpus and task, on average over the stages so far."""
+    found: dict[tuple[str, str], float] = {}
+    data = int(numbering.leaving_out.data_of(np.array([elements - 1]))[0]) + 1 if elements else 0
+    firsts = [stage.first for stage in numbering.stages]
+    for stage, first, stop in zip(numbering.stages, firsts, [*firsts[1:], data]):
+        members = [
+            (numbering.corpora[number].name, member) for number in stage.corpora for member in numbering.corpora[number].members
+        ]
+        rates = sum(member.rate for _, member in members)
+        for name, member in members:
+            part = max(0, min(stop, data) - first) / max(1, data)
+            found[name, member.task] = found.get((name, member.task), 0.0) + part * member.rate / rates
+    return found
+
+
+def _check(audited: CorpusAudit) -> Check:
+    by_task = sum(task.tokens_read for task in audited.tasks)
+    what = f"{by_task:,} by tasks, {audited.tokens_read:,} by documents"
+    return Check(f"the tokens read of {audited.corpus} add up", by_task == audited.tokens_read, what)
+
+
+@contextlib.contextmanager
+def _parquet(path: str) -> Iterator[Callable[[str, DocumentsRead], None]]:
+    """A function that writes lines of documents to a Parquet file, which is there when all of it is written."""
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    with removed_on_failure(temporary):
+        with open_to_write(temporary) as file, pq.ParquetWriter(file, _SCHEMA) as writer:
+
+            def write(name: str, part: DocumentsRead) -> None:
+                documents = part.first + np.arange(len(part.lengths))
+                names = pa.DictionaryArray.from_arrays(np.zeros(len(documents), np.int32), [name])
+                writer.write_table(pa.table([names, documents, part.lengths, part.tokens, part.times], schema=_SCHEMA))
+
+            yield write
+        move(temporary, path)
+
+
+def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
+    """Prints the corpora, the tasks, how often documents were read, and which most often."""
+    print_head(console, run.name, run.sequence_length, run.split, run.seed)
+    console.print(Text(f"until step {audited.until:,}: {audited.elements:,} {run.unit}s, of {run.batch_size:,} a step", "dim"))
+    corpora = _table("corpus", "documents", "left out", "tokens", "tokens read", "epochs")
+    for each in audited.corpora:
+        numbers = each.documents, each.documents_left_out, each.tokens, each.tokens_read
+        corpora.add_row(each.corpus, *(f"{number:,}" for number in numbers), f"{each.epochs:.3f}")
+    tasks = _table("task", "examples", "tokens read", "share", "asked for")
+    for task in (task for each in audited.corpora for task in each.tasks):
+        shares = as_shown(task.share, "rate"), as_shown(task.asked, "rate")
+        tasks.add_row(task.task, f"{task.examples:,}", f"{task.tokens_read:,}", *shares)
+    console.print(corpora, "", tasks, "")
+    for each in audited.corpora:
+        console.print(Text(f"documents of {each.corpus}, by how many times all of one was read", "bold"))
+        times = list(each.times.items())
+        told = [f"{time} times: {documents:,}" for time, documents in times[:_MOST_TIMES]]
+        if more := sum(documents for _, documents in times[_MOST_TIMES:]):
+            told.append(f"more: {more:,}")
+        console.print(Text("; ".join(told) + f"; nothing read of {each.unread:,}"))
+        if each.most:
+            most = _table("read most", "tokens", "tokens read", "times whole")
+            for seen in each.most:
+                most.add_row(str(seen.document), f"{seen.tokens:,}", f"{seen.tokens_read:,}", f"{seen.times:,}")
+            console.print(most, "")
+    print_checks(audited.checks, console)
+
+
+def audit_as_json(audited: RunAudit) -> str:
+    """As a text of JSON."""
+    return as_json(dataclasses.replace(audited, corpora=[_with_named_most(each) for each in audited.corpora]))
+
+
+def _with_named_most(audited: CorpusAudit) -> CorpusAudit:
+    return dataclasses.replace(audited, most=[seen._asdict() for seen in audited.most])  # type: ignore[misc]
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column(first, overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
