@@ -795,6 +795,6 @@ ul2_tasks.mix("sharing_both", {first: 1, second: 1})
     done = ul2("report", *both, *lengths, "--examples", 200, "--output", "report.html")
     assert done.exit_code == 0, done.output
     ul2("export", *both, "--format", "megatron", "--output", "TOKENS", "--cache", "CACHE")
-    assert sorted(os.listdir("TOKENS")) == ["sharing-train.bin", "sharing-train.idx"]
+    assert sorted(os.listdir("TOKENS")) == ["sharing-train.bin", "sharing-train.idx", "sharing-train.origins.arrow"]
     done = ul2("show", *second, "--text", "a text of mine, in some words", *lengths)
     assert "shared_s_text_s" in done.output, done.output
