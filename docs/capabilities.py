@@ -152,8 +152,8 @@ _LOOK = "../get_started/first_run.md#the-command-ul2"
 
 # Why not, where it is the same for several capabilities.
 _NO_FILES = "The records are read from their files, with the images. A row holds pixels, which take more space than the files."
-_NO_SEARCH = "Texts of records are not tokenized before training. A search of their files is not built yet."
-_NO_AUDIT = "Counting how often each record of image rows was read is not built yet. Use `ul2 find --record`."
+_NO_SEARCH = "Texts of records are tokenized while a run trains, so there are no tokens to search. Search the files."
+_NO_AUDIT = "An epoch of image rows has each record once. `ul2 find --record` lists the rows of one."
 _OWN_MODEL = "Image rows are for models of PyTorch that read and generate images. t5x has none of these."
 
 _INDEX_OF_ROWS = {"rows": "../guides/images/rows.md#read-rows-by-index"}
@@ -385,13 +385,13 @@ COMMANDS = [
         "`ul2 find --texts`",
         "../guides/contamination.md",
         "ul2 find <name><module> --texts benchmark.txt",
-        {"rows": _not_yet("does not support image-text records", _NO_SEARCH)},
+        {"rows": _no("does not support image-text records", _NO_SEARCH)},
     ),
     _row(
         "`ul2 audit`",
         "../guides/audit.md",
         "ul2 audit <name><module> --until 3 --batch_size 8",
-        {"rows": _not_yet("does not support image-text records", _NO_AUDIT)},
+        {"rows": _no("does not support image-text records", _NO_AUDIT)},
     ),
     _row("`ul2 stats`", _LOOK, "ul2 stats <name><module> --examples 50", {}, _GUIDES_TO_LOOKING),
     _row("`ul2 doctor`", _LOOK, "ul2 doctor <name><module>", {}, _GUIDES_TO_LOOKING),
