@@ -29,7 +29,7 @@ _OPTIONS = {  # that each command takes, beside those of all
 class Rows(Kind):
     name = "image-text records"
     cannot: ClassVar = {
-        "audit": "No audit of them is built yet. Use `ul2 find --record`.",
+        "audit": "An epoch has each record once. Use `ul2 find --record`, which lists its rows.",
         "show --schedule": LEAVE_OUT,
         "lengths": f"They have no denoisers. {LOOK}",
         "cache": f"Training reads them from their files. {LOOK}",

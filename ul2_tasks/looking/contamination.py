@@ -27,7 +27,7 @@ from ul2_tasks.vocabulary.special_ids import id_shift
 
 LEAST = 8  # tokens of a text that is looked for whole
 _FORMATS = ("jsonl", "text", "parquet", "arrow")
-_SHOWN = 48  # characters of a text
+_SHOWN = 20  # characters of a text
 
 
 class Named(NamedTuple):
@@ -282,13 +282,13 @@ def _print(console: Console, found: Contamination, named: Sequence[Named], n: in
         console.print(Text(f"not looked for, because they have fewer than {least + 2} tokens: {too_short:,}"))
     if not worst:
         return
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("text", overflow="fold")
     for column in ("overlap", "longest run", "documents", "document"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("begins with", no_wrap=True, overflow="ellipsis")
     for shared in worst[:count]:
-        name, begins = named[shared.text].name, " ".join(named[shared.text].text[: 2 * _SHOWN].split())[:_SHOWN]
+        name, begins = named[shared.text].name, " ".join(named[shared.text].text[: 4 * _SHOWN].split())[:_SHOWN]
         numbers = as_shown(shared.overlap, "percent"), f"{shared.longest:,}", f"{found.documents_of[shared.text]:,}"
         table.add_row(Text(visible(str(name))), *numbers, f"{shared.document}", Text(visible(begins)))
     console.print(table)
