@@ -116,7 +116,7 @@ def test_the_cache_has_the_messages_beside_the_tokens_and_is_verified(cached, fo
     shards = manifest["splits"]["train"]["shards"]
     shard = shards[0]
     names = [file["file"] for file in shard["files"]]
-    assert [name.split(".", 1)[1] for name in names] == ["bin", "idx", "messages.bin", "messages.idx"]
+    assert [name.split(".", 1)[1] for name in names] == ["bin", "idx", "messages.bin", "messages.idx", "origins.arrow"]
     assert sum(shard["messages"] for shard in shards) == 5 * sum(1 + 3 * (1 + number % 3) for number in range(150))
     assert list(cache.verify(corpus.cache_dir)) == []
     path = folder / "cache" / "rc_jsonl_corpus" / names[2]
