@@ -28,6 +28,9 @@ def locations(found, count=300):
 def test_lists_are_valid_from_their_steps_and_all_before():
     found = read(exclude={10: LISTED, 20: [{"document": 3}]}, batch_size=8)
     assert [each["first"] for each in found.describe()["exclude"]] == [80, 160]
+    of_numpy = read(exclude={np.int64(10): LISTED}, skip=np.array([[20, 22]]), batch_size=np.int64(8))
+    same = read(exclude={10: LISTED}, skip=[(20, 22)], batch_size=8)
+    assert json.dumps(of_numpy.describe()) == json.dumps(same.describe())
     for document, step in ((70, 10), (221, 10), (3, 20)):
         assert all(index < step * 8 for index in found.find(document))
         assert [index for index in read().find(document) if index < step * 8] == [

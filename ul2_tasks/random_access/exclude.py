@@ -53,8 +53,8 @@ def leaving_out_of(
         )
     if batch_size is not None and not is_integer(batch_size, at_least=1):
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
-    size = int(batch_size or 1)
-    lists = [(max(0, step - first_step) * size, read_document_list(by_step[step])) for step in sorted(by_step)]
+    size, first_step = int(batch_size or 1), int(first_step)
+    lists = [(max(0, int(step) - first_step) * size, read_document_list(by_step[step])) for step in sorted(by_step)]
     documents = tuple(LeftOutDocuments(first, _documents(numbering, named), named) for first, named in lists)
     found = LeavingOut(documents, tuple(Skip((first - first_step) * size, (stop - first) * size) for first, stop in skips))
     _tell(numbering.without(found))
