@@ -48,7 +48,19 @@ def test_entries_name_documents_by_where_they_are_from(store):
         [],
         [{"corpus": "other", "id": "id-7"}, {"id": "none"}, {"document": 40}],
     )
+    assert documents(store, {"id": "id-7"}, {"id": "id-7", "corpus": "listed_corpus"}) == (sorted([at[7], at[37]]), [])
+    of_no_document = [{"document": 1 << 70}, {"file": "a.jsonl", "row": 1 << 70}, {"file": "a.jsonl", "row": 1 << 40 | 1}]
+    assert documents(store, *of_no_document) == ([], of_no_document)
     assert documents(store) == ([], [])
+
+
+@pytest.mark.parametrize("id", ["a\u2028b\x85c\x0bd", "\r\n", "\udc80", "狐"])
+def test_a_list_that_is_written_is_read_again_whatever_its_ids_are(tmp_path, id):
+    found, path = read_document_list([{"id": id}, {"id": "other"}]), tmp_path / "list.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + found.text.encode())
+    assert read_document_list(path) == found
+    assert read_document_list(path).sha256 == found.sha256
+    assert json.loads(found.entries[0]) == {"id": id}
 
 
 def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path):
@@ -85,6 +97,15 @@ def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path
 def test_an_entry_that_names_nothing_is_rejected_with_its_line(tmp_path, line, message):
     (tmp_path / "list.jsonl").write_text('{"id": "good"}\n' + line + "\n")
     with pytest.raises(ValueError, match=message):
+        read_document_list(tmp_path / "list.jsonl")
+
+
+def test_a_file_of_other_bytes_is_rejected(tmp_path):
+    (tmp_path / "list.jsonl").write_bytes(b'{"id": "\xff"}')
+    with pytest.raises(ValueError, match=r"list\.jsonl must be a list of documents in UTF-8, got another file"):
+        read_document_list(tmp_path / "list.jsonl")
+    (tmp_path / "list.jsonl").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"list\.jsonl, line 1 must be JSON, got"):
         read_document_list(tmp_path / "list.jsonl")
 
 

@@ -146,6 +146,20 @@ def test_a_second_opening_reads_no_record_to_count_and_another_recipe_counts_ane
     assert len(opened()) < len(first)
 
 
+def test_a_row_of_pools_that_are_counted_needs_no_others_counted():
+    """Such as after a count that was interrupted, which keeps what it has."""
+    of = recipe(source(made(120)), pool=10, epochs=None)
+    found, reports = ImageRows(of), []
+    found.epoch(1).count(lambda done, pools: reports.append((done, pools)))
+    assert reports[-1] == (24, 24)
+    assert all(0 < done <= pools == 24 for done, pools in reports)
+    expected = plain(found[0])
+    part = ImageRows(of)
+    part._count_to(3)
+    assert plain(part[0]) == expected
+    assert len(part._ends) == 3
+
+
 def test_counts_are_kept_in_the_folder_that_is_named(tmp_path):
     data, kept = dataset(), tmp_path / "kept"
     kept.mkdir()

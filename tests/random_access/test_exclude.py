@@ -28,6 +28,9 @@ def locations(found, count=300):
 def test_lists_are_valid_from_their_steps_and_all_before():
     found = read(exclude={10: LISTED, 20: [{"document": 3}]}, batch_size=8)
     assert [each["first"] for each in found.describe()["exclude"]] == [80, 160]
+    of_numpy = read(exclude={np.int64(10): LISTED}, skip=np.array([[20, 22]]), batch_size=np.int64(8))
+    same = read(exclude={10: LISTED}, skip=[(20, 22)], batch_size=8)
+    assert json.dumps(of_numpy.describe()) == json.dumps(same.describe())
     for document, step in ((70, 10), (221, 10), (3, 20)):
         assert all(index < step * 8 for index in found.find(document))
         assert [index for index in read().find(document) if index < step * 8] == [
@@ -68,7 +71,7 @@ def test_a_number_of_a_document_needs_its_corpus_in_a_mixture_of_several():
     both = Mix("excluded_both", {Mixture("excluded_one"): 1, Mixture("excluded_other"): 1})
     with pytest.raises(ValueError, match=r'exclude must have "corpus" beside "document", one of .*, got'):
         read(both, exclude=LISTED)
-    found = read(both, exclude=[{"document": 70, "corpus": "excluded_one_corpus"}])
+    found = read(both, exclude=[{"document": 70, "corpus": "excluded_one_corpus"}, {"id": "document"}])
     assert not found.find(70, "excluded_one_corpus")
     assert found.find(70, "excluded_other_corpus")
 
@@ -113,9 +116,9 @@ def test_a_state_resumes_with_a_longer_list_from_a_later_step_and_no_other_past(
             next(iter(changed))
 
 
-def recorded(folder, step, is_resumed, **arguments):
+def recorded(folder, step, is_resumed, first_step=0, **arguments):
     found = read()
-    leaving_out = leaving_out_of(found.numbering, arguments.get("exclude"), arguments.get("skip", ()), 8)
+    leaving_out = leaving_out_of(found.numbering, arguments.get("exclude"), arguments.get("skip", ()), 8, first_step)
     settings = {"pack": False, "batch_size": 8}
     run = json.loads(json.dumps({**found.describe(), **of_leaving_out(leaving_out), **settings}))
     begin_or_compare(str(folder), run, Start(step, is_resumed), is_writer=True)
@@ -136,3 +139,11 @@ def test_a_run_keeps_its_lists_and_may_get_more_from_the_step_it_has_reached(tmp
     for other in ({}, {"exclude": {20: LISTED}}, {"exclude": {10: LISTED[:1]}}, {"exclude": {10: LISTED}, "skip": [(29, 42)]}):
         with pytest.raises(ValueError, match=r"was begun with other data .*(exclude|skip)"):
             recorded(tmp_path, 30, True, **other)
+
+
+def test_lists_of_several_steps_before_a_run_begins_are_all_read_again(tmp_path):
+    given = {"exclude": {0: LISTED[:1], 10: LISTED[1:], 40: [{"document": 3}]}, "skip": [(50, 52)]}
+    record = recorded(tmp_path, 20, False, first_step=20, **given)
+    run, same = run_of(record, str(tmp_path)), Run(Mixture(), LENGTHS, batch_size=8, first_step=20, **given)
+    run.check(record, str(tmp_path))
+    assert locations(run.examples(), 400) == locations(same.examples(), 400)

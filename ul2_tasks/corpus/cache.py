@@ -28,7 +28,7 @@ from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.files import systems
 from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place, size
 from ul2_tasks.imported import failures
-from ul2_tasks.jobs.forms import EACH, NAME
+from ul2_tasks.jobs.forms import EACH, NAME, check_form
 from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, parse_manifest, sizes, total
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
@@ -45,6 +45,7 @@ _READABLE = (1, 2, 3, SCHEMA_VERSION)  # in 1, `documents` counted the empty and
 MANIFEST = "manifest.json"
 REFUSED = "refused.jsonl"  # what the name of a list of records that were skipped ends with
 STORE, TFRECORD = "store", "tfrecord"  # the formats of a cache
+_OF_ORIGINS = {"source": object, "origins": {"file": str, "is_part": bool, "rows": int | None}}  # of a shard, see `forms`
 
 
 def check_documents(cache_dir: str, split: str, manifest: Mapping | None, num_shards: int) -> None:
@@ -225,8 +226,10 @@ def _form(manifest: Mapping) -> dict:
 
 
 def _check_names(path: str, manifest: Mapping) -> None:
-    """Raises a ValueError where a shard is not named as its files are: it would be read, and they be verified."""
+    """Raises a ValueError where a shard is not named as its files are: it would be read, and they be verified; see also `forms`."""
     for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
+        if shard.get("origins") is not None:
+            check_form(shard, _OF_ORIGINS, path, "Write the cache again.")
         prefixes = {file["file"].rpartition(".")[0] for file in pairs_of(shard)}
         columns = [prefix.removeprefix(f"{shard['shard']}.") for prefix in prefixes - {shard["shard"]}]
         is_counted = all(isinstance(shard.get(name), int) and shard[name] >= 0 for name in ("documents", "tokens", *columns))

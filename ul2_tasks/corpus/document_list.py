@@ -53,16 +53,17 @@ class DocumentList:
 
     def documents(self, corpus: str, provenance: Provenance | None, count: int) -> tuple[np.ndarray, list[str]]:
         """The documents of a corpus of `count` that are named, [n] int64, ascending; and the entries that name none of it."""
-        by_way: dict[tuple[str, ...], list[int]] = {}
-        values = [json.loads(entry) for entry in self.entries]
-        for number, value in enumerate(values):
-            if value.get("corpus", corpus) == corpus:
-                by_way.setdefault(_way_of(value), []).append(number)
-        found, named = [np.zeros([0], np.int64)], set()
+        by_way: dict[tuple[str, ...], dict[str, list[int]]] = {}  # entries that differ in their corpus alone are looked up once
+        for number, entry in enumerate(self.entries):
+            value = json.loads(entry)
+            if value.pop("corpus", corpus) == corpus:
+                by_way.setdefault(_way_of(value), {}).setdefault(json.dumps(value), []).append(number)
+        found, named = [np.zeros([0], np.int64)], set[int]()
         for way, numbers in by_way.items():
-            documents, which = _look_up(way, [values[number] for number in numbers], provenance, count)
+            documents, which = _look_up(way, [*map(json.loads, numbers)], provenance, count)
             found.append(documents)
-            named |= {numbers[each] for each in np.unique(which).tolist()}
+            of_each = [*numbers.values()]
+            named.update(*(of_each[each] for each in np.unique(which).tolist()))
         return np.unique(np.concatenate(found)), [entry for number, entry in enumerate(self.entries) if number not in named]
 
 
@@ -80,9 +81,12 @@ def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]]
 def _entries_of(path: str) -> Iterator[tuple[str, object]]:
     try:
         with open_file(path) as file:
-            lines = io.TextIOWrapper(file, encoding="utf-8").read().splitlines()
+            # Not `splitlines`, which also ends lines at characters that ids may have, such as U+2028.
+            lines = io.TextIOWrapper(file, encoding="utf-8-sig").read().split("\n")
     except FileNotFoundError as error:
         raise ValueError(f"exclude must be the path of a list of documents, got {path!r}, which does not exist.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be a list of documents in UTF-8, got another file: {error}.") from error
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield f"{path}, line {number}", {"id": line.strip()} if path.endswith(_SHORT) else _parsed(path, number, line)
@@ -91,7 +95,7 @@ def _entries_of(path: str) -> Iterator[tuple[str, object]]:
 def _parsed(path: str, number: int, line: str) -> object:
     try:
         return json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}, line {number} must be JSON, got {line!r:.100}: {error}.") from error
 
 
@@ -108,7 +112,8 @@ def _checked(where: str, entry: object) -> str:
         is_right, expected = _FORMS[key]
         if not is_right(value):
             raise ValueError(f'{where} must have {expected} as "{key}", got {value!r:.100}.')
-    return json.dumps(named, sort_keys=True, ensure_ascii=False)
+    # A lone surrogate, which UTF-8 does not have, is escaped as JSON has it.
+    return json.dumps(named, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace").decode()
 
 
 def _way_of(entry: Mapping[str, object]) -> tuple[str, ...]:
@@ -124,8 +129,9 @@ def _look_up(
         return (entry[key] for entry in entries)
 
     if way == ("document",):
-        numbers = np.array([*values("document")], np.int64)
-        return numbers[numbers < count], np.flatnonzero(numbers < count)
+        present = [(value, which) for which, value in enumerate(values("document")) if value < count]
+        numbers, which = np.array(present, np.int64).reshape(-1, 2).T
+        return numbers, which
     if provenance is None:
         return np.zeros([0], np.int64), np.zeros([0], np.int64)
     if way == ("id",):

@@ -31,6 +31,7 @@ from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Sample
 from ul2_tasks.scalars import is_integer
 
+_VERSION = 1  # raised whenever a pool has other rows
 _THREADS = 16
 _AT_ONCE = 64  # pools that a thread counts in succession, at most
 _HELD = 2  # pools that are held in memory, of which rows are read
@@ -219,12 +220,18 @@ class ImageRows(Sequence[dict[str, Any]]):
         return pool, number - self._before(pool)
 
     def _row(self, number: int) -> dict[str, Any]:
-        for following in range(len(self)):
-            pool, row = self._place((number + following) % len(self))
-            held = self._pool(pool)
-            if (made := held.maker.row(held.rows[row])) is not None:
+        """A row; or the first one after it of which an image can be decoded, for which all rows are counted."""
+        if (made := self._made(number)) is not None:
+            return made
+        for following in range(number + 1, number + len(self)):
+            if (made := self._made(following % len(self))) is not None:
                 return made
         raise ValueError(f"sources must give at least one row, got none; skipped, by cause: {self.skipped}.")
+
+    def _made(self, number: int) -> dict[str, Any] | None:
+        pool, row = self._place(number)
+        held = self._pool(pool)
+        return held.maker.row(held.rows[row])
 
     def _pool(self, pool: int) -> _Pool:
         """A pool with its rows. Its problems are counted the first time."""
@@ -286,7 +293,7 @@ class ImageRows(Sequence[dict[str, Any]]):
                     for rows in threads.map(counted, some):
                         before = int(self._ends[-1]) if len(self._ends) else 0
                         self._ends = np.concatenate([self._ends, before + np.cumsum(rows)])
-                    report(len(self._ends) - self._first_pool, stop - self._first_pool)
+                    report(len(self._ends), stop)
                     self._keep(len(self._ends) == stop)
 
     def _keep(self, is_last: bool) -> None:
@@ -304,7 +311,7 @@ class ImageRows(Sequence[dict[str, Any]]):
         """What keeps the counts: of this recipe, and these contents of files."""
         besides = (source.records.folder for source in self.recipe.sources)
         folder = self._folder or next(filter(None, besides), None)
-        told = {**self.recipe.settings(), **self.recipe.identity, "iteration": str(self._iteration)}
+        told = {**self.recipe.settings(), **self.recipe.identity, "iteration": str(self._iteration), "rows": str(_VERSION)}
         return None if folder is None else KeptCounts(os.fspath(folder), json.dumps(told, sort_keys=True))
 
 

@@ -128,8 +128,11 @@ class Run:
 
 def run_of(record: Mapping[str, Any], folder: str = "") -> Run:
     """The run that the record in a folder is of."""
-    first_step, size = record["first_step"], record["batch_size"]
-    exclude = {first_step + each["first"] // size: place(folder, list_name(each["list"])) for each in record.get("exclude", [])}
+    first_step, size, lists = record["first_step"], record["batch_size"] or 1, record.get("exclude", [])
+    # Lists of several steps before the first one are all there from the first element on. Each keeps a step of its own.
+    early = sum(not each["first"] for each in lists) - 1
+    steps = [first_step + each["first"] // size - max(0, early - number) for number, each in enumerate(lists)]
+    exclude = {step: place(folder, list_name(each["list"])) for step, each in zip(steps, lists)}
     skips = [(first_step + each["first"] // size, each["elements"] // size) for each in record.get("skip", [])]
     return Run(
         **{key: record[key] for key in _FORM}, exclude=exclude or None, skip=tuple((step, step + count) for step, count in skips)

@@ -53,8 +53,8 @@ def leaving_out_of(
         )
     if batch_size is not None and not is_integer(batch_size, at_least=1):
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
-    size = int(batch_size or 1)
-    lists = [(max(0, step - first_step) * size, read_document_list(by_step[step])) for step in sorted(by_step)]
+    size, first_step = int(batch_size or 1), int(first_step)
+    lists = [(max(0, int(step) - first_step) * size, read_document_list(by_step[step])) for step in sorted(by_step)]
     documents = tuple(LeftOutDocuments(first, _documents(numbering, named), named) for first, named in lists)
     found = LeavingOut(documents, tuple(Skip((first - first_step) * size, (stop - first) * size) for first, stop in skips))
     _tell(numbering.without(found))
@@ -108,7 +108,7 @@ def _checked_skip(pair: Sequence[int], first_step: int) -> tuple[int, int]:
 
 def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarray]:
     """The documents of each corpus that a list names. Warns of entries that name none."""
-    vague = next((entry for entry in named.entries if '"document"' in entry and '"corpus"' not in entry), None)
+    vague = next((entry for entry in named.entries if '"document": ' in entry and '"corpus": ' not in entry), None)
     if vague and len(numbering.names) > 1:
         raise ValueError(f'exclude must have "corpus" beside "document", one of {numbering.names}, got {vague}. Add it.')
     found, unknown = {}, set(named.entries)
@@ -120,7 +120,7 @@ def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarra
             "exclude has %s entries that name no document of %s, such as %s. See docs/guides/leave_out.md.",
             f"{len(unknown):,}",
             sorted(found),
-            min(unknown, key=named.entries.index),
+            next(entry for entry in named.entries if entry in unknown),
         )
     return found
 

@@ -35,6 +35,7 @@ import numpy as np
 from absl import logging
 
 from ul2_tasks.files.systems import is_local
+from ul2_tasks.order.epochs import expanded
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.arrays import MemoryArray, check_within, read_joined
 from ul2_tasks.store.block_files import locked, read_block, write_block
@@ -440,8 +441,7 @@ class BlockCache:
         firsts = self.blocks.starts
         first = np.searchsorted(firsts, starts, side="right") - 1
         parts = np.where(stops > starts, np.searchsorted(firsts, stops - 1, side="right") - first, 0)
-        ranges = np.repeat(np.arange(len(parts)), parts)
-        blocks = first[ranges] + np.arange(len(ranges)) - (np.cumsum(parts) - parts)[ranges]
+        ranges, blocks = expanded(np.arange(len(parts)), first, first + parts)
         starts = np.maximum(starts[ranges], firsts[blocks])
         stops = np.minimum(stops[ranges], np.append(firsts, self.tokens)[blocks + 1])
         if self._share_tokens:

@@ -234,7 +234,7 @@ class Provenance:
                 (number << _ROW_BITS | rows[which][1] - table.before, which)
                 for number, name in enumerate(names)
                 for which in meant(name)
-                if rows[which][1] >= table.before
+                if 0 <= rows[which][1] - table.before < 1 << _ROW_BITS
             ]
             if asked:
                 wanted, own = np.array(sorted(asked), np.int64).T

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ul2_tasks.files.systems import is_local, size
+from ul2_tasks.order.epochs import expanded
 from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
 from ul2_tasks.store.fetch import concurrently
 from ul2_tasks.store.index import Index, read_index
@@ -123,9 +124,8 @@ class MemoryStore:
 
     def ends_within(self, starts: np.ndarray, stops: np.ndarray) -> Ends:
         before, after = (np.searchsorted(self._ends_with_ends, places) for places in (starts, stops))
-        counts = after - before
-        documents = np.arange(counts.sum()) + np.repeat(before - (np.cumsum(counts) - counts), counts)
-        return Ends(before, counts, self._ends_with_ends[documents])
+        _, documents = expanded(before, before, after)
+        return Ends(before, after - before, self._ends_with_ends[documents])
 
     @functools.cached_property
     def _ends_with_ends(self) -> np.ndarray:
@@ -415,8 +415,7 @@ def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple
         before = borders[first]
         return np.arange(len(starts)), first, starts - before, stops - before
     parts = np.where(stops > starts, np.searchsorted(borders, stops, side="left") - first, 0)
-    ranges = np.repeat(np.arange(len(parts)), parts)
-    pairs = first[ranges] + np.arange(len(ranges)) - (np.cumsum(parts) - parts)[ranges]
+    ranges, pairs = expanded(np.arange(len(parts)), first, first + parts)
     before = borders[pairs]
     return ranges, pairs, np.maximum(starts[ranges], before) - before, np.minimum(stops[ranges], borders[pairs + 1]) - before
 

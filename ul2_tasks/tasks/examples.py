@@ -126,7 +126,7 @@ def examples(
     if not isinstance(sequence_length, Mapping):
         raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
     if isinstance(mixture, Chat) and not (pack or mixture.random_access):
-        if exclude is not None or skip:
+        if exclude is not None or len(skip):
             raise ValueError(
                 f"exclude and skip must be left out for {mixture.name!r}, whose examples are in the order of the stream. Pass"
                 " random_access=True to the Chat."
