@@ -56,7 +56,7 @@ def test_a_list_from_the_beginning_needs_no_batch_size(tmp_path):
         ({"skip": [(9, 12), (3, 4)], "batch_size": 8}, "skip must be pairs of steps in ascending order, got"),
         ({"exclude": {"a": LISTED}}, "exclude must have steps of at least 0, got 'a'"),
         ({"exclude": 3}, "exclude must be the path of a list of documents, or its entries, got 3"),
-        ({"exclude": [{"document": -3}]}, "entry 0 must have an integer of at least 0"),
+        ({"exclude": [{"document": -3}]}, "entry 0 must have an integer of 0 to 2.40 - 1"),
     ],
 )
 def test_what_cannot_be_left_out_is_rejected(arguments, message):
@@ -93,6 +93,13 @@ def test_how_much_is_left_out_is_logged_and_what_is_not_found_is_a_warning(caplo
     assert f"{replaced:,} of {len(found):,} examples of an epoch" in caplog.text
     assert "2 of " in caplog.text
     assert "exclude has 2 entries that name no document of ['ul2_corpus'], such as" in caplog.text
+
+
+def test_a_list_of_strangers_is_no_slower_than_one_of_documents(caplog):
+    entries = [{"id": f"nobody {number}"} for number in range(100_000)]  # some minutes, if it were quadratic
+    with caplog.at_level(python_logging.WARNING, logger="absl"):
+        read(exclude=entries)
+    assert """exclude has 100,000 entries that name no document of ['ul2_corpus'], such as {"id": "nobody 0"}""" in caplog.text
 
 
 def test_a_state_resumes_with_a_longer_list_from_a_later_step_and_no_other_past():

@@ -4,7 +4,8 @@
     {"file": "web-0003.jsonl.zst", "row": 1234, "reason": "asked to be taken down"}
     {"corpus": "web_corpus", "document": 12}
 
-A corpus limits an entry to it. Other fields are for people. A file whose name ends in .txt has an id in each line.
+A corpus limits an entry to it. Other fields are for people. A file whose name ends in .txt, or such a compressed one, has an id in
+each line. An id that is an integer is its digits, as a cache keeps it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 import os
 import re
@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from ul2_tasks.files.opening import open_file
+from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, open_file
 from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.store.provenance import Provenance
 
+_MOST = 1 << 40  # documents of a corpus, rows of a file
 _WAYS = (("document",), ("id",), ("hash",), ("file",), ("file", "row"))
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "document": (lambda value: is_integer(value, at_least=0), "an integer of at least 0"),
-    "row": (lambda value: is_integer(value, at_least=0), "an integer of at least 0"),
+    **dict.fromkeys(("document", "row"), (lambda value: is_integer(value, 0) and value < _MOST, "an integer of 0 to 2^40 - 1")),
     "hash": (lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{16}", value)), "16 hexadecimal digits"),
     **dict.fromkeys(("id", "file", "corpus"), (lambda value: isinstance(value, str) and bool(value), "a text")),
 }
@@ -80,19 +80,23 @@ def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]]
 def _entries_of(path: str) -> Iterator[tuple[str, object]]:
     try:
         with open_file(path) as file:
-            lines = io.TextIOWrapper(file, encoding="utf-8").read().splitlines()
+            lines = file.read().decode("utf-8-sig").split("\n")  # no other line ends: a text in JSON may have U+2028
     except FileNotFoundError as error:
         raise ValueError(f"exclude must be the path of a list of documents, got {path!r}, which does not exist.") from error
+    except (IsADirectoryError, *CORRUPT) as error:
+        raise ValueError(f"exclude must be the path of a list of documents in UTF-8, got {path!r}: {error}.") from error
+    stem, ending = os.path.splitext(path)
+    is_short = (stem if ending in COMPRESSIONS else path).endswith(_SHORT)
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield f"{path}, line {number}", {"id": line.strip()} if path.endswith(_SHORT) else _parsed(path, number, line)
+            yield f"{path}, line {number}", {"id": line.strip()} if is_short else _parsed(path, number, line)
 
 
 def _parsed(path: str, number: int, line: str) -> object:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {number} must be JSON, got {line!r:.100}: {error}.") from error
+        raise ValueError(f"{path}, line {number} must be JSON, got {line!r:.100}: {error}. Give each document a line.") from error
 
 
 def _checked(where: str, entry: object) -> str:
@@ -104,6 +108,8 @@ def _checked(where: str, entry: object) -> str:
             f'{where} must name documents by "id", "file", "file" and "row", "hash", or "document", got {dict(entry)!r:.200}. Give'
             " it one of them."
         )
+    if is_integer(named.get("id"), at_least=float("-inf")):
+        named["id"] = str(named["id"])
     for key, value in named.items():
         is_right, expected = _FORMS[key]
         if not is_right(value):

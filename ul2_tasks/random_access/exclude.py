@@ -120,7 +120,7 @@ def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarra
             "exclude has %s entries that name no document of %s, such as %s. See docs/guides/leave_out.md.",
             f"{len(unknown):,}",
             sorted(found),
-            min(unknown, key=named.entries.index),
+            next(entry for entry in named.entries if entry in unknown),
         )
     return found
 
