@@ -17,9 +17,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from absl import logging
 
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, open_file
 from ul2_tasks.scalars import as_python, is_integer
@@ -64,6 +65,41 @@ class DocumentList:
             found.append(documents)
             named |= {numbers[each] for each in np.unique(which).tolist()}
         return np.unique(np.concatenate(found)), [entry for number, entry in enumerate(self.entries) if number not in named]
+
+
+class HasOrigins(Protocol):
+    """The tokens of a corpus, such as a `Store`."""
+
+    @property
+    def provenance(self) -> Provenance | None: ...
+
+    @property
+    def documents(self) -> int: ...
+
+
+def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The documents of each corpus, by its name, that a list names, and its entries that name none.
+
+    Raises a ValueError where no corpus that an entry is about can tell what it names.
+    """
+    without = {name for name, store in stores.items() if store.provenance is None}
+    by_origin = [value for value in map(json.loads, named.entries) if "document" not in value] if without else []
+    for value in by_origin:
+        if without >= (about := {value["corpus"]} & {*stores} if "corpus" in value else {*stores}) and about:
+            raise ValueError(
+                f"ids, files and hashes must be recorded by the cache of {', '.join(sorted(about))}, got none. Write the cache with"
+                f' this version of `ul2 cache`, and name it; or name {json.dumps(value)} by its number, as {{"document": 7}}.'
+            )
+    if by_origin:
+        logging.warning(
+            "%s has no ids, files and hashes, so no entry by these names a document of it. Write its cache with `ul2 cache`.",
+            ", ".join(sorted(without)),
+        )
+    found, unknown = {}, set(named.entries)
+    for name, store in stores.items():
+        found[name], missing = named.documents(name, store.provenance, store.documents)
+        unknown &= set(missing)
+    return found, [entry for entry in named.entries if entry in unknown]
 
 
 def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]]) -> DocumentList:
