@@ -1,5 +1,6 @@
 """Lists of documents: what they name, by their origins or numbers, and what is wrong with them."""
 
+import codecs
 import gzip
 import json
 
@@ -87,10 +88,13 @@ def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path
         ('{"reason": "a"}', 'list.jsonl, line 2 must name documents by "id", "file", .*, got'),
         ('{"id": "a", "document": 3}', 'line 2 must name documents by "id", "file"'),
         ('{"row": 3}', 'line 2 must name documents by "id", "file"'),
-        ('{"document": -1}', 'line 2 must have an integer of at least 0 as "document", got -1'),
-        ('{"document": true}', 'line 2 must have an integer of at least 0 as "document", got True'),
+        ('{"document": -1}', 'line 2 must have an integer of 0 to 2.40 - 1 as "document", got -1'),
+        ('{"document": true}', 'line 2 must have an integer of 0 to 2.40 - 1 as "document", got True'),
         ('{"hash": "12"}', "line 2 must have 16 hexadecimal digits as \"hash\", got '12'"),
-        ('{"id": 12}', 'line 2 must have a text as "id", got 12'),
+        ('{"document": 1099511627776}', 'must have an integer of 0 to 2.40 - 1 as "document", got 1099511627776'),
+        ('{"file": "a", "row": 1000000000000000000000}', 'must have an integer of 0 to 2.40 - 1 as "row", got 1000000'),
+        ('{"id": 1.5}', 'line 2 must have a text as "id", got 1.5'),
+        ('[{"id": "a"},', "list.jsonl, line 2 must be JSON, got .* Give each document a line"),
         ('{"id": "a", "corpus": ""}', 'line 2 must have a text as "corpus"'),
     ],
 )
@@ -100,13 +104,28 @@ def test_an_entry_that_names_nothing_is_rejected_with_its_line(tmp_path, line, m
         read_document_list(tmp_path / "list.jsonl")
 
 
-def test_a_file_of_other_bytes_is_rejected(tmp_path):
-    (tmp_path / "list.jsonl").write_bytes(b'{"id": "\xff"}')
-    with pytest.raises(ValueError, match=r"list\.jsonl must be a list of documents in UTF-8, got another file"):
-        read_document_list(tmp_path / "list.jsonl")
+def test_a_line_that_nests_too_deep_is_rejected(tmp_path):
     (tmp_path / "list.jsonl").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"list\.jsonl, line 1 must be JSON, got"):
         read_document_list(tmp_path / "list.jsonl")
+
+
+def test_a_list_of_any_program_is_read(tmp_path):
+    lines = [{"id": "7", "reason": "a\u2028line\x85"}, {"id": "8"}]
+    path = tmp_path / "list.jsonl"
+    path.write_bytes(codecs.BOM_UTF8 + "\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())
+    assert read_document_list(path) == read_document_list([{"id": "7"}, {"id": "8"}]), "BOM, CRLF and line ends of Unicode"
+    assert read_document_list([{"id": 7}, {"id": np.int32(8)}]) == read_document_list(path), "integers are ids, too"
+    for short, compress in {"ids.txt": bytes, "ids.txt.gz": gzip.compress}.items():
+        (tmp_path / short).write_bytes(compress(codecs.BOM_UTF8 + b"7\r\n\r\n8\r\n"))
+        assert read_document_list(tmp_path / short) == read_document_list(path)
+
+
+@pytest.mark.parametrize(("name", "content"), [("list.jsonl", b'{"id": "\xe9"}'), ("list.jsonl.gz", b"no gzip"), ("list", None)])
+def test_a_file_that_is_no_text_is_rejected_by_its_name(tmp_path, name, content):
+    (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"exclude must be the path of a list of documents in UTF-8, got '.*{name}': "):
+        read_document_list(tmp_path / name)
 
 
 @pytest.mark.parametrize("given", [3, [3], {"id": "a"}])

@@ -58,8 +58,15 @@ def test_a_list_from_the_beginning_needs_no_batch_size(tmp_path):
         ({"skip": [3], "batch_size": 8}, "skip must be pairs .*, got 3"),
         ({"skip": [(9, 12), (3, 4)], "batch_size": 8}, "skip must be pairs of steps in ascending order, got"),
         ({"exclude": {"a": LISTED}}, "exclude must have steps of at least 0, got 'a'"),
+        ({"skip": 3, "batch_size": 8}, "skip must be a list of pairs .* of steps, got 3"),
+        (
+            {"skip": [(3, 10**30)], "batch_size": 8},
+            "steps of exclude and skip must be at most 2.60 divided by batch_size, got 10000",
+        ),
+        ({"exclude": {10**30: LISTED}, "batch_size": 8}, "steps of exclude and skip must be at most 2.60 divided"),
+        ({"exclude": [{"id": "77f2"}]}, 'must be recorded by the cache of ul2_corpus, got none. Write .* name {"id": "77f2"} by'),
         ({"exclude": 3}, "exclude must be the path of a list of documents, or its entries, got 3"),
-        ({"exclude": [{"document": -3}]}, "entry 0 must have an integer of at least 0"),
+        ({"exclude": [{"document": -3}]}, "entry 0 must have an integer of 0 to 2.40 - 1"),
     ],
 )
 def test_what_cannot_be_left_out_is_rejected(arguments, message):
@@ -74,6 +81,15 @@ def test_a_number_of_a_document_needs_its_corpus_in_a_mixture_of_several():
     found = read(both, exclude=[{"document": 70, "corpus": "excluded_one_corpus"}, {"id": "document"}])
     assert not found.find(70, "excluded_one_corpus")
     assert found.find(70, "excluded_other_corpus")
+    with pytest.raises(ValueError, match="cache of excluded_one_corpus, excluded_other_corpus, got none"):
+        read(both, exclude=[{"file": "document"}])  # which is no number
+    with pytest.raises(ValueError, match="cache of excluded_one_corpus, got none"):
+        read(both, exclude=[{"file": "a", "corpus": "excluded_one_corpus"}])
+
+
+def test_lists_without_entries_leave_nothing_out():
+    assert read(exclude=[]).describe() == read(exclude={}).describe() == read(skip=[]).describe() == read().describe()
+    assert read(exclude={3: []}, batch_size=8).describe() == read().describe()
 
 
 def test_a_stream_and_another_batch_size_than_that_of_a_schedule_are_rejected():
@@ -91,11 +107,18 @@ def test_a_stream_and_another_batch_size_than_that_of_a_schedule_are_rejected():
 
 def test_how_much_is_left_out_is_logged_and_what_is_not_found_is_a_warning(caplog):
     with caplog.at_level(python_logging.INFO, logger="absl"):
-        found = read(exclude=[*LISTED, {"document": 10**6}, {"id": "nobody"}])
+        found = read(exclude=[*LISTED, {"document": 10**6}, {"document": 10**7}])
     replaced = sum(bool(where.replaces) for where in locations(found, len(found)))
     assert f"{replaced:,} of {len(found):,} examples of an epoch" in caplog.text
     assert "2 of " in caplog.text
     assert "exclude has 2 entries that name no document of ['ul2_corpus'], such as" in caplog.text
+
+
+def test_a_list_of_strangers_is_no_slower_than_one_of_documents(caplog):
+    entries = [{"document": 10**6 + number} for number in range(100_000)]  # some minutes, if it were quadratic
+    with caplog.at_level(python_logging.WARNING, logger="absl"):
+        read(exclude=entries)
+    assert """exclude has 100,000 entries that name no document of ['ul2_corpus'], such as {"document": 1000000}""" in caplog.text
 
 
 def test_a_state_resumes_with_a_longer_list_from_a_later_step_and_no_other_past():

@@ -217,6 +217,11 @@ def test_what_has_no_fixed_places_stays_a_stream(name):
 def test_what_is_wrong_is_said(mixture, found, monkeypatch):
     with pytest.raises(IndexError, match=rf"index must be 0 to {len(found) - 1}, got {len(found)}\. Use \.epoch\(1\)"):
         found[len(found)]
+    for wrong in (10**30, -(10**30)):
+        with pytest.raises(IndexError, match=rf"index must be 0 to {len(found) - 1}, got {wrong}\."):
+            found.locate(wrong)
+    with pytest.raises(IndexError, match=r"Use \.epoch\(4\) for the next"):
+        found.epoch(3)[len(found) * 2]
     with pytest.raises(IndexError, match="document must be from 0 to 103, got 1000"):
         found.find(1000)
     for place in (1.5, "1"):

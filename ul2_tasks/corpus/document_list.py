@@ -4,7 +4,8 @@
     {"file": "web-0003.jsonl.zst", "row": 1234, "reason": "asked to be taken down"}
     {"corpus": "web_corpus", "document": 12}
 
-A corpus limits an entry to it. Other fields are for people. A file whose name ends in .txt has an id in each line.
+A corpus limits an entry to it. Other fields are for people. A file whose name ends in .txt, or such a compressed one, has an id in
+each line. An id that is an integer is its digits, as a cache keeps it.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from absl import logging
 
-from ul2_tasks.files.opening import open_file
+from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, open_file
 from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.store.provenance import Provenance
 
+_MOST = 1 << 40  # documents of a corpus, rows of a file
 _WAYS = (("document",), ("id",), ("hash",), ("file",), ("file", "row"))
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "document": (lambda value: is_integer(value, at_least=0), "an integer of at least 0"),
-    "row": (lambda value: is_integer(value, at_least=0), "an integer of at least 0"),
+    **dict.fromkeys(("document", "row"), (lambda value: is_integer(value, 0) and value < _MOST, "an integer of 0 to 2^40 - 1")),
     "hash": (lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{16}", value)), "16 hexadecimal digits"),
     **dict.fromkeys(("id", "file", "corpus"), (lambda value: isinstance(value, str) and bool(value), "a text")),
 }
@@ -67,6 +68,41 @@ class DocumentList:
         return np.unique(np.concatenate(found)), [entry for number, entry in enumerate(self.entries) if number not in named]
 
 
+class HasOrigins(Protocol):
+    """The tokens of a corpus, such as a `Store`."""
+
+    @property
+    def provenance(self) -> Provenance | None: ...
+
+    @property
+    def documents(self) -> int: ...
+
+
+def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The documents of each corpus, by its name, that a list names, and its entries that name none.
+
+    Raises a ValueError where no corpus that an entry is about can tell what it names.
+    """
+    without = {name for name, store in stores.items() if store.provenance is None}
+    by_origin = [value for value in map(json.loads, named.entries) if "document" not in value] if without else []
+    for value in by_origin:
+        if without >= (about := {value["corpus"]} & {*stores} if "corpus" in value else {*stores}) and about:
+            raise ValueError(
+                f"ids, files and hashes must be recorded by the cache of {', '.join(sorted(about))}, got none. Write the cache with"
+                f' this version of `ul2 cache`, and name it; or name {json.dumps(value)} by its number, as {{"document": 7}}.'
+            )
+    if by_origin:
+        logging.warning(
+            "%s has no ids, files and hashes, so no entry by these names a document of it. Write its cache with `ul2 cache`.",
+            ", ".join(sorted(without)),
+        )
+    found, unknown = {}, set(named.entries)
+    for name, store in stores.items():
+        found[name], missing = named.documents(name, store.provenance, store.documents)
+        unknown &= set(missing)
+    return found, [entry for entry in named.entries if entry in unknown]
+
+
 def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]]) -> DocumentList:
     """Reads a list from a file, by its path, or takes its entries. Raises a ValueError for an entry that names no document."""
     if isinstance(given, str | os.PathLike):
@@ -81,22 +117,23 @@ def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]]
 def _entries_of(path: str) -> Iterator[tuple[str, object]]:
     try:
         with open_file(path) as file:
-            # Not `splitlines`, which also ends lines at characters that ids may have, such as U+2028.
-            lines = io.TextIOWrapper(file, encoding="utf-8-sig").read().split("\n")
+            lines = file.read().decode("utf-8-sig").split("\n")  # no other line ends: a text in JSON may have U+2028
     except FileNotFoundError as error:
         raise ValueError(f"exclude must be the path of a list of documents, got {path!r}, which does not exist.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be a list of documents in UTF-8, got another file: {error}.") from error
+    except (IsADirectoryError, *CORRUPT) as error:
+        raise ValueError(f"exclude must be the path of a list of documents in UTF-8, got {path!r}: {error}.") from error
+    stem, ending = os.path.splitext(path)
+    is_short = (stem if ending in COMPRESSIONS else path).endswith(_SHORT)
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield f"{path}, line {number}", {"id": line.strip()} if path.endswith(_SHORT) else _parsed(path, number, line)
+            yield f"{path}, line {number}", {"id": line.strip()} if is_short else _parsed(path, number, line)
 
 
 def _parsed(path: str, number: int, line: str) -> object:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}, line {number} must be JSON, got {line!r:.100}: {error}.") from error
+        raise ValueError(f"{path}, line {number} must be JSON, got {line!r:.100}: {error}. Give each document a line.") from error
 
 
 def _checked(where: str, entry: object) -> str:
@@ -108,6 +145,8 @@ def _checked(where: str, entry: object) -> str:
             f'{where} must name documents by "id", "file", "file" and "row", "hash", or "document", got {dict(entry)!r:.200}. Give'
             " it one of them."
         )
+    if is_integer(named.get("id"), at_least=float("-inf")):
+        named["id"] = str(named["id"])
     for key, value in named.items():
         is_right, expected = _FORMS[key]
         if not is_right(value):

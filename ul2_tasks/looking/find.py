@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.document_list import DocumentList
+from ul2_tasks.corpus.document_list import DocumentList, named_documents
 from ul2_tasks.denoising.piece_examples import problem_of
 from ul2_tasks.looking.printing import print_head, print_json_lines, ranges_in_words, visible
 from ul2_tasks.looking.run import Run, locations_of, stores
@@ -122,19 +122,14 @@ def find_all(run: Run, named: DocumentList, *, epochs: int = 1, file: TextIO | N
 
 def named_places(found: Examples, named: DocumentList) -> tuple[list[Place], list[str]]:
     """The documents that a list names, and its entries that name none. Raises a ValueError where no corpus can tell."""
-    corpora = stores(found)
-    by_number = [entry for entry in named.entries if "document" in json.loads(entry)]
-    if len(by_number) < len(named.entries) and not any(store.provenance for _, store in corpora.values()):
-        raise ValueError(
-            f"ids, files and hashes must be recorded by the cache of {', '.join(corpora)}, got none. Write the cache with this"
-            " version of `ul2 cache`, and name it."
-        )
-    places, unknown = [], set(named.entries)
-    for name, (_, store) in corpora.items():
-        documents, missing = named.documents(name, store.provenance, store.documents)
-        places += [Place(name, document, *store.tokens_of(document)) for document in documents.tolist()]
-        unknown &= set(missing)
-    return places, [entry for entry in named.entries if entry in unknown]
+    by_corpus = {name: store for name, (_, store) in stores(found).items()}
+    documents, unknown = named_documents(named, by_corpus)
+    places = [
+        Place(name, document, *store.tokens_of(document))
+        for name, store in by_corpus.items()
+        for document in documents[name].tolist()
+    ]
+    return places, unknown
 
 
 def place_of(found: Examples, document: str) -> Place:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from ul2_tasks.corpus.document_list import DocumentList, read_document_list
+from ul2_tasks.corpus.document_list import DocumentList, named_documents, read_document_list
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.random_access.fingerprint import of_leaving_out
@@ -19,6 +19,7 @@ from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import is_integer
 
 Documents = str | os.PathLike | Sequence[Mapping[str, object]]
+_MOST = 1 << 60  # elements
 Exclude = Documents | Mapping[int, Documents]
 
 
@@ -34,6 +35,8 @@ def leaving_out_of(
     Logs how many documents these are, and how many examples of an epoch get other tokens; warns of what is in no corpus. Raises a
     ValueError for steps without a batch size, steps of before the first, and what is no list.
     """
+    if not isinstance(skip, Sequence | np.ndarray):
+        raise ValueError(f"skip must be a list of pairs (first, stop) of steps, got {skip!r}. Give such as [(12340, 12360)].")
     if exclude is None and not len(skip):
         return NOTHING
     if numbering is None:
@@ -54,8 +57,11 @@ def leaving_out_of(
     if batch_size is not None and not is_integer(batch_size, at_least=1):
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
     size, first_step = int(batch_size or 1), int(first_step)
+    last = max([*by_step, *(stop for _, stop in skips)], default=0)
+    if int(last) * size > _MOST:
+        raise ValueError(f"steps of exclude and skip must be at most 2^60 divided by batch_size, got {last} of {size} examples.")
     lists = [(max(0, int(step) - first_step) * size, read_document_list(by_step[step])) for step in sorted(by_step)]
-    documents = tuple(LeftOutDocuments(first, _documents(numbering, named), named) for first, named in lists)
+    documents = tuple(LeftOutDocuments(first, _documents(numbering, named), named) for first, named in lists if named.entries)
     found = LeavingOut(documents, tuple(Skip((first - first_step) * size, (stop - first) * size) for first, stop in skips))
     _tell(numbering.without(found))
     return found
@@ -111,16 +117,13 @@ def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarra
     vague = next((entry for entry in named.entries if '"document": ' in entry and '"corpus": ' not in entry), None)
     if vague and len(numbering.names) > 1:
         raise ValueError(f'exclude must have "corpus" beside "document", one of {numbering.names}, got {vague}. Add it.')
-    found, unknown = {}, set(named.entries)
-    for corpus in numbering.corpora:
-        found[corpus.name], missing = named.documents(corpus.name, corpus.store.provenance, corpus.store.documents)
-        unknown &= set(missing)
+    found, unknown = named_documents(named, {corpus.name: corpus.store for corpus in numbering.corpora})
     if unknown:
         logging.warning(
             "exclude has %s entries that name no document of %s, such as %s. See docs/guides/leave_out.md.",
             f"{len(unknown):,}",
             sorted(found),
-            next(entry for entry in named.entries if entry in unknown),
+            unknown[0],
         )
     return found
 

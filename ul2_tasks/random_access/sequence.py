@@ -173,14 +173,13 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return self.numbering.first_of(self.number)
 
     def _numbers(self, indices: Sequence[int]) -> np.ndarray:
-        if isinstance(indices, range):
-            numbers = np.arange(indices.start, indices.stop, indices.step, np.int64)
-        else:
-            numbers = np.array([operator.index(index) for index in indices], np.int64)
-        wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
-        if len(wrong):
-            raise IndexError(f"index must be 0 to {len(self) - 1}, got {wrong[0]}. Use .epoch(1) for the next epoch.")
-        return self.first + numbers % len(self)
+        given = indices if isinstance(indices, range) else [operator.index(index) for index in indices]
+        ends = (given[0], given[-1]) if isinstance(given, range) else (min(given), max(given))
+        if min(ends) < -len(self) or max(ends) >= len(self):
+            wrong = next(index for index in given if not -len(self) <= index < len(self))
+            allowed = f"0 to {len(self) - 1}" if len(self) else f"of an epoch that has elements, and epoch {self.number} has none"
+            raise IndexError(f"index must be {allowed}, got {wrong}. Use .epoch({self.number + 1}) for the next epoch.")
+        return self.first + np.fromiter(given, np.int64, len(given)) % len(self)
 
     def end_of(self, epochs: int) -> int:
         """The element after those of `epochs` epochs from this one on, counted over all epochs."""
