@@ -62,7 +62,7 @@ def test_the_files_of_the_contract(written, name):
         for n in range(4)
         for column in ("tokens", "lossmask", "span")
         for suffix in ("bin", "idx")
-    }
+    } | {f"train/shard_{n:02d}_tokens.origins.arrow" for n in range(4)}
     assert {path for path in contents(folder) if path.startswith("train/")} == expected
     assert list(verify(str(folder))) == []
     task = seqio.get_mixture_or_task(name)

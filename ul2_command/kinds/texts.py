@@ -93,11 +93,14 @@ class Texts(Kind):
         return draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
 
     def report(self, data, output, *, count, examples, **options):
+        from ul2_tasks.looking.texts.draw import draw_with_places
         from ul2_tasks.looking.texts.report import advise, write_report
 
-        statistics = self.measure(data, examples=examples, **options)
-        samples = self.samples(data, count, **options)
-        return statistics, write_report(statistics, samples, output, advise(data.mixture, self.lengths_of(data)))
+        statistics, lengths = self.measure(data, examples=examples, **options), self.lengths_of(data)
+        drawn = data.mixture if data.use_cached else _drawn(data)
+        samples = list(draw_with_places(drawn, lengths, count, use_cached=data.use_cached, **options))
+        shown, places = [sample for sample, _ in samples], [place for _, place in samples]
+        return statistics, write_report(statistics, shown, output, advise(data.mixture, lengths), places)
 
     def look_at_lengths(self, data):
         from ul2_tasks.looking.texts.length_table import look_at

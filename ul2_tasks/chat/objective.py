@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ul2_tasks.chat.choices import CORRUPT, FEATURES, Choices, Problem, Rules, choose, rules_of
+from ul2_tasks.chat.choices import CORRUPT, FEATURES, Choices, Problem, Rules, choose, counter_of, rules_of
 from ul2_tasks.chat.examples import Examples, Stops, write_examples
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import KINDS, Conversations
@@ -88,6 +88,13 @@ class Objective:
         """Writes examples, in the order of the choices."""
         is_pairs = self.format == PROMPT_COMPLETION
         return write_examples(conversations, choices, is_pairs, self.supervision, self.stops.final, self.mode)
+
+    def left_out(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Iterator[tuple[int, str]]:
+        """The conversation and the cause of each example that some conversations do not make, or that is shortened."""
+        messages, counts = reader.messages_of(numbers)
+        for number, own, count in zip(numbers.tolist(), np.split(messages, np.cumsum(counts)[:-1]), np.split(counts, len(counts))):
+            for cause, examples in counter_of(self.choose(own, count, lengths, 0).left_out).items():
+                yield from [(number, cause)] * examples
 
     def _rules(self, lengths: Mapping[str, int | None]) -> Rules:
         return rules_of(self.format == PROMPT_COMPLETION, self.supervision, self.stops.keeps_history, lengths, len(self.mode))

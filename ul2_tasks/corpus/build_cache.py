@@ -52,7 +52,7 @@ from ul2_tasks.scalars import is_integer
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups, stamps
 from ul2_tasks.store.provenance import TABLE, TableWriter
-from ul2_tasks.store.write import HashedFile, PairWriter
+from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.version import version_of
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -175,7 +175,6 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     records, last, is_cut = 0, object(), False
     with temporary_files(shard) as paths:
         path_of = dict(zip(shard.files, paths))
-        refused: dict[str, HashedFile] = {}
         with contextlib.ExitStack() as pairs:
             writers = {}
             for of in shard.pairs():
@@ -183,6 +182,9 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                 dtype = corpus.columns[of[1]] if of[1] else stored_dtype(corpus)
                 writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
             tables = {split: pairs.enter_context(TableWriter(path_of[name], told)) for split, name in shard.beside(TABLE).items()}
+            refused = {
+                split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
+            }
             for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
                 records, last = records + len(batch.records), batch.last_place or last
                 is_cut |= batch.is_cut
@@ -191,10 +193,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                 for split in shard.splits:
                     tables[split].add(*batch.origins(split, corpus.hashed))
                     for record in batch.refused(split):
-                        if split not in refused:
-                            refused[split] = HashedFile(path_of[shard.beside(cache.REFUSED)[split]])
-                            pairs.callback(refused[split].close)
-                        refused[split].write(f"{json.dumps({'file': file, **record})}\n".encode())
+                        refused[split].add({"file": file, **record})
                     own = batch.splits == split
                     counts[split]["empty"] += int((own & batch.are_whole & (batch.lengths == 0)).sum())
                     counts[split]["skipped"] += int((own & ~batch.are_whole).sum())
@@ -210,10 +209,9 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             for of, writer in writers.items()
             for suffix, entry in writer.entries.items()
         ]
-        files += [
-            {"file": name, **entry} for split, name in shard.beside(TABLE).items() if (entry := tables[split].entry) is not None
-        ]
-        files += [{"file": shard.beside(cache.REFUSED)[split], **written.entry} for split, written in refused.items()]
+        for ending, written in ((TABLE, tables), (cache.REFUSED, refused)):
+            named = [(name, written[split].entry) for split, name in shard.beside(ending).items()]
+            files += [{"file": name, **entry} for name, entry in named if entry is not None]
         is_all_read = is_part and shard.max_documents is None and not is_cut
         rows = rows_of(corpus.source, shard.splits[0], shard.number, records, last) if is_all_read else None
         return {"splits": counts, "files": files, "origins": {"file": file, "is_part": is_part, "rows": rows}}

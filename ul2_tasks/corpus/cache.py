@@ -100,9 +100,14 @@ def _tables(cache_dir: str, shards: Sequence[Mapping]) -> tuple[Table, ...] | No
 def refused_records(cache_dir: str, manifest: Mapping, split: str) -> Iterator[dict]:
     """The records of a split that were skipped: the file, row, id and cause of each. Before schema 4 none are listed."""
     for shard in manifest["splits"][split]["shards"]:
-        name = f"{shard['shard']}.{REFUSED}"
-        if any(file["file"] == name for file in shard["files"]):
-            yield from map(json.loads, systems.read(place(cache_dir, name)).splitlines())
+        yield from refused_of(cache_dir, shard)
+
+
+def refused_of(cache_dir: str, shard: Mapping) -> Iterator[dict]:
+    """Those of one shard of a manifest, see `refused_records`."""
+    name = f"{shard['shard']}.{REFUSED}"
+    if any(file["file"] == name for file in shard["files"]):
+        yield from map(json.loads, systems.read(place(cache_dir, name)).splitlines())
 
 
 def pairs_of(shard: Mapping) -> list[Mapping]:

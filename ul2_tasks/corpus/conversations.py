@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import hashlib
 import json
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,10 +22,11 @@ from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, Described, Encoded, corpus_settings
 from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, tokenize_records
+from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, origins_of, tokenize_shards
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import split_groups
+from ul2_tasks.sources.shard_records import file_of
+from ul2_tasks.store.provenance import Origin, Provenance
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ class Part(NamedTuple):
     """Some conversations of a corpus.
 
     `numbers`, [n] int64, are their indices in the reader. `id_hashes`, [n] uint64, see `TokenBatch.id_hashes`, are None where the
-    cache is read.
+    cache is read. `origins` gives where some of them are from, by their indices; None where the cache does not say it.
     """
 
     reader: Reader
     numbers: np.ndarray
     id_hashes: np.ndarray | None
+    origins: Callable[[np.ndarray], list[Origin]] | None
 
 
 class ChatCorpus(Corpus):
@@ -130,21 +131,14 @@ class ChatCorpus(Corpus):
     def _rendered(self, split: str) -> Iterator[tuple[Conversations, list[object]]]:
         """Renders a split in batches."""
         tokens = 0
-        for shard in range(len(self.source.list_shards(split))):
-            for batch in self._rendered_shard(split, shard):
-                yield _conversations(batch, split), batch.places(split)
-                tokens += len(batch.tokens)
-                if tokens > MOST_TOKENS_IN_MEMORY:
-                    raise ValueError(
-                        f"{self.name!r} must have at most {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r} to be rendered into"
-                        " memory, got more. Write its cache with `ul2 cache`, and read it with use_cached=True."
-                    )
-
-    def _rendered_shard(self, split: str, shard: int) -> Iterator[TokenBatch]:
-        splits = next(group for group in split_groups(self.source) if split in group)
-        num_shards = len(self.source.list_shards(split))
-        records = self.shard_records(splits, shard, num_shards)
-        return tokenize_records(self, ((name, record) for name, record in records if name == split))
+        for batch, _, _ in tokenize_shards(self, split, range(len(self.source.list_shards(split)))):
+            yield _conversations(batch, split), batch.places(split)
+            tokens += len(batch.tokens)
+            if tokens > MOST_TOKENS_IN_MEMORY:
+                raise ValueError(
+                    f"{self.name!r} must have at most {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r} to be rendered into"
+                    " memory, got more. Write its cache with `ul2 cache`, and read it with use_cached=True."
+                )
 
     def repeated_ids(self) -> dict[str, int | None]:
         """How many conversations of the cache have the id of an earlier one, in each split, and in all under "totals".
@@ -160,25 +154,41 @@ class ChatCorpus(Corpus):
         shards = self._manifest()["splits"][split]["shards"]
         return [hashlib.sha256(json.dumps(cache.pairs_of(shard)).encode()).hexdigest()[:16] for shard in shards]
 
-    def parts(self, split: str, shards: Sequence[int], use_cached: bool, skipped: collections.Counter[str]) -> Iterator[Part]:
-        """The conversations of some shards of the source, in its order and never all in memory.
+    def parts(
+        self, split: str, shards: Sequence[int], use_cached: bool, refuse: Callable[[Mapping], object] = lambda record: None
+    ) -> Iterator[Part]:
+        """The conversations of all shards of the source that are of one file, in its order and never all in memory.
 
-        Adds to `skipped` how many records are skipped, as "rejected", if they are rendered.
+        Calls `refuse` with the file, row, id and cause of each record that is skipped; a cache lists them from schema 4 on.
         """
         if use_cached:
             manifest = self._manifest()
             reader = self._stored(manifest, split)
+            of = None if reader.tokens.provenance is None else reader.tokens.provenance.of
             held = [shard["documents"] for shard in manifest["splits"][split]["shards"]]
             ends = np.cumsum(held)
             for shard in shards:
-                yield Part(reader, np.arange(ends[shard] - held[shard], ends[shard]), None)
+                for record in cache.refused_of(self.cache_folder, manifest["splits"][split]["shards"][shard]):
+                    refuse(record)
+                yield Part(reader, np.arange(ends[shard] - held[shard], ends[shard]), None, of)
             return
-        for shard in shards:
-            for batch in self._rendered_shard(split, shard):
-                if rejected := int((~batch.are_whole).sum()):
-                    skipped["rejected"] += rejected
-                found = ConversationsInMemory([(_conversations(batch, split), batch.places(split))])
-                yield Part(found, np.arange(found.count), batch.id_hashes(split))
+        for batch, file, before in tokenize_shards(self, split, shards):
+            for record in batch.refused(split):
+                refuse({"file": file, **record})
+            found = ConversationsInMemory([(_conversations(batch, split), batch.places(split))])
+            origins = functools.cache(functools.partial(origins_of, batch, split, self.hashed, file, before))
+            yield Part(found, np.arange(found.count), batch.id_hashes(split), functools.partial(_some, origins))
+
+    def files_of(self, split: str, shards: Sequence[int], use_cached: bool) -> list[str]:
+        """The files that the conversations of `parts` are from; none where a cache does not say it."""
+        if not use_cached:
+            return list(dict.fromkeys(file_of(self.source, split, shard)[0] for shard in shards))
+        manifest = self._manifest()
+        found = self._stored(manifest, split).tokens.provenance
+        held = [shard for shard, entry in enumerate(manifest["splits"][split]["shards"]) if entry["documents"]]
+        return (
+            [] if found is None else Provenance(tuple(found.tables[held.index(shard)] for shard in shards if shard in held)).files
+        )
 
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:
@@ -206,6 +216,10 @@ class DescribedConversations(ChatCorpus, Described):
 def messages_of(record: Record) -> list[Message]:
     """The messages of a record, see `messages.parse`."""
     return parse(record.text) if record.value is None else messages_in(record.value)
+
+
+def _some(origins: Callable[[], list[Origin]], numbers: np.ndarray) -> list[Origin]:
+    return [origins()[number] for number in numbers.tolist()]
 
 
 def _without_empty(value: object) -> object:

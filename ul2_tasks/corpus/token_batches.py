@@ -114,15 +114,24 @@ def corpus_documents(corpus: Corpus, split: str, use_cached: bool) -> Iterator[D
     if use_cached or corpus.is_tokens:
         yield from _stored_documents(corpus, split)
         return
+    for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.source.list_shards(split)))):
+        yield Documents(*batch.of(split), functools.partial(origins_of, batch, split, corpus.hashed, file, before))
+
+
+def tokenize_shards(corpus: Corpus, split: str, shards: Iterable[int]) -> Iterator[tuple[TokenBatch, str, int]]:
+    """Tokenizes the records of a split in some shards of the source, which have all parts of a file before the ones that they have.
+
+    Each batch comes with the file that it is from, and with how many rows of that are before those that its places count.
+    """
     source, before = corpus.source, collections.Counter[str]()
     splits = next(group for group in split_groups(source) if split in group)
     num_shards = len(source.list_shards(split))
-    for shard in range(num_shards):
+    for shard in shards:
         file, is_part = file_of(source, split, shard)
         first, seen = before[file] if is_part else 0, _Seen()
         records = seen.of(corpus.shard_records(splits, shard, num_shards))
         for batch in tokenize_records(corpus, ((name, record) for name, record in records if name == split)):
-            yield Documents(*batch.of(split), functools.partial(_origins_of, batch, split, corpus.hashed, file, first))
+            yield batch, file, first
         if is_part:
             before[file] += rows_of(source, split, shard, seen.records, seen.last)
 
@@ -161,7 +170,8 @@ def files_of(corpus: Corpus, split: str, use_cached: bool) -> list[str] | None:
     return store.provenance.files if store and store.provenance else None
 
 
-def _origins_of(batch: TokenBatch, split: str, hashed: Callable[[Record], bytes], file: str, before: int) -> list[Origin]:
+def origins_of(batch: TokenBatch, split: str, hashed: Callable[[Record], bytes], file: str, before: int) -> list[Origin]:
+    """Where the documents of a batch are from, see `tokenize_shards`."""
     rows, ids, hashes = batch.origins(split, hashed)
     told = zip((rows + before).tolist(), ids, hashes.tolist())
     return [Origin(file, row, id.decode(errors="backslashreplace"), hash) for row, id, hash in told]

@@ -62,7 +62,8 @@ from ul2_tasks.jobs.shards import (
 )
 from ul2_tasks.saved_names import chat_arguments, saved_chat_arguments
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.store.write import PairWriter
+from ul2_tasks.store.provenance import TableWriter, add_origins
+from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.version import __version__
@@ -170,7 +171,8 @@ def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, co
     if changed := changes(before.get("reads", {}), reads)[0]:
         line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
         console.print(line, markup=False, soft_wrap=True)
-    return begin(shards, finished_shards(shards), {**begun, "reads": reads})
+    finished = [name for name, record in finished_shards(shards).items() if "origins" in record]  # from 2.3 on
+    return begin(shards, finished, {**begun, "reads": reads})
 
 
 def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str], int]:
@@ -207,7 +209,7 @@ def _compare(task: ChatTask, shard: ConversationShard) -> tuple[bool, int]:
     written, lengths = read_shard(shard.folder, shard.name.partition("-")[2], SAMPLE)
     shift = id_shift(task.corpus.renderer.vocabulary)
     found: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
-    for part in _parts(task, dataclasses.replace(shard, max_conversations=None), collections.Counter()):
+    for part in _parts(task, dataclasses.replace(shard, max_conversations=None)):
         examples = task.examples(part.reader, part.numbers, {})
         for column, feature in _FEATURES.items():
             found[column].append(examples.values[feature] - (shift if column == "tokens" else 0))
@@ -247,14 +249,22 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
     spans: collections.Counter[str] = collections.Counter()
     left_out: collections.Counter[str] = collections.Counter()
     hashes: list[np.ndarray] = []
+    told = task.corpus.files_of(shard.split, shard.segments, shard.cache_dirs is not None)
     with temporary_files(shard) as paths:
+        *of_pairs, table_path, list_path = paths
         with contextlib.ExitStack() as pairs:
             writers = {
                 column: pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
-                for (column, dtype), bin_path, idx_path in zip(COLUMNS.items(), paths[::2], paths[1::2])
+                for (column, dtype), bin_path, idx_path in zip(COLUMNS.items(), of_pairs[::2], of_pairs[1::2])
             }
+            table, listed = pairs.enter_context(TableWriter(table_path, told)), pairs.enter_context(LinesWriter(list_path))
+
+            def refuse(record: Mapping) -> None:
+                left_out["rejected"] += 1
+                listed.add(record)
+
             conversations = 0
-            for part in _parts(task, shard, left_out):
+            for part in _parts(task, shard, refuse):
                 found = task.examples(part.reader, part.numbers, {})
                 conversations += len(part.numbers)
                 advance(len(part.numbers))
@@ -266,12 +276,18 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
                 values, counts = np.unique(found.values["span_id"], return_counts=True)
                 spans.update({str(span): int(number) for span, number in zip(values, counts) if span})
                 left_out.update(found.counts)
+                if part.origins is not None:
+                    add_origins(table, told, part.origins(found.conversations))
+                    for record in _left_out_of(task, part) if found.counts else ():
+                        listed.add(record)
         write_hashes(hashes_path(shard, shard.split), hashes)
         files = [
             {"file": file, **entry}
-            for writer, *names in zip(writers.values(), shard.files[::2], shard.files[1::2])
+            for writer, *names in zip(writers.values(), shard.files[:-2:2], shard.files[1:-2:2])
             for file, entry in zip(names, writer.entries.values())
         ]
+        beside = zip(shard.files[-2:], (table.entry, listed.entry))
+        told_in = [{"file": file, **entry} for file, entry in beside if entry is not None]
     tokens = writers["tokens"]
     return {
         "source": shard.source,
@@ -282,18 +298,28 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
         "spans": dict(sorted(spans.items())),
         "left_out": dict(sorted((_SAVED_CAUSES.get(cause, cause), number) for cause, number in left_out.items())),
         "bytes": sum(file["bytes"] for file in files),
-        "files": files,
+        "files": files + told_in,
+        "origins": shard.files[-2] if table.entry else None,
     }
 
 
-def _parts(task: ChatTask, shard: ConversationShard, skipped: collections.Counter[str]) -> Iterator[Part]:
-    """The conversations of a shard, in batches."""
+def _left_out_of(task: ChatTask, part: Part) -> Iterator[dict[str, object]]:
+    """The file, row and id of the conversation of each example that is left out of a part, and the cause."""
+    assert part.origins is not None, "nothing is said of conversations that are from nowhere"
+    found = list(task.objective.left_out(part.reader, part.numbers, {}))
+    for origin, (_, cause) in zip(part.origins(np.array([number for number, _ in found])), found):
+        yield {"file": origin.file, "row": origin.row, "id": origin.id, "cause": cause}
+
+
+def _parts(task: ChatTask, shard: ConversationShard, refuse: Callable[[Mapping], object] = lambda record: None) -> Iterator[Part]:
+    """The conversations of a shard, in batches; see `ChatCorpus.parts`."""
     left = shard.max_conversations
-    for reader, numbers, id_hashes in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, skipped):
-        count = len(numbers) if left is None else min(left, len(numbers))
+    for part in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, refuse):
+        count = len(part.numbers) if left is None else min(left, len(part.numbers))
         for first in range(0, count, _AT_A_TIME):
             some = slice(first, min(first + _AT_A_TIME, count))
-            yield Part(reader, numbers[some], None if id_hashes is None else id_hashes[some])
+            id_hashes = None if part.id_hashes is None else part.id_hashes[some]
+            yield part._replace(numbers=part.numbers[some], id_hashes=id_hashes)
         if left is not None:
             left -= count
             if not left:

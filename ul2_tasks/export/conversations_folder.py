@@ -4,9 +4,12 @@
     FOLDER/train/shard_00_lossmask.bin .idx    uint8, 1 where the token at the same position is trained on
     FOLDER/train/shard_00_span.bin .idx        uint8, the loss group of the token
     FOLDER/valid/shard_00_tokens.bin ..        the split `validation`
+    FOLDER/train/shard_00_tokens.origins.arrow where the conversation of each sequence is from, see `store.provenance`
+    FOLDER/train/shard_00.left_out.jsonl       the file, row, id and cause of each conversation, or turn of one, that is left out
     FOLDER/manifest.json
 
-A shard without an example has no files, because Megatron-LM cannot open an empty dataset; the manifest lists it.
+A shard without an example has no pairs, because Megatron-LM cannot open an empty dataset; the manifest lists it. There is no table
+of a cache without, nor in exports before 2.3.
 """
 
 from __future__ import annotations
@@ -15,16 +18,18 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ul2_tasks.files.systems import exists, names_in, place
+from ul2_tasks.files.systems import exists, names_in, place, read
 from ul2_tasks.jobs.forms import EACH, NAME
 from ul2_tasks.jobs.manifest import FILE, faults, load, load_manifest
 from ul2_tasks.jobs.shards import unfinished
+from ul2_tasks.store.provenance import TABLE, documents_in
 from ul2_tasks.store.read import Store, open_pair
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 KIND = "conversations"
 COLUMNS: dict[str, np.dtype] = {"tokens": np.dtype(np.int32), "lossmask": np.dtype(np.uint8), "span": np.dtype(np.uint8)}
+LEFT_OUT = "left_out.jsonl"
 _SHARD = {"shard": NAME, "sequences": int, "tokens": int, "spans": dict, "files": [FILE]}
 _FORM = {"eod": int, "splits": {EACH: {"shards": [_SHARD]}}, "totals": {}}  # of the manifest, see `forms`
 FOLDERS = {"validation": "valid"}  # of splits whose folder has another name
@@ -58,13 +63,16 @@ def verify(folder: str) -> Iterator[str]:
     """Reads an export again. Yields a sentence for each fault.
 
     Faults are: a file that is missing, truncated, altered or not in the manifest; three files of a shard that differ in the bounds
-    of sequences; tokens, masks and loss groups that do not match each other, or the counts of the manifest.
+    of sequences; tokens, masks and loss groups that do not match each other, or the counts of the manifest; origins of another
+    number of sequences, and a list of another number of conversations that are left out.
     """
     manifest = read_manifest(folder)
     for split, entry in manifest["splits"].items():
         where = place(folder, folder_of(split))
         files = [file for shard in entry["shards"] for file in shard["files"]]
-        wrong = list(faults(where, files, {name for name in names_in(where) if name.endswith((".bin", ".idx"))}))
+        wrong = list(
+            faults(where, files, {name for name in names_in(where) if name.endswith((".bin", ".idx", f".{TABLE}", f".{LEFT_OUT}"))})
+        )
         yield from (f"{folder_of(split)}/{sentence}" for sentence in wrong)
         if not wrong:
             for shard in entry["shards"]:
@@ -82,8 +90,26 @@ def read_shard(where: str, shard: str, most: int | None = None) -> tuple[dict[st
     return {column: store.read_tokens(0, int(lengths.sum())) for column, store in stores.items()}, lengths
 
 
+def table_of(shard: str) -> str:
+    """The name of the table that is beside the tokens of a shard."""
+    return f"{shard}_tokens.{TABLE}"
+
+
+def _not_told(where: str, shard: Mapping) -> Iterator[str]:
+    """What is wrong with the table and the list of a shard, where it has them."""
+    name, listed = shard["shard"], {file["file"] for file in shard["files"]}
+    if table_of(name) in listed and (found := documents_in(place(where, table_of(name)))) != shard["sequences"]:
+        yield f"{table_of(name)} must have {shard['sequences']} sequences, as the manifest lists, got {found}"
+    left_out = f"{name}.{LEFT_OUT}"
+    if left_out in listed and (found := read(place(where, left_out)).count(b"\n")) != (
+        lines := sum(shard.get("left_out", {}).values())
+    ):
+        yield f"{left_out} must have {lines} lines, as the manifest lists, got {found}"
+
+
 def _disagreements(where: str, shard: Mapping, eod: int) -> Iterator[str]:
     name = shard["shard"]
+    yield from _not_told(where, shard)
     if not shard["sequences"]:
         return
     indexes = {column: open_pair(place(where, f"{name}_{column}"))[0] for column in COLUMNS}

@@ -12,7 +12,7 @@ import seqio
 from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.made_of import files_of
-from ul2_tasks.export.conversations_folder import COLUMNS, folder_of
+from ul2_tasks.export.conversations_folder import COLUMNS, LEFT_OUT, folder_of, table_of
 from ul2_tasks.files.listing import real_path
 from ul2_tasks.files.systems import exists, place, sha256
 from ul2_tasks.jobs.shards import JobShard
@@ -74,7 +74,11 @@ def shards_of(
                 share = max_conversations // len(groups) + (number < max_conversations % len(groups))
             yield ConversationShard(
                 name=f"{folder_of(split)}-{stem}",
-                files=tuple(f"{stem}_{column}.{suffix}" for column in COLUMNS for suffix in ("bin", "idx")),
+                files=(
+                    *(f"{stem}_{column}.{suffix}" for column in COLUMNS for suffix in ("bin", "idx")),
+                    table_of(stem),
+                    f"{stem}.{LEFT_OUT}",
+                ),
                 folder=place(folder, folder_of(split)),
                 records=records,
                 reads=reads[number],

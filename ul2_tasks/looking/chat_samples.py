@@ -51,6 +51,7 @@ class ChatExample(NamedTuple):
         first: where its messages begin: after the mode.
         numbers: [messages], which messages of the conversation it has; none where its tokens are not whole messages of it.
         messages: [messages, 5] int32, see `segments.COLUMNS`.
+        where: where its conversation is from, where that is told beside the example, as far as the corpus says.
     """
 
     conversation: int
@@ -61,6 +62,7 @@ class ChatExample(NamedTuple):
     first: int
     numbers: list[int]
     messages: np.ndarray
+    where: str = ""
 
     @property
     def lengths(self) -> dict[str, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -60,6 +62,30 @@ class PairWriter:
             index.write(serialize(np.concatenate(self._lengths), self._dtype))
             index.close()
             self.entries = {"bin": self._file.entry, "idx": index.entry}
+
+
+class LinesWriter:
+    """Writes objects as JSON Lines. There is no file where there is no object.
+
+    At the end of the block `entry` has the "bytes" and "sha256"; it is None where there is no object.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+        self._file: HashedFile | None = None
+        self.entry: dict[str, int | str] | None = None
+
+    def add(self, value: Mapping) -> None:
+        self._file = self._file or HashedFile(self._path)
+        self._file.write(f"{json.dumps(value)}\n".encode())
+
+    def __enter__(self) -> LinesWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self.entry = self._file.entry
 
 
 class HashedFile:

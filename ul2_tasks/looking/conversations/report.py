@@ -40,4 +40,5 @@ def _plain(task: ChatTask, example: ChatExample) -> dict[str, Any]:
         }
         for part in parts_of(example)
     ]
-    return {"task": task.name, "conversation": example.conversation, "tokens": len(example.ids), "parts": parts}
+    about = {"task": task.name, "conversation": example.conversation, "where": example.where}
+    return {**about, "tokens": len(example.ids), "parts": parts}

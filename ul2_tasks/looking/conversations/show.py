@@ -65,4 +65,4 @@ def draw_chat(
         drawn = list(itertools.islice(found, count))
         if not drawn:
             raise ValueError(f"{task.name!r} must have an example in split {split!r} with {lengths}, got none. See `ul2 stats`.")
-        yield from ((task, example) for example in drawn)
+        yield from ((task, example._replace(where=reader.locate(example.conversation))) for example in drawn)

@@ -70,16 +70,22 @@ def advise(mixture: str, sequence_length: Mapping[str, int]) -> list[FillAdvice]
 
 
 def write_report(
-    statistics: Any, samples: Iterable[Any], path: str | os.PathLike, advice: Sequence[FillAdvice] = ()
+    statistics: Any,
+    samples: Iterable[Any],
+    path: str | os.PathLike,
+    advice: Sequence[FillAdvice] = (),
+    places: Sequence[str] = (),
 ) -> pathlib.Path:
     """Writes the page and returns its path.
 
     The page opens from a file, without a network, in light and dark, and on a phone. It shows the numbers of `statistics` and the
     examples of `samples`, of which there may be none: dataclasses, or their `asdict`s. It also holds both as JSON, in
     `<script type="application/json">` elements with the ids "statistics" and "samples". `advice` stands beside the fill of rows.
+    `places` say where the samples are from, each its own, "" where it is not known.
     """
     check_path(path)
     statistics, samples = _plain(statistics), list(map(_plain, samples))
+    samples = [{**sample, **({"place": place} if place else {})} for sample, place in zip(samples, places)] if places else samples
     _, markupsafe = packages()
     from ul2_tasks.looking.texts import report_plots
 
