@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,6 +105,11 @@ def test_what_is_no_table_of_these_documents_is_refused(tmp_path):
         found.of([0, 2])
     with pytest.raises(ValueError, match=r"must have the rows, ids and hashes of 3 documents, got 2 of .* Write the cache again\."):
         Provenance((table._replace(documents=3),)).of([0])
+    of_texts = pa.table({"row": ["1", "2"], "id": ["x", "y"], "hash": ["3", "4"]})
+    with pa.OSFile(str(tmp_path / "texts"), "wb") as file, pa.ipc.new_file(file, of_texts.schema) as writer:
+        writer.write_table(of_texts)
+    with pytest.raises(ValueError, match=r"texts must have the rows, ids and hashes of 2 documents, got 2 of .*'row': 'string'"):
+        Provenance((table._replace(path=str(tmp_path / "texts")),)).in_rows([("a.jsonl", 1)])
     (tmp_path / "other").write_bytes(b"no table")
     with pytest.raises(ValueError, match=r"other must be a table of Arrow, got another file: .* Write the cache again\."):
         Provenance((table._replace(path=str(tmp_path / "other")),)).of([0])

@@ -383,10 +383,11 @@ def _opened(path: str, sha256: str, documents: int) -> pa.Table:
         found = pa.ipc.open_file(source).read_all()
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} must be a table of Arrow, got another file: {error}. Write the cache again.") from error
-    if len(found) != documents or not {"row", "id", "hash"} <= {*found.column_names}:
+    held = {field.name: str(field.type) for field in found.schema}
+    if len(found) != documents or not {"row": "int64", "id": "string", "hash": "uint64"}.items() <= held.items():
         raise ValueError(
-            f"{path} must have the rows, ids and hashes of {documents} documents, got {len(found)} of {found.column_names}. Write"
-            " the cache again."
+            f"{path} must have the rows, ids and hashes of {documents} documents, got {len(found)} of {held}. Write the"
+            " cache again."
         )
     return found
 
