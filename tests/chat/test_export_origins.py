@@ -16,6 +16,7 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.conversations_folder import LEFT_OUT, read_manifest, read_shard, table_of, verify
+from ul2_tasks.export.write import write_examples
 from ul2_tasks.files.systems import sha256
 from ul2_tasks.looking.verification import examine
 from ul2_tasks.store.provenance import hash_of, provenance_of_pairs
@@ -221,3 +222,15 @@ def test_conversations_in_memory_have_their_row_and_no_list_without_one_left_out
     assert origins_of(tmp_path / "out", entry, shard)[0][:3] == (str(path), 1, "")
     assert left_out_of(tmp_path / "out", entry, shard) == []
     assert "bytes" in shard
+
+
+def test_examples_of_an_export_are_those_of_indices_which_say_where_they_are_from(source, tmp_path):
+    """Example n of shard i of 2 has the index i + 2 n, so that a join needs no more than `locate`."""
+    name, lengths = registered("eo_indexed", source, random_access=True), {"tokens": 512}
+    write_examples(name, str(tmp_path / "out"), lengths, format="jsonl", shards=2, epochs=2, console=QUIET)
+    folder, indexed = tmp_path / "out", ul2_tasks.examples(name, lengths)
+    for number, path in enumerate(sorted(folder.glob("*.jsonl"))):
+        written = list(map(json.loads, path.read_text().splitlines()))
+        indices = range(number, 2 * len(indexed), 2)
+        expected = [indexed.epoch(index // len(indexed))[index % len(indexed)]["tokens"].tolist() for index in indices]
+        assert [row["tokens"] for row in written] == expected
