@@ -58,7 +58,9 @@ BESIDE = {
     ),
     *(f"looking.texts.{name}" for name in ("draw", "length_table", "show", "tasks")),
 }
-OF_TORCH = {"pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.image_text"}  # where that is installed
+OF_TORCH = {  # where that is installed
+    *("pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.image_text", "pytorch.packed_attention")
+}
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
 IMAGE = {"boi_id": 4060, "image_id": 4061, "eoi_id": 4062, "image_seq_length": 4}

@@ -37,6 +37,10 @@ READ = {
         "_REGISTRY",
         "ul2_tasks/when_imported.py",
     ): "what SeqIO's registries hold, so that `ul2_mix` is registered when one is first read (tests/test_when_imported.py)",
+    (
+        "_attn_implementation",
+        "ul2_tasks/pytorch/packed_attention.py",
+    ): "which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)",
     ("_cat_file", "ul2_tasks/store/fetch.py"): "fsspec's name for reading a range in a coroutine, which its file systems define",
     ("_cat_ranges", "ul2_tasks/store/fetch.py"): "likewise of many ranges: whether a file system of fsspec has a way of its own",
     ("_exit", "ul2_command/errors.py"): "os._exit: the end of a process without tearing down what waits for threads of TensorFlow",

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
     from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
+    from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
+    from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
     from ul2_tasks.sources.by_name import open_source
     from ul2_tasks.sources.image_text import open_image_text
@@ -135,6 +137,7 @@ _MODULES = {
     "T5Gemma2FeatureConverter": "converters.image_text",
     "UL2DataCollator": "pytorch.collator",
     "UL2IterableDataset": "pytorch.dataset",
+    "accept_packed_sequences": "pytorch.packed_attention",
     "best_chunk_tokens": "mixtures.advice",
     "chunk_length": "denoising.lengths",
     "default_vocabulary": "vocabulary.sentencepiece",
@@ -149,6 +152,7 @@ _MODULES = {
     "open_renderer": "chat.by_name",
     "open_source": "sources.by_name",
     "open_vocabulary": "vocabulary.by_name",
+    "packed_attention_masks": "pytorch.packed_attention",
     "prepend_mode": "denoising.preprocessors",
     "read_examples": "export.folder",
     "register": "tasks.registry",

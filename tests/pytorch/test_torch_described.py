@@ -203,7 +203,10 @@ def test_arguments_that_do_not_go_with_examples_are_refused(mixture):
     for arguments, sentence in (
         ({"sequence_length": LENGTHS}, r"sequence_length must be None with what examples.*got \{'inputs': 64, 'targets': 48\}"),
         ({"seed": 3}, r"seed must be 0 with what examples returned, got 3\. Pass it to ul2_tasks\.examples\(\.\.\)"),
-        ({"feature_converter": CONVERTERS["longest"]}, "feature_converter must be None for packed rows, got"),
+        (
+            {"feature_converter": CONVERTERS["longest"]},
+            r"feature_converter must be a HuggingFaceFeatureConverter without span_id with pack=True, or None,",
+        ),
     ):
         with pytest.raises(ValueError, match=sentence):
             UL2IterableDataset(rows, **arguments)

@@ -9,6 +9,8 @@ decoder_input_ids      0 7 8 9      labels              -100 -100 -100 7 8 9 1 -
 decoder_attention_mask 1 1 1 1
 labels                 7 8 9 1
 
+With pack=True several examples share a row, and segment ids say which place has which, see `row_format.packed_inputs`.
+
 Where examples have a `loss_mask`, the labels of targets without a loss are -100; a decoder reads them all the same.
 
 The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`special_ids.id_shift`), the shift is undone.
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 
 @subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
 class HuggingFaceFeatureConverter:
-    """Converts examples for encoder-decoder or decoder-only models of `transformers`. `row_format.padded_inputs` has the output.
+    """Converts examples for encoder-decoder or decoder-only models of `transformers`. `row_format.padded_inputs` has the output,
+    and `row_format.packed_inputs` that with `pack`.
 
         dataset = seqio.get_dataset(
             "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32), num_epochs=None, seed=0
@@ -50,11 +53,12 @@ class HuggingFaceFeatureConverter:
     on over epochs). Nothing is cut here. But SeqIO silently trims the examples of other tasks before it converts them, unless
     `seqio.get_dataset` gets `trim_output_features=False`.
 
+    **Packed rows**, with pack=True, are [length] int32 for each model input. `accept_packed_sequences` makes models attend within
+    examples, and `packed_attention_masks` makes the masks for others.
+
     **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
     their ids are offset for SeqIO. For other tasks whose vocabulary has an `id_shift` of 1, pass `vocabulary`.
     """
-
-    pack = False  # which SeqIO asks
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class HuggingFaceFeatureConverter:
         vocabulary: seqio.Vocabulary | None = None,
         embedding_rows: int | None = None,
         span_id: bool = False,
+        pack: bool = False,
     ):
         """
         Args:
@@ -83,6 +88,8 @@ class HuggingFaceFeatureConverter:
                 all ids must be; None for no check.
             span_id: whether there is `span_id`, too, the loss group of each label, which `LossGroupTrainer` needs. The examples
                 must have it, as `NAME_prompt_completion` and its mixtures with text do in `UL2IterableDataset`.
+            pack: whether several examples share a row; for padding "max_length" alone. Rows have `segment_ids` and `position_ids`,
+                and the same of the decoder, instead of attention masks; those of a decoder-only model have `prefix_length`, too.
 
         Raises:
             ValueError: an argument has another value; or, when it converts, the tasks' ids are offset and those of `vocabulary` are
@@ -96,6 +103,7 @@ class HuggingFaceFeatureConverter:
             decoder_only=decoder_only,
             embedding_rows=embedding_rows,
             span_id=span_id,
+            pack=pack,
         )
         if padding == "longest" and not is_integer(batch_size, at_least=1):
             raise ValueError(
@@ -107,7 +115,7 @@ class HuggingFaceFeatureConverter:
                 f"batch_size must be None with padding='max_length', got {batch_size!r}. Pass it to"
                 " seqio.get_dataset(batch_size=..)."
             )
-        self.batch_size, self.vocabulary = batch_size, vocabulary
+        self.batch_size, self.vocabulary, self.pack = batch_size, vocabulary, pack
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         """See `seqio.FeatureConverter`; `task_feature_lengths` has inputs and targets alone, as marks have the targets' lengths."""
@@ -125,7 +133,7 @@ class HuggingFaceFeatureConverter:
 
     def __getattr__(self, name: str) -> Any:
         """What SeqIO asks a converter for of its own."""
-        if name in ("TASK_FEATURES", "MODEL_FEATURES"):
+        if name in ("TASK_FEATURES", "MODEL_FEATURES", "PACKING_FEATURE_DTYPES"):
             return getattr(self._of_seqio, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -136,7 +144,7 @@ class HuggingFaceFeatureConverter:
         return (
             f"HuggingFaceFeatureConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(row_format.names, 'int32'), rank)}), "
             f"{of_pairs if row_format.span_id else ''}('_apply_length_check', False), ('_batch_size', {self.batch_size}), "
-            f"('_bos_id', {row_format.decoder_start_token_id}), ('_pack', False), ('_passthrough_features', {{}}), "
+            f"('_bos_id', {row_format.decoder_start_token_id}), ('_pack', {row_format.pack}), ('_passthrough_features', {{}}), "
             f"('_row_format', {row_format}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
         )
 

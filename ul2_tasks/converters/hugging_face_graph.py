@@ -8,19 +8,24 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, with_features_alone
+from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
 from ul2_tasks.converters.marks import absent, example_spec, misaligned
-from ul2_tasks.converters.row_format import NO_ROW, RowFormat, padded_inputs
+from ul2_tasks.converters.row_format import NO_ROW, RowFormat, packed_inputs, padded_inputs
+from ul2_tasks.converters.rows import row_source
 from ul2_tasks.datasets import stated_id_shift
 from ul2_tasks.example_features import EXAMPLE, PROMPT_COMPLETION, SPAN_ID, Feature
 from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.scalars import as_python
 from ul2_tasks.vocabulary.special_ids import id_shift
+
+_INT32 = [tf.int32]
 
 
 class GraphConverter(seqio.FeatureConverter):
     """See `hugging_face.HuggingFaceFeatureConverter`."""
 
     TASK_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = seqio.EncDecFeatureConverter.TASK_FEATURES
+    PACKING_FEATURE_DTYPES: Mapping[str, tf.DType] = {}
 
     def __init__(self, row_format: RowFormat, batch_size: int | None, vocabulary: seqio.Vocabulary | None):
         """Takes the settings, which are checked."""
@@ -32,7 +37,7 @@ class GraphConverter(seqio.FeatureConverter):
                 key: seqio.FeatureConverter.FeatureSpec(tf.as_dtype(PROMPT_COMPLETION[key].dtype)) for key in PROMPT_COMPLETION
             }
         # `_checked_sizes` checks a batch at once; SeqIO would check each example.
-        super().__init__(pack=False, apply_length_check=False, bos_id=row_format.decoder_start_token_id)
+        super().__init__(pack=row_format.pack, apply_length_check=False, bos_id=row_format.decoder_start_token_id)
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         """See `seqio.FeatureConverter`; `task_feature_lengths` has inputs and targets alone, as marks have the targets' lengths."""
@@ -49,6 +54,8 @@ class GraphConverter(seqio.FeatureConverter):
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         shift = shift_of_ids(ds, self._vocabulary)
         spec = example_spec(ds) | ({SPAN_ID: PROMPT_COMPLETION[SPAN_ID]} if self._row_format.span_id else {})
+        if self.pack:
+            return self._packed(ds, {key: as_python(task_feature_lengths[key]) for key in EXAMPLE}, spec, shift)
         ds = with_features_alone(ds, spec)
         batch_size = self._batch_size or EXAMPLES_PER_BATCH
 
@@ -61,6 +68,30 @@ class GraphConverter(seqio.FeatureConverter):
         if self._row_format.padding == "longest":
             return rows
         return as_long_as(ds, rows.unbatch())
+
+    def _packed(self, ds: tf.data.Dataset, lengths: Mapping[str, int], spec: Mapping[str, Feature], shift: int) -> tf.data.Dataset:
+        names, widths = self._row_format.names, self._row_format.row_lengths(lengths)
+
+        def written(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            own = {key: rows[key] - np.int32(shift) for key in EXAMPLE}
+            return packed_inputs({**rows, **own}, self._row_format, dtype=np.int32)
+
+        if (source := row_source(ds)) and (found := source.rows(lengths, True, written)) is not None:
+            return found
+        ds, at_a_time = with_features_alone(ds, spec), pool_size(lengths)
+        of_each = {key: lengths[feature.per_token_of] for key, feature in spec.items()}
+
+        def convert(number: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            checks = [_checked_sizes(examples[key], key, lengths[key], number * at_a_time) for key in EXAMPLE]
+            with tf.control_dependencies([*checks, *misaligned(examples, spec)]):
+                rows = pack_rows({key: tf.identity(values) for key, values in examples.items()}, of_each, spec)
+            made = python_op(
+                lambda *arrays: list(written(dict(zip(rows, arrays))).values()), list(rows.values()), _INT32 * len(names)
+            )
+            return {name: tf.ensure_shape(values, [None, widths[name]]) for name, values in zip(names, made)}
+
+        batches = ds.padded_batch(at_a_time, padding_values={key: absent(feature) for key, feature in spec.items()})
+        return batches.enumerate().map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
 def batch_inputs(

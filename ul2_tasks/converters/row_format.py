@@ -14,11 +14,12 @@ from ul2_tasks.scalars import is_integer
 
 PADDINGS = ("longest", "max_length")
 # What is said of an example with an id that the model's embedding has no row for.
-NO_ROW = (
-    "example {} of the dataset, counted from 0: its {} hold the id {}, but embedding_rows is {}. Call"
+_HOLD_NO_ROW = (
+    "{} hold the id {}, but embedding_rows is {}. Call"
     " model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)) before training, with the task's vocabulary. See"
     " docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
 )
+NO_ROW = "example {} of the dataset, counted from 0: its " + _HOLD_NO_ROW
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class RowFormat:
         decoder_only: whether an example is one row, `[inputs; targets]`, instead of one for the encoder and one for the decoder.
         embedding_rows: how many ids the model has an embedding of; None where that is not known. It changes no row.
         span_id: whether labels have spans beside them.
+        pack: whether a row has several examples, see `packed_inputs`.
     """
 
     padding: str
@@ -43,6 +45,7 @@ class RowFormat:
     embedding_rows: int | None = dataclasses.field(default=None, repr=False)  # states of datasets hold the other attributes
     # States of datasets have this repr from a time when there were no spans; with spans the model inputs differ, too.
     span_id: bool = dataclasses.field(default=False, repr=False)
+    pack: bool = dataclasses.field(default=False, repr=False)  # the same holds of packed rows
 
     def __post_init__(self):
         if self.pad_to_multiple_of is None:
@@ -59,6 +62,8 @@ class RowFormat:
                 self.embedding_rows is None or is_integer(self.embedding_rows, at_least=1),
             ),
             ("span_id", "True or False", isinstance(self.span_id, bool)),
+            ("pack", "True or False", isinstance(self.pack, bool)),
+            ("padding", "'max_length' with pack=True, where each row has the lengths", not self.pack or self.padding != "longest"),
         ):
             if not valid:
                 raise ValueError(f"{key} must be {expected}, got {getattr(self, key)!r:.100}.")
@@ -69,14 +74,18 @@ class RowFormat:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the model inputs."""
-        of_decoder = () if self.decoder_only else ("decoder_input_ids", "decoder_attention_mask")
-        return "input_ids", "attention_mask", *of_decoder, "labels", *((SPAN_ID,) if self.span_id else ())
+        of_encoder = ("position_ids", "segment_ids") if self.pack else ("attention_mask",)
+        of_decoder = tuple(f"decoder_{name}" for name in ("input_ids", *of_encoder))
+        if self.decoder_only:
+            of_decoder = ("prefix_length",) if self.pack else ()
+        return "input_ids", *of_encoder, *of_decoder, "labels", *((SPAN_ID,) if self.span_id else ())
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """The length of each model input with padding "max_length", in tokens, for these lengths of inputs and targets."""
         if self.decoder_only:
             return dict.fromkeys(self.names, lengths["inputs"] + lengths["targets"])
-        return {name: lengths["inputs" if name in ("input_ids", "attention_mask") else "targets"] for name in self.names}
+        of_inputs = ("input_ids", "attention_mask", "position_ids", "segment_ids")
+        return {name: lengths["inputs" if name in of_inputs else "targets"] for name in self.names}
 
 
 def padded_inputs(
@@ -160,3 +169,115 @@ def _put(rows, values, starts, counts):
     for row in range(len(rows)):
         for place in range(counts[row]):
             rows[row, starts[row] + place] = values[row, place]
+
+
+def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtype: type = np.int64) -> dict[str, np.ndarray]:
+    """The model inputs of packed rows.
+
+    `rows` are what `random_access.batches.write_batch` gives with `pack`, in the tokenizer's own ids.
+
+    The result is [B, length] of `dtype` each. For an encoder-decoder model, [B, inputs] without and [B, targets] with "decoder_":
+        input_ids, decoder_input_ids: as of each example alone, see `padded_inputs`, so the start id is before each one's targets.
+        position_ids, decoder_position_ids: which token of the example, from 0; 0 for padding.
+        segment_ids, decoder_segment_ids: which example of the row, from 1; 0 for padding.
+        labels: the targets, -100 where they are not trained on, and in the padding.
+    For a decoder-only model, [B, inputs + targets], the inputs and the targets of each example are one after the other:
+        input_ids, segment_ids, labels: as above.
+        position_ids: which token of the example, from 0; for padding as if it were one more example.
+        prefix_length: of each token, how many tokens the inputs of its example have; 0 for padding.
+
+    >>> inputs = {"inputs": np.array([[5, 6, 1, 7, 1, 0]]), "inputs_segment_ids": np.array([[1, 1, 1, 2, 2, 0]])}
+    >>> targets = {"targets": np.array([[8, 1, 9, 1]]), "targets_segment_ids": np.array([[1, 1, 2, 2]])}
+    >>> places = {"inputs_positions": np.array([[0, 1, 2, 0, 1, 0]]), "targets_positions": np.array([[0, 1, 0, 1]])}
+    >>> format = {"padding": "max_length", "pad_to_multiple_of": 8, "pad_token_id": 0, "decoder_start_token_id": 3, "pack": True}
+    >>> for name, values in packed_inputs(inputs | targets | places, RowFormat(**format, decoder_only=False)).items():
+    ...     print(name, values.tolist())
+    input_ids [[5, 6, 1, 7, 1, 0]]
+    position_ids [[0, 1, 2, 0, 1, 0]]
+    segment_ids [[1, 1, 1, 2, 2, 0]]
+    decoder_input_ids [[3, 8, 3, 9]]
+    decoder_position_ids [[0, 1, 0, 1]]
+    decoder_segment_ids [[1, 1, 2, 2]]
+    labels [[8, 1, 9, 1]]
+    >>> for name, values in packed_inputs(inputs | targets | places, RowFormat(**format, decoder_only=True)).items():
+    ...     print(name, values.tolist())
+    input_ids [[5, 6, 1, 8, 1, 7, 1, 9, 1, 0]]
+    position_ids [[0, 1, 2, 3, 4, 0, 1, 2, 3, 0]]
+    segment_ids [[1, 1, 1, 1, 1, 2, 2, 2, 2, 0]]
+    prefix_length [[3, 3, 3, 3, 3, 2, 2, 2, 2, 0]]
+    labels [[-100, -100, -100, 8, 1, -100, -100, 9, 1, -100]]
+    """
+    segment_ids, is_token = {}, {}
+    for key in EXAMPLE:
+        segment_ids[key] = rows[f"{key}_segment_ids"]
+        is_token[key] = segment_ids[key] > 0
+        largest = rows[key].max(initial=0, where=is_token[key])
+        if row_format.embedding_rows is not None and largest >= row_format.embedding_rows:
+            raise ValueError(_HOLD_NO_ROW.format(f"the {key} of a packed sequence", largest, row_format.embedding_rows))
+    pad, start = row_format.pad_token_id, row_format.decoder_start_token_id
+    is_trained = is_token["targets"] & (rows[LOSS_MASK] == 1 if LOSS_MASK in rows else True)
+    ids = {key: np.where(is_token[key], rows[key], pad) for key in EXAMPLE}
+    labels = np.where(is_trained, rows["targets"], IGNORED)
+    spans = np.where(is_trained, rows[SPAN_ID], 0) if row_format.span_id else None
+    if row_format.decoder_only:
+        made = _joined(ids, segment_ids, pad, labels, spans)
+    else:
+        before = np.where(rows["targets_positions"] == 0, start, np.roll(ids["targets"], 1, axis=1))
+        made = {
+            "input_ids": ids["inputs"],
+            "position_ids": rows["inputs_positions"],
+            "segment_ids": segment_ids["inputs"],
+            "decoder_input_ids": np.where(is_token["targets"], before, pad),
+            "decoder_position_ids": rows["targets_positions"],
+            "decoder_segment_ids": segment_ids["targets"],
+            "labels": labels,
+        } | ({} if spans is None else {SPAN_ID: spans})
+    return {name: made[name].astype(dtype) for name in row_format.names}
+
+
+def _joined(
+    ids: Mapping[str, np.ndarray], segment_ids: Mapping[str, np.ndarray], pad: int, labels: np.ndarray, spans: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """The model inputs of a decoder-only model, see `packed_inputs`; `labels` and `spans` are those of the targets."""
+    shape = len(labels), sum(each.shape[1] for each in ids.values())
+    places = {key: np.full(each.shape, -1, np.int64) for key, each in ids.items()}
+    made = {name: np.zeros(shape, np.int64) for name in ("segment_ids", "position_ids", "prefix_length")}
+    _place(*segment_ids.values(), *places.values(), *made.values())
+
+    def put(padding: int, of: Mapping[str, np.ndarray]) -> np.ndarray:
+        written = np.full(shape, padding, np.int64)
+        for key, values in of.items():
+            row, place = np.nonzero(places[key] >= 0)
+            written[row, places[key][row, place]] = values[row, place]
+        return written
+
+    made |= {"input_ids": put(pad, ids), "labels": put(IGNORED, {"targets": labels})}
+    return made if spans is None else made | {SPAN_ID: put(0, {"targets": spans})}
+
+
+@compiled
+def _place(inputs, targets, of_inputs, of_targets, segment_ids, positions, prefix_length):
+    """Writes where each token goes in its row, `of_inputs` and `of_targets`, and what is said of each place.
+
+    `inputs` and `targets` are segment ids, from 1 without a gap; each segment has inputs and targets.
+    """
+    for row in range(len(inputs)):
+        end, read, said, segment = 0, 0, 0, 1
+        while read < inputs.shape[1] and inputs[row, read] == segment:
+            start = end
+            while read < inputs.shape[1] and inputs[row, read] == segment:
+                of_inputs[row, read] = end
+                read += 1
+                end += 1
+            prefix = end - start
+            while said < targets.shape[1] and targets[row, said] == segment:
+                of_targets[row, said] = end
+                said += 1
+                end += 1
+            for place in range(start, end):
+                segment_ids[row, place] = segment
+                positions[row, place] = place - start
+                prefix_length[row, place] = prefix
+            segment += 1
+        for place in range(end, positions.shape[1]):
+            positions[row, place] = place - end

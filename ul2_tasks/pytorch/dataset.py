@@ -123,7 +123,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         if isinstance(mixture, Mixture | Mix) or (isinstance(mixture, Chat) and mixture.random_access):
             _check_left_out("a description", " Name the folders of its cache, cache_dirs=[..].", use_cached=(use_cached, False))
             lengths = _given(sequence_length)
-            pack = isinstance(feature_converter, HuggingFaceChatConverter) and "tokens" in lengths and feature_converter.pack
+            packs = HuggingFaceChatConverter if "tokens" in lengths else HuggingFaceFeatureConverter
+            pack = isinstance(feature_converter, packs) and feature_converter.pack
             found = examples(mixture, lengths, split=split, seed=seed, pack=pack, cache_dirs=cache_dirs)  # type: ignore[arg-type]
             mixture = found
         elif isinstance(mixture, Examples):
@@ -266,13 +267,13 @@ def _check_converter(converter: object, of: Examples) -> None:
     if "tokens" in features:
         expected, what = f"a HuggingFaceChatConverter with pack={is_packed}, or None,", f"{what} of chats"
         is_fixed = is_taken = isinstance(converter, HuggingFaceChatConverter) and bool(converter.pack) == is_packed
-    elif is_packed or has_images(members_of(of.numbering)):
-        what = what if is_packed else "examples with images"
-        expected, is_fixed, is_taken = "None", False, False
+    elif has_images(members_of(of.numbering)):
+        expected, what, is_fixed, is_taken = "None", "examples with images", False, False
     else:
-        expected = f"a HuggingFaceFeatureConverter{'' if SPAN_ID in features else ' without span_id'}, or None,"
+        with_pack = f"{'' if SPAN_ID in features else ' without span_id'}{' with pack=True' if is_packed else ''}"
+        expected = f"a HuggingFaceFeatureConverter{with_pack}, or None,"
         row_format = converter.row_format if isinstance(converter, HuggingFaceFeatureConverter) else None
-        is_taken = row_format is not None and (SPAN_ID in features or not row_format.span_id)
+        is_taken = row_format is not None and row_format.pack == is_packed and (SPAN_ID in features or not row_format.span_id)
         is_fixed = row_format is not None and row_format.padding == "max_length"
     if not is_taken:
         raise ValueError(

@@ -18,7 +18,7 @@ import torch
 
 from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter, chat_inputs
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-from ul2_tasks.converters.row_format import NO_ROW, padded_inputs
+from ul2_tasks.converters.row_format import NO_ROW, packed_inputs, padded_inputs
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, SINGLE_EXAMPLE, SPAN_ID
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
@@ -87,6 +87,8 @@ class Indexed:
                 rows = chat_inputs(self._converter, rows, sizes["tokens"], self._budgets["tokens"])
                 yield from ({name: values[row] for name, values in rows.items()} for row in range(count))
             elif self._examples.numbering.packed:
+                if self._converter is not None:
+                    rows = packed_inputs(rows, self._converter.row_format, dtype=np.int32)
                 yield from ({key: values[row] for key, values in rows.items()} for row in range(count))
             elif self._converter is None:
                 for row in range(count):

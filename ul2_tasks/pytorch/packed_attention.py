@@ -1,0 +1,207 @@
+"""Keeps attention within the examples of packed sequences: the masks, and models of Transformers that make them of segment ids.
+
+segment_ids          1 1 1 2 2 0           encoder   each place attends to all of its own segment
+decoder_segment_ids  1 1 2 2 2             decoder   .. to its own segment, up to itself
+                                           cross     .. to the inputs of its own segment
+
+A place of padding attends to padding, and to the first place of the inputs, so that each attends to something.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+try:
+    import torch
+    from torch.nn.attention import flex_attention
+except ImportError as error:
+    raise ImportError(
+        f"ul2_tasks.pytorch.packed_attention needs the package torch, 2.5 or later ({error}). Run `pip install 'ul2_tasks[torch]'`."
+    ) from error
+
+# Whether a query attends to a key, of indices of batch, head, query and key: a mask_mod of FlexAttention.
+Attends = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+IMPLEMENTATIONS = ("sdpa", "eager", "flex_attention")
+MODEL_TYPES = ("t5", "mt5", "umt5", "t5gemma", "t5gemma2")
+
+
+def packed_attention_masks(
+    batch: Mapping[str, torch.Tensor], implementation: str = "sdpa", dtype: torch.dtype = torch.float32
+) -> dict[str, torch.Tensor | flex_attention.BlockMask]:
+    """Returns the attention masks of packed rows, by which no token attends to another example.
+
+    Args:
+        batch: what `HuggingFaceFeatureConverter(pack=True)` makes, [B, length] each.
+        implementation: "sdpa", for masks that are True where a query attends to a key; "eager", for masks that are added to the
+            scores, 0 there and the lowest number elsewhere; both are [B, 1, queries, keys]. "flex_attention", for block masks.
+        dtype: of the masks of "eager".
+
+    Returns:
+        For an encoder-decoder model {"encoder": .., "decoder": .., "cross": ..}: self-attention of the encoder, causal
+        self-attention of the decoder, and cross-attention. For a decoder-only model {"decoder": ..}: causal, but all of an example
+        attends to all of its inputs, which is prefix LM. Without the key "prefix_length" in the batch it is causal.
+
+    >>> segment_ids = torch.tensor([[1, 1, 2, 0]])
+    >>> masks = packed_attention_masks({"segment_ids": segment_ids, "decoder_segment_ids": torch.tensor([[1, 2, 2]])})
+    >>> masks["encoder"].int().tolist()
+    [[[[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1]]]]
+    >>> masks["decoder"].int().tolist()
+    [[[[1, 0, 0], [0, 1, 0], [0, 1, 1]]]]
+    >>> masks["cross"].int().tolist()
+    [[[[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]]]
+    """
+    if "segment_ids" not in batch:
+        raise ValueError(
+            f"batch must have segment_ids, got {sorted(batch)}. Pass HuggingFaceFeatureConverter(pack=True) to the dataset; with"
+            " Trainer also remove_unused_columns=False."
+        )
+    of_encoder = batch["segment_ids"]
+    if "decoder_segment_ids" not in batch:
+        causal = _and(_within(of_encoder, of_encoder), _or(_causal, _prefix(batch)))
+        return {"decoder": _written(causal, of_encoder, of_encoder, implementation, dtype)}
+    of_decoder = batch["decoder_segment_ids"]
+    masks = {
+        "encoder": (_within(of_encoder, of_encoder), of_encoder, of_encoder),
+        "decoder": (_and(_within(of_decoder, of_decoder), _causal), of_decoder, of_decoder),
+        "cross": (_within(of_decoder, of_encoder), of_decoder, of_encoder),
+    }
+    return {name: _written(*of_each, implementation, dtype) for name, of_each in masks.items()}
+
+
+def accept_packed_sequences(model: Any) -> Any:
+    """Makes a T5, mT5, UMT5, T5Gemma or T5Gemma 2 of Transformers attend within the examples of packed rows, and returns it.
+
+        model = accept_packed_sequences(transformers.T5ForConditionalGeneration(config))
+        loss = model(**batch).loss  # of a batch with segment_ids
+
+    These models have one argument for the masks of the encoder and of cross-attention, so no mask that is passed to them can
+    separate examples. This registers a hook before the encoder and one before the decoder, which make the masks of the batch's
+    `segment_ids` and `decoder_segment_ids`. A batch without these is as before, and so are weights, checkpoints and generation. It
+    works in whatever calls the model: `Trainer`, DistributedDataParallel, FSDP, gradient checkpointing.
+
+    Raises:
+        ValueError: the model is another one, or a batch comes to it with an attention implementation that takes no such masks.
+    """
+    model_type = getattr(getattr(model, "config", None), "model_type", None)
+    if model_type not in MODEL_TYPES or not getattr(model.config, "is_encoder_decoder", True):
+        raise ValueError(
+            f"model must be an encoder-decoder model of Transformers of the types {MODEL_TYPES}, got {type(model).__name__}. Pass"
+            " the masks of ul2_tasks.packed_attention_masks to the attention of others."
+        )
+    for module, mask in ((model.get_encoder(), _mask_encoder), (model.get_decoder(), _mask_decoder)):
+        if not getattr(module, "accepts_packed_sequences", False):
+            module.register_forward_pre_hook(mask, with_kwargs=True)
+            module.accepts_packed_sequences = True
+    return model
+
+
+def _mask_encoder(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Gives an encoder the mask of its segment ids."""
+    of_encoder, _, kwargs = _without_segments(kwargs)
+    if of_encoder is None:
+        return args, kwargs
+    config = getattr(module.config, "text_config", module.config)
+    masks = _of_layers(_within(of_encoder, of_encoder), of_encoder, of_encoder, module, config, _window_of_encoder(config))
+    return args, {**kwargs, "attention_mask": masks}
+
+
+def _mask_decoder(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Gives a decoder the masks of its segment ids, and of those of the encoder."""
+    of_encoder, of_decoder, kwargs = _without_segments(kwargs)
+    if of_encoder is None or of_decoder is None:
+        return args, kwargs
+    attends = _and(_within(of_decoder, of_decoder), _causal)
+    own = _of_layers(attends, of_decoder, of_decoder, module, module.config, _behind(_window(module.config)))
+    cross = _of_layers(_within(of_decoder, of_encoder), of_decoder, of_encoder, module, module.config, None)
+    return args, {**kwargs, "attention_mask": own, "encoder_attention_mask": cross}
+
+
+def _without_segments(kwargs: Mapping[str, Any]) -> tuple[torch.Tensor | None, torch.Tensor | None, dict[str, Any]]:
+    rest = dict(kwargs)
+    return rest.pop("segment_ids", None), rest.pop("decoder_segment_ids", None), rest
+
+
+def _of_layers(
+    attends: Attends, queries: torch.Tensor, keys: torch.Tensor, module: Any, config: Any, window: Attends | None
+) -> Any:
+    """The mask of a module; where its layers are of several types, as Gemma's are, that of each type."""
+    write = functools.partial(
+        _written, queries=queries, keys=keys, implementation=module.config._attn_implementation, dtype=module.dtype
+    )
+    if not hasattr(config, "layer_types"):
+        if module.config._attn_implementation == "flex_attention" and len(queries) > 1:
+            raise ValueError(
+                f"the batch must have one row for a {type(module).__name__} with flex_attention, got {len(queries)}: Transformers"
+                " reads the position bias of the second row, which has none. Pass one row at a time, or use sdpa."
+            )
+        return write(attends)
+    masks = {"full_attention": write(attends)}
+    return masks if window is None else {**masks, "sliding_attention": write(_and(attends, window))}
+
+
+def _written(
+    attends: Attends, queries: torch.Tensor, keys: torch.Tensor, implementation: str, dtype: torch.dtype
+) -> torch.Tensor | flex_attention.BlockMask:
+    """A mask, of segment ids of queries and of keys, [B, length] each."""
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(
+            f"the attention implementation must be one of {IMPLEMENTATIONS} for packed sequences, got {implementation!r}. Pass it"
+            " to from_pretrained(.., attn_implementation=..), or call model.set_attn_implementation."
+        )
+    (batch, of_queries), of_keys, device = queries.shape, keys.shape[1], queries.device
+    if implementation == "flex_attention":
+        return flex_attention.create_block_mask(attends, batch, None, of_queries, of_keys, device=device)
+    indices = [torch.arange(length, device=device) for length in (batch, 1, of_queries, of_keys)]
+    shaped = (index.reshape([-1 if axis == own else 1 for own in range(4)]) for axis, index in enumerate(indices))
+    mask = attends(*shaped)
+    if implementation == "sdpa":
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill(~mask, torch.finfo(dtype).min)
+
+
+def _within(queries: torch.Tensor, keys: torch.Tensor) -> Attends:
+    """Of segment ids: the same segment. A query of padding also attends to the first key, where no key may be padding."""
+
+    def attends(batch, head, query, key):
+        segment = queries[batch, query]
+        return (segment == keys[batch, key]) | ((segment == 0) & (key == 0))
+
+    return attends
+
+
+def _prefix(batch: Mapping[str, torch.Tensor]) -> Attends:
+    """The key is in the prefix of its example, if the batch says what is."""
+    if "prefix_length" not in batch:
+        return lambda batch, head, query, key: query == key
+    is_prefix = batch["position_ids"] < batch["prefix_length"]
+    return lambda batch, head, query, key: is_prefix[batch, key]
+
+
+def _causal(batch, head, query, key):
+    return key <= query
+
+
+def _window(config: Any) -> int:
+    return getattr(config, "sliding_window", None) or 1 << 30
+
+
+def _window_of_encoder(config: Any) -> Attends:
+    """That of Transformers 5: T5Gemma's is a distance to both sides, T5Gemma 2's is a number of places."""
+    window = _window(config)
+    before, after = (window, window) if "gemma2" not in config.model_type else ((window - 1) // 2, window // 2)
+    return lambda batch, head, query, key: (query - key <= before) & (key - query <= after)
+
+
+def _behind(window: int) -> Attends:
+    return lambda batch, head, query, key: query - key < window
+
+
+def _and(one: Attends, other: Attends) -> Attends:
+    return lambda batch, head, query, key: one(batch, head, query, key) & other(batch, head, query, key)
+
+
+def _or(one: Attends, other: Attends) -> Attends:
+    return lambda batch, head, query, key: one(batch, head, query, key) | other(batch, head, query, key)
