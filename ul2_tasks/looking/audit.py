@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -16,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.files.atomic import removed_on_failure
-from ul2_tasks.files.systems import is_local, move, open_to_write
+from ul2_tasks.files.atomic import check_folder_of, removed_on_failure
+from ul2_tasks.files.systems import move, open_to_write
 from ul2_tasks.looking.page import check_path, packages, write_page
 from ul2_tasks.looking.printing import as_json, as_shown, print_checks, print_head
 from ul2_tasks.looking.run import Run
@@ -116,8 +115,8 @@ def check_outputs(paths: Sequence[str]) -> None:
         if path.endswith(".html"):
             packages()
             check_path(path)
-        elif is_local(path) and not os.path.isdir(os.path.dirname(path) or "."):
-            raise ValueError(f"--output must be in a folder that exists, got {path!r}. Make it, or name another.")
+        else:
+            check_folder_of(path)
 
 
 def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> RunAudit:
