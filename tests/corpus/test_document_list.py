@@ -3,13 +3,15 @@
 import codecs
 import gzip
 import json
+import logging
 
 import numpy as np
 import pytest
 
 import ul2_tasks
-from ul2_tasks.corpus.document_list import DocumentList, read_document_list
-from ul2_tasks.store.provenance import hash_of
+from ul2_tasks.corpus.document_list import DocumentList, named_documents, read_document_list
+from ul2_tasks.store.provenance import Provenance, Table, hash_of
+from ul2_tasks.store.read import Store
 
 TEXTS = [f"The text number {number}, {'again ' * (number % 5)}to be found." for number in range(40)]
 
@@ -62,6 +64,19 @@ def test_a_list_that_is_written_is_read_again_whatever_its_ids_are(tmp_path, id)
     assert read_document_list(path) == found
     assert read_document_list(path).sha256 == found.sha256
     assert json.loads(found.entries[0]) == {"id": id}
+
+
+def test_what_no_corpus_records_is_an_error_and_what_one_does_not_a_warning(store, caplog):
+    megatron = Store(store.prefixes, [store.documents], [store.tokens], Provenance((Table("", "pair", 0, store.documents),)))
+    by_id, by_file = (read_document_list([each]) for each in ({"id": "id-7"}, {"file": "pair", "row": 3}))
+    for entry in ({"id": "id-7"}, {"hash": "0" * 16}, {"id": "id-7", "corpus": "pairs"}):
+        with pytest.raises(ValueError, match="must be recorded by the cache of pairs, got none"):
+            named_documents(read_document_list([entry]), {"pairs": megatron})
+    assert named_documents(by_file, {"pairs": megatron})[0]["pairs"].tolist() == [3]
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        found, unknown = named_documents(by_id, {"pairs": megatron, "web": store})
+    assert (len(found["pairs"]), len(found["web"]), unknown) == (0, 2, [])
+    assert "pairs does not record ids and hashes" in caplog.text
 
 
 def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path):

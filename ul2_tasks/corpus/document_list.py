@@ -83,24 +83,31 @@ def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tu
 
     Raises a ValueError where no corpus that an entry is about can tell what it names.
     """
-    without = {name for name, store in stores.items() if store.provenance is None}
-    by_origin = [value for value in map(json.loads, named.entries) if "document" not in value] if without else []
-    for value in by_origin:
-        if without >= (about := {value["corpus"]} & {*stores} if "corpus" in value else {*stores}) and about:
+    untold: set[str] = set()
+    for value in map(json.loads, named.entries):
+        about = [name for name in stores if value.get("corpus", name) == name]
+        without = {name for name in about if not _can_tell(stores[name].provenance, value)}
+        if about and len(without) == len(about):
             raise ValueError(
-                f"ids, files and hashes must be recorded by the cache of {', '.join(sorted(about))}, got none. Write the cache with"
-                f' this version of `ul2 cache`, and name it; or name {json.dumps(value)} by its number, as {{"document": 7}}.'
+                f"ids, files and hashes must be recorded by the cache of {', '.join(about)}, got none. Write the cache with this"
+                f' version of `ul2 cache`, and name it; or name {json.dumps(value)} by its index, as {{"document": 7}}.'
             )
-    if by_origin:
+        untold |= without
+    if untold:
         logging.warning(
-            "%s has no ids, files and hashes, so no entry by these names a document of it. Write its cache with `ul2 cache`.",
-            ", ".join(sorted(without)),
+            "%s does not record ids and hashes, so entries by these name no document of it. Write its cache with `ul2 cache`.",
+            ", ".join(sorted(untold)),
         )
     found, unknown = {}, set(named.entries)
     for name, store in stores.items():
         found[name], missing = named.documents(name, store.provenance, store.documents)
         unknown &= set(missing)
     return found, [entry for entry in named.entries if entry in unknown]
+
+
+def _can_tell(provenance: Provenance | None, value: Mapping[str, object]) -> bool:
+    """Whether what is recorded of a corpus says which documents an entry names."""
+    return "document" in value or (provenance is not None and ("file" in value or provenance.has_ids))
 
 
 def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]]) -> DocumentList:

@@ -31,6 +31,12 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
         move(temporary, path)
 
 
+def check_folder_of(path: str) -> None:
+    """Raises a ValueError if the folder of a local file is not there. A command calls this before it works for minutes."""
+    if is_local(path) and not os.path.isdir(os.path.dirname(path) or "."):
+        raise ValueError(f"--output must be in a folder that exists, got {path!r}. Make it, or name another.")
+
+
 @contextlib.contextmanager
 def removed_on_failure(*paths: str) -> Iterator[None]:
     """Removes these files if the block raises anything, even a KeyboardInterrupt."""

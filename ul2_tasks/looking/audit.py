@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.files.atomic import removed_on_failure
+from ul2_tasks.files.atomic import check_folder_of, removed_on_failure
 from ul2_tasks.files.systems import move, open_to_write
 from ul2_tasks.looking.page import check_path, packages, write_page
 from ul2_tasks.looking.printing import as_json, as_shown, print_checks, print_head
@@ -115,6 +115,8 @@ def check_outputs(paths: Sequence[str]) -> None:
         if path.endswith(".html"):
             packages()
             check_path(path)
+        else:
+            check_folder_of(path)
 
 
 def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> RunAudit:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.files.atomic import check_folder_of, write_atomically
 from ul2_tasks.looking.printing import as_shown, visible
 from ul2_tasks.looking.run import Run, stores
 from ul2_tasks.sources.files import Layout, Segment, format_of
@@ -199,6 +199,8 @@ def find_texts(
 
     The texts of which most is found are printed, `count` of each corpus; as JSON all that are found.
     """
+    if output:
+        check_folder_of(output)
     named = read_texts(path, keys)
     found = [_look(corpus, store, named, n) for corpus, store in stores(run.examples()).values()]
     if output:

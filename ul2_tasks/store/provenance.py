@@ -202,6 +202,11 @@ class Provenance:
         return np.concatenate([np.zeros(0, np.uint64), *parallel_map(_hashes, self.tables)])
 
     @property
+    def has_ids(self) -> bool:
+        """Whether ids and hashes are recorded of some documents."""
+        return any(table.path for table in self.tables)
+
+    @property
     def files(self) -> list[str]:
         """The files of all documents."""
         return list(dict.fromkeys(itertools.chain(*(_files(table)[0] for table in self.tables))))

@@ -112,6 +112,7 @@ def test_options_that_do_not_go_together_are_named(benchmark):
         ("--texts", benchmark, "--epochs", "2"): "--epochs must be left out with --texts, got both",
         ("--ngram", "5", "--text", "words"): "--ngram must be given with --texts",
         (): "--texts or --record must be given, got none",
+        ("--texts", benchmark, "--output", "no/list.jsonl"): "--output must be in a folder that exists, got 'no/list.jsonl'",
         ("--texts", benchmark): "has no field 'text', only ['id', 'question']. Pass --field",
     }.items():
         done = ul2("find", *more)
