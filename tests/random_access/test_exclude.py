@@ -78,6 +78,8 @@ def test_a_number_of_a_document_needs_its_corpus_in_a_mixture_of_several():
     both = Mix("excluded_both", {Mixture("excluded_one"): 1, Mixture("excluded_other"): 1})
     with pytest.raises(ValueError, match=r'exclude must have "corpus" beside "document", one of .*, got'):
         read(both, exclude=LISTED)
+    with pytest.raises(ValueError, match="ids, files and hashes must be recorded by the cache"):
+        read(both, exclude=[{"id": "document"}])  # which is no number of a document
     found = read(both, exclude=[{"document": 70, "corpus": "excluded_one_corpus"}])
     assert not found.find(70, "excluded_one_corpus")
     assert found.find(70, "excluded_other_corpus")
