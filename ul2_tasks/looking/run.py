@@ -22,6 +22,7 @@ from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
 
+_MOST = 1 << 60  # elements of a run
 _REMEDY = "Name the folder of a run, which writes it."
 _FORM = {  # of a run's record, see `forms`
     "mixture": str,
@@ -105,6 +106,8 @@ class Run:
             raise ValueError("a step needs a batch size, and there is none. Pass --batch_size, or --run with the folder of a run.")
         if step < self.first_step:
             raise ValueError(f"step must be at least {self.first_step}, with which the run began, got {step}.")
+        if step >= _MOST // self.batch_size:
+            raise ValueError(f"step must be below 2^60 divided by the batch size of {self.batch_size}, got {step}.")
         index, hosts = host
         if self.batch_size % hosts:
             raise ValueError(f"the number of hosts must divide the batch of {self.batch_size}, got {hosts}.")
