@@ -123,6 +123,13 @@ def test_a_list_of_strangers_is_no_slower_than_one_of_documents(caplog):
     assert """exclude has 100,000 entries that name no document of ['ul2_corpus'], such as {"document": 1000000}""" in caplog.text
 
 
+def test_a_list_of_all_documents_is_rejected_at_once():
+    with pytest.raises(
+        ValueError, match=r"exclude must leave some of 'ul2_corpus', got lists with all of its 491 documents\. Short"
+    ):
+        read(exclude=[{"document": number} for number in range(491)])
+
+
 def test_a_state_resumes_with_a_longer_list_from_a_later_step_and_no_other_past():
     before = {"exclude": {10: LISTED}, "skip": [(20, 22)], "batch_size": 8}
     longer = {"exclude": {10: LISTED, 40: [{"document": 3}]}, "skip": [(20, 22), (45, 47)], "batch_size": 8}
