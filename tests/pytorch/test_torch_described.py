@@ -210,6 +210,8 @@ def test_arguments_that_do_not_go_with_examples_are_refused(mixture):
     ):
         with pytest.raises(ValueError, match=sentence):
             UL2IterableDataset(rows, **arguments)
+    with pytest.raises(ValueError, match=r"HuggingFaceFeatureConverter without span_id with pack=False, or None, for the examples"):
+        UL2IterableDataset(ul2_tasks.examples(mixture, LENGTHS), feature_converter=HuggingFaceFeatureConverter(pack=True))
 
 
 def test_an_id_that_the_model_has_no_row_for_and_hosts_that_get_nothing_are_refused(mixture):

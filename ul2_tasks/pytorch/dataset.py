@@ -270,7 +270,8 @@ def _check_converter(converter: object, of: Examples) -> None:
     elif has_images(members_of(of.numbering)):
         expected, what, is_fixed, is_taken = "None", "examples with images", False, False
     else:
-        with_pack = f"{'' if SPAN_ID in features else ' without span_id'}{' with pack=True' if is_packed else ''}"
+        of_pack = f" with pack={is_packed}" if is_packed or getattr(converter, "pack", False) else ""
+        with_pack = f"{'' if SPAN_ID in features else ' without span_id'}{of_pack}"
         expected = f"a HuggingFaceFeatureConverter{with_pack}, or None,"
         row_format = converter.row_format if isinstance(converter, HuggingFaceFeatureConverter) else None
         is_taken = row_format is not None and row_format.pack == is_packed and (SPAN_ID in features or not row_format.span_id)
