@@ -109,6 +109,10 @@ assert {"inputs", "targets", "denoiser", "task"} == batch[0].keys()
 whole = ul2_tasks.examples(ul2_tasks.Mixture("mine"), {"inputs": 128, "targets": 128}, seed=0)
 assert ul2_tasks.BlockShuffle() == blocks and (whole[3]["inputs"] == examples[3]["inputs"]).all()
 """,
+    "docs/guides/leave_out.md": """
+assert resumed.find(3) == [index for index in examples.find(3) if index < 40 * 8]
+assert resumed.locate(20 * 8) == ul2_tasks.examples(mixture, lengths, exclude={10: listed}, batch_size=8).locate(22 * 8)
+""",
     "docs/guides/export.md": """
 assert image.size[0] > 0 and batch["pixel_values"].shape[1:] == (3, 8, 8)
 assert batch["labels"].shape[0] == 4 and (batch["input_ids"] == 263).sum() == 4 * len(batch["pixel_values"])
