@@ -384,7 +384,7 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
             ["show", "--step", "3", "--run", "folder"],
             "there is no ul2_run.json in folder. Name the folder of a run with random access",
         ),
-        (["find"], "--document, --text, --id, --source, --list or --record must be given, got none. Pass one of them."),
+        (["find"], "--document, --text, --id, --source, --list, --texts or --record must be given, got none. Pass one of them."),
         (["find", "--document", "x"], "document must be ul2_corpus:NUMBER, got 'x'"),
         (["show", "ul2_r1"], "'ul2_r1' is a task, and a mixture is needed. Name one of those that hold it, ["),
         (

@@ -16,7 +16,15 @@ from ul2_tasks import when_imported
 
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}:{os.environ.get('PYTHONPATH', '')}"}
-OF_TORCH = {"ImageTextDataset", "LossGroupTrainer", "LossGroupWeights", "T5Gemma2Collator", "UL2IterableDataset"}
+OF_TORCH = {
+    "ImageTextDataset",
+    "LossGroupTrainer",
+    "LossGroupWeights",
+    "T5Gemma2Collator",
+    "UL2IterableDataset",
+    "accept_packed_sequences",
+    "packed_attention_masks",
+}
 
 
 def run(program: str, *arguments: object, folder: pathlib.Path | None = None) -> str:

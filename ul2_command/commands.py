@@ -194,6 +194,7 @@ def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, 
 @of_a_run
 def find(
     data,
+    *,
     document: str | None,
     text: str | None,
     ids: Sequence[str],

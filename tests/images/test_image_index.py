@@ -269,7 +269,7 @@ def test_seqios_own_cache_has_no_index(tmp_path):
         for split, entry in manifest["splits"].items()
     }
     files = {shard["file"] for entry in shards.values() for shard in entry["shards"]}
-    for other in set(path.parent.glob("*.bin")) | set(path.parent.glob("*.idx")):
+    for other in (file for ending in ("bin", "idx", "arrow") for file in set(path.parent.glob(f"*.{ending}"))):
         if other.name not in files:
             other.unlink()
     path.write_text(json.dumps(manifest | {"format": "tfrecord", "splits": shards}))

@@ -107,7 +107,7 @@ def test_what_cannot_be_found_so_is_refused(corpus):
     options, _ = corpus
     for arguments, got in (([], "none"), (["--id", "a", "--document", 1], "--document and --id, --source")):
         refused = ul2("find", *options, *arguments, code=2).output
-        assert f"--document, --text, --id, --source, --list or --record must be given, got {got}. Pass one of them." in refused
+        assert f"--source, --list, --texts or --record must be given, got {got}. Pass one of them." in refused
     refused = ul2("find", "--id", "a", "--batch_size", 8, code=2).output
     assert "ids, files and hashes must be recorded by the cache of ul2_corpus, got none. Write the cache with" in refused
 

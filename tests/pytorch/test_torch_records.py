@@ -202,7 +202,7 @@ def test_the_state_of_another_one_is_an_error():
         ),
         (
             {"sequence_length": PAIRS, "feature_converter": OF_CHATS["packed"]},
-            "feature_converter must be a HuggingFaceFeatureConverter, or None, for the examples, got HuggingFaceChatConverter",
+            "feature_converter must be a HuggingFaceFeatureConverter with pack=False, or None, for the examples, got Hugging",
         ),
         (
             {"sequence_length": {"tokens": None}, "feature_converter": OF_CHATS["padded"]},

@@ -169,7 +169,8 @@ def fed_at(found: Examples, numbers: Iterable[int], count: int, denoisers: Colle
         shift = np.int32(id_shift(tasks[name].vocabulary))
         ids = {key: example[key] + shift for key in EXAMPLE}
         if name in images:
-            fed.append(_fed_images(images[name], tasks[name], number, segment, location, ids, list(example.get(IMAGES, []))))
+            own = list(example.get(IMAGES, []))
+            fed.append(_fed_images(images[name], tasks[name], number, segment, location, ids=ids, images=own))
             continue
         marked = {**ids, "starts_document": _starts(corpora[location.corpus][1], location)}
         fed.append(Fed(sample_of(tasks[name], number, marked), segment, location))
@@ -182,6 +183,7 @@ def _fed_images(
     number: int,
     segment: int | None,
     location: Location,
+    *,
     ids: Mapping[str, np.ndarray],
     images: Sequence[bytes],
 ) -> FedImages:

@@ -289,14 +289,14 @@ class Numbering:
             else:
                 weights = tuple(weight * each for weight, each in zip(mixing.weights, rows))
                 mixings.append(Shares(weights, mixing.partitions))
-        return _arranged(self.corpora, packed, self.stages, mixings, self.timeline.key, self.size, self.leaving_out)
+        return _arranged(self.corpora, packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=self.leaving_out)
 
     def without(self, leaving_out: LeavingOut) -> Numbering:
         """The same, but for what is left out."""
         if leaving_out is self.leaving_out:
             return self
         mixings = [stage.mixing for stage in self.timeline.stages]
-        return _arranged(self.corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out)
+        return _arranged(self.corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=leaving_out)
 
 
 def _arranged(
@@ -306,6 +306,7 @@ def _arranged(
     mixings: Sequence[Cycle | Shares],
     key: int | None,
     size: int | None,
+    *,
     leaving_out: LeavingOut = NOTHING,
 ) -> Numbering:
     """The numbering of stages whose elements, examples or rows, are mixed in these ways."""
