@@ -638,7 +638,10 @@ def test_each_step_of_a_schedule_has_the_same_rows_on_any_number_of_hosts_whatev
         assert killed_and_resumed(run, changed, step, hosts, pack=pack) == rows[1][step : step + 4]
     assert list(json.loads((run / RUN_RECORD).read_text())["corpora"]) == ["web_corpus", "code_corpus", "books_corpus"]
     past = planned(FIRST, JOINED, LAST)
-    with pytest.raises(ValueError, match=r"was begun with other data .*stage from step 9.* schedule from its step 11 on, or start"):
+    with pytest.raises(
+        ValueError,
+        match=r"was begun with other data .*stage from step 9.* schedule, exclude and skip from its step 11 on, or start",
+    ):
         killed_and_resumed(run, past, 11, 1, pack=pack)
 
 

@@ -26,7 +26,6 @@ from ul2_tasks.jobs.manifest import differences, load, write_manifest
 from ul2_tasks.random_access.dataset import continued, fingerprint_of, numbering_of
 from ul2_tasks.random_access.exclude import Exclude, leaving_out_of, save_lists
 from ul2_tasks.random_access.fingerprint import ADDED, changes_later, of_leaving_out, until
-from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import DenoisingTask
@@ -107,10 +106,11 @@ def get_dataset_at_step(
         seed=int(cfg.seed),
         trim_output_features=cfg.trim_output_features,
     )
+    run = run_of(dataset, cfg)
     start = find_start(model_dir, checkpoint_cfg, initial_checkpoint)
     first_step = first_step_of(model_dir, start)
     leaving_out = leaving_out_of(numbering_of(dataset), exclude, skip, cfg.batch_size, first_step)
-    run = run_of(dataset, cfg, leaving_out)
+    run |= of_leaving_out(leaving_out)
     utils.multihost_assert_equal(
         np.array([start.step, start.is_resumed, zlib.crc32(json.dumps(run).encode()) >> 1]),
         f"hosts see other data, or other checkpoints in {model_dir}: this one is at {start}, with {run}",
@@ -184,7 +184,7 @@ def _check(cfg: Any, num_shards: int, checkpoint_cfg: Any) -> None:
         )
 
 
-def run_of(dataset: tf.data.Dataset, cfg: Any, leaving_out: LeavingOut = NOTHING) -> dict[str, Any]:
+def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
     """What decides which examples each step has, as JSON has it. Raises a ValueError for a stream, which has no addresses."""
     fingerprint = fingerprint_of(dataset)
     if fingerprint is None:
@@ -200,8 +200,7 @@ def run_of(dataset: tf.data.Dataset, cfg: Any, leaving_out: LeavingOut = NOTHING
             f"batch_size of the schedule of {cfg.mixture_or_task_name!r} must be that of the run, {cfg.batch_size}, got {planned}."
             " Pass mix(.., batch_size=) the value of train/utils.DatasetConfig.batch_size."
         )
-    told = {"ul2_tasks": __version__, **fingerprint, **of_leaving_out(leaving_out), "batch_size": cfg.batch_size}
-    return json.loads(json.dumps(told))
+    return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": cfg.batch_size}))
 
 
 def _reason(cfg: Any) -> str:
