@@ -1,5 +1,6 @@
 """Settings for all tests: quiet TensorFlow, hypothesis that draws the same cases everywhere, short buffers."""
 
+import collections
 import functools
 import gc
 import os
@@ -48,6 +49,33 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
     released()
     for name, value in SMALL.items():
         patch.setattr(name, value)
+
+
+@pytest.fixture
+def fetched(monkeypatch):
+    """How often each block of each cache is fetched, by the cache's number and the block."""
+    from ul2_tasks.store.block_cache import BlockCache
+
+    found, fetch = collections.defaultdict(collections.Counter), BlockCache._fetch
+
+    def counted(cache, block):
+        found[cache.number][block] += 1
+        return fetch(cache, block)
+
+    monkeypatch.setattr(BlockCache, "_fetch", counted)
+    return found
+
+
+@pytest.fixture
+def seeded_torch():
+    """PyTorch with one thread, and with the same random numbers in each test."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True, scope="session")

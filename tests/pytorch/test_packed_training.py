@@ -11,7 +11,7 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 import ul2_tasks  # noqa: E402
 from ul2_tasks import HuggingFaceFeatureConverter, UL2IterableDataset, accept_packed_sequences, packed_attention_masks  # noqa: E402
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]
 
 LENGTHS = {"inputs": 64, "targets": 48}
 CHUNKS = {"r1": 24, "r2": 20, "x1": 24, "x2": 16, "s": 20}
@@ -19,15 +19,6 @@ ROWS = ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary())
 GEMMA = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 8}
 GEMMA |= {"vocab_size": ROWS, "num_key_value_heads": 2, "max_position_embeddings": 128, "sliding_window": 5, "pad_token_id": 0}
 GEMMA |= {"layer_types": ["sliding_attention", "full_attention"] * 2}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 def of_t5(name, implementation):

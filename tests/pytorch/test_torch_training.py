@@ -20,21 +20,12 @@ from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
 from ul2_tasks.sources.memory import texts_in_memory  # noqa: E402
 from ul2_tasks.vocabulary.special_ids import special_tokens  # noqa: E402
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]
 
 LENGTHS = {"inputs": 64, "targets": 64}
 ROWS = embedding_rows(default_vocabulary())
 DENOISERS = T5GEMMA2[::2]  # of each mode one
 STEPS = 40
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 def t5():

@@ -1,6 +1,5 @@
 """A host reads its own blocks of a remote corpus, each once an epoch, also where corpora are mixed and weights change."""
 
-import collections
 from concurrent import futures
 
 import fsspec
@@ -58,15 +57,7 @@ def test_what_is_read_in_blocks_is_what_lies_on_a_disk(mixtures, pack):
 
 @pytest.mark.parametrize("hosts", [1, 2, 8])
 @pytest.mark.parametrize("kinds", [("near",), ("near", "far")], ids=["one corpus", "mixed"])
-def test_a_host_reads_each_of_its_own_blocks_once(mixtures, hosts, kinds, monkeypatch):
-    fetched = collections.defaultdict(collections.Counter)
-    fetch = BlockCache._fetch
-
-    def counted(cache, block):
-        fetched[cache.number][block] += 1
-        return fetch(cache, block)
-
-    monkeypatch.setattr(BlockCache, "_fetch", counted)
+def test_a_host_reads_each_of_its_own_blocks_once(mixtures, hosts, kinds, fetched):
     set_block_cache(1 << 24)
     mixed = Mix("own", {mixtures[kind, "store"]: 1 for kind in kinds})
     for host in range(0, hosts, max(1, hosts // 2)):

@@ -27,7 +27,7 @@ class Conversations(Kind):
         if step is not None:
             from ul2_tasks.looking.steps import show_step, show_step_json
 
-            run = open_run(data, sequence_length=self._lengths_of_run(data), split=split, seed=seed, **of_run)
+            run = self.run_of(data, split=split, seed=seed, **of_run)
             (show_step_json if as_json else show_step)(run, step, host, count=count)
             return
         from ul2_tasks.looking.chat_samples import as_plain
@@ -39,15 +39,6 @@ class Conversations(Kind):
             print_json_lines(itertools.starmap(as_plain, draw_chat(data.mixture, self.lengths_of(data), **asked)))
         else:
             show_chat(data.mixture, self.lengths_of(data), **asked)
-
-    def find(self, data, *, document, text, named, as_lines, epochs, count, **of_run):
-        from ul2_tasks.looking.find import find, find_all
-
-        run = self.run_of(data, **of_run)
-        if as_lines:
-            find_all(run, named, epochs=epochs)
-        else:
-            find(run, document, text, named, epochs=epochs, count=count)
 
     def run_of(self, data, **of_run):
         return open_run(data, sequence_length=self._lengths_of_run(data), **of_run)

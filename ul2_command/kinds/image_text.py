@@ -7,7 +7,6 @@ from typing import ClassVar
 import click
 
 from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
-from ul2_command.options import open_run
 
 
 class ImageText(Kind):
@@ -34,7 +33,7 @@ class ImageText(Kind):
         if step is not None:
             from ul2_tasks.looking.steps import show_step, show_step_json
 
-            run = open_run(data, sequence_length=self.lengths_of(data), split=split, seed=seed, **of_run)
+            run = self.run_of(data, split=split, seed=seed, **of_run)
             (show_step_json if as_json else show_step)(run, step, host, count=count, denoisers=denoisers or None)
             return
         from ul2_tasks.looking.images.show import as_plain, draw_image_tasks, show_image_tasks
@@ -45,18 +44,6 @@ class ImageText(Kind):
             print_json_lines(map(as_plain, draw_image_tasks(data.mixture, self.lengths_of(data), **asked)))
         else:
             show_image_tasks(data.mixture, self.lengths_of(data), **asked)
-
-    def find(self, data, *, document, text, named, as_lines, epochs, count, **of_run):
-        from ul2_tasks.looking.find import find, find_all
-
-        run = self.run_of(data, **of_run)
-        if as_lines:
-            find_all(run, named, epochs=epochs)
-        else:
-            find(run, document, text, named, epochs=epochs, count=count)
-
-    def run_of(self, data, **of_run):
-        return open_run(data, sequence_length=self.lengths_of(data), **of_run)
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.looking.images.measure import RECORDS, measure_image_tasks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import click
 
-from ul2_command.options import Data
+from ul2_command.options import Data, open_run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,9 +80,15 @@ class Kind(Protocol):
         """`ul2 show --schedule`: prints what each stage reads."""
         raise _undone(self)
 
-    def find(self, data: Data, **options) -> None:
+    def find(self, data: Data, *, document, text, named, as_lines: bool, epochs: int, count: int, **options) -> None:
         """`ul2 find`: prints when a document is read."""
-        raise _undone(self)
+        from ul2_tasks.looking.find import find, find_all
+
+        run = self.run_of(data, **options)
+        if as_lines:
+            find_all(run, named, epochs=epochs)
+        else:
+            find(run, document, text, named, epochs=epochs, count=count)
 
     def find_texts(self, data: Data, **options) -> None:
         """`ul2 find --texts`: prints which documents have texts of a file."""
@@ -101,7 +107,7 @@ class Kind(Protocol):
 
     def run_of(self, data: Data, **options) -> Run:
         """What a run is fed, see `open_run`."""
-        raise _undone(self)
+        return open_run(data, sequence_length=self.lengths_of(data), **options)
 
     def measure(self, data: Data, *, examples: int, split: str, seed: int) -> Any:
         """`ul2 stats`: the statistics, a dataclass that has `checks` and says whether they `passed`."""

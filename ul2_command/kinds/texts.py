@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import click
 
 from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
-from ul2_command.options import Data, excludes, open_run
+from ul2_command.options import Data, excludes
 
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
@@ -55,26 +55,14 @@ class Texts(Kind):
             raise excludes("--text and --file", "--step")
         from ul2_tasks.looking.steps import show_step, show_step_json
 
-        run = open_run(data, sequence_length=lengths, split=split, seed=seed, **of_run)
+        run = self.run_of(data, split=split, seed=seed, **of_run)
         (show_step_json if as_json else show_step)(run, step, host, **chosen)
 
     def show_schedule(self, data, as_json, *, count, denoisers, host, split, seed, **of_run):
         from ul2_tasks.looking.texts import schedule
 
-        run = open_run(data, sequence_length=self.lengths_of(data), split=split, seed=seed, **of_run)
+        run = self.run_of(data, split=split, seed=seed, **of_run)
         (schedule.show_schedule_json if as_json else schedule.show_schedule)(run)
-
-    def find(self, data, *, document, text, named, as_lines, epochs, count, **of_run):
-        from ul2_tasks.looking.find import find, find_all
-
-        run = self.run_of(data, **of_run)
-        if as_lines:
-            find_all(run, named, epochs=epochs)
-        else:
-            find(run, document, text, named, epochs=epochs, count=count)
-
-    def run_of(self, data, **of_run):
-        return open_run(data, sequence_length=self.lengths_of(data), **of_run)
 
     def measure(self, data, **options):
         from ul2_tasks.looking.texts.measure import measure
