@@ -21,6 +21,7 @@ from ul2_tasks.looking.page import check_path, packages, write_page
 from ul2_tasks.looking.printing import as_json, as_shown, print_checks, print_head
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.statistics import Check
+from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.random_access.audit import DocumentsRead, Reading, added, none, read_indices
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import Numbering
@@ -197,16 +198,16 @@ def _of_corpus(reading: Reading, count: int, writers: Sequence[Callable[[str, Do
 def _asked(numbering: Numbering, elements: int) -> dict[tuple[str, str], float]:
     """The part of the examples that the weights ask for, by corpus and task, on average over the stages so far."""
     found: dict[tuple[str, str], float] = {}
-    data = int(numbering.leaving_out.data_of(np.array([elements - 1]))[0]) + 1 if elements else 0
     firsts = [stage.first for stage in numbering.stages]
-    for stage, first, stop in zip(numbering.stages, firsts, [*firsts[1:], data]):
-        members = [
-            (numbering.corpora[number].name, member) for number in stage.corpora for member in numbering.corpora[number].members
-        ]
-        rates = sum(member.rate for _, member in members)
-        for name, member in members:
-            part = max(0, min(stop, data) - first) / max(1, data)
-            found[name, member.task] = found.get((name, member.task), 0.0) + part * member.rate / rates
+    for stage, first, stop in zip(numbering.stages, firsts, [*firsts[1:], elements]):
+        part = max(0, min(stop, elements) - first) / max(1, elements)
+        weights = stage.mixing.counts if isinstance(stage.mixing, Cycle) else stage.mixing.weights
+        for number, weight in zip(stage.corpora, weights):
+            corpus = numbering.corpora[number]
+            rates = sum(member.rate for member in corpus.members)
+            for member in corpus.members:
+                asked = part * weight / sum(weights) * member.rate / rates
+                found[corpus.name, member.task] = found.get((corpus.name, member.task), 0.0) + asked
     return found
 
 

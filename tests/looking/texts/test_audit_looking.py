@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_command_line import ul2
 
-from ul2_tasks import MemoryDataSource, mix, register
+from ul2_tasks import MemoryDataSource, Stage, mix, register
 from ul2_tasks.looking.audit import audit
 from ul2_tasks.looking.run import Run
 
@@ -34,6 +34,15 @@ def test_shares_are_near_the_weights_and_sums_agree(both):
     for corpus in audited.corpora:
         assert sum(corpus.times.values()) == corpus.documents
         assert corpus.epochs == corpus.tokens_read / corpus.tokens
+
+
+def test_what_the_stages_ask_for_is_that_of_the_steps_of_the_run_whatever_is_skipped(both):
+    halves = mix("counted_halves", schedule=[Stage(0, {"counted_one_mix": 1}), Stage(25, {both: 1})], batch_size=8, steps=50)
+    for skip in ((), [(5, 30)]):
+        audited = audit(Run(halves, LENGTHS, batch_size=8, skip=skip), until=50)
+        asked = {corpus.corpus: sum(task.asked for task in corpus.tasks) for corpus in audited.corpora}
+        assert asked == pytest.approx({"counted_one_corpus": 0.5 + 0.5 * 0.75, "counted_other_corpus": 0.5 * 0.25})
+        assert all(task.share == pytest.approx(task.asked, abs=0.03) for corpus in audited.corpora for task in corpus.tasks)
 
 
 def test_a_run_that_has_not_begun_has_read_nothing(both):
