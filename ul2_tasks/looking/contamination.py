@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.atomic import check_folder_of, write_atomically
+from ul2_tasks.files.systems import exists
 from ul2_tasks.looking.printing import as_shown, visible
 from ul2_tasks.looking.run import Run, stores
 from ul2_tasks.sources.files import Layout, Segment, format_of
@@ -114,6 +115,8 @@ def read_texts(path: str, keys: Sequence[str] = ()) -> list[Named]:
         raise ValueError(
             f"--texts must be a file of text, JSON Lines, Parquet or Arrow, got {path!r}. Write its texts as JSON Lines."
         )
+    if not exists(path):
+        raise ValueError(f"--texts must be a file, got {path!r}, which does not exist. Name another file.")
     if format == "text" and keys:
         raise ValueError(f"--field must be left out with lines of text, got {keys[0]!r} for {path!r}. Leave it out.")
     segment, documents = Segment(path), "line" if format == "text" else None
