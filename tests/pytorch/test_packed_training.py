@@ -204,6 +204,20 @@ def test_flex_attention_gives_what_other_attention_gives(name, rows, reference):
     torch.testing.assert_close(one, two, rtol=1e-5, atol=0)
 
 
+def test_masks_of_a_model_share_one_function_of_which_flex_attention_compiles_few_kernels():
+    """The kernel is compiled again for each function, and after some eight of them no more."""
+    masks = []
+    model = accept_packed_sequences(t5gemma("flex_attention"))
+    for module in (model.get_encoder(), model.get_decoder()):
+        module.register_forward_pre_hook(lambda module, args, kwargs: masks.append(kwargs) or (args, kwargs), with_kwargs=True)
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        for _ in range(2):
+            model.eval()(**packed_batch(rows=2), use_cache=False)
+    of_layers = [mask for kwargs in masks for key in kwargs if key.endswith("attention_mask") for mask in kwargs[key].values()]
+    assert len(of_layers) == 2 * 5, "full and sliding of the encoder and the decoder, and cross"
+    assert len({mask.mask_mod.__code__ for mask in of_layers}) == 1
+
+
 def test_flex_attention_of_t5_takes_one_row():
     with pytest.raises(ValueError, match="the batch must have one row for a T5Stack with flex_attention, got 3"):
         accept_packed_sequences(of_t5("T5", "flex_attention"))(**packed_batch())

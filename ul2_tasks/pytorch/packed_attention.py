@@ -9,7 +9,6 @@ A place of padding attends to padding, and to the first place of the inputs, so 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +24,7 @@ except ImportError as error:
 Attends = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 IMPLEMENTATIONS = ("sdpa", "eager", "flex_attention")
+_ANY = 1 << 30  # a distance that no row has
 MODEL_TYPES = ("t5", "mt5", "umt5", "t5gemma", "t5gemma2")
 
 
@@ -60,12 +60,13 @@ def packed_attention_masks(
         )
     of_encoder = batch["segment_ids"]
     if "decoder_segment_ids" not in batch:
-        causal = _and(_within(of_encoder, of_encoder), _or(_causal, _prefix(batch)))
-        return {"decoder": _written(causal, of_encoder, of_encoder, implementation, dtype)}
+        prefix = batch["prefix_length"] if "prefix_length" in batch else torch.zeros_like(of_encoder)
+        attends = _within_after_prefix(of_encoder, batch.get("position_ids", of_encoder) < prefix)
+        return {"decoder": _written(attends, of_encoder, of_encoder, implementation, dtype)}
     of_decoder = batch["decoder_segment_ids"]
     masks = {
         "encoder": (_within(of_encoder, of_encoder), of_encoder, of_encoder),
-        "decoder": (_and(_within(of_decoder, of_decoder), _causal), of_decoder, of_decoder),
+        "decoder": (_within(of_decoder, of_decoder, after=0), of_decoder, of_decoder),
         "cross": (_within(of_decoder, of_encoder), of_decoder, of_encoder),
     }
     return {name: _written(*of_each, implementation, dtype) for name, of_each in masks.items()}
@@ -104,7 +105,7 @@ def _mask_encoder(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tup
     if of_encoder is None:
         return args, kwargs
     config = getattr(module.config, "text_config", module.config)
-    masks = _of_layers(_within(of_encoder, of_encoder), of_encoder, of_encoder, module, config, _window_of_encoder(config))
+    masks = _of_layers(of_encoder, of_encoder, module, config, {}, _window_of_encoder(config))
     return args, {**kwargs, "attention_mask": masks}
 
 
@@ -113,9 +114,9 @@ def _mask_decoder(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tup
     of_encoder, of_decoder, kwargs = _without_segments(kwargs)
     if of_encoder is None or of_decoder is None:
         return args, kwargs
-    attends = _and(_within(of_decoder, of_decoder), _causal)
-    own = _of_layers(attends, of_decoder, of_decoder, module, module.config, _behind(_window(module.config)))
-    cross = _of_layers(_within(of_decoder, of_encoder), of_decoder, of_encoder, module, module.config, None)
+    config = module.config
+    own = _of_layers(of_decoder, of_decoder, module, config, {"after": 0}, {"before": _window(config) - 1, "after": 0})
+    cross = _of_layers(of_decoder, of_encoder, module, config, {}, None)
     return args, {**kwargs, "attention_mask": own, "encoder_attention_mask": cross}
 
 
@@ -125,21 +126,23 @@ def _without_segments(kwargs: Mapping[str, Any]) -> tuple[torch.Tensor | None, t
 
 
 def _of_layers(
-    attends: Attends, queries: torch.Tensor, keys: torch.Tensor, module: Any, config: Any, window: Attends | None
+    queries: torch.Tensor, keys: torch.Tensor, module: Any, config: Any, reach: dict[str, int], window: dict[str, int] | None
 ) -> Any:
     """The mask of a module; where its layers are of several types, as Gemma's are, that of each type."""
-    write = functools.partial(
-        _written, queries=queries, keys=keys, implementation=module.config._attn_implementation, dtype=module.dtype
-    )
+    implementation = module.config._attn_implementation
+
+    def write(reach: dict[str, int]) -> torch.Tensor | flex_attention.BlockMask:
+        return _written(_within(queries, keys, **reach), queries, keys, implementation, module.dtype)
+
     if not hasattr(config, "layer_types"):
-        if module.config._attn_implementation == "flex_attention" and len(queries) > 1:
+        if implementation == "flex_attention" and len(queries) > 1:
             raise ValueError(
                 f"the batch must have one row for a {type(module).__name__} with flex_attention, got {len(queries)}: Transformers"
                 " reads the position bias of the second row, which has none. Pass one row at a time, or use sdpa."
             )
-        return write(attends)
-    masks = {"full_attention": write(attends)}
-    return masks if window is None else {**masks, "sliding_attention": write(_and(attends, window))}
+        return write(reach)
+    masks = {"full_attention": write(reach)}
+    return masks if window is None else {**masks, "sliding_attention": write(window)}
 
 
 def _written(
@@ -162,46 +165,38 @@ def _written(
     return torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill(~mask, torch.finfo(dtype).min)
 
 
-def _within(queries: torch.Tensor, keys: torch.Tensor) -> Attends:
-    """Of segment ids: the same segment. A query of padding also attends to the first key, where no key may be padding."""
+def _within(queries: torch.Tensor, keys: torch.Tensor, *, before: int = _ANY, after: int = _ANY) -> Attends:
+    """Of segment ids: the same segment, and a key so many places before the query, and after it, at most.
+
+    A query of padding also attends to the first key, where no key may be padding. All masks have this one function, and what
+    differs is in tensors: FlexAttention compiles its kernel again for another function, and for other numbers in it.
+    """
+    reach = torch.tensor([before, after], device=queries.device)
 
     def attends(batch, head, query, key):
         segment = queries[batch, query]
-        return (segment == keys[batch, key]) | ((segment == 0) & (key == 0))
+        is_own = (segment == keys[batch, key]) | ((segment == 0) & (key == 0))
+        return is_own & (query - key <= reach[0]) & (key - query <= reach[1])
 
     return attends
 
 
-def _prefix(batch: Mapping[str, torch.Tensor]) -> Attends:
-    """The key is in the prefix of its example, if the batch says what is."""
-    if "prefix_length" not in batch:
-        return lambda batch, head, query, key: query == key
-    is_prefix = batch["position_ids"] < batch["prefix_length"]
-    return lambda batch, head, query, key: is_prefix[batch, key]
+def _within_after_prefix(segment_ids: torch.Tensor, is_prefix: torch.Tensor) -> Attends:
+    """Of a decoder: the same segment, and a key that is not after the query or is in the prefix of its example."""
 
+    def attends(batch, head, query, key):
+        return (segment_ids[batch, query] == segment_ids[batch, key]) & ((key <= query) | is_prefix[batch, key])
 
-def _causal(batch, head, query, key):
-    return key <= query
+    return attends
 
 
 def _window(config: Any) -> int:
-    return getattr(config, "sliding_window", None) or 1 << 30
+    return getattr(config, "sliding_window", None) or _ANY
 
 
-def _window_of_encoder(config: Any) -> Attends:
+def _window_of_encoder(config: Any) -> dict[str, int]:
     """That of Transformers 5: T5Gemma's is a distance to both sides, T5Gemma 2's is a number of places."""
     window = _window(config)
-    before, after = (window, window) if "gemma2" not in config.model_type else ((window - 1) // 2, window // 2)
-    return lambda batch, head, query, key: (query - key <= before) & (key - query <= after)
-
-
-def _behind(window: int) -> Attends:
-    return lambda batch, head, query, key: query - key < window
-
-
-def _and(one: Attends, other: Attends) -> Attends:
-    return lambda batch, head, query, key: one(batch, head, query, key) & other(batch, head, query, key)
-
-
-def _or(one: Attends, other: Attends) -> Attends:
-    return lambda batch, head, query, key: one(batch, head, query, key) | other(batch, head, query, key)
+    if "gemma2" not in config.model_type:
+        return {"before": window, "after": window}
+    return {"before": (window - 1) // 2, "after": window // 2}
