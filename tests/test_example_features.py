@@ -29,4 +29,4 @@ def test_what_stands_beside_tokens_is_packed_with_them():
 
 def test_examples_of_the_docstrings():
     results = doctest.testmod(example_features)
-    assert (results.failed, results.attempted) == (0, 3)
+    assert (results.failed, results.attempted) == (0, 4)

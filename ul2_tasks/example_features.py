@@ -51,6 +51,7 @@ class Feature:
         return NO_MARK if self.dtype == "uint8" else NO_TOKEN
 
 
+TASK_ID, NO_TASK = "task_id", -1  # of each target token, which task of the mixture it is of, see `random_access.tasks`
 LOSS_MASK, SPAN_ID = "loss_mask", "span_id"  # of each token, whether it is trained on, and its loss group
 TEXT = 4  # the loss group of the targets of a mixture's other tasks, which are not conversations
 
@@ -72,6 +73,15 @@ def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:
     ('inputs', 'targets')
     """
     return tuple(key for key, feature in spec.items() if feature.per_token_of == key)
+
+
+def with_task_id(spec: Mapping[str, Feature]) -> dict[str, Feature]:
+    """The same features, and the task of each target token.
+
+    >>> with_task_id(EXAMPLE)["task_id"]
+    Feature(dtype='int32', per_token_of='targets', padding=-1)
+    """
+    return {**spec, TASK_ID: Feature("int32", per_token_of=token_features(spec)[-1], padding=NO_TASK)}
 
 
 def features_named(names: Collection[str]) -> dict[str, Feature]:

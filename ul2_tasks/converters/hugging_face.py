@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.converters.row_format import RowFormat
-from ul2_tasks.example_features import PROMPT_COMPLETION
+from ul2_tasks.example_features import PROMPT_COMPLETION, TASK_ID
 from ul2_tasks.imported import subclass_of_seqio
 from ul2_tasks.scalars import is_integer
 
@@ -73,6 +73,7 @@ class HuggingFaceFeatureConverter:
         embedding_rows: int | None = None,
         span_id: bool = False,
         pack: bool = False,
+        task_id: bool = False,
     ):
         """
         Args:
@@ -90,6 +91,8 @@ class HuggingFaceFeatureConverter:
                 must have it, as `NAME_prompt_completion` and its mixtures with text do in `UL2IterableDataset`.
             pack: whether several examples share a row; for padding "max_length" alone. Rows have `segment_ids` and `position_ids`,
                 and the same of the decoder, instead of attention masks; those of a decoder-only model have `prefix_length`, too.
+            task_id: whether there is `task_id`, too, the task of each label, -1 where that is -100, an index into the `tasks` of
+                `UL2IterableDataset`. The examples must have random access.
 
         Raises:
             ValueError: an argument has another value; or, when it converts, the tasks' ids are offset and those of `vocabulary` are
@@ -104,6 +107,7 @@ class HuggingFaceFeatureConverter:
             embedding_rows=embedding_rows,
             span_id=span_id,
             pack=pack,
+            task_id=task_id,
         )
         if padding == "longest" and not is_integer(batch_size, at_least=1):
             raise ValueError(
@@ -140,9 +144,10 @@ class HuggingFaceFeatureConverter:
     def __repr__(self) -> str:
         """The settings, as states of datasets have them from a time when this was a class of SeqIO's."""
         row_format, rank = self.row_format, 1 if self.batch_size is None else 2
+        compared = [name for name in row_format.names if name != TASK_ID]  # which changes no example, so a run may turn it on
         of_pairs = f"('TASK_FEATURES', {specs_in_words({key: each.dtype for key, each in PROMPT_COMPLETION.items()}, rank=1)}), "
         return (
-            f"HuggingFaceFeatureConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(row_format.names, 'int32'), rank)}), "
+            f"HuggingFaceFeatureConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(compared, 'int32'), rank)}), "
             f"{of_pairs if row_format.span_id else ''}('_apply_length_check', False), ('_batch_size', {self.batch_size}), "
             f"('_bos_id', {row_format.decoder_start_token_id}), ('_pack', {row_format.pack}), ('_passthrough_features', {{}}), "
             f"('_row_format', {row_format}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"

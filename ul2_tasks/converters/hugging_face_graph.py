@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
 from ul2_tasks.converters.marks import absent, example_spec, misaligned
-from ul2_tasks.converters.row_format import NO_ROW, RowFormat, packed_inputs, padded_inputs
+from ul2_tasks.converters.row_format import NO_ROW, TASK_ID_OF_STREAM, RowFormat, packed_inputs, padded_inputs
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.datasets import stated_id_shift
 from ul2_tasks.example_features import EXAMPLE, PROMPT_COMPLETION, SPAN_ID, Feature
@@ -29,6 +29,8 @@ class GraphConverter(seqio.FeatureConverter):
 
     def __init__(self, row_format: RowFormat, batch_size: int | None, vocabulary: seqio.Vocabulary | None):
         """Takes the settings, which are checked."""
+        if row_format.task_id:
+            raise ValueError(TASK_ID_OF_STREAM)
         self._row_format, self._batch_size, self._vocabulary = row_format, batch_size, vocabulary
         spec = seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2 if batch_size else 1)
         self.MODEL_FEATURES = dict.fromkeys(row_format.names, spec)

@@ -9,15 +9,20 @@ from types import MappingProxyType
 import numpy as np
 
 from ul2_tasks.compiled import compiled
-from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, SPAN_ID
+from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID
 from ul2_tasks.scalars import is_integer
 
+BESIDE_LABELS = {SPAN_ID: 0, TASK_ID: NO_TASK}  # what may be said of each label, and where that is -100
 PADDINGS = ("longest", "max_length")
 # What is said of an example with an id that the model's embedding has no row for.
 _HOLD_NO_ROW = (
     "{} hold the id {}, but embedding_rows is {}. Call"
     " model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)) before training, with the task's vocabulary. See"
     " docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
+)
+TASK_ID_OF_STREAM = (
+    "task_id must be False for a dataset of SeqIO's, got True. Read the mixture by index: pass ul2_tasks.examples(mixture, ..) to"
+    " UL2IterableDataset."
 )
 NO_ROW = "example {} of the dataset, counted from 0: its " + _HOLD_NO_ROW
 
@@ -35,6 +40,7 @@ class RowFormat:
         embedding_rows: how many ids the model has an embedding of; None where that is not known. It changes no row.
         span_id: whether labels have spans beside them.
         pack: whether a row has several examples, see `packed_inputs`.
+        task_id: whether labels have the task of their example beside them. It changes no other row.
     """
 
     padding: str
@@ -46,6 +52,8 @@ class RowFormat:
     # States of datasets have this repr from a time when there were no spans; with spans the model inputs differ, too.
     span_id: bool = dataclasses.field(default=False, repr=False)
     pack: bool = dataclasses.field(default=False, repr=False)  # the same holds of packed rows
+
+    task_id: bool = dataclasses.field(default=False, repr=False)
 
     def __post_init__(self):
         if self.pad_to_multiple_of is None:
@@ -62,6 +70,7 @@ class RowFormat:
                 self.embedding_rows is None or is_integer(self.embedding_rows, at_least=1),
             ),
             ("span_id", "True or False", isinstance(self.span_id, bool)),
+            ("task_id", "True or False", isinstance(self.task_id, bool)),
             ("pack", "True or False", isinstance(self.pack, bool)),
             ("padding", "'max_length' with pack=True, where each row has the lengths", not self.pack or self.padding != "longest"),
         ):
@@ -78,7 +87,8 @@ class RowFormat:
         of_decoder = tuple(f"decoder_{name}" for name in ("input_ids", *of_encoder))
         if self.decoder_only:
             of_decoder = ("prefix_length",) if self.pack else ()
-        return "input_ids", *of_encoder, *of_decoder, "labels", *((SPAN_ID,) if self.span_id else ())
+        beside = *((SPAN_ID,) if self.span_id else ()), *((TASK_ID,) if self.task_id else ())
+        return "input_ids", *of_encoder, *of_decoder, "labels", *beside
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """The length of each model input with padding "max_length", in tokens, for these lengths of inputs and targets."""
@@ -101,7 +111,8 @@ def padded_inputs(
 
     `rows` are [B, width] integers of inputs and of targets, in the tokenizer's own ids, of which `sizes`, [B] integers, are used.
     `lengths` are in tokens, and only for padding "max_length". `marks` are of the targets, [B, width] uint8: "loss_mask", 1 for
-    those that are trained on, without which all are; and "span_id", where the model inputs are to have it.
+    those that are trained on, without which all are; and "span_id" and "task_id", [B, width] integers, where the model inputs are
+    to have them.
 
     The result is [B, length] of `dtype` each. For an encoder-decoder model, as T5's in `transformers` (arXiv 1910.10683):
         input_ids: the inputs, padded with the pad id.
@@ -116,6 +127,7 @@ def padded_inputs(
         labels: the targets that are trained on, at their positions, -100 elsewhere.
     For both, where it is asked for:
         span_id: of each label, 0 where that is -100.
+        task_id: of each label, -1 where that is -100.
 
     >>> rows, sizes = {"inputs": np.array([[5, 6, 1]]), "targets": np.array([[7, 1]])}, {"inputs": [3], "targets": [2]}
     >>> of_t5 = RowFormat(
@@ -160,7 +172,8 @@ def padded_inputs(
         batch["decoder_input_ids"] = np.insert(read[:, :-1], 0, row_format.decoder_start_token_id, axis=1)
         batch["decoder_attention_mask"] = mask(of_targets, read)
     batch["labels"] = of_trained(targets, IGNORED)
-    return batch | ({SPAN_ID: of_trained(marks[SPAN_ID], 0)} if row_format.span_id else {})
+    beside = {name: nothing for name, nothing in BESIDE_LABELS.items() if name in row_format.names}
+    return batch | {name: of_trained(marks[name], nothing) for name, nothing in beside.items()}
 
 
 @compiled
@@ -218,9 +231,11 @@ def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtyp
     is_trained = is_token["targets"] & (rows[LOSS_MASK] == 1 if LOSS_MASK in rows else True)
     ids = {key: np.where(is_token[key], rows[key], pad) for key in EXAMPLE}
     labels = np.where(is_trained, rows["targets"], IGNORED)
-    spans = np.where(is_trained, rows[SPAN_ID], 0) if row_format.span_id else None
+    beside = {
+        name: np.where(is_trained, rows[name], nothing) for name, nothing in BESIDE_LABELS.items() if name in row_format.names
+    }
     if row_format.decoder_only:
-        made = _joined(ids, segment_ids, pad, labels, spans)
+        made = _joined(ids, segment_ids, pad, labels, beside)
     else:
         before = np.where(rows["targets_positions"] == 0, start, np.roll(ids["targets"], 1, axis=1))
         made = {
@@ -231,14 +246,18 @@ def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtyp
             "decoder_position_ids": rows["targets_positions"],
             "decoder_segment_ids": segment_ids["targets"],
             "labels": labels,
-        } | ({} if spans is None else {SPAN_ID: spans})
+        } | beside
     return {name: made[name].astype(dtype) for name in row_format.names}
 
 
 def _joined(
-    ids: Mapping[str, np.ndarray], segment_ids: Mapping[str, np.ndarray], pad: int, labels: np.ndarray, spans: np.ndarray | None
+    ids: Mapping[str, np.ndarray],
+    segment_ids: Mapping[str, np.ndarray],
+    pad: int,
+    labels: np.ndarray,
+    beside: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """The model inputs of a decoder-only model, see `packed_inputs`; `labels` and `spans` are those of the targets."""
+    """The model inputs of a decoder-only model, see `packed_inputs`; `labels`, and what is `beside` them, are of the targets."""
     shape = len(labels), sum(each.shape[1] for each in ids.values())
     places = {key: np.full(each.shape, -1, np.int64) for key, each in ids.items()}
     made = {name: np.zeros(shape, np.int64) for name in ("segment_ids", "position_ids", "prefix_length")}
@@ -252,7 +271,7 @@ def _joined(
         return written
 
     made |= {"input_ids": put(pad, ids), "labels": put(IGNORED, {"targets": labels})}
-    return made if spans is None else made | {SPAN_ID: put(0, {"targets": spans})}
+    return made | {name: put(BESIDE_LABELS[name], {"targets": values}) for name, values in beside.items()}
 
 
 @compiled

@@ -6,8 +6,8 @@ numbers (`addresses.dataset`) makes batches of rows, padded or packed; any other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -16,13 +16,22 @@ from ul2_tasks.datasets import facts_of, warn_if_changed
 
 
 class RowSource(Protocol):
+    @property
+    def tasks(self) -> Sequence[Any]:
+        """The tasks of the mixture, `random_access.tasks.TaskInfo`, which `task_id` counts from 0."""
+
     def rows(
-        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+        self,
+        lengths: Mapping[str, int],
+        pack: bool,
+        convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]],
+        with_task_id: bool = False,
     ) -> tf.data.Dataset | None:
         """The features of rows.
 
         `lengths` are those of the rows of each feature, in tokens. `convert` makes the features of a batch of rows, as `pad_rows`
-        or `pack_rows` returns them, but in NumPy. None where there are no rows of these lengths, or none are packed.
+        or `pack_rows` returns them, but in NumPy; `with_task_id` adds "task_id", see `random_access.batches.write_batch`. None
+        where there are no rows of these lengths, or none are packed.
         """
 
 

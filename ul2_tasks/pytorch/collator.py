@@ -17,7 +17,8 @@ from ul2_tasks.converters.row_format import RowFormat, padded_inputs
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.denoising.write import longest, recipe, write_examples
-from ul2_tasks.example_features import EXAMPLE
+from ul2_tasks.example_features import EXAMPLE, TASK_ID
+from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import (
@@ -61,6 +62,7 @@ class UL2DataCollator:
 
     Attributes:
         max_tokens: the length of the longest example, in tokens, that every denoiser accepts.
+        tasks: the denoisers, in the order of their names, which `task_id` counts from 0.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class UL2DataCollator:
         pad_token_id: int = 0,
         return_tensors: str = "pt",
         embedding_rows: int | None = None,
+        task_id: bool = False,
     ):
         """Opens the vocabulary.
 
@@ -93,6 +96,7 @@ class UL2DataCollator:
             return_tensors: "pt" for PyTorch's tensors, "np" for NumPy's arrays.
             embedding_rows: the number of rows of the model's embedding, `model.get_input_embeddings().num_embeddings`, below which
                 all ids must be; None for no check.
+            task_id: whether there is `task_id`, too, the denoiser of each label as an index into `tasks`, -1 where it is -100.
 
         Raises:
             ValueError: an argument has another value; the vocabulary lacks sentinels or modes; the lengths are too short; or a
@@ -105,6 +109,7 @@ class UL2DataCollator:
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=decoder_only,
             embedding_rows=embedding_rows,
+            task_id=task_id,
         )
         if return_tensors not in ("pt", "np"):
             raise ValueError(f"return_tensors must be 'pt' or 'np', got {return_tensors!r}.")
@@ -113,6 +118,9 @@ class UL2DataCollator:
         self._return_tensors = return_tensors
         self._seed = int(seed)
         self._denoisers = check_denoisers(denoisers)
+        names = sorted(denoiser.name for denoiser in self._denoisers)
+        self.tasks = tuple(TaskInfo(name, name, "") for name in names)
+        self._task_ids = np.array([names.index(denoiser.name) for denoiser in self._denoisers])
         vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in self._denoisers], sentinels, modes)
         self._shift = id_shift(vocabulary)
         request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
@@ -161,7 +169,10 @@ class UL2DataCollator:
         chosen, keys = self._draw(chunks)
         self._notice_another_pass(keys)
         rows, sizes = self._corrupted(tokens.astype(np.int32), lengths, chosen, keys)
-        batch: dict[str, Any] = padded_inputs(rows, sizes, self._sequence_length, self._row_format)
+        marks = {}
+        if self._row_format.task_id:
+            marks[TASK_ID] = np.repeat(self._task_ids[chosen][:, np.newaxis], rows["targets"].shape[1], axis=1)
+        batch: dict[str, Any] = padded_inputs(rows, sizes, self._sequence_length, self._row_format, marks)
         if self._return_tensors == "np":
             return batch
         from_numpy = _torch().from_numpy

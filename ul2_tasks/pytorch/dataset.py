@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+from ul2_tasks.converters.row_format import TASK_ID_OF_STREAM
 from ul2_tasks.example_features import SPAN_ID, token_features
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mix import Mix
@@ -19,6 +20,7 @@ from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, s
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
+from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import epochs_of
@@ -39,6 +41,11 @@ if TYPE_CHECKING:
     import seqio
 
     from ul2_tasks.pytorch.streams import Stream
+
+
+_TASKS_OF_NAME = (
+    "mixture must have random access for its tasks, got the name {!r}. Pass ul2_tasks.examples({!r}, ..) to UL2IterableDataset."
+)
 
 
 class UL2IterableDataset(torch.utils.data.IterableDataset):
@@ -140,6 +147,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         elif isinstance(mixture, str | Registration):
             remedy = " Pass use_cached=True, and call seqio.add_global_cache_dirs."
             _check_left_out("a name", remedy, cache_dirs=(tuple(cache_dirs), ()))
+            if isinstance(feature_converter, HuggingFaceFeatureConverter) and feature_converter.row_format.task_id:
+                raise ValueError(TASK_ID_OF_STREAM)
             self._sequence_length = dict(_given(sequence_length))
             importlib.import_module("ul2_tasks.pytorch.streams")  # here, so that workers that are forked need not
         else:
@@ -157,6 +166,18 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._joined = converted or 1
         self._loaded: Mapping[str, Any] | None = None
         self._stream: Indexed | Stream | None = None
+
+    @property
+    def tasks(self) -> tuple[TaskInfo, ...]:
+        """The tasks of the mixture, in the order of their names, which `task_id` counts from 0.
+
+        Raises:
+            ValueError: the mixture is a name.
+        """
+        if not isinstance(self._mixture, Examples):
+            name = self._mixture.name if isinstance(self._mixture, Registration) else self._mixture
+            raise ValueError(_TASKS_OF_NAME.format(name, name))
+        return self._mixture.tasks
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own."""

@@ -6,6 +6,7 @@ A single example of texts, of a prompt and a completion, and of a conversation:
     labels       targets    targets, or -100            tokens, or -100           -100 where no loss is
     span_id                 of each label, or 0         of each label, or 0       its loss group
     targets                 targets                                               what a decoder reads
+    task_id      of each label, or -1; where it is asked for
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter, chat_inputs
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.converters.row_format import NO_ROW, packed_inputs, padded_inputs
-from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, SINGLE_EXAMPLE, SPAN_ID
+from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, NO_TASK, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
 from ul2_tasks.random_access.batches import members_of
@@ -46,7 +47,11 @@ class Indexed:
         pipeline: Mapping[str, Any],
     ):
         self._examples, self._reader, self._converter = examples, reader, converter
-        self._features = features_of(members_of(examples.numbering))
+        self._with_task_id = (
+            converter.row_format.task_id if isinstance(converter, HuggingFaceFeatureConverter) else examples.task_id
+        )
+        spec = features_of(members_of(examples.numbering))
+        self._features = with_task_id(spec) if self._with_task_id else spec
         self._budgets = {key: int(length) for key, length in examples.budgets.items() if length is not None}
         self._pipeline = {**pipeline, **reader.worker_of_several}
         self._stop = None if epochs is None else examples.end_of(epochs)
@@ -81,7 +86,8 @@ class Indexed:
         own = _WITHOUT_END if self._stop is None else share.count(self._stop)
         at_a_time = joined * max(1, _AT_A_TIME // joined)
         for first in range(0, own, at_a_time):
-            rows, sizes, _ = read_rows(self._examples, share.numbers(np.arange(first, min(first + at_a_time, own))))
+            numbers = share.numbers(np.arange(first, min(first + at_a_time, own)))
+            rows, sizes, _ = read_rows(self._examples, numbers, self._with_task_id)
             count = len(next(iter(rows.values())))
             if isinstance(self._converter, HuggingFaceChatConverter):
                 rows = chat_inputs(self._converter, rows, sizes["tokens"], self._budgets["tokens"])
@@ -120,14 +126,16 @@ class Indexed:
 
 def single_example(example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """An example that is not padded, [tokens] of each feature, in the tokenizer's own ids; see the beginning of this file."""
+    tasks = {TASK_ID: example[TASK_ID]} if TASK_ID in example else {}
     if LOSS_MASK not in example:
-        return {name: example[key] for key, name in SINGLE_EXAMPLE.items()}
+        return {name: example[key] for key, name in SINGLE_EXAMPLE.items()} | tasks
     is_chat = "tokens" in example
     input_ids, predicted = (example["tokens"],) * 2 if is_chat else (example["inputs"], example["targets"])
     is_trained = example[LOSS_MASK] == 1
     is_trained[0] &= not is_chat  # no model predicts the first token that it reads
     labels, spans = np.where(is_trained, predicted, np.int32(IGNORED)), np.where(is_trained, example[SPAN_ID], np.uint8(0))
-    return {"input_ids": input_ids, "labels": labels, SPAN_ID: spans} | ({} if is_chat else {"targets": predicted})
+    tasks = {key: np.where(is_trained, each, np.int32(NO_TASK)) for key, each in tasks.items()}
+    return {"input_ids": input_ids, "labels": labels, SPAN_ID: spans} | ({} if is_chat else {"targets": predicted}) | tasks
 
 
 def to_torch(values: np.ndarray) -> torch.Tensor:

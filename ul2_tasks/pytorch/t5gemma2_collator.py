@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ul2_tasks.converters.row_format import RowFormat, padded_inputs
-from ul2_tasks.example_features import IMAGES, SINGLE_EXAMPLE
+from ul2_tasks.example_features import IMAGES, SINGLE_EXAMPLE, TASK_ID
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_IMAGE_SIZE, T5GEMMA2_START, check_placeholders, pixel_values
 from ul2_tasks.scalars import is_integer
@@ -69,8 +70,9 @@ class T5Gemma2Collator:
             examples: at least one.
 
         Returns:
-            `input_ids`, `attention_mask`, `decoder_input_ids`, `decoder_attention_mask` and `labels`, [B, length] int64; and
-            `pixel_values`, [images, 3, image_size, image_size] float32, if there is an image.
+            `input_ids`, `attention_mask`, `decoder_input_ids`, `decoder_attention_mask` and `labels`, and `task_id` if the
+            examples have it, [B, length] int64; and `pixel_values`, [images, 3, image_size, image_size] float32, if there is an
+            image.
 
         Raises:
             ValueError: there is no example; the placeholders are not those of the images; an image cannot be read.
@@ -80,7 +82,11 @@ class T5Gemma2Collator:
         rows, sizes = {}, {}
         for key, name in SINGLE_EXAMPLE.items():
             rows[key], sizes[key] = _side_by_side([np.asarray(example[name]) for example in examples])
-        batch = padded_inputs(rows, sizes, {}, self._row_format)
+        row_format, marks = self._row_format, {}
+        if all(TASK_ID in example for example in examples):
+            row_format = dataclasses.replace(row_format, task_id=True)
+            marks[TASK_ID] = _side_by_side([np.asarray(example[TASK_ID]) for example in examples])[0]
+        batch = padded_inputs(rows, sizes, {}, row_format, marks)
         images = [_file_of(image) for example in examples for image in example.get(IMAGES, ())]
         check_placeholders(batch["input_ids"], len(images), self._image_tokens)
         if images:

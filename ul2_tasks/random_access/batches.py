@@ -17,10 +17,11 @@ import numpy as np
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.write import example_sizes, longest_examples, recipe_of, write_examples, write_segments
-from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, SPAN_ID, TEXT, token_features
+from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID, TEXT, token_features
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import OrderedRecords, RecordMember, features_of, has_images, images_of
+from ul2_tasks.random_access.tasks import task_ids
 
 
 class Batch(NamedTuple):
@@ -127,7 +128,7 @@ def has_records(numbering: Numbering) -> bool:
 
 
 def write_batch(
-    batch: Batch, members: Sequence[Task], lengths: Mapping[str, int | None], pack: bool
+    batch: Batch, members: Sequence[Task], lengths: Mapping[str, int | None], pack: bool, with_task_id: bool = False
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Makes the examples of a batch.
 
@@ -135,7 +136,8 @@ def write_batch(
     is written there raises a ValueError. With `pack` the examples of an element share a row; else each has its own. Gives
     {"inputs": [rows, length] int32, "targets": [rows, length] int32}, or other features, see `features_of`, padded with 0; packed
     rows have `<feature>_segment_ids` and `<feature>_positions` of each feature of tokens, too, see
-    `converters.encoder_decoder.pack_rows`. Then gives {"inputs": [m] int64, "targets": [m] int64}, how many tokens each has.
+    `converters.encoder_decoder.pack_rows`. `with_task_id` adds "task_id", of each target the index of its task, see `tasks`, and -1
+    in the padding. Then gives {"inputs": [m] int64, "targets": [m] int64}, how many tokens each has.
     """
     count, spec = len(batch.members), features_of(members)
     of_tokens = token_features(spec)
@@ -185,6 +187,10 @@ def write_batch(
             sizes[of_member] = write_examples(recipe_of(member.solution), batch.tokens, *chunks, *written.values())
         if groups is not None and SPAN_ID not in getattr(member, "features", EXAMPLE):
             fill_ranges(TEXT, rows[of_member], places[of_member, -1], sizes[of_member, -1], groups)
+    if with_task_id:
+        written[TASK_ID] = np.full([height, room[of_tokens[-1]]], NO_TASK, np.int32)
+        for number, (of_member, _) in zip(np.array(task_ids(members))[held].tolist(), of_members):
+            fill_ranges(number, rows[of_member], places[of_member, -1], sizes[of_member, -1], written[TASK_ID])
     if pack:
         of_row = np.arange(count) - np.searchsorted(rows, rows) + 1
         for number, key in enumerate(of_tokens):

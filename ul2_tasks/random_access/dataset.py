@@ -28,6 +28,7 @@ from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.numbering import Numbering, Share
 from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.resuming import as_text, refusal, resume_at_number_only_in
+from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -100,7 +101,11 @@ class Reading:
         return self._with_numbers(make, self.numbering, {}, rows=self)
 
     def rows(
-        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+        self,
+        lengths: Mapping[str, int],
+        pack: bool,
+        convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]],
+        with_task_id: bool = False,
     ) -> tf.data.Dataset | None:
         """See `converters.rows.RowSource`."""
         if lengths != self.sequence_length:
@@ -112,14 +117,21 @@ class Reading:
         def lay_out(rows: dict[str, np.ndarray], sizes: dict[str, np.ndarray], members: np.ndarray) -> dict[str, np.ndarray]:
             return convert(rows)
 
-        more = {"features": "rows", "pack": pack, **of_rows(numbering)}
+        more = {"features": "rows", "pack": pack, **of_rows(numbering), **({"task_id": True} if with_task_id else {})}
 
         def make(first: int, leaving_out: LeavingOut) -> tf.data.Dataset:
             told = {**more, **of_leaving_out(leaving_out)}
-            elements = functools.partial(self._elements, numbering.without(leaving_out), lengths, lay_out, told, first)
+            elements = functools.partial(
+                self._elements, numbering.without(leaving_out), lengths, lay_out, told, first, with_task_id=with_task_id
+            )
             return known(elements(), Facts(self._id_shift, batches=elements))
 
         return self._with_numbers(make, numbering, {"pack": pack, **of_rows(numbering)})
+
+    @property
+    def tasks(self) -> tuple[TaskInfo, ...]:
+        """See `converters.rows.RowSource`."""
+        return tasks_of(members_of(self.numbering))
 
     @property
     def _id_shift(self) -> int:
@@ -144,6 +156,7 @@ class Reading:
         more: Mapping[str, object],
         first: int,
         batch_size: int | None = None,
+        with_task_id: bool = False,
     ) -> tf.data.Dataset:
         """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
         own = _WITHOUT_END if self.epochs is None else self.share.count(numbering.first_of(self.epochs))
@@ -174,7 +187,7 @@ class Reading:
             return batch._replace(members=batch.members + mark)
 
         def made(batch: Batch) -> dict[str, np.ndarray]:
-            rows = lay_out(*write_batch(batch, members, lengths, pack), batch.members)
+            rows = lay_out(*write_batch(batch, members, lengths, pack, with_task_id), batch.members)
             return {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in rows.items()} if batch_size else rows
 
         def make(*batch: np.ndarray) -> list[np.ndarray]:

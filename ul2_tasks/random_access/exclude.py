@@ -83,7 +83,7 @@ def leave_out(
     def describe() -> dict[str, object]:
         return {**found.describe(), **of_leaving_out(leaving_out)}
 
-    return Examples(found.numbering.without(leaving_out), found.budgets, describe, found.number)
+    return Examples(found.numbering.without(leaving_out), found.budgets, describe, found.number, found.task_id)
 
 
 def save_lists(folder: str, leaving_out: LeavingOut) -> None:

@@ -11,11 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
+from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features, with_task_id
 from ul2_tasks.random_access.batches import members_of, read_batch, widest, write_batch
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import OrderedRecords, features_of
+from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.provenance import Origin, Provenance
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -65,7 +66,9 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     An example is {"inputs": [tokens] int32, "targets": [tokens] int32, "denoiser": str, "task": str}. A packed sequence is
     {"inputs", "inputs_segment_ids", "inputs_positions": [length] int32, and the same of "targets"}; segment k is its k-th example,
-    from 1, and segment 0 its padding, in which all three are 0. Ids are the tokenizer's own, without SeqIO's offset.
+    from 1, and segment 0 its padding, in which all three are 0. With `task_id=True` both have "task_id", too, [targets] int32: of
+    each target the index of its task in `tasks`, and -1 in the padding of a packed sequence. Ids are the tokenizer's
+    own, without SeqIO's offset.
 
     Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
     epoch of several corpora ends with the last complete mixing block of the first corpus to end, so that each token is in one
@@ -77,14 +80,22 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     """
 
     def __init__(
-        self, numbering: Numbering, budgets: Mapping[str, int | None], describe: Callable[[], Mapping[str, object]], epoch: int = 0
+        self,
+        numbering: Numbering,
+        budgets: Mapping[str, int | None],
+        describe: Callable[[], Mapping[str, object]],
+        epoch: int = 0,
+        task_id: bool = False,
     ):
-        """Takes the numbering, the budgets, what tells all that decides which element has which number, and the epoch's number."""
-        self.numbering, self.budgets, self.describe, self.number = numbering, budgets, describe, epoch
+        """Takes the numbering, the budgets, what tells all that decides which element has which number, and the epoch's number.
+
+        `task_id` says whether elements have the task of each target.
+        """
+        self.numbering, self.budgets, self.describe, self.number, self.task_id = numbering, budgets, describe, epoch, task_id
 
     def __reduce__(self) -> tuple:
         """For another process, in which nothing is known of the corpora but their tokens."""
-        return Examples, (self.numbering, self.budgets, functools.partial(dict, self.describe()), self.number)
+        return Examples, (self.numbering, self.budgets, functools.partial(dict, self.describe()), self.number, self.task_id)
 
     def __len__(self) -> int:
         """Returns the number of elements of the epoch."""
@@ -94,7 +105,12 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         """Returns another epoch, from 0, which has other borders of chunks, other denoisers, another order and other masks."""
         if not is_integer(epoch, at_least=0):
             raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}.")
-        return Examples(self.numbering, self.budgets, self.describe, int(epoch))
+        return Examples(self.numbering, self.budgets, self.describe, int(epoch), self.task_id)
+
+    @functools.cached_property
+    def tasks(self) -> tuple[TaskInfo, ...]:
+        """The tasks of the mixture, in the order of their names, which `task_id` counts from 0."""
+        return tasks_of(members_of(self.numbering))
 
     def __getitem__(self, index):
         """Returns the element at an index, negative ones from the end; or the list of a slice."""
@@ -110,11 +126,11 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         """Returns the elements at several indices, made together, which costs a tenth of one after the other."""
         if not len(indices):
             return []
-        rows, sizes, of_members = read_rows(self, self._numbers(indices))
+        rows, sizes, of_members = read_rows(self, self._numbers(indices), self.task_id)
         if self.numbering.packed:
             return [dict(zip(rows, row)) for row in zip(*rows.values())]
         members = members_of(self.numbering)
-        spec = features_of(members)
+        spec = with_task_id(features_of(members)) if self.task_id else features_of(members)
         keys = dict.fromkeys([*spec, *([IMAGES] if IMAGES in rows else [])])
         empty = [{**keys, DENOISER: member.denoiser, TASK: member.task} for member in members]
         made: list[dict] = [empty[member].copy() for member in of_members.tolist()]
@@ -192,12 +208,14 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return found, number - found.first
 
 
-def read_rows(examples: Examples, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+def read_rows(
+    examples: Examples, numbers: np.ndarray, task_id: bool = False
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
     """The elements of numbers of any epoch: what `write_batch` gives, in the tokenizer's own ids, and each example's member."""
     numbering, budgets = examples.numbering, examples.budgets
     members, pack = members_of(numbering), bool(numbering.packed)
     batch = read_batch(numbering, numbers)
-    rows, sizes = write_batch(batch, members, budgets if pack else widest(members), pack)
+    rows, sizes = write_batch(batch, members, budgets if pack else widest(members), pack, task_id)
     if shift := id_shift(members[0].vocabulary):
         of_tokens = token_features(features_of(members))
         is_token = {key: rows[f"{key}_segment_ids"] > 0 if pack else True for key in of_tokens}

@@ -45,6 +45,7 @@ def examples(
     exclude: Exclude | None = ...,
     skip: Sequence[tuple[int, int]] = ...,
     batch_size: int | None = ...,
+    task_id: bool = ...,
 ) -> Examples: ...
 @overload
 def examples(
@@ -70,6 +71,7 @@ def examples(
     exclude: Exclude | None = None,
     skip: Sequence[tuple[int, int]] = (),
     batch_size: int | None = None,
+    task_id: bool = False,
 ) -> Examples | ChatExamples | ImageRows:
     """Returns the examples of a mixture, or its packed sequences, as a map-style dataset with random access.
 
@@ -93,6 +95,8 @@ def examples(
         skip: pairs of steps (first, stop), ascending, whose elements are never read. At step `first` come those of step `stop`.
             Each pair counts the steps as they are with those before it.
         batch_size: how many elements a step has; needed with `skip`, and with steps of `exclude`.
+        task_id: whether each element has `task_id`, too, [targets] int32, which of the mixture's tasks each target is of, an index
+            into the `tasks` of the result.
 
     Raises:
         ValueError: the seed is not an integer; the mixture does not exist, or SeqIO made it; it has a task that is not a
@@ -114,10 +118,13 @@ def examples(
             exclude=(exclude, None),
             skip=(tuple(skip), ()),
             batch_size=(batch_size, None),
+            task_id=(task_id, False),
         )
         return _image_rows(mixture, cache_dirs)  # type: ignore[arg-type]  # which this module must not import
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed must be an integer, because it decides the examples, got {seed!r}.")
+    if not isinstance(task_id, bool):
+        raise ValueError(f"task_id must be True or False, got {task_id!r:.100}.")
     if not isinstance(mixture, Mixture | Mix | Chat | ImageText | str):
         raise ValueError(
             f"mixture must be a Mixture, a Mix, a Chat, an ImageText, or the name of a registered mixture, got {mixture!r:.100}."
@@ -129,6 +136,11 @@ def examples(
         if exclude is not None or len(skip):
             raise ValueError(
                 f"exclude and skip must be left out for {mixture.name!r}, whose examples are in the order of the stream. Pass"
+                " random_access=True to the Chat."
+            )
+        if task_id:
+            raise ValueError(
+                f"task_id must be False for {mixture.name!r}, whose examples are in the order of the stream, got True. Pass"
                 " random_access=True to the Chat."
             )
         return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
@@ -188,7 +200,10 @@ def examples(
     if schedule.batch_size and batch_size not in (None, schedule.batch_size):
         raise ValueError(f"batch_size must be that of the schedule, {schedule.batch_size}, got {batch_size!r}. Leave it out.")
     return leave_out(
-        Examples(numbering, budgets, describe), exclude, skip, schedule.batch_size if batch_size is None else batch_size
+        Examples(numbering, budgets, describe, task_id=task_id),
+        exclude,
+        skip,
+        schedule.batch_size if batch_size is None else batch_size,
     )
 
 

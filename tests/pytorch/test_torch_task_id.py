@@ -1,0 +1,134 @@
+"""`task_id` beside the labels of a batch: the task of each label, -1 where that is -100; nothing else changes."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+import ul2_tasks  # noqa: E402
+from ul2_tasks import (  # noqa: E402
+    T5GEMMA2,
+    HuggingFaceFeatureConverter,
+    Mix,
+    Mixture,
+    T5Gemma2Collator,
+    UL2DataCollator,
+    UL2IterableDataset,
+)
+from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
+from ul2_tasks.sources.memory import embedded_conversations  # noqa: E402
+
+LENGTHS = {"inputs": 512, "targets": 512}
+CONVERTERS = {
+    "longest": {"padding": "longest", "batch_size": 4},
+    "max_length": {},
+    "one row": {"padding": "longest", "batch_size": 3, "decoder_only": True},
+    "packed": {"pack": True},
+    "packed in one row": {"pack": True, "decoder_only": True},
+}
+
+
+def both():
+    talks = ul2_tasks.Chat(
+        "tid_talks",
+        ul2_tasks.MemoryDataSource(lambda: embedded_conversations() * 9, validation=0),
+        truncation="drop",
+        random_access=True,
+    )
+    texts = Mixture("tid_texts", denoisers=T5GEMMA2[3:], vocabulary=talks.renderer.vocabulary)
+    return Mix("tid_both", {texts: 2, talks: 1})
+
+
+def plain():
+    return Mixture("tid_plain")
+
+
+def taken(dataset, count=40):
+    return list(itertools.islice(iter(dataset), count))
+
+
+@pytest.mark.parametrize("mixture", [plain, both])
+@pytest.mark.parametrize("kind", CONVERTERS)
+def test_each_label_has_its_task_and_nothing_else_changes(mixture, kind):
+    described, settings = mixture(), CONVERTERS[kind]
+    examples = ul2_tasks.examples(described, LENGTHS, pack=settings.get("pack", False), task_id=True)
+    before = UL2IterableDataset(described, LENGTHS, feature_converter=HuggingFaceFeatureConverter(**settings))
+    dataset = UL2IterableDataset(described, LENGTHS, feature_converter=HuggingFaceFeatureConverter(**settings, task_id=True))
+    assert dataset.tasks == examples.tasks
+    expected, found = itertools.chain.from_iterable(examples.epoch(number) for number in range(9)), []
+    for element, same in zip(taken(dataset), taken(before), strict=True):
+        assert element.keys() - same.keys() == {"task_id"}
+        assert all(torch.equal(element[key], same[key]) for key in same)
+        ids, labels = (torch.atleast_2d(element[key]).numpy() for key in ("task_id", "labels"))
+        assert (ids.dtype, ids.shape) == (np.int64, labels.shape)
+        assert ((ids == -1) == (labels == -100)).all()
+        for row in ids:
+            example = next(expected)
+            is_trained = example.get("loss_mask", np.ones(len(example["targets"]))) == 1
+            of_example = example["task_id"][is_trained & (example["task_id"] >= 0)]
+            assert row[row >= 0].tolist() == of_example.tolist()
+            found += of_example.tolist()
+    assert {*found} == {*range(len(examples.tasks))}
+    before.load_state_dict(dataset.state_dict())  # a run may turn it on
+    assert torch.equal(taken(before, 1)[0]["labels"], taken(resumed(dataset), 1)[0]["labels"])
+
+
+def resumed(dataset):
+    dataset.load_state_dict(dataset.state_dict())
+    return dataset
+
+
+def test_single_examples_have_it_where_they_are_asked_for_it():
+    for mixture in (plain(), both()):
+        examples = ul2_tasks.examples(mixture, LENGTHS, task_id=True)
+        for element, example in zip(UL2IterableDataset(examples), examples[:40]):
+            assert element["task_id"].dtype == torch.int64
+            ids = np.where(element["labels"].numpy() == -100, -1, example["task_id"])
+            assert element["task_id"].tolist() == ids.tolist()
+    (row,) = taken(UL2IterableDataset(ul2_tasks.examples(plain(), LENGTHS, pack=True, task_id=True)), 1)
+    assert ((row["task_id"] == -1) == (row["targets_segment_ids"] == 0)).all()
+
+
+@pytest.mark.parametrize("decoder_only", [False, True])
+def test_a_collator_says_which_denoiser_masked_each_text(decoder_only):
+    texts = [f"This is text number {number}, which some denoiser masks." * 3 for number in range(64)]
+    settings = {"vocabulary": "default", "sequence_length": LENGTHS, "decoder_only": decoder_only, "padding": "max_length"}
+    settings["chunk_tokens"] = 100
+    collator = pickle.loads(pickle.dumps(UL2DataCollator(**settings, task_id=True)))
+    assert collator.tasks == tuple(TaskInfo(name, name, "") for name in ("r1", "r2", "s", "x1", "x2"))
+    batch, same = collator(texts), UL2DataCollator(**settings)(texts)
+    ids = batch.pop("task_id")
+    assert batch.keys() == same.keys()
+    assert all(torch.equal(batch[key], same[key]) for key in same)
+    assert ((ids == -1) == (batch["labels"] == -100)).all()
+    for denoiser in T5GEMMA2:  # an example's mask depends on its tokens, and not on the other denoisers
+        alone = UL2DataCollator(**settings, denoisers=denoiser)(texts)
+        own = (ids == [info.denoiser for info in collator.tasks].index(denoiser.name)).any(1)
+        assert own.any()
+        assert torch.equal(batch["labels"][own], alone["labels"][own])
+
+
+def test_a_batch_of_t5gemma2_has_it_where_its_examples_do():
+    examples = taken(UL2IterableDataset(ul2_tasks.examples(plain(), LENGTHS, task_id=True)), 4)
+    batch = T5Gemma2Collator()(examples)
+    assert ((batch["task_id"] == -1) == (batch["labels"] == -100)).all()
+    assert [row[row >= 0].tolist() for row in batch["task_id"]] == [example["task_id"].tolist() for example in examples]
+    assert "task_id" not in T5Gemma2Collator()(taken(UL2IterableDataset(plain(), LENGTHS), 2))
+
+
+def test_names_are_told_to_read_by_index():
+    converter = HuggingFaceFeatureConverter(task_id=True)
+    sentence = r"^task_id must be False for a dataset of SeqIO's, got True\. Read the mixture by index: pass ul2_tasks\.examples"
+    with pytest.raises(ValueError, match=sentence):
+        UL2IterableDataset("ul2_mix", LENGTHS, feature_converter=converter)
+    with pytest.raises(ValueError, match=sentence):
+        converter(None, LENGTHS)
+    with pytest.raises(ValueError, match=r"^mixture must have random access for its tasks, got the name 'ul2_mix'\. Pass"):
+        _ = UL2IterableDataset("ul2_mix", LENGTHS).tasks
+    by_index = UL2IterableDataset(ul2_tasks.examples("ul2_mix", LENGTHS), feature_converter=converter)
+    assert "task_id" in taken(by_index, 1)[0]
+    with pytest.raises(ValueError, match=r"^task_id must be True or False, got 'yes'\.$"):
+        HuggingFaceFeatureConverter(task_id="yes")

@@ -1,0 +1,99 @@
+"""`task_id` says of each target which task of the mixture its example is of, and changes nothing else."""
+
+import pickle
+
+import numpy as np
+import pytest
+import seqio
+from test_leaving_out import PIPELINES, described
+
+import ul2_tasks
+from ul2_tasks import Chat, Mix, Stage
+from ul2_tasks.datasets import facts_of
+from ul2_tasks.random_access.tasks import TaskInfo
+
+LENGTHS = {"inputs": 96, "targets": 80}
+
+
+def staged():
+    """Two corpora, of which one comes first with few of its denoisers' weight."""
+    web, code = described("id_web"), described("id_code", denoisers=ul2_tasks.T5GEMMA2[:2])
+    return Mix("id_staged", schedule=[Stage(0, {web: 1}), Stage(2, {web: 1, code: 3})], batch_size=16, steps=8)
+
+
+def pipeline(name, **settings):
+    mixture, lengths = (staged(), LENGTHS) if name == "stages" else PIPELINES[name]()
+    return ul2_tasks.examples(mixture, lengths, seed=3, **settings)
+
+
+def first(found, count=60):
+    return found[: min(count, len(found))]
+
+
+def equal(one, other, keys) -> bool:
+    return all(np.array_equal(one[key], other[key]) for key in keys)
+
+
+OF_EXAMPLES = [*PIPELINES, "stages"]
+
+
+@pytest.mark.parametrize("name", OF_EXAMPLES)
+def test_each_target_has_the_task_of_its_example(name):
+    found = pipeline(name, task_id=True)
+    names = [info.task for info in found.tasks]
+    assert names == sorted(set(names))
+    for index, (example, before) in enumerate(zip(first(found), first(pipeline(name)), strict=True)):
+        targets = example["tokens" if "tokens" in example else "targets"]
+        location = found.locate(index)
+        assert found.tasks[example["task_id"][0]] == TaskInfo(example["task"], example["denoiser"], location.corpus)
+        assert example["task_id"].tolist() == [names.index(example["task"])] * len(targets)
+        assert example["task_id"].dtype == np.int32
+        assert example.keys() - before.keys() == {"task_id"}
+        assert equal(example, before, before)
+
+
+@pytest.mark.parametrize("name", OF_EXAMPLES)
+def test_in_a_packed_sequence_each_segment_has_its_own(name):
+    found = pipeline(name, task_id=True, pack=True)
+    key = "tokens" if "tokens" in found[0] else "targets"
+    seen = set()
+    for index, (row, before) in enumerate(zip(first(found), first(pipeline(name, pack=True)), strict=True)):
+        tasks = [-1, *(next(n for n, info in enumerate(found.tasks) if info.task == at.task) for at in found.locate(index))]
+        assert row["task_id"].tolist() == [tasks[segment] for segment in row[f"{key}_segment_ids"].tolist()]
+        assert row.keys() - before.keys() == {"task_id"}
+        assert equal(row, before, before)
+        seen.update(tasks)
+    assert len(seen) == 1 + len(found.tasks)
+
+
+def test_other_epochs_lists_and_processes_keep_it():
+    found = pipeline("stages", task_id=True, pack=True, skip=[(3, 4)])
+    for other in (found.epoch(1), pickle.loads(pickle.dumps(found))):
+        assert other.tasks == found.tasks
+        assert "task_id" in other[0]
+    assert "task_id" in pipeline("joined", task_id=True, exclude=[{"document": 3, "corpus": "left_joined_corpus"}])[0]
+    assert "task_id" not in pipeline("joined")[0]
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_rows_of_seqio_have_it_too(pack):
+    mixture = described("id_rows", random_access=True)
+    ul2_tasks.register("id_rows", mixture.source, random_access=True)
+    named = ul2_tasks.examples("id_rows_mix", LENGTHS, seed=0, pack=pack, task_id=True)
+    assert named.tasks == ul2_tasks.examples(mixture, LENGTHS, task_id=True).tasks
+    dataset = seqio.get_mixture_or_task("id_rows_mix").get_dataset(LENGTHS, "train", seed=0, num_epochs=1)
+    source = facts_of(dataset).rows
+    assert source.tasks == named.tasks
+    rows = source.rows(LENGTHS, pack, lambda rows: {"targets": rows["targets"], "task_id": rows["task_id"]}, with_task_id=True)
+    for example, row in zip(named, rows.as_numpy_iterator(), strict=True):
+        size = len(example["targets"])
+        assert row["targets"][:size].tolist() == example["targets"].tolist()
+        assert row["task_id"].tolist() == [*example["task_id"].tolist(), *[-1] * (LENGTHS["targets"] - size)]
+    assert len(list(rows.batch(4, drop_remainder=True).take(2))) == 2
+
+
+def test_what_has_none_says_so():
+    with pytest.raises(ValueError, match=r"^task_id must be True or False, got 1\.$"):
+        pipeline("joined", task_id=1)
+    with pytest.raises(ValueError, match=r"^task_id must be False for 'id_talks', .* Pass random_access=True to the Chat\.$"):
+        ul2_tasks.examples(Chat("id_talks", truncation="drop"), {"tokens": 512}, task_id=True)
