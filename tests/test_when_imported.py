@@ -21,6 +21,8 @@ OF_TORCH = {
     "LossGroupTrainer",
     "LossGroupWeights",
     "T5Gemma2Collator",
+    "TaskLossTrainer",
+    "TaskLosses",
     "UL2IterableDataset",
     "accept_packed_sequences",
     "packed_attention_masks",

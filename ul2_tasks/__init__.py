@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
+    from ul2_tasks.pytorch.task_loss import TaskLosses as TaskLosses
+    from ul2_tasks.pytorch.task_trainer import TaskLossTrainer as TaskLossTrainer
     from ul2_tasks.sources.by_name import open_source
     from ul2_tasks.sources.image_text import open_image_text
     from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
@@ -134,6 +136,8 @@ _MODULES = {
     "LossGroupTrainer": "pytorch.chat_trainer",
     "LossGroupWeights": "pytorch.group_loss",
     "T5Gemma2Collator": "pytorch.t5gemma2_collator",
+    "TaskLossTrainer": "pytorch.task_trainer",
+    "TaskLosses": "pytorch.task_loss",
     "T5Gemma2FeatureConverter": "converters.image_text",
     "UL2DataCollator": "pytorch.collator",
     "UL2IterableDataset": "pytorch.dataset",

@@ -24,7 +24,7 @@ from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
 from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.sequence import Examples
-from ul2_tasks.scalars import as_python, is_integer
+from ul2_tasks.scalars import as_python, check_flag, is_integer
 
 if TYPE_CHECKING:
     from ul2_tasks.images.row_index import HasRows, ImageRows
@@ -123,8 +123,7 @@ def examples(
         return _image_rows(mixture, cache_dirs)  # type: ignore[arg-type]  # which this module must not import
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed must be an integer, because it decides the examples, got {seed!r}.")
-    if not isinstance(task_id, bool):
-        raise ValueError(f"task_id must be True or False, got {task_id!r:.100}.")
+    check_flag(task_id, "task_id")
     if not isinstance(mixture, Mixture | Mix | Chat | ImageText | str):
         raise ValueError(
             f"mixture must be a Mixture, a Mix, a Chat, an ImageText, or the name of a registered mixture, got {mixture!r:.100}."

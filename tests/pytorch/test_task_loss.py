@@ -1,0 +1,361 @@
+"""Losses by task are those of the global batch, however it is divided; without weights nothing else changes."""
+
+import json
+import os
+import pathlib
+import socket
+
+import new_process
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
+pytest.importorskip("accelerate", reason="the extra torch is not installed")
+
+import ul2_tasks  # noqa: E402
+from ul2_tasks import HuggingFaceFeatureConverter, Mix, Mixture, TaskLosses, TaskLossTrainer, UL2IterableDataset  # noqa: E402
+from ul2_tasks.pytorch.task_loss import task_weights  # noqa: E402
+from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
+
+pytestmark = pytest.mark.train
+
+SECONDS = 600
+IDS, ROWS = 50, 8
+TASKS = (
+    TaskInfo("own_s", "s", "own_corpus"),
+    TaskInfo("web_s", "s", "web_corpus"),
+    TaskInfo("web_x1", "x1", "web_corpus"),
+)
+WEIGHTS = {"s": 0.5, "web_corpus": 3.0}
+OF_TASKS = [0.5, 1.5, 3.0]
+GROUPS = {"s": (0, 1), "x1": (2,), "own_corpus": (0,), "web_corpus": (1, 2), "own_s": (0,), "web_s": (1,), "web_x1": (2,)}
+QUIET = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no", "max_grad_norm": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def llama():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=IDS, **sizes))
+
+
+def t5(ids=IDS):
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=ids, decoder_start_token_id=0, **sizes))
+
+
+MODELS = {"T5": t5, "Llama": llama}
+of_models = pytest.mark.parametrize("kind", MODELS)
+
+
+def rows(kind, count=ROWS) -> list[dict]:
+    """Rows of two examples, of tasks of which each has another number of targets in each row."""
+    draw = torch.Generator().manual_seed(1)
+    made = []
+    for number in range(count):
+        ids = torch.randint(1, IDS, (12,), generator=draw)
+        first, last = 2 + number % 4, 7 + number % 5
+        task_id = torch.full([12], -1)
+        task_id[1:first], task_id[first:last] = number % 3, (number + 1 + number // 3) % 3
+        row = {"input_ids": ids, "labels": torch.where(task_id < 0, -100, ids), "task_id": task_id}
+        if kind == "T5":
+            row |= {"decoder_input_ids": torch.roll(ids, 1)}
+        made.append(row)
+    return made
+
+
+def batch_of(given) -> dict:
+    return {key: torch.stack([row[key] for row in given]) for key in given[0]}
+
+
+def written_down(kind, given, weights=(1.0, 1.0, 1.0)) -> tuple[torch.Tensor, dict]:
+    """The gradient of the weighted loss of all rows at once, and the mean of each group, token by token."""
+    model, batch = MODELS[kind](), batch_of(given)
+    task_id = batch.pop("task_id")
+    logits, labels = model(**batch).logits, batch["labels"]
+    at = [(row, place) for row in range(len(labels)) for place in range(12) if labels[row, place] >= 0]
+    before = int(kind == "Llama")
+    losses = torch.stack([-logits[row, place - before].log_softmax(-1)[labels[row, place]] for row, place in at])
+    of_each = torch.stack([task_id[row, place] for row, place in at])
+    weight = torch.tensor(weights)[of_each]
+    loss = (losses * weight).sum() / weight.sum()
+    loss.backward()
+    means = {name: losses[sum(of_each == task for task in tasks) > 0].mean().item() for name, tasks in GROUPS.items()}
+    gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    return gradient, {"loss": loss.item(), **{f"loss_{name}": mean for name, mean in means.items()}}
+
+
+def assert_near(gradient, wanted):
+    """Within 1e-6 of the largest, and some rounding of the weights that were subtracted."""
+    assert (gradient - wanted).abs().max() <= 1e-6 * wanted.abs().max() + 2e-7
+
+
+def assert_told(logged, wanted):
+    assert {key: logged[key] for key in wanted} == pytest.approx(wanted, rel=1e-4)
+
+
+@of_models
+def test_in_a_loop_of_ones_own_means_are_those_of_all_steps(kind):
+    model, losses = MODELS[kind](), TaskLosses(TASKS, decoder_only=kind == "Llama")
+    for part in (slice(0, 1), slice(1, 5), slice(5, 8)):
+        batch = batch_of(rows(kind)[part])
+        task_id = batch.pop("task_id")
+        losses.add(model(**batch).logits, batch["labels"], task_id)
+    wanted = written_down(kind, rows(kind))[1]
+    found = losses.means()
+    assert found == pytest.approx(wanted, rel=1e-5)
+    assert losses.means() == {}
+
+
+@of_models
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_the_weighted_loss_of_a_loop_is_that_of_the_undivided_step(kind, parts):
+    model, losses = MODELS[kind](), TaskLosses(TASKS, WEIGHTS, decoder_only=kind == "Llama")
+    given = [batch_of(rows(kind)[first::parts]) for first in range(parts)]
+    total = sum(losses.weight(batch["task_id"]) for batch in given)
+    for batch in given:
+        task_id = batch.pop("task_id")
+        losses.loss(model(**batch).logits, batch["labels"], task_id, total if parts > 1 else None).backward()
+    gradient, told = written_down(kind, rows(kind), OF_TASKS)
+    assert_near(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]), gradient)
+    found = losses.means()
+    assert found.pop("loss") == pytest.approx(written_down(kind, rows(kind))[1]["loss"], rel=1e-5)
+    assert found == pytest.approx({name: mean for name, mean in told.items() if name != "loss"}, rel=1e-5)
+
+
+@of_models
+@pytest.mark.parametrize("weights", [None, {}, {"s": 2, "x1": 2.0}])
+def test_equal_weights_are_the_models_own_loss(kind, weights):
+    model, batch = MODELS[kind](), batch_of(rows(kind))
+    task_id = batch.pop("task_id")
+    outputs = model(**batch)
+    found = TaskLosses(TASKS, weights, decoder_only=kind == "Llama").loss(outputs.logits, batch["labels"], task_id)
+    torch.testing.assert_close(found, outputs.loss)
+
+
+def test_a_step_without_a_weight_has_the_loss_0():
+    logits = torch.rand(1, 2, IDS, requires_grad=True)
+    loss = TaskLosses(TASKS, {"s": 0}).loss(logits, torch.tensor([[4, -100]]), torch.tensor([[1, -1]]))
+    loss.backward()
+    assert loss == 0
+    assert not logits.grad.any()
+
+
+def test_a_weight_is_the_product_of_those_of_its_names():
+    assert task_weights(TASKS, WEIGHTS) == OF_TASKS
+    assert task_weights(TASKS, {"web_s": 2, "s": 3, "web_corpus": 5}) == [3, 30, 5]
+    assert task_weights([TaskInfo("s", "s", ""), TaskInfo("x1", "x1", "")], {"s": 2}) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        ({"S": 1}, r"^loss_weights must have names of tasks, denoisers or corpora, \['own_corpus', .*\], got 'S'\.$"),
+        ({"": 1}, r"^loss_weights must have names of .*, got ''\.$"),
+        ({"s": -1}, r"^loss_weights must have numbers of at least 0, got -1 for 's'\.$"),
+        ({"s": float("nan")}, r"^loss_weights must have numbers of at least 0, got nan for 's'\.$"),
+        ({"s": True}, r"^loss_weights must have numbers of at least 0, got True for 's'\.$"),
+        ({"s": 0, "x1": 0}, r"^loss_weights must have a weight above 0 for a task, got \{'s': 0, 'x1': 0\}\.$"),
+    ],
+)
+def test_other_weights_are_errors(weights, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        TaskLosses(TASKS, weights)
+
+
+def trainer(kind, given, folder, of=TaskLossTrainer, model=None, **settings):
+    of_trainer = {} if of is transformers.Trainer else {"tasks": TASKS, "loss_weights": settings.pop("loss_weights", None)}
+    arguments = transformers.TrainingArguments(
+        str(folder),
+        **{"max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": ROWS, "learning_rate": 1.0, **QUIET, **settings},
+        optim="sgd",
+        lr_scheduler_type="constant",
+    )
+    return of(model or MODELS[kind](), arguments, train_dataset=given, **of_trainer)
+
+
+def step(kind, given, folder, **settings) -> tuple[torch.Tensor, dict]:
+    """What a step of SGD at the rate 1 takes from the weights, which is the gradient, and what is logged."""
+    model = MODELS[kind]()
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    run = trainer(kind, given, folder, model=model, **settings)
+    run.train()
+    return before - torch.nn.utils.parameters_to_vector(model.parameters()).detach(), run.state.log_history[0]
+
+
+def without_tasks(given) -> list[dict]:
+    return [{key: values for key, values in row.items() if key != "task_id"} for row in given]
+
+
+@of_models
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_without_weights_the_loss_and_the_gradient_are_trainers_own(tmp_path, kind, parts, smoothing):
+    given = rows(kind)
+    settings = {"per_device_train_batch_size": ROWS // parts, "gradient_accumulation_steps": parts}
+    settings["label_smoothing_factor"] = smoothing
+    gradient, logged = step(kind, given, tmp_path, **settings)
+    same, before = step(kind, without_tasks(given), tmp_path, of=transformers.Trainer, **settings)
+    assert torch.equal(gradient, same)
+    assert logged["loss"] == before["loss"]
+    assert {key for key in logged.keys() - before.keys()} == {f"loss_{name}" for name in GROUPS}
+    if not smoothing:
+        assert_told(logged, {key: mean for key, mean in written_down(kind, given)[1].items() if key != "loss"})
+
+
+@of_models
+@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize("weights", [{}, WEIGHTS])
+def test_with_weights_the_gradient_is_that_of_the_undivided_batch(tmp_path, kind, parts, weights):
+    settings = {"per_device_train_batch_size": ROWS // parts, "gradient_accumulation_steps": parts, "loss_weights": weights}
+    gradient, logged = step(kind, rows(kind), tmp_path, **settings)
+    wanted, told = written_down(kind, rows(kind), task_weights(TASKS, weights))
+    assert_near(gradient, wanted)
+    assert_told(logged, told)
+
+
+@of_models
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("batch", [3, 8])
+def test_evaluation_has_the_means_over_all_of_the_data(tmp_path, kind, weights, batch):
+    given = rows(kind, 7)
+    run = trainer(kind, given, tmp_path, per_device_eval_batch_size=batch, loss_weights=weights)
+    _, told = written_down(kind, given, task_weights(TASKS, weights or {}))
+    metrics = run.evaluate(given)
+    assert_told(metrics, {f"eval_{name}": mean for name, mean in told.items() if weights or name != "loss"})
+    if weights is None:
+        before = trainer(kind, given, tmp_path, of=transformers.Trainer, per_device_eval_batch_size=batch)
+        assert metrics["eval_loss"] == before.evaluate(without_tasks(given))["eval_loss"]
+    assert_told(run.predict(given).metrics, {f"test_{name}": mean for name, mean in told.items() if weights or name != "loss"})
+
+
+def steps_beside_another_process(folder) -> None:
+    torch.set_num_threads(1)
+    settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "ddp_backend": "gloo"}
+    found = []
+    for kind in MODELS:
+        gradient, logged = step(kind, rows(kind), folder, loss_weights=WEIGHTS, **settings)
+        _, plain = step(kind, rows(kind), folder, **settings)
+        metrics = trainer(kind, rows(kind), folder, per_device_eval_batch_size=2, ddp_backend="gloo").evaluate(rows(kind, 7))
+        losses, model = TaskLosses(TASKS, decoder_only=kind == "Llama"), MODELS[kind]()
+        own = batch_of(rows(kind)[torch.distributed.get_rank() :: 2])
+        task_id = own.pop("task_id")
+        losses.add(model(**own).logits, own["labels"], task_id)
+        found.append([gradient.tolist(), logged, plain, metrics, losses.means()])
+    if torch.distributed.get_rank() == 0:
+        (pathlib.Path(folder) / "found").write_text(json.dumps(found))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_have_the_losses_of_the_undivided_batch(tmp_path):
+    """An evaluation of 7 rows counts none twice, though the last batch of 2 x 2 is filled up."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    search = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_task_loss as t; "
+    processes = [
+        new_process.Program(
+            ["-c", f"{search}t.steps_beside_another_process(sys.argv[1])", tmp_path],
+            env={**os.environ, **environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        assert process.wait(SECONDS) == 0, process.stderr[-3000:]
+    for kind, (gradient, logged, plain, metrics, looped) in zip(MODELS, json.loads((tmp_path / "found").read_text())):
+        wanted, told = written_down(kind, rows(kind), OF_TASKS)
+        assert_near(torch.tensor(gradient), wanted)
+        assert_told(logged, told)
+        of_tasks = {name: mean for name, mean in told.items() if name != "loss"}
+        assert_told(plain, of_tasks)
+        assert_told(looped, of_tasks)
+        means = written_down(kind, rows(kind, 7))[1]
+        assert_told(metrics, {f"eval_{name}": mean for name, mean in means.items() if name != "loss"})
+
+
+LENGTHS = {"inputs": 128, "targets": 128}
+
+
+def test_data_of_two_corpora_say_their_tasks_and_one_can_be_evaluated_alone(tmp_path):
+    web, own = Mixture("loss_web", denoisers=ul2_tasks.T5GEMMA2[::4]), Mixture("loss_own", denoisers="UL2R")
+
+    def data(mixture, task_id=True, **settings):
+        converter = HuggingFaceFeatureConverter(task_id=task_id)
+        return UL2IterableDataset(mixture, LENGTHS, feature_converter=converter, batch_size=4, **settings)
+
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=6, logging_steps=6, per_device_train_batch_size=4, gradient_accumulation_steps=2, **QUIET
+    )
+    train = data(Mix("loss_both", {web: 1, own: 1}))
+    run = TaskLossTrainer(t5(4096), arguments, train_dataset=train, loss_weights={"loss_own_corpus": 2})
+    run.train()
+    (logged,) = [entry for entry in run.state.log_history if "loss" in entry]
+    names = {name for info in train.tasks for name in (info.task, info.denoiser, info.corpus)}
+    assert {key for key in logged if key.startswith("loss_")} == {f"loss_{name}" for name in names}
+    alone = data(web, split="validation", num_epochs=1)
+    metrics = run.evaluate(alone)
+    assert {key for key in metrics if key.startswith("eval_loss")} == {"eval_loss", "eval_loss_r1", "eval_loss_s"}
+    assert metrics["eval_loss"] > min(metrics["eval_loss_r1"], metrics["eval_loss_s"])
+    with pytest.raises(
+        ValueError, match=r"^a batch must have 'task_id', got \[.*\]\. Pass task_id=True to the converter or the coll"
+    ):
+        run.evaluate(data(web, task_id=False, split="validation", num_epochs=1))
+
+
+def test_what_cannot_be_measured_is_an_error(tmp_path):
+    def made(model=None, **settings):
+        arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True)
+        return TaskLossTrainer(model or llama(), arguments, **settings)
+
+    with pytest.raises(ValueError, match=r"^tasks must be given where neither the data nor the collator has some\. Pass tasks="):
+        made(train_dataset=rows("T5"))
+    with pytest.raises(ValueError, match=r"^mixture must have random access for its tasks, got the name 'ul2_mix'"):
+        made(train_dataset=UL2IterableDataset("ul2_mix", LENGTHS))
+    with pytest.raises(ValueError, match=r"^compute_loss_func must be None with loss_weights, got a function\."):
+        made(tasks=TASKS, loss_weights={}, compute_loss_func=print)
+    model = llama()
+    model.config.output_router_logits = True
+    with pytest.raises(ValueError, match=r"^model\.config\.output_router_logits must be False with loss_weights"):
+        made(model, tasks=TASKS, loss_weights={})
+    collator = ul2_tasks.UL2DataCollator("default", LENGTHS, task_id=True)
+    assert made(data_collator=collator, loss_weights={"s": 2})._tasks == collator.tasks
+
+
+@pytest.mark.parametrize("decoder_only", [False, True])
+def test_packed_sequences_have_the_losses_of_their_examples(decoder_only):
+    lengths = {"inputs": 128, "targets": 96}
+    mixture = Mixture("loss_packed", chunk_tokens=40)
+    means = {}
+    for pack in (False, True):
+        converter = HuggingFaceFeatureConverter(pack=pack, decoder_only=decoder_only, task_id=True)
+        dataset = UL2IterableDataset(mixture, lengths, feature_converter=converter, num_epochs=1)
+        torch.manual_seed(0)
+        model = t5(4096)
+        if decoder_only:
+            sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+            model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=4096, **sizes))
+            model.config.use_cache = False
+        elif pack:
+            model = ul2_tasks.accept_packed_sequences(model)
+        losses = TaskLosses(dataset.tasks, decoder_only=decoder_only)
+        model.eval()
+        for batch in torch.utils.data.DataLoader(dataset, batch_size=64):
+            task_id = batch.pop("task_id")
+            batch = {
+                name: values for name, values in batch.items() if not (decoder_only and name in ("segment_ids", "prefix_length"))
+            }
+            with torch.no_grad():
+                losses.add(model(**batch).logits, batch["labels"], task_id)
+        means[pack] = losses.means()
+    assert len(means[True]) == 6
+    assert means[True] == pytest.approx(means[False], rel=1e-4)
