@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import seqio
@@ -34,6 +35,9 @@ from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import read_alone, read_indexed, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift
+
+if TYPE_CHECKING:
+    from ul2_tasks.sources.dataset_objects import Datasets
 
 CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
 _left_out: collections.Counter[str] = collections.Counter()  # examples of this process, by task and cause
@@ -248,7 +252,7 @@ class ChatMixture(seqio.Mixture):
 
 def register_chat(
     name: str = "chat",
-    source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+    source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
     renderer: Renderer | str = "harmony:default",
     *,
     messages_key: str = "messages",

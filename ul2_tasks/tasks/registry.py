@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import seqio
 
@@ -26,6 +27,9 @@ from ul2_tasks.vocabulary.special_ids import (
     vocabulary_identity,
 )
 
+if TYPE_CHECKING:
+    from ul2_tasks.sources.dataset_objects import Datasets
+
 
 @dataclasses.dataclass(frozen=True)
 class MixConfiguration:
@@ -37,7 +41,7 @@ class MixConfiguration:
 
 def register(
     name: str = "ul2",
-    source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+    source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
     vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
@@ -61,7 +65,8 @@ def register(
     Args:
         name: the beginning of all names.
         source: the documents: files, by path, glob, folder or list, or in a dictionary the files of each split;
-            "hf:NAME"; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more arguments.
+            "hf:NAME"; a `Dataset` of `datasets`; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more
+            arguments.
         vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or of a folder with one;
             "bytes"; "default"; or a `seqio.Vocabulary`. See `open_vocabulary`.
         denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
