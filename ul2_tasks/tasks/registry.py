@@ -167,6 +167,7 @@ def mix(
     name: str,
     mixtures: Mapping[str, float] | Sequence[tuple[str, float]] | None = None,
     *,
+    temperature: float = 1.0,
     schedule: Sequence[Stage[str]] | None = None,
     batch_size: int | None = None,
     steps: int | None = None,
@@ -184,6 +185,8 @@ def mix(
             conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and `span_id`.
             Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
             `passthrough_features` names them.
+        temperature: raises each weight to 1 / temperature, as SeqIO and mT5 do with the sizes of corpora. Higher ones make
+            fractions more equal, and 1 keeps the weights.
         schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on, of mixtures that `register` returned. Each
             corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
             or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
@@ -195,12 +198,12 @@ def mix(
         "NAME_mix".
 
     Raises:
-        ValueError: a weight is not a positive number; a name is not registered; a task has other features, or another vocabulary
-            than conversations; none is a denoising task; the name is taken by another mixture; the schedule has a task that is
-            read as a stream, or conversations alone, does not begin at step 0, or does not ascend.
+        ValueError: a weight or the temperature is not a positive number; a name is not registered; a task has other features, or
+            another vocabulary than conversations; none is a denoising task; the name is taken by another mixture; the schedule has
+            a task that is read as a stream, or conversations alone, does not begin at step 0, or does not ascend.
     """
-    planned = check_schedule(mixtures, schedule, batch_size, steps)
-    weights = planned.average if planned else weights_of(mixtures)
+    planned = check_schedule(mixtures, schedule, batch_size, steps, temperature)
+    weights = planned.average if planned else weights_of(mixtures, temperature)
     if unnamed := [mixed for mixed in weights if not isinstance(mixed, str)]:
         raise ValueError(
             f"mixtures must be names of registered mixtures and tasks, got {unnamed[0]!r:.100}. Mix descriptions with"
