@@ -270,6 +270,27 @@ def test_a_state_of_other_settings_is_refused(state, settings, was, now):
     assert "start from the beginning" in str(error.value)
 
 
+@pytest.mark.parametrize("elements", [0, 7])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_state_of_another_order_is_refused(saved, elements):
+    some, other = dataset(shuffle=saved), dataset(shuffle=not saved)
+    take(elements, some)
+    other.load_state_dict(some.state_dict())
+    with pytest.raises(ValueError, match=f"the state was saved by another pipeline: shuffle was {saved}, is {not saved}"):
+        iter(other)
+
+
+def test_without_a_shuffle_documents_come_in_the_order_of_the_corpus_and_a_state_goes_on():
+    given = plain(an_epoch(shuffle=False))
+    wanted = seqio.get_mixture_or_task("documents_r1").get_dataset(LENGTHS, split="train", seed=5, num_epochs=1, shuffle=False)
+    assert documents_of(given) == short_documents()
+    assert [example["input_ids"] for example in given] == [example["inputs"].tolist() for example in wanted.as_numpy_iterator()]
+    some, loaded = an_epoch(shuffle=False), an_epoch(shuffle=False)
+    assert take(20, some) == given[:20]
+    loaded.load_state_dict(some.state_dict())
+    assert plain(loaded) == given[20:]
+
+
 def test_a_state_of_other_batches_is_refused_each_time():
     batches = dataset(feature_converter=BATCHES_OF_TWO)
     batches.load_state_dict(batches.state_dict())

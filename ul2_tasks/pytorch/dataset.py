@@ -22,7 +22,7 @@ from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import check_flag, is_integer
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
 from ul2_tasks.tasks.registration import Registration
@@ -86,6 +86,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         *,
         split: str = "train",
         seed: int | None = 0,
+        shuffle: bool = True,
         use_cached: bool = False,
         cache_dirs: Sequence[str | os.PathLike] = (),
         num_epochs: int | None = None,
@@ -101,9 +102,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 registered mixture or task; or a `Registration`, which is applied in the process that iterates. Spawned workers
                 need a `Registration`, unless `import ul2_tasks` registers the name.
             sequence_length: {"inputs": int, "targets": int}, the lengths in tokens; of a `Chat` {"tokens": int} makes chats. Leave
-                it out, and split, seed and cache_dirs, for what `examples` returned.
+                it out, and split, seed, shuffle and cache_dirs, for what `examples` returned.
             split: the split of the corpora, such as "train".
             seed: the seed of the order and the masks. None, for a name alone, gives other examples each time and no state.
+            shuffle: False keeps the order of the corpus, as for an evaluation.
             use_cached: whether a registered name is read from its cache.
             cache_dirs: the folders with the caches of a description, see `examples`.
             num_epochs: passes over the corpus; None for no end.
@@ -127,12 +129,15 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 " converter. Pass it here where the DataLoader joins single examples."
             )
         self._settings: dict[str, Any] = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
+        if not check_flag(shuffle, "shuffle"):  # states of before it could be False do not have it
+            self._settings["shuffle"] = False
         if isinstance(mixture, Mixture | Mix) or (isinstance(mixture, Chat) and mixture.random_access):
             _check_left_out("a description", " Name the folders of its cache, cache_dirs=[..].", use_cached=(use_cached, False))
             lengths = _given(sequence_length)
             packs = HuggingFaceChatConverter if "tokens" in lengths else HuggingFaceFeatureConverter
             pack = isinstance(feature_converter, packs) and feature_converter.pack
-            found = examples(mixture, lengths, split=split, seed=seed, pack=pack, cache_dirs=cache_dirs)  # type: ignore[arg-type]
+            given = {"split": split, "seed": seed, "shuffle": shuffle, "pack": pack, "cache_dirs": cache_dirs}
+            found = examples(mixture, lengths, **given)  # type: ignore[call-overload]
             mixture = found
         elif isinstance(mixture, Examples):
             _check_left_out(
@@ -141,6 +146,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 sequence_length=(sequence_length, None),
                 split=(split, "train"),
                 seed=(seed, 0),
+                shuffle=(shuffle, True),
                 use_cached=(use_cached, False),
                 cache_dirs=(tuple(cache_dirs), ()),
             )

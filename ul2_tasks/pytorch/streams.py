@@ -88,9 +88,10 @@ def _examples(
     features = getattr(converter, "TASK_FEATURES", ())  # which some of SeqIO's do not have
     if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
         settings["passthrough_features"] = marks
+    settings["shuffle"] = pipeline.get("shuffle", True)
     shard_info = seqio.ShardInfo(*reader.of_shards)
     try:
-        return provider.get_dataset(sequence_length, shuffle=True, shard_info=shard_info, **settings)
+        return provider.get_dataset(sequence_length, shard_info=shard_info, **settings)
     except ValueError as error:
         if shard_info.num_shards == 1:
             raise
@@ -120,7 +121,8 @@ class Stream:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken; for an iterator that has given nothing yet."""
-        check_same(state["pipeline"], self._pipeline, may_lack={"shard"} if "number" in state else ())
+        default = {"shuffle": True}  # which states do not say
+        check_same({**default, **state["pipeline"]}, {**default, **self._pipeline}, may_lack={"shard"} if "number" in state else ())
         if "number" in state:
             raise ValueError(f"{ANOTHER}: the state is an index, and here examples are a stream. {REMEDY}")
         self._snapshot = state["snapshot"]
