@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import seqio
 
     from ul2_tasks.pytorch.streams import Stream
+    from ul2_tasks.tasks.carried import Carried
 
 
 _TASKS_OF_NAME = (
@@ -99,8 +100,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
         Args:
             mixture: a `Mixture`, a `Mix` or a `Chat(random_access=True)`; or what `examples` returned for one; or the name of a
-                registered mixture or task; or a `Registration`, which is applied in the process that iterates. Spawned workers
-                need a `Registration`, unless `import ul2_tasks` registers the name.
+                registered mixture or task; or a `Registration`, which is applied in the process that iterates. What `register`,
+                `mix` and their like registered goes along to spawned workers. For tasks of SeqIO itself, and sources of lambdas,
+                these need a `Registration`.
             sequence_length: {"inputs": int, "targets": int}, the lengths in tokens; of a `Chat` {"tokens": int} makes chats. Leave
                 it out, and split, seed, shuffle and cache_dirs, for what `examples` returned.
             split: the split of the corpora, such as "train".
@@ -172,6 +174,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._joined = converted or 1
         self._loaded: Mapping[str, Any] | None = None
         self._stream: Indexed | Stream | None = None
+        self._carried: Carried | None = None
 
     @property
     def tasks(self) -> tuple[TaskInfo, ...]:
@@ -186,8 +189,16 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return self._mixture.tasks
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own."""
-        return {**self.__dict__, "_started_in": reading_process(self._process), "_stream": None}
+        """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own.
+
+        What a name is registered with goes along.
+        """
+        state = {**self.__dict__, "_started_in": reading_process(self._process), "_stream": None}
+        if isinstance(self._mixture, str):
+            from ul2_tasks.tasks.carried import carried
+
+            state["_carried"] = carried(self._mixture)
+        return state
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
@@ -269,6 +280,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         check_process()
         from ul2_tasks.pytorch.streams import open_stream
 
+        if self._carried:
+            self._carried.register()
         return open_stream(mixture, self._sequence_length, reader, converter, self._describe())
 
 
