@@ -72,7 +72,7 @@ def _provider(mixture: str | Registration) -> seqio.Task | seqio.Mixture:
     if name not in registered:
         raise ValueError(
             f"mixture must be registered in this process, got {name!r}, and only {sorted(registered)} are. Register it first, or"
-            f" pass ul2_tasks.Registration({name!r}, modules=[..]) with a module that does, which spawned workers need. See"
+            f" pass ul2_tasks.Registration({name!r}, modules=[..]) with a module that does. See"
             " docs/help/troubleshooting.md#spawned-workers-do-not-know-the-mixture."
         )
     return seqio.get_mixture_or_task(name)
