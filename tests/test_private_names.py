@@ -44,6 +44,11 @@ READ = {
     ("_cat_file", "ul2_tasks/store/fetch.py"): "fsspec's name for reading a range in a coroutine, which its file systems define",
     ("_cat_ranges", "ul2_tasks/store/fetch.py"): "likewise of many ranges: whether a file system of fsspec has a way of its own",
     ("_exit", "ul2_command/errors.py"): "os._exit: the end of a process without tearing down what waits for threads of TensorFlow",
+    ("_fingerprint", "ul2_tasks/sources/dataset_objects.py"): "what Hugging Face's Dataset is known by, which nothing public says",
+    (
+        "_ex_iterable",
+        "ul2_tasks/sources/dataset_objects.py",
+    ): "the steps of an IterableDataset, which has no fingerprint (tests/sources/test_dataset_objects.py)",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }
 # What classes of SeqIO and TensorFlow leave to those that are made of them, by the names that it has there.

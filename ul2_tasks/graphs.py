@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import functools
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -33,14 +35,30 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
     """Calls a Python function from a graph, as `tf.numpy_function` does, by an op without state.
 
     An iterator over a dataset with an op that has a state cannot be saved. `function` takes arrays, and returns what depends on
-    them alone, of the `dtypes`. An exception that it raises ends the iteration.
+    them alone, of the `dtypes`. An exception that it raises ends the iteration, see `raised_in`.
     """
 
     def call(*values: Any) -> Any:
         with _calls:
-            return function(*values)
+            try:
+                return function(*values)
+            except (ValueError, OSError, RuntimeError) as error:
+                _raised.append((type(error), str(error)))
+                raise
 
     return tf.numpy_function(call, inputs, dtypes, stateful=False)
+
+
+def raised_in(error: tf.errors.OpError) -> Exception | None:
+    """What a `python_op` raised, or what an `Assert` says, in place of TensorFlow's error about it; None of any other error.
+
+    The rest of TensorFlow's two thousand characters is where in the graph it was, and TensorFlow's own code.
+    """
+    for kind, message in list(_raised):
+        if message and message in error.message:
+            return next((each for each in (ValueError, OSError) if issubclass(kind, each)), RuntimeError)(message)
+    found = re.search(r"assertion failed: \[(.*)\]\s*\[\[\{\{node", error.message, re.DOTALL)
+    return ValueError(found[1].replace("] [", " ")) if found else None
 
 
 def random_bits(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -95,6 +113,7 @@ class _Calls:
             time.sleep(0.01)
 
 
+_raised: collections.deque[tuple[type[Exception], str]] = collections.deque(maxlen=64)  # by functions, the last ones
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 _calls = _Calls()
 atexit.register(_calls.end)

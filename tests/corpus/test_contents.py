@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 
+import datasets
 import new_process
 import numpy as np
 import pytest
@@ -51,6 +52,9 @@ FILES = {
     "split files": lambda folder: open_source(f"{folder}/*.jsonl", validation=0.1),
     "lines of SeqIO": lambda folder: seqio.TextLineDataSource({"train": f"{folder}/*.jsonl"}),
     "a folder of datasets": lambda folder: open_source(f"hf:{folder}"),
+    "a streamed dataset": lambda folder: open_source(
+        datasets.load_dataset("json", data_files=f"{folder}/*.jsonl", split="train", streaming=True)
+    ),
     "images": lambda folder: open_image_text(f"{folder}/*.jsonl"),
 }
 

@@ -1,12 +1,18 @@
 """`Mix`: its examples by number are those of what `mix` registers."""
 
 import dataclasses
+import itertools
 import json
+import math
 
+import numpy as np
 import pytest
 import seqio
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ul2_tasks
+from ul2_tasks.mixtures.schedule import weights_of
 
 LENGTHS = {"inputs": 96, "targets": 80}
 DOCUMENTS = ul2_tasks.embedded_documents()
@@ -64,6 +70,65 @@ def test_two_are_equal_if_mixtures_and_weights_are(mixtures):
         assert ul2_tasks.Mix("mm", other) != one
         assert ul2_tasks.Mix("mm", other).fingerprint() != one.fingerprint()
     assert ul2_tasks.Mix("nn", {first: 2, second: 1}).fingerprint() == one.fingerprint()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1, 2, 1 / 0.3, np.float32(4)])
+def test_a_temperature_makes_the_rates_of_seqio(mixtures, temperature):
+    sizes = {"mm_z": 9000, "mm_a": 40, "mm_k": 700}
+    named = {f"{name}_mix": size for name, size in sizes.items()}
+    registered = seqio.get_mixture_or_task(ul2_tasks.mix(f"mm_{temperature:.2f}", named, temperature=temperature))
+    mix = ul2_tasks.Mix("mm", {mixture: sizes[mixture.name] for mixture in mixtures}, temperature=temperature)
+    for name, size in sizes.items():
+        of_seqio = seqio.mixing_rate_num_examples(OfSize(size), temperature=temperature)
+        part = sum(registered.get_rate(task) for task in registered.tasks if task.name.startswith(name))
+        assert part == pytest.approx(of_seqio)
+    plainly = ul2_tasks.Mix("mm", {mixture: sizes[mixture.name] ** (1 / float(temperature)) for mixture in mixtures})
+    assert mix.fingerprint() == plainly.fingerprint()
+    assert plain(ul2_tasks.examples(mix, LENGTHS)[:40]) == plain(ul2_tasks.examples(plainly, LENGTHS)[:40])
+    assert dataclasses.replace(mix) == mix
+    assert (dataclasses.replace(mix, temperature=1) == mix) == (temperature == 1)
+
+
+class OfSize:
+    """What SeqIO asks a task for its rate."""
+
+    cache_dir = "there"
+
+    def __init__(self, size):
+        self.size = size
+
+    def get_cached_stats(self, split):
+        return {"examples": self.size}
+
+
+def test_a_temperature_keeps_order_and_a_higher_one_brings_weights_together():
+    @given(st.dictionaries(st.text(), st.floats(1e-6, 1e12), min_size=2), st.floats(0.1, 50), st.floats(1.01, 10))
+    def law(weights, temperature, factor):
+        lower, higher = weights_of(weights, temperature), weights_of(weights, temperature * factor)
+        for one, other in itertools.pairwise(sorted(weights, key=weights.get)):
+            assert lower[one] <= lower[other]
+            assert lower[other] / lower[one] >= higher[other] / higher[one] * (1 - 1e-9)
+
+    law()
+
+
+@pytest.mark.parametrize("temperature", [0, -1, True, "2", None, math.inf, math.nan])
+def test_a_temperature_that_is_none_is_refused(temperature):
+    with pytest.raises(ValueError, match=r"^temperature must be a positive number, got .*\. 1 keeps the weights"):
+        ul2_tasks.Mix("hot", {ul2_tasks.Mixture("a"): 1}, temperature=temperature)
+    with pytest.raises(ValueError, match=r"^temperature must be a positive number, got .*\. 1 keeps the weights"):
+        ul2_tasks.mix("hot", {"ul2_mix": 1}, temperature=temperature)
+
+
+def test_a_temperature_that_no_weight_survives_and_one_of_a_schedule_are_refused():
+    for weight in (1e300, 1e-300):
+        with pytest.raises(
+            ValueError, match=r"^temperature must be high enough for these weights, whose power of 1 / 0\.1 no float"
+        ):
+            ul2_tasks.Mix("cold", {ul2_tasks.Mixture("a"): weight}, temperature=0.1)
+    stages = [ul2_tasks.Stage(0, {ul2_tasks.Mixture("a"): 1})]
+    with pytest.raises(ValueError, match=r"^temperature must be left out with a schedule, got 2\. Give each Stage"):
+        ul2_tasks.Mix("staged", schedule=stages, batch_size=8, steps=10, temperature=2)
 
 
 @pytest.mark.parametrize(

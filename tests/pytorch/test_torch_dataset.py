@@ -8,9 +8,11 @@ import json
 import os
 import pathlib
 import pickle
+import re
 import socket
 import string
 import tempfile
+import traceback
 
 import new_process
 import pytest
@@ -270,6 +272,27 @@ def test_a_state_of_other_settings_is_refused(state, settings, was, now):
     assert "start from the beginning" in str(error.value)
 
 
+@pytest.mark.parametrize("elements", [0, 7])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_state_of_another_order_is_refused(saved, elements):
+    some, other = dataset(shuffle=saved), dataset(shuffle=not saved)
+    take(elements, some)
+    other.load_state_dict(some.state_dict())
+    with pytest.raises(ValueError, match=f"the state was saved by another pipeline: shuffle was {saved}, is {not saved}"):
+        iter(other)
+
+
+def test_without_a_shuffle_documents_come_in_the_order_of_the_corpus_and_a_state_goes_on():
+    given = plain(an_epoch(shuffle=False))
+    wanted = seqio.get_mixture_or_task("documents_r1").get_dataset(LENGTHS, split="train", seed=5, num_epochs=1, shuffle=False)
+    assert documents_of(given) == short_documents()
+    assert [example["input_ids"] for example in given] == [example["inputs"].tolist() for example in wanted.as_numpy_iterator()]
+    some, loaded = an_epoch(shuffle=False), an_epoch(shuffle=False)
+    assert take(20, some) == given[:20]
+    loaded.load_state_dict(some.state_dict())
+    assert plain(loaded) == given[20:]
+
+
 def test_a_state_of_other_batches_is_refused_each_time():
     batches = dataset(feature_converter=BATCHES_OF_TWO)
     batches.load_state_dict(batches.state_dict())
@@ -457,6 +480,8 @@ def reads_in_workers(to) -> None:
     """Workers by fork, where TensorFlow was imported, and did not run; then it runs here, and so they would hang."""
     batches = loader(an_epoch(rank=1, world_size=2), batch_size=4, num_workers=2, collate_fn=list)
     told = {"forked": [plain(batch) for batch in batches]}
+    told["bad record"] = said_of(loader(bad_record(pathlib.Path(to).parent, "not JSON"), num_workers=1))
+    told["bad field"] = said_of(loader(UL2IterableDataset(bad_field(pathlib.Path(to).parent), LENGTHS), num_workers=2))
     if importlib.util.find_spec("torchdata"):
         told["resumed"] = [resumed_and_wanted(num_workers) for num_workers in (2, 0)]
     some = dataset()
@@ -466,6 +491,65 @@ def reads_in_workers(to) -> None:
     except RuntimeError as error:
         told["too late"] = str(error)
     write(to, told)
+
+
+BAD_LINES = {
+    "not JSON": (b'{"text": "a', r"is not JSON, Unterminated string .*; it begins with '{\"text\": \"a'"),
+    "not UTF-8": (b'{"text": "\xff"}', "is not UTF-8, invalid start byte at byte 10"),
+    "no field": (b'{"body": "a"}', r"has no field 'text', only \['body'\]"),
+    "no text": (b'{"text": null}', "'text' must be a text, got a value of type NoneType"),
+}
+
+
+def bad_record(folder: pathlib.Path, kind: str) -> UL2IterableDataset:
+    """A dataset of documents of which one, in line 18, is bad."""
+    lines = [json.dumps({"text": text}).encode() for text in short_documents()]
+    path = folder / "bad.jsonl"
+    path.write_bytes(b"\n".join([*lines[:17], BAD_LINES[kind][0], *lines[17:]]))
+    return UL2IterableDataset(register(f"bad_{kind.replace(' ', '_').replace('-', '_')}", path, **SETTINGS), LENGTHS)
+
+
+def bad_field(folder: pathlib.Path) -> str:
+    (folder / "body.jsonl").write_text('{"body": "a"}\n' * 4)
+    return register("bad_field", folder / "body.jsonl", **SETTINGS)
+
+
+def said_of(elements) -> str:
+    try:
+        list(elements)
+    except ValueError as error:
+        return str(error)
+    raise AssertionError("there was no error")
+
+
+@pytest.mark.parametrize("kind", BAD_LINES)
+def test_a_bad_record_is_told_in_a_sentence_with_its_line_and_nothing_of_tensorflow(tmp_path, kind):
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/bad\.jsonl, line 18: {BAD_LINES[kind][1]}\. Fix the .*run\.$") as raised:
+        list(bad_record(tmp_path, kind))
+    assert "tensorflow" not in "".join(traceback.format_exception(raised.value)).split("ValueError")[-1]
+    assert "op_error" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_an_id_that_no_text_may_have_is_told_in_a_sentence(monkeypatch):
+    """What is asserted in the graph, and raised by no Python."""
+    converter = HuggingFaceFeatureConverter("longest", batch_size=4, embedding_rows=3)
+    with pytest.raises(ValueError, match=r"hold the id \d+, but embedding_rows") as raised:
+        next(iter(dataset(feature_converter=converter)))
+    assert "node" not in str(raised.value)
+
+
+def test_a_missing_field_is_told_without_a_log_of_seqio(tmp_path, caplog):
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/body\.jsonl has no field 'text', only \['body'\]\. Pass text_key"):
+        next(iter(UL2IterableDataset(bad_field(tmp_path), LENGTHS)))
+    assert "Failed to load" not in caplog.text
+
+
+def test_bad_records_are_told_in_a_sentence_through_workers_too(read_in_workers):
+    for told, sentence in (("bad record", r"bad\.jsonl, line 18: is not JSON"), ("bad field", "body.jsonl has no field 'text'")):
+        last = read_in_workers[told].strip().splitlines()[-1]
+        assert re.match(rf"ValueError: /.*{sentence}", last)
+        assert "InvalidArgumentError" not in read_in_workers[told]
+        assert "fewer workers" not in read_in_workers[told]
 
 
 def resumed_and_wanted(num_workers) -> tuple[list, list]:

@@ -94,6 +94,21 @@ def test_what_examples_returned_is_read_with_its_own_settings(mixture, cache):
     assert told(itertools.islice(iter(of_name), 5)) == told(itertools.islice(iter(named()), 5))
 
 
+def test_without_a_shuffle_it_gives_what_examples_and_the_name_give(mixture, cache):
+    described = UL2IterableDataset(mixture, LENGTHS, seed=5, shuffle=False, cache_dirs=[cache], num_epochs=1)
+    of_name, rows = (
+        named(shuffle=False, num_epochs=1),
+        ul2_tasks.examples(mixture, LENGTHS, seed=5, shuffle=False, cache_dirs=[cache]),
+    )
+    found = told(described)
+    assert found == told(of_name) == told(UL2IterableDataset(rows, num_epochs=1))
+    assert described.state_dict() == of_name.state_dict()
+    loaded = named()
+    loaded.load_state_dict(of_name.state_dict())
+    with pytest.raises(ValueError, match="shuffle was False, is True"):
+        iter(loaded)
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_share_it_out(mixture, method):
     """From memory, where a source that is no file is not asked again in workers that are spawned."""
@@ -176,6 +191,7 @@ def test_a_pair_of_megatrons_is_that_of_its_name(tmp_path):
         ({"use_cached": True}, r"use_cached must be False with a description,.*of its cache, cache_dirs=\[\.\.\]"),
         ({"sequence_length": None}, 'sequence_length must be {"inputs": int, "targets": int}, got None. Give the budgets'),
         ({"seed": None}, "seed must be an integer, because it decides the examples, got None"),
+        ({"shuffle": 0}, "shuffle must be True or False, got 0"),
         ({"num_epochs": 0}, "num_epochs must be an integer of at least 1, or None for no end, got 0"),
         (
             {"feature_converter": EncDecFeatureConverter()},
@@ -202,6 +218,7 @@ def test_arguments_that_do_not_go_with_examples_are_refused(mixture):
     rows = ul2_tasks.examples(mixture, LENGTHS, pack=True)
     for arguments, sentence in (
         ({"sequence_length": LENGTHS}, r"sequence_length must be None with what examples.*got \{'inputs': 64, 'targets': 48\}"),
+        ({"shuffle": False}, r"shuffle must be True with what examples returned, got False\. Pass it to ul2_tasks\.examples"),
         ({"seed": 3}, r"seed must be 0 with what examples returned, got 3\. Pass it to ul2_tasks\.examples\(\.\.\)"),
         (
             {"feature_converter": CONVERTERS["longest"]},

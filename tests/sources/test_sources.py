@@ -123,6 +123,12 @@ CASES = {
     "a.tfrecord.gz": (write_tfrecord, {}, TEXTS),
     "hf:saved": (write_saved, {}, TEXTS),
     "hf:hub": (write_hub_layout, {}, [text for shard in range(4) for text in TEXTS[shard::4]]),
+    "dataset:rows": (write_saved, {}, TEXTS),
+    "iterable:shards": (write_hub_layout, {}, [text for shard in range(4) for text in TEXTS[shard::4]]),
+}
+OBJECTS = {
+    "dataset": lambda path: datasets.load_from_disk(path),
+    "iterable": lambda path: datasets.load_dataset(str(path), split="train", streaming=True),
 }
 
 
@@ -130,12 +136,14 @@ CASES = {
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpora")
     for name, (write, _, _) in CASES.items():
-        write(folder / name.removeprefix("hf:"))
+        write(folder / name.rpartition(":")[2])
     return folder
 
 
 def opened(folder, name):
     kind, _, path = name.rpartition(":")
+    if kind in OBJECTS:
+        return open_source(OBJECTS[kind](folder / path), **CASES[name][1])
     return open_source(f"{kind}:{folder / path}" if kind else str(folder / path), **CASES[name][1])
 
 
@@ -158,6 +166,7 @@ def test_every_document_is_read_as_it_was_written_and_in_order(folder, name):
 
 # Of each kind of source those of one piece and of several; what is in a file is read by the test above.
 ORDERED = ["lines.txt", "folder", "a.jsonl", "a.jsonl.gz", "a.parquet", "stream.arrow", "a.tfrecord", "hf:saved", "hf:hub"]
+ORDERED += ["dataset:rows", "iterable:shards"]
 
 
 @pytest.mark.parametrize("name", ORDERED)
@@ -169,7 +178,7 @@ def test_another_seed_is_another_order_and_every_order_has_every_document_once(f
         assert one != other
 
 
-@pytest.mark.parametrize("name", ["lines.txt", "a.jsonl", "a.parquet", "a.arrow", "folder", "hf:hub", "hf:saved"])
+@pytest.mark.parametrize("name", ["lines.txt", "a.jsonl", "a.parquet", "a.arrow", "folder", *ORDERED[-4:]])
 def test_hosts_share_out_every_document_once(folder, name):
     source = opened(folder, name)
     hosts = min(len(source.list_shards("train")), 3)

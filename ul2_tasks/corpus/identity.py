@@ -23,6 +23,7 @@ from ul2_tasks.files.listing import contents as contents_of_files
 from ul2_tasks.imported import is_instance, is_seqio
 from ul2_tasks.saved_names import saved_name, saved_words
 from ul2_tasks.sources.base import is_source
+from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.image_text import ImageTextSource
@@ -141,7 +142,7 @@ def _split_of(source: seqio.DataSource, split: str) -> str:
 
 def _contents(source: seqio.DataSource, split: str) -> str:
     """What the files of a split hold; empty where there are none, or none are known."""
-    if isinstance(source, FileSource | HuggingFaceSource | MegatronSource | ImageTextSource):
+    if isinstance(source, FileSource | HuggingFaceSource | DatasetSource | MegatronSource | ImageTextSource):
         return source.contents(split)
     return _of_listing(*source.list_shards(split)) if is_seqio(source, "FileDataSource") else ""
 

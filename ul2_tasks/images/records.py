@@ -19,6 +19,7 @@ from ul2_tasks.images.identity import facts_of, files_in_words, records_in_words
 from ul2_tasks.images.paths import located
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece, may_hold
+from ul2_tasks.imported import is_instance
 
 _OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold images, or paths
 _NAMES = f"{' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})"
@@ -70,6 +71,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     Raises:
         ValueError: there are no files or no records; a file is not of these formats, or not of the format in its name.
     """
+    check_no_dataset(files)
     paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
     if not paths:
         raise ValueError("files must be paths, globs or folders, got none.")
@@ -146,6 +148,15 @@ class Reader:
 
     def _all_of(self, piece: int) -> list[Named]:
         return Reader(self._records).read(piece, 0, self._records.pieces[piece].records)
+
+
+def check_no_dataset(files: object) -> None:
+    """Raises a ValueError for a dataset of Hugging Face's `datasets`, whose images would be decoded."""
+    if is_instance(files, "datasets", "Dataset", "IterableDataset"):
+        raise ValueError(
+            f"files must be paths, globs or folders, got a {type(files).__name__} of the package datasets. Write it with"
+            " dataset.to_parquet('records.parquet'), and pass that file."
+        )
 
 
 def _listed(pattern: str | os.PathLike) -> list[str]:

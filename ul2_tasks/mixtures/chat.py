@@ -27,6 +27,8 @@ from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_t
 if TYPE_CHECKING:
     import seqio
 
+    from ul2_tasks.sources.dataset_objects import Datasets
+
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class Chat(Description):
@@ -68,7 +70,7 @@ class Chat(Description):
     def __init__(
         self,
         name: str = "chat",
-        source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+        source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
         renderer: Renderer | str = "harmony:default",
         *,
         messages_key: str = "messages",
@@ -132,7 +134,7 @@ def objective_of(chat: Chat, format: str) -> Objective:
 
 
 def open_conversations(
-    spec: seqio.DataSource | Files | Mapping[str, Files],
+    spec: seqio.DataSource | Files | Mapping[str, Files] | Datasets,
     messages_key: str = "messages",
     id_key: str | None = None,
     validation: float | None = None,

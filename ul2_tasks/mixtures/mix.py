@@ -41,12 +41,14 @@ class Mix:
         mixtures: the weights, positive numbers, of `Mixture` and `Chat` objects with different names and one vocabulary. A weight
             divided by the sum of all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of
             the names.
+        temperature: raises each weight to 1 / temperature, as SeqIO and mT5 do with the sizes of corpora. Higher ones make
+            fractions more equal, and 1 keeps the weights.
         schedule: instead of `mixtures`, a list of `Stage`, whose weights change during a run; see `mix`.
         batch_size, steps: with a schedule, the global batch size and the number of steps of the run.
 
     Raises:
-        ValueError: a weight is not a positive number; something is not a `Mixture` or a `Chat`; two have the same name; a schedule
-            has `Chat` objects alone; or see `mix`.
+        ValueError: a weight or the temperature is not a positive number; something is not a `Mixture` or a `Chat`; two have the
+            same name; a schedule has `Chat` objects alone; or see `mix`.
 
     >>> import ul2_tasks
     >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]
@@ -56,14 +58,15 @@ class Mix:
     name: str
     mixtures: Mapping[Mixture | Chat, float] | Sequence[tuple[Mixture | Chat, float]] | None = None
     _: dataclasses.KW_ONLY
+    temperature: float = 1.0
     schedule: Sequence[Stage[Mixture | Chat]] | None = None
     batch_size: int | None = None
     steps: int | None = None
 
     def __post_init__(self):
         check_name(self.name)
-        planned = check_schedule(self.mixtures, self.schedule, self.batch_size, self.steps)
-        weights = planned.average if planned else weights_of(self.mixtures)
+        planned = _planned(self)
+        weights = planned.average if planned else weights_of(self.mixtures, self.temperature)
         if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture | Chat)]:
             raise ValueError(
                 f"mixtures must be ul2_tasks.Mixture or ul2_tasks.Chat objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered"
@@ -81,7 +84,8 @@ class Mix:
         if planned:
             object.__setattr__(self, "schedule", planned.stages)
         else:
-            object.__setattr__(self, "mixtures", _by_name(weights))
+            object.__setattr__(self, "mixtures", _by_name(weights_of(self.mixtures)))
+            object.__setattr__(self, "temperature", as_python(self.temperature))
 
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
@@ -164,15 +168,13 @@ def planned_members(mix: Mix, members: Sequence[Member | RecordMember]) -> Membe
 
 def _planned(mix: Mix) -> Schedule[Mixture | Chat] | None:
     """The schedule with its batch size and steps; None without one."""
-    return check_schedule(mix.mixtures, mix.schedule, mix.batch_size, mix.steps)
+    return check_schedule(mix.mixtures, mix.schedule, mix.batch_size, mix.steps, mix.temperature)
 
 
 def _pairs(mix: Mix) -> Sequence[tuple[Mixture | Chat, float]]:
-    """The mixtures with their weights; with a schedule, with their fractions of the whole run."""
+    """The mixtures with their weights, of which temperature is part; with a schedule, with their fractions of the whole run."""
     planned = _planned(mix)
-    if planned:
-        return _by_name(planned.average)
-    return mix.mixtures  # type: ignore[return-value]  # which __post_init__ makes of it
+    return _by_name(planned.average if planned else weights_of(mix.mixtures, mix.temperature))
 
 
 def _by_name(weights: Mapping[Mixture | Chat, float]) -> tuple[tuple[Mixture | Chat, float], ...]:

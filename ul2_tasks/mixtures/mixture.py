@@ -25,6 +25,8 @@ from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Tok
 if TYPE_CHECKING:
     import seqio
 
+    from ul2_tasks.sources.dataset_objects import Datasets
+
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class Mixture(Description):
@@ -66,7 +68,7 @@ class Mixture(Description):
     def __init__(
         self,
         name: str = "ul2",
-        source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+        source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
         vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,

@@ -120,7 +120,7 @@ class FlatStage(NamedTuple, Generic[_Of]):
 
 
 def check_schedule(
-    mixtures: object, stages: Sequence[Stage[_Of]] | None, batch_size: int | None, steps: int | None
+    mixtures: object, stages: Sequence[Stage[_Of]] | None, batch_size: int | None, steps: int | None, temperature: float = 1.0
 ) -> Schedule[_Of] | None:
     """The schedule of these arguments; None of a mixture without one. Raises a ValueError where they cannot be one."""
     if stages is None:
@@ -133,13 +133,24 @@ def check_schedule(
         raise ValueError(
             f"mixtures must be left out with a schedule, got {mixtures!r:.300}. Pass the weights of step 0 as a Stage."
         )
+    if temperature != 1:
+        raise ValueError(
+            f"temperature must be left out with a schedule, got {temperature!r}. Give each Stage weights that are raised to 1 /"
+            " temperature."
+        )
     if isinstance(stages, str) or not isinstance(stages, Sequence):
         raise ValueError(f"schedule must be a list of ul2_tasks.Stage, got {stages!r:.300}.")
     return Schedule(tuple(stages), batch_size, steps)  # type: ignore[arg-type]  # which it checks
 
 
-def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]] | None) -> dict[_Of, float]:
-    """The weights of what is mixed. Raises a ValueError where one is no positive number, or something is there twice."""
+def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]] | None, temperature: float = 1.0) -> dict[_Of, float]:
+    """The weights of what is mixed, each raised to 1 / temperature.
+
+    Raises a ValueError where one is no positive number, or something is there twice.
+
+    >>> weights_of({"web": 100, "code": 4}, temperature=2)
+    {'web': 10.0, 'code': 2.0}
+    """
     try:
         pairs: list[Any] = list(mixtures.items() if isinstance(mixtures, Mapping) else mixtures or ())
         weights = dict(pairs)
@@ -150,7 +161,23 @@ def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]] | Non
             f"mixtures must map distinct names to positive numbers, got {mixtures!r:.300}. SeqIO's rate functions are not"
             " supported."
         )
-    return weights
+    if not (is_finite(temperature) and temperature > 0):
+        raise ValueError(
+            f"temperature must be a positive number, got {temperature!r}. 1 keeps the weights, and a higher one makes them more"
+            " equal."
+        )
+    if temperature == 1:
+        return weights
+    try:
+        tempered = {each: float(weight) ** (1 / float(temperature)) for each, weight in weights.items()}
+    except OverflowError:
+        tempered = {}
+    if not tempered or not all(weight > 0 for weight in tempered.values()):
+        raise ValueError(
+            f"temperature must be high enough for these weights, whose power of 1 / {temperature} no float can hold, got"
+            f" {mixtures!r:.300}. Divide the weights by their sum, or raise the temperature."
+        )
+    return tempered
 
 
 def _fractions(weights: Mapping[_Of, float]) -> dict[_Of, float]:

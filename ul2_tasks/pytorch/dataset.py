@@ -22,7 +22,7 @@ from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import check_flag, is_integer
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
 from ul2_tasks.tasks.registration import Registration
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import seqio
 
     from ul2_tasks.pytorch.streams import Stream
+    from ul2_tasks.tasks.carried import Carried
 
 
 _TASKS_OF_NAME = (
@@ -86,6 +87,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         *,
         split: str = "train",
         seed: int | None = 0,
+        shuffle: bool = True,
         use_cached: bool = False,
         cache_dirs: Sequence[str | os.PathLike] = (),
         num_epochs: int | None = None,
@@ -98,12 +100,14 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
         Args:
             mixture: a `Mixture`, a `Mix` or a `Chat(random_access=True)`; or what `examples` returned for one; or the name of a
-                registered mixture or task; or a `Registration`, which is applied in the process that iterates. Spawned workers
-                need a `Registration`, unless `import ul2_tasks` registers the name.
+                registered mixture or task; or a `Registration`, which is applied in the process that iterates. What `register`,
+                `mix` and their like registered goes along to spawned workers. For tasks of SeqIO itself, and sources of lambdas,
+                these need a `Registration`.
             sequence_length: {"inputs": int, "targets": int}, the lengths in tokens; of a `Chat` {"tokens": int} makes chats. Leave
-                it out, and split, seed and cache_dirs, for what `examples` returned.
+                it out, and split, seed, shuffle and cache_dirs, for what `examples` returned.
             split: the split of the corpora, such as "train".
             seed: the seed of the order and the masks. None, for a name alone, gives other examples each time and no state.
+            shuffle: False keeps the order of the corpus, as for an evaluation.
             use_cached: whether a registered name is read from its cache.
             cache_dirs: the folders with the caches of a description, see `examples`.
             num_epochs: passes over the corpus; None for no end.
@@ -127,12 +131,15 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 " converter. Pass it here where the DataLoader joins single examples."
             )
         self._settings: dict[str, Any] = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
+        if not check_flag(shuffle, "shuffle"):  # states of before it could be False do not have it
+            self._settings["shuffle"] = False
         if isinstance(mixture, Mixture | Mix) or (isinstance(mixture, Chat) and mixture.random_access):
             _check_left_out("a description", " Name the folders of its cache, cache_dirs=[..].", use_cached=(use_cached, False))
             lengths = _given(sequence_length)
             packs = HuggingFaceChatConverter if "tokens" in lengths else HuggingFaceFeatureConverter
             pack = isinstance(feature_converter, packs) and feature_converter.pack
-            found = examples(mixture, lengths, split=split, seed=seed, pack=pack, cache_dirs=cache_dirs)  # type: ignore[arg-type]
+            given = {"split": split, "seed": seed, "shuffle": shuffle, "pack": pack, "cache_dirs": cache_dirs}
+            found = examples(mixture, lengths, **given)  # type: ignore[call-overload]
             mixture = found
         elif isinstance(mixture, Examples):
             _check_left_out(
@@ -141,6 +148,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 sequence_length=(sequence_length, None),
                 split=(split, "train"),
                 seed=(seed, 0),
+                shuffle=(shuffle, True),
                 use_cached=(use_cached, False),
                 cache_dirs=(tuple(cache_dirs), ()),
             )
@@ -166,6 +174,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._joined = converted or 1
         self._loaded: Mapping[str, Any] | None = None
         self._stream: Indexed | Stream | None = None
+        self._carried: Carried | None = None
 
     @property
     def tasks(self) -> tuple[TaskInfo, ...]:
@@ -180,8 +189,16 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return self._mixture.tasks
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own."""
-        return {**self.__dict__, "_started_in": reading_process(self._process), "_stream": None}
+        """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own.
+
+        What a name is registered with goes along.
+        """
+        state = {**self.__dict__, "_started_in": reading_process(self._process), "_stream": None}
+        if isinstance(self._mixture, str):
+            from ul2_tasks.tasks.carried import carried
+
+            state["_carried"] = carried(self._mixture)
+        return state
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
@@ -263,6 +280,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         check_process()
         from ul2_tasks.pytorch.streams import open_stream
 
+        if self._carried:
+            self._carried.register()
         return open_stream(mixture, self._sequence_length, reader, converter, self._describe())
 
 

@@ -17,6 +17,7 @@ from ul2_tasks.converters.image_text import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
+from ul2_tasks.graphs import raised_in
 from ul2_tasks.pytorch.forks import tensorflow_has_run
 from ul2_tasks.pytorch.indexed import single_example, to_torch
 from ul2_tasks.pytorch.processes import Reader
@@ -71,7 +72,7 @@ def _provider(mixture: str | Registration) -> seqio.Task | seqio.Mixture:
     if name not in registered:
         raise ValueError(
             f"mixture must be registered in this process, got {name!r}, and only {sorted(registered)} are. Register it first, or"
-            f" pass ul2_tasks.Registration({name!r}, modules=[..]) with a module that does, which spawned workers need. See"
+            f" pass ul2_tasks.Registration({name!r}, modules=[..]) with a module that does. See"
             " docs/help/troubleshooting.md#spawned-workers-do-not-know-the-mixture."
         )
     return seqio.get_mixture_or_task(name)
@@ -88,11 +89,12 @@ def _examples(
     features = getattr(converter, "TASK_FEATURES", ())  # which some of SeqIO's do not have
     if isinstance(provider, DenoisingMixture) and (marks := sorted(MARKS.intersection(features))):
         settings["passthrough_features"] = marks
+    settings["shuffle"] = pipeline.get("shuffle", True)
     shard_info = seqio.ShardInfo(*reader.of_shards)
     try:
-        return provider.get_dataset(sequence_length, shuffle=True, shard_info=shard_info, **settings)
+        return provider.get_dataset(sequence_length, shard_info=shard_info, **settings)
     except ValueError as error:
-        if shard_info.num_shards == 1:
+        if shard_info.num_shards == 1 or not re.search(r"\b(shards|hosts)\b", str(error)):
             raise
         raise ValueError(f"shard {reader.shard}: {error} {_ADVICE}") from error
 
@@ -120,7 +122,8 @@ class Stream:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken; for an iterator that has given nothing yet."""
-        check_same(state["pipeline"], self._pipeline, may_lack={"shard"} if "number" in state else ())
+        default = {"shuffle": True}  # which states do not say
+        check_same({**default, **state["pipeline"]}, {**default, **self._pipeline}, may_lack={"shard"} if "number" in state else ())
         if "number" in state:
             raise ValueError(f"{ANOTHER}: the state is an index, and here examples are a stream. {REMEDY}")
         self._snapshot = state["snapshot"]
@@ -162,7 +165,7 @@ class Stream:
         return ids | {key: value.numpy().tolist() if key == IMAGES else _to_torch(value) for key, value in others.items()}
 
     def _take(self) -> Mapping[str, tf.Tensor]:
-        """The next element. What TensorFlow raises about a shard without examples becomes a ValueError."""
+        """The next element. An error of this package's own code is raised without what TensorFlow says around it."""
         try:
             element = next(self._iterator)
         except StopIteration:
@@ -174,12 +177,12 @@ class Stream:
                 raise
             without = "its examples have other features; those of prompts and completions had no masks until version 1.0.3"
             raise ValueError(f"{ANOTHER}: {without}. {REMEDY}") from error
-        except tf.errors.InvalidArgumentError as error:
-            no_example = re.search(rf"\[({re.escape(NO_EXAMPLE)}.*?)\]\s", error.message)
-            if not no_example:
+        except tf.errors.OpError as error:
+            if (raised := raised_in(error)) is None:
                 raise
-            is_whole = self._shard == "0 of 1"
-            raise ValueError(no_example[1] if is_whole else f"{no_example[1]} {_ADVICE}") from None
+            if str(raised).startswith(NO_EXAMPLE) and self._shard != "0 of 1":
+                raise ValueError(f"{raised} {_ADVICE}") from None
+            raise raised from None
         self._given += 1
         return element
 

@@ -17,6 +17,7 @@ from ul2_tasks.files import listing
 from ul2_tasks.imported import is_seqio
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, is_source
+from ul2_tasks.sources.dataset_objects import DatasetSource, datasets_by_split
 from ul2_tasks.sources.file_source import Files, FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import PREFIX, MegatronSource
@@ -28,9 +29,11 @@ from ul2_tasks.sources.splits import HashSplit
 if TYPE_CHECKING:
     import seqio
 
+    from ul2_tasks.sources.dataset_objects import Datasets
+
 
 def open_source(
-    spec: seqio.DataSource | Files | Mapping[str, Files],
+    spec: seqio.DataSource | Files | Mapping[str, Files] | Datasets,
     *,
     text_key: str = "text",
     id_key: str | None = None,
@@ -52,6 +55,7 @@ def open_source(
             "tfds:NAME": a dataset of TensorFlow Datasets, such as "tfds:c4/en:3.1.0".
             "megatron:PREFIX": tokens, in PREFIX.bin and PREFIX.idx; a glob of such, a list, or a dictionary by split.
             "embedded": the built-in corpus, Python's `help()` topics.
+            a `Dataset` or `IterableDataset` of `datasets`, which is the split `train`; or a `DatasetDict` or dictionary of them.
             any `seqio.DataSource`.
         text_key: the field, column or feature that holds the text.
         id_key: the field that holds the document's id, a text, bytes or an integer. `validation` and the count of conversations
@@ -62,8 +66,9 @@ def open_source(
         documents: the documents of text files: "line", "file", or "paragraph", which ends at blank lines. Text files need it, and
             other files do not support it.
         eod: of "megatron:", the token that ends each document and is removed; see `MegatronSource`.
-        as_json: of files and of "hf:", whether documents are conversations, as `register_chat` reads them: a value that is not a
-            text, such as a list of messages, becomes JSON text, and the id may be in the JSON of `metadata_json`, too.
+        as_json: of files, of "hf:" and of `datasets`, whether documents are conversations, as `register_chat` reads them: a value
+            that is not a text, such as a list of messages, becomes JSON text, and the id may be in the JSON of `metadata_json`,
+            too.
 
     Raises:
         ValueError: an argument has another value, is missing, or does not apply to this source; `validation` is given, but the
@@ -86,7 +91,7 @@ def open_source(
             )
         return MegatronSource(prefixes, eod)
     if eod is not None:
-        raise ValueError(f"eod must be left out for sources without 'megatron:', got {eod!r} with the source {spec!r}.")
+        raise ValueError(f"eod must be left out for sources without 'megatron:', got {eod!r} with the source {_in_a_line(spec)}.")
     source = _open(spec, text_key, id_key, format, documents, as_json)
     if validation is None:
         return source
@@ -192,14 +197,17 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
 
 def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None, as_json: bool) -> seqio.DataSource:
     kind, _, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    if is_source(spec) or spec == "embedded" or kind in ("tfds", "hf"):
+    held = datasets_by_split(spec)
+    if is_source(spec) or held or kind in ("tfds", "hf") or (isinstance(spec, str) and spec == "embedded"):
         for option, value in {"format": format, "documents": documents}.items():
             if value is not None:
                 raise ValueError(
-                    f"{option} must be left out for sources that are not files, got {value!r} with the source {spec!r}."
+                    f"{option} must be left out for sources that are not files, got {value!r} with the source {_in_a_line(spec)}."
                 )
     if is_source(spec):
         return spec
+    if held:
+        return DatasetSource(held, text_key=text_key, id_key=id_key, as_json=as_json)
     if spec == "embedded":
         if text_key != "text":
             raise ValueError(f"text_key must be left out for the source 'embedded', whose text is 'text', got {text_key!r}.")
@@ -216,5 +224,11 @@ def _open(spec, text_key: str, id_key: str | None, format: str | None, documents
         return FileSource(split_to_files, text_key=text_key, id_key=id_key, format=format, documents=documents, as_json=as_json)
     raise ValueError(
         "source must be files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split), 'hf:NAME',"
-        f" 'tfds:NAME', 'megatron:PREFIX', 'embedded', or a seqio.DataSource, got {spec!r}."
+        " 'tfds:NAME', 'megatron:PREFIX', 'embedded', a Dataset of the package datasets, or a seqio.DataSource, got"
+        f" {_in_a_line(spec)}."
     )
+
+
+def _in_a_line(spec: object) -> str:
+    """The `repr`, of which that of a Dataset has several lines."""
+    return " ".join(repr(spec).split()) if datasets_by_split(spec) else repr(spec)

@@ -20,7 +20,7 @@ from ul2_tasks.images.paths import is_address, is_below
 from ul2_tasks.images.pixels import file_of, kind_of
 from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
 from ul2_tasks.images.record_files import row_of
-from ul2_tasks.images.records import Records, listed_records, open_records, within
+from ul2_tasks.images.records import Records, check_no_dataset, listed_records, open_records, within
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, name_of
@@ -64,6 +64,8 @@ class ImageTextSource(RecordSource):
         folder: str | None = None,
     ):
         """See `open_image_text`."""
+        for held in splits.values():
+            check_no_dataset(held)
         super().__init__(splits=splits, text_key=_RECORD, id_key=None)
         if not callable(kind) and kind not in KINDS:
             raise ValueError(f"kind must be one of {list(KINDS)}, or a function of a record and its draws, got {kind!r}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.resources
+import pickle
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -49,6 +50,15 @@ class MemoryDataSource(DataSource):
 
     def __repr__(self) -> str:
         return f"MemoryDataSource({name_of(self._load)}, validation={self._validation})"
+
+    def __getstate__(self) -> dict:
+        """Its documents go along to another process where their function cannot: it is a lambda, or within another function."""
+        try:
+            pickle.dumps(self._load)
+        except Exception:  # which pickle raises depends on the function
+            texts = [text for split in self.splits for text in self.documents(split)]
+            return {**vars(self), "_load": _Loaded(texts, name_of(self._load)), "_documents": None}
+        return vars(self)
 
     @functools.cached_property
     def identity(self) -> str:
@@ -110,6 +120,16 @@ class MemoryDataSource(DataSource):
         from ul2_tasks.sources.memory_streams import in_batches
 
         return in_batches(self.documents(split), split, shuffle, seed, shard_info, size)
+
+
+class _Loaded:
+    """Returns documents that a function of this name has loaded."""
+
+    def __init__(self, texts: list[str], name: str):
+        self.texts, self.__name__ = texts, name
+
+    def __call__(self) -> list[str]:
+        return self.texts
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from ul2_tasks.files.listing import real_path, stamp
 from ul2_tasks.files.systems import parallel_map
 from ul2_tasks.imported import is_seqio
 from ul2_tasks.sources.base import RecordSource
+from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -47,6 +48,8 @@ def file_of(source: seqio.DataSource, split: str, shard: int) -> tuple[str, bool
     source, split = _inner(source, split)
     if isinstance(source, MemoryDataSource) or (isinstance(source, ImageTextSource) and not source.files(split)):
         return "", False
+    if isinstance(source, DatasetSource) and (name := source.rows_from(split)):
+        return name, False
     paths = _shard_files(source, split)
     if not paths:
         return source.list_shards(split)[shard], False

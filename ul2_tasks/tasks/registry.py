@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import seqio
 
@@ -26,6 +27,9 @@ from ul2_tasks.vocabulary.special_ids import (
     vocabulary_identity,
 )
 
+if TYPE_CHECKING:
+    from ul2_tasks.sources.dataset_objects import Datasets
+
 
 @dataclasses.dataclass(frozen=True)
 class MixConfiguration:
@@ -37,7 +41,7 @@ class MixConfiguration:
 
 def register(
     name: str = "ul2",
-    source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
+    source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
     vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
@@ -61,7 +65,8 @@ def register(
     Args:
         name: the beginning of all names.
         source: the documents: files, by path, glob, folder or list, or in a dictionary the files of each split;
-            "hf:NAME"; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more arguments.
+            "hf:NAME"; a `Dataset` of `datasets`; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more
+            arguments.
         vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or of a folder with one;
             "bytes"; "default"; or a `seqio.Vocabulary`. See `open_vocabulary`.
         denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
@@ -162,6 +167,7 @@ def mix(
     name: str,
     mixtures: Mapping[str, float] | Sequence[tuple[str, float]] | None = None,
     *,
+    temperature: float = 1.0,
     schedule: Sequence[Stage[str]] | None = None,
     batch_size: int | None = None,
     steps: int | None = None,
@@ -179,6 +185,8 @@ def mix(
             conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and `span_id`.
             Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
             `passthrough_features` names them.
+        temperature: raises each weight to 1 / temperature, as SeqIO and mT5 do with the sizes of corpora. Higher ones make
+            fractions more equal, and 1 keeps the weights.
         schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on, of mixtures that `register` returned. Each
             corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
             or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
@@ -190,12 +198,12 @@ def mix(
         "NAME_mix".
 
     Raises:
-        ValueError: a weight is not a positive number; a name is not registered; a task has other features, or another vocabulary
-            than conversations; none is a denoising task; the name is taken by another mixture; the schedule has a task that is
-            read as a stream, or conversations alone, does not begin at step 0, or does not ascend.
+        ValueError: a weight or the temperature is not a positive number; a name is not registered; a task has other features, or
+            another vocabulary than conversations; none is a denoising task; the name is taken by another mixture; the schedule has
+            a task that is read as a stream, or conversations alone, does not begin at step 0, or does not ascend.
     """
-    planned = check_schedule(mixtures, schedule, batch_size, steps)
-    weights = planned.average if planned else weights_of(mixtures)
+    planned = check_schedule(mixtures, schedule, batch_size, steps, temperature)
+    weights = planned.average if planned else weights_of(mixtures, temperature)
     if unnamed := [mixed for mixed in weights if not isinstance(mixed, str)]:
         raise ValueError(
             f"mixtures must be names of registered mixtures and tasks, got {unnamed[0]!r:.100}. Mix descriptions with"

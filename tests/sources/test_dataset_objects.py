@@ -1,0 +1,302 @@
+"""Objects of Hugging Face's `datasets` as sources: which rows they give, and what they are known by."""
+
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ul2_tasks
+from ul2_tasks.corpus.identity import source_identity
+from ul2_tasks.images.records import open_records
+from ul2_tasks.sources.shard_records import file_of, shard_records
+
+TEXTS = [f"document {number} of a corpus, with some words " * (number % 3 + 1) for number in range(40)]
+LENGTHS = {"inputs": 64, "targets": 64}
+
+
+def rows(texts=TEXTS):
+    return {"text": texts, "id": [f"id-{number}" for number in range(len(texts))]}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    for part in range(4):
+        lines = [json.dumps({"text": text, "id": f"id-{number}"}) for number, text in enumerate(TEXTS)][part * 10 : part * 10 + 10]
+        (folder / f"{part}.jsonl").write_text("\n".join(lines))
+    return str(folder / "*.jsonl")
+
+
+def streamed(files):
+    return datasets.load_dataset("json", data_files=files, split="train", streaming=True)
+
+
+def read(dataset, split="train", **arguments):
+    source = ul2_tasks.open_source(dataset, **arguments)
+    count = len(source.list_shards(split))
+    return [record for shard in range(count) for _, record in shard_records(source, (split,), shard, count, source.text_key)]
+
+
+def texts(dataset, **arguments):
+    return [record.text.decode() for record in read(dataset, **arguments)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8")), max_size=200), st.integers(0, 3))
+def test_every_row_comes_once_in_order_with_its_number(texts, seed):
+    dataset = datasets.Dataset.from_dict({"text": texts}, features=datasets.Features({"text": datasets.Value("string")}))
+    dataset = dataset.shuffle(seed=seed) if seed else dataset
+    found = read(dataset)
+    assert [record.text.decode() for record in found] == dataset["text"][:]
+    assert [record.where.row for record in found] == list(range(len(texts)))
+
+
+STEPS = {
+    "as it is": lambda dataset: dataset,
+    "take": lambda dataset: dataset.take(13),
+    "skip": lambda dataset: dataset.skip(13),
+    "map": lambda dataset: dataset.map(lambda row: {"text": row["text"].upper()}),
+    "map and skip": lambda dataset: dataset.skip(5).map(lambda row: {"text": row["text"].upper()}),
+    "filter": lambda dataset: dataset.filter(lambda row: "7" in row["text"]),
+    "filter by number": lambda dataset: dataset.filter(lambda row, number: number < 7, with_indices=True),
+    "map in batches": lambda dataset: dataset.map(lambda batch: {"text": batch["text"][:1]}, batched=True, remove_columns=["id"]),
+    "shuffle": lambda dataset: dataset.shuffle(seed=3, buffer_size=10),
+    "shuffle and take": lambda dataset: dataset.shuffle(seed=3, buffer_size=10).take(9),
+    "concatenated": lambda dataset: datasets.concatenate_datasets([dataset, dataset.skip(35)]),
+    "interleaved": lambda dataset: datasets.interleave_datasets([dataset, dataset.skip(35)]),
+    "interleaved at random": lambda dataset: datasets.interleave_datasets([dataset, dataset], probabilities=[0.3, 0.7], seed=5),
+    "repeated": lambda dataset: dataset.repeat(2),
+    "formatted": lambda dataset: dataset.with_format("numpy"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_shards_of_an_iterable_have_its_rows(files, step):
+    dataset = STEPS[step](streamed(files))
+    if step == "map in batches":  # 10 rows of a file are a batch
+        assert sorted(texts(dataset)) == sorted(TEXTS[::10])
+    else:
+        assert sorted(texts(dataset)) == sorted(row["text"] for row in dataset)
+
+
+def test_an_iterable_is_read_by_its_shards(files):
+    assert len(ul2_tasks.open_source(streamed(files)).list_shards("train")) == 4
+    generated = datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in TEXTS))
+    assert texts(generated) == TEXTS
+
+
+FORMS = {
+    "rows": lambda files: datasets.Dataset.from_dict(rows()),
+    "iterable": streamed,
+    "by split": lambda files: datasets.DatasetDict(train=datasets.Dataset.from_dict(rows())),
+    "dictionary": lambda files: {"train": datasets.Dataset.from_dict(rows())},
+    "formatted": lambda files: datasets.Dataset.from_dict(rows()).with_format("numpy"),
+    "as tables": lambda files: datasets.Dataset.from_dict(rows()).with_format("arrow"),
+    "with indices": lambda files: datasets.Dataset.from_dict(rows([*TEXTS, "?"])).select([*range(40)]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_examples_are_those_of_the_same_texts_in_files(files, form):
+    mixtures = [ul2_tasks.Mixture("mine", source) for source in (files, FORMS[form](files))]
+    from_files, from_datasets = (ul2_tasks.examples(mixture, LENGTHS) for mixture in mixtures)
+    assert len(from_files) == len(from_datasets)
+    for number in range(len(from_files)):
+        for one, other in zip(from_files[number].items(), from_datasets[number].items()):
+            np.testing.assert_array_equal(one[1], other[1])
+
+
+def test_splits_are_those_of_a_dictionary_or_of_a_hash():
+    by_split = datasets.DatasetDict(
+        train=datasets.Dataset.from_dict(rows()), validation=datasets.Dataset.from_dict({"text": ["one", "two"]})
+    )
+    assert texts(by_split, split="validation") == ["one", "two"]
+    assert ul2_tasks.open_source(by_split["validation"]).splits == ("train",)
+    hashed = ul2_tasks.open_source(by_split["train"], validation=0.3, id_key="id")
+    found = [
+        record
+        for shard in range(len(hashed.list_shards("train")))
+        for record in shard_records(hashed, hashed.splits, shard, 40, "text")
+    ]
+    assert sorted(record.text.decode() for _, record in found) == sorted(TEXTS)
+    assert {split for split, _ in found} == {"train", "validation"}
+
+
+def test_columns_that_are_not_read_are_not_decoded():
+    held = {"text": ["a"], "image": [{"bytes": b"no image", "path": None}]}
+    dataset = datasets.Dataset.from_dict(held).cast_column("image", datasets.Image())
+    assert texts(dataset) == texts(dataset.to_iterable_dataset()) == ["a"]
+
+
+def test_a_transform_is_called_for_each_row():
+    dataset = datasets.Dataset.from_dict({"words": [["a", "b"], ["c"]]})
+    dataset.set_transform(lambda batch: {"text": [" ".join(words) for words in batch["words"]]})
+    assert texts(dataset) == ["a b", "c"]
+
+
+# What a dataset is known by.
+
+PROGRAM = """
+import sys, datasets, ul2_tasks
+from ul2_tasks.corpus.identity import source_identity
+datasets.disable_progress_bars()
+files, cache = sys.argv[1:]
+loaded = datasets.load_dataset("json", data_files=files, split="train", cache_dir=cache)
+streamed = datasets.load_dataset("json", data_files=files, split="train", streaming=True)
+filtered, in_memory = loaded.filter(lambda row: "7" in row["text"]), datasets.Dataset.from_dict({"text": ["a"]})
+for each in (loaded, filtered, in_memory, streamed, streamed.take(3)):
+    print(source_identity(ul2_tasks.open_source(each)))
+"""
+
+
+def test_a_dataset_is_known_by_the_same_words_in_each_process_and_no_other_by_them(files, tmp_path):
+    run = [sys.executable, "-c", PROGRAM, files, str(tmp_path)]
+    one, other = (subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines() for _ in range(2))
+    assert one == other
+    assert len(set(one)) == len(one) == 5
+
+
+CHANGES = {
+    "another text": lambda: datasets.Dataset.from_dict(rows([*TEXTS[:-1], "another"])),
+    "another order": lambda: datasets.Dataset.from_dict(rows()).select(range(39, -1, -1)),
+    "fewer rows": lambda: datasets.Dataset.from_dict(rows()).select(range(39)),
+    "mapped": lambda: datasets.Dataset.from_dict(rows()).map(lambda row: {"text": row["text"] + "."}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_state_of_one_dataset_is_not_loaded_for_another(change):
+    one, same, other = (
+        ul2_tasks.Mixture("mine", dataset)
+        for dataset in (datasets.Dataset.from_dict(rows()), datasets.Dataset.from_dict(rows()), CHANGES[change]())
+    )
+    assert one == same != other
+    assert one.fingerprint() == same.fingerprint() != other.fingerprint()
+    state = ul2_tasks.UL2IterableDataset(one, LENGTHS).state_dict()
+    iter(resumed(same, state))
+    with pytest.raises(ValueError, match="corpora"):
+        iter(resumed(other, state))
+
+
+def resumed(mixture, state):
+    dataset = ul2_tasks.UL2IterableDataset(mixture, LENGTHS)
+    dataset.load_state_dict(state)
+    return dataset
+
+
+def test_reading_an_iterable_does_not_change_what_it_is_known_by(files):
+    dataset = streamed(files)
+    before = source_identity(ul2_tasks.open_source(dataset))
+    assert list(itertools.islice(dataset, 17))
+    assert source_identity(ul2_tasks.open_source(dataset)) == before
+
+
+def test_an_iterable_of_what_cannot_be_pickled_equals_itself_alone(files):
+    endless = (str(number) for number in itertools.count())
+    numbered = streamed(files).map(lambda row: {"text": row["text"] + next(endless)})
+    assert source_identity(ul2_tasks.open_source(numbered)) is None
+
+
+def test_a_source_is_pickled_with_its_dataset(files):
+    for dataset in (datasets.Dataset.from_dict(rows()), streamed(files)):
+        source = ul2_tasks.open_source(dataset)
+        again = pickle.loads(pickle.dumps(source))
+        assert repr(again) == repr(source)
+        assert texts(again) == texts(source) == TEXTS
+
+
+# Caches and provenance.
+
+
+def test_a_cache_says_of_each_document_which_row_it_was_and_is_not_taken_for_another_dataset(tmp_path):
+    one, other = (ul2_tasks.Mixture("mine", datasets.Dataset.from_dict(rows(held))) for held in (TEXTS, [*TEXTS[:-1], "another"]))
+    manifest = one.cache(tmp_path)
+    assert manifest["totals"]["documents"] == 40
+    examples = ul2_tasks.examples(one, LENGTHS, cache_dirs=[tmp_path])
+    assert len(examples)
+    with pytest.raises(ValueError, match="source"):
+        ul2_tasks.examples(other, LENGTHS, cache_dirs=[tmp_path])[0]
+    source = ul2_tasks.open_source(one.source)
+    assert {file_of(source, "train", shard) for shard in range(40)} == {("Dataset, split train", False)}
+
+
+# Other kinds of data.
+
+
+def test_conversations_are_read_from_a_column_of_messages(tmp_path):
+    messages = [[{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}."}] for n in range(5)]
+    path = tmp_path / "chat.jsonl"
+    path.write_text("\n".join(json.dumps({"messages": each}) for each in messages))
+    dataset = datasets.Dataset.from_dict({"messages": messages})
+    found = [
+        ul2_tasks.examples(ul2_tasks.Chat("talk", source, loss_groups={"assistant": 1}), {"tokens": 256})
+        for source in (str(path), dataset)
+    ]
+    assert len(found[0]) == len(found[1]) == 5
+    for number in range(5):
+        np.testing.assert_array_equal(found[0][number]["tokens"], found[1][number]["tokens"])
+
+
+@pytest.mark.parametrize("opened", [ul2_tasks.open_image_text, open_records])
+def test_images_have_to_be_written_first(opened):
+    with pytest.raises(
+        ValueError, match=r"^files must be paths, globs or folders, got a Dataset of .*dataset\.to_parquet\('records"
+    ):
+        opened(datasets.Dataset.from_dict({"texts": [["a"]], "images": [[None]]}))
+
+
+# Bad input.
+
+
+def test_bad_rows_are_problems_of_their_rows():
+    (problem,) = (record.problem for record in read(datasets.Dataset.from_dict({"text": ["a", None]})) if record.problem)
+    assert problem == "Dataset, split train, row 1: 'text' must be a text, got a value of type NoneType"
+    (problem,) = (record.problem for record in read(datasets.Dataset.from_dict({"text": [3]})))
+    assert problem == "Dataset, split train, row 0: 'text' must be a text, got a value of type int"
+
+
+DATASET = datasets.Dataset.from_dict(rows())
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments", "message"),
+    [
+        (
+            DATASET,
+            {"text_key": "body"},
+            r"^Dataset, split train, has no field 'body', only \['text', 'id'\]\. Pass text_key, one of",
+        ),
+        (DATASET, {"validation": 0.1, "id_key": "url"}, r"^Dataset, split train, has no field 'url', only .* Pass id_key"),
+        (
+            DATASET,
+            {"format": "jsonl"},
+            r"^format must be left out for sources that are not files, got 'jsonl' with the source Dataset\(",
+        ),
+        (DATASET, {"eod": 1}, r"^eod must be left out for sources without 'megatron:', got 1 with the source Dataset\(\{ features"),
+        (
+            {"train": DATASET, "test": "a.jsonl"},
+            {},
+            r"must have a Dataset for each of its splits, got something else for \['test'\]",
+        ),
+        ([DATASET, DATASET], {}, "files must be a path, a glob, a folder, or a list of at least one of these"),
+    ],
+)
+def test_a_bad_argument_is_named(spec, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ul2_tasks.open_source(spec, **arguments)
+
+
+def test_an_empty_dataset_has_no_example():
+    empty = datasets.Dataset.from_dict(
+        rows([]), features=datasets.Features({"text": datasets.Value("string"), "id": datasets.Value("string")})
+    )
+    assert read(empty) == []
+    with pytest.raises(ValueError, match="mine_corpus"):
+        ul2_tasks.examples(ul2_tasks.Mixture("mine", empty), LENGTHS)[0]

@@ -1,0 +1,193 @@
+"""`DatasetSource`: documents in objects of Hugging Face's `datasets`, which the user has made."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+from ul2_tasks.files.listing import contents
+from ul2_tasks.imported import is_instance
+from ul2_tasks.sources import records
+from ul2_tasks.sources.base import RecordSource
+from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
+from ul2_tasks.sources.records import Record
+
+if TYPE_CHECKING:
+    import datasets
+
+    Dataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
+    Datasets: TypeAlias = Dataset | datasets.DatasetDict | datasets.IterableDatasetDict
+
+# The steps of an IterableDataset whose shards together have the rows of the whole. `take`, for one, takes others of each shard.
+_SAME_IN_SHARDS = {
+    "ExamplesIterable",
+    "ArrowExamplesIterable",
+    "RebatchedArrowExamplesIterable",
+    "SelectColumnsIterable",
+    "MappedExamplesIterable",
+    "FilteredExamplesIterable",
+    "FormattedExamplesIterable",
+    "VerticallyConcatenatedMultiSourcesExamplesIterable",
+    "BufferShuffledExamplesIterable",
+    "RepeatExamplesIterable",
+}
+
+
+def is_dataset(value: object) -> TypeGuard[Dataset]:
+    """Whether a value is a `Dataset` or an `IterableDataset` of the package datasets."""
+    return is_instance(value, "datasets", "Dataset", "IterableDataset")
+
+
+def datasets_by_split(spec: object) -> Mapping[str, Dataset] | None:
+    """The datasets of each split, where a specification is of such objects; a single one is `train`. None of anything else.
+
+    Raises a ValueError where only some of its splits are.
+    """
+    if is_dataset(spec):
+        return {"train": spec}
+    if not isinstance(spec, Mapping) or not any(map(is_dataset, spec.values())):
+        return None
+    if others := sorted(split for split, value in spec.items() if not is_dataset(value)):
+        raise ValueError(
+            f"source must have a Dataset for each of its splits, got something else for {others}. Load the files with"
+            " datasets.load_dataset, or register both separately, and mix them."
+        )
+    return dict(spec)
+
+
+class DatasetSource(RecordSource):
+    """`Dataset` and `IterableDataset` objects of Hugging Face's `datasets`, by split.
+
+    A `Dataset` is read in up to 64 ranges of rows, from its memory-mapped files, and an `IterableDataset` by its shards. One whose
+    shards would give other rows than the whole, such as after `take`, is read as a single one.
+    """
+
+    def __init__(
+        self, by_split: Mapping[str, Dataset], *, text_key: str = "text", id_key: str | None = None, as_json: bool = False
+    ):
+        """See `open_source` for the arguments."""
+        super().__init__(by_split, text_key, id_key)
+        self._layout = Layout("datasets", text_key=text_key, id_key=id_key, as_json=as_json)
+        self._identities = {split: _identity(dataset) for split, dataset in by_split.items()}
+        self._datasets = {split: _plain(dataset, self._layout) for split, dataset in by_split.items()}
+        for split, dataset in self._datasets.items():
+            if not _is_transformed(dataset):
+                records.check_fields(f"{self._name(split)},", dataset.column_names, self._layout)
+
+    def __repr__(self) -> str:
+        return f"DatasetSource({self._identities}, {self._read_as})"
+
+    @property
+    def _read_as(self) -> str:
+        id = "" if self.id_key is None else f", id_key={self.id_key!r}"
+        return f"text_key={self.text_key!r}{id}{', as_json=True' if self._layout.as_json else ''}"
+
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    def contents(self, split: str) -> str:
+        """The local files that an `IterableDataset` reads, see `listing.contents`, and how; empty where it reads none."""
+        dataset = self._datasets[split]
+        paths = [] if _has_rows(dataset) else sorted({*_local_files(getattr(dataset, "_ex_iterable", None))})
+        return f"{contents(paths)}, {self._identities[split]}, {self._read_as}" if paths else ""
+
+    def num_input_examples(self, split: str) -> int | None:
+        dataset = self._datasets[split]
+        return len(dataset) if _has_rows(dataset) else None
+
+    def rows_from(self, split: str) -> str:
+        """What the rows of a split are counted in: the whole `Dataset`; empty where they are counted in each shard."""
+        return self._name(split) if _has_rows(self._datasets[split]) else ""
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """The ranges of rows of a `Dataset`; the shards of an `IterableDataset`."""
+        dataset, name = self._datasets[split], self._name(split)
+        if _has_rows(dataset):
+            return [f"{name}[{rows.start}:{rows.stop}]" for rows in _ranges(len(dataset))]
+        return [f"{name}, shard {shard}" for shard in range(_num_shards(dataset))]
+
+    def records(self, split: str, segment: int) -> Iterator[Record]:
+        dataset, name = self._datasets[split], self._name(split)
+        if _has_rows(dataset):
+            rows = _ranges(len(dataset))[segment]
+            dataset, first = dataset.select(rows), rows.start
+        else:
+            count, first = _num_shards(dataset), 0
+            name = f"{name}, shard {segment}"
+            dataset = dataset.shard(num_shards=count, index=segment) if count > 1 else dataset
+        for number, row in enumerate(dataset, first):
+            yield records.document_of(row, records.At(f"{name}, row {number}", number), self._layout)
+
+    def _name(self, split: str) -> str:
+        """A split in words."""
+        dataset = self._datasets[split]
+        return " ".join(filter(None, [type(dataset).__name__, dataset.info and dataset.info.dataset_name])) + f", split {split}"
+
+
+def _has_rows(dataset: Dataset) -> TypeGuard[datasets.Dataset]:
+    """Whether it is a `Dataset`, whose rows have numbers."""
+    return is_instance(dataset, "datasets", "Dataset")
+
+
+def _is_transformed(dataset: Dataset) -> bool:
+    """Whether a function makes its rows when they are read, by `set_transform`, which may need any column."""
+    return _has_rows(dataset) and dataset.format["type"] == "custom"
+
+
+def _plain(dataset: Dataset, layout: Layout) -> Dataset:
+    """The dataset with the columns that are read, as Python's values. No image beside a text is decoded."""
+    if _is_transformed(dataset):
+        return dataset
+    dataset, columns = dataset.with_format(None), dataset.column_names
+    kept = [name for name in dict.fromkeys(layout.read) if name in (columns or ())]
+    return dataset.select_columns(kept) if layout.text_key in kept else dataset
+
+
+def _ranges(rows: int) -> list[range]:
+    """The numbers of rows, in up to 64 ranges of about equal size."""
+    count = max(1, min(MAX_SEGMENTS, rows))
+    bounds = [rows * index // count for index in range(count + 1)]
+    return [range(start, stop) for start, stop in itertools.pairwise(bounds)]
+
+
+def _num_shards(dataset: datasets.IterableDataset) -> int:
+    return dataset.num_shards if _is_same_in_shards(getattr(dataset, "_ex_iterable", None)) else 1
+
+
+def _is_same_in_shards(step: Any) -> bool:
+    if type(step).__name__ not in _SAME_IN_SHARDS or getattr(step, "with_indices", False):
+        return False
+    return all(map(_is_same_in_shards, [step.ex_iterable] if hasattr(step, "ex_iterable") else getattr(step, "ex_iterables", [])))
+
+
+def _identity(dataset: Dataset) -> str:
+    """What a dataset holds, in words that are the same in each process: the fingerprint that `datasets` gives it.
+
+    An `IterableDataset` has none, so what it is made of is hashed as `datasets` does for fingerprints. Where that fails, the words
+    have an address, by which a source equals itself alone.
+    """
+    if _has_rows(dataset):
+        return f"{len(dataset)} rows, fingerprint {dataset._fingerprint}"
+    from datasets.fingerprint import Hasher
+
+    try:
+        # A shard of one is a copy at the beginning: the steps themselves hold how far they have been read.
+        return f"fingerprint {Hasher.hash(dataset.shard(num_shards=1, index=0)._ex_iterable)}"
+    except Exception:  # whatever pickle says of an object of the user
+        return object.__repr__(dataset)
+
+
+def _local_files(value: Any) -> Iterator[str]:
+    """The paths of files on this machine within the steps of an `IterableDataset`."""
+    if isinstance(value, str):
+        path = value.rpartition("::")[2]
+        if os.path.isabs(path) and os.path.isfile(path):
+            yield path
+    elif isinstance(value, Mapping):
+        yield from _local_files([*value.values()])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _local_files(each)
+    elif type(value).__module__.startswith("datasets.") and not is_dataset(value):
+        yield from _local_files(getattr(value, "__dict__", None))
