@@ -16,6 +16,7 @@ GROUND = {
     "example_features",
     "graphs",
     "imported",
+    "measured_loader",
     "saved_names",
     "scalars",
     "version",
