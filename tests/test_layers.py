@@ -43,6 +43,7 @@ LAYERS = {
     "looking": {
         "random_access",
         "chat",
+        "converters",
         "corpus",
         "denoising",
         "export",
@@ -51,6 +52,7 @@ LAYERS = {
         "jobs",
         "mixtures",
         "order",
+        "pytorch",
         "sources",
         "store",
         "tasks",
