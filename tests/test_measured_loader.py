@@ -78,6 +78,31 @@ def test_an_iterator_stays_one_and_a_loader_keeps_its_attributes():
         assert list(copied) == [1, 2]
 
 
+@pytest.mark.parametrize("loader", [3, None])
+def test_what_cannot_be_iterated_is_an_error(loader):
+    expected = rf"loader must be an iterable of batches, got {loader}\. Pass a DataLoader, or an iterator\."
+    with pytest.raises(ValueError, match=expected):
+        MeasuredLoader(loader)
+
+
+def test_a_stateful_loader_resumes_where_it_was():
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    converter = ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
+
+    def loader() -> MeasuredLoader:
+        dataset = ul2_tasks.UL2IterableDataset(ul2_tasks.Mixture(), LENGTHS, feature_converter=converter)
+        return MeasuredLoader(stateful.StatefulDataLoader(dataset, batch_size=None))
+
+    whole, begun, resumed = loader(), loader(), loader()
+    expected = list(itertools.islice(whole, 7))[5:]
+    iterator = iter(begun)
+    for _ in range(5):
+        next(iterator)
+    resumed.load_state_dict(begun.state_dict())
+    for batch, same in zip(expected, resumed):
+        assert batch["input_ids"].tolist() == same["input_ids"].tolist()
+
+
 BATCHES = {
     "nothing that is known": ("a batch", 0, 0, 0),
     "a mapping without it": ({"pixels": np.zeros((2, 3))}, 0, 0, 0),

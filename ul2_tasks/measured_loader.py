@@ -48,7 +48,12 @@ class MeasuredLoader:
     """
 
     def __init__(self, loader: Iterable[Any]):
-        """Wraps a loader."""
+        """
+        Raises:
+            ValueError: nothing can be iterated there.
+        """
+        if not (hasattr(loader, "__iter__") or hasattr(loader, "__next__")):
+            raise ValueError(f"loader must be an iterable of batches, got {loader!r:.100}. Pass a DataLoader, or an iterator.")
         self.loader = loader
         self.seconds = self.seconds_loading = 0.0
         self.batches = self.batches_ready = self.rows = 0

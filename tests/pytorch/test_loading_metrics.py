@@ -68,6 +68,14 @@ def test_it_is_mixed_into_other_trainers():
     assert [each.__name__ for each in Mixed.__mro__[:4]] == ["Mixed", "LoadingMetricsMixin", "LossGroupTrainer", "Trainer"]
 
 
+def test_a_mixin_that_would_measure_nothing_is_an_error():
+    with pytest.raises(
+        ValueError, match=r"must be before Trainer among the bases of Behind, got it after\. Write class Behind\(ul2"
+    ):
+        type("Behind", (transformers.Trainer, LoadingMetricsMixin), {})
+    type("More", (type("Alone", (LoadingMetricsMixin,), {}), transformers.Trainer), {})
+
+
 def test_counts_of_tensors_are_those_of_arrays():
     batch = {"attention_mask": torch.tensor([[1, 1, 0], [1, 0, 0]]), "labels": torch.tensor([[4, 0], [-100, -100]])}
     on_device = {name: _OfAccelerator(values) for name, values in batch.items()}

@@ -175,7 +175,7 @@ def bench_run(
         reader, ways = "SeqIO's get_dataset, as t5x reads", [_as_t5x(run, registration, use_cached)]
     else:
         _needs_torch()
-        is_stream = bool(_why_a_stream(run))
+        is_stream = bool(_why_a_stream(run)) and not (run.exclude or run.skip)  # which need random access, and say so
         reader = f"UL2IterableDataset and a DataLoader ({'a stream' if is_stream else 'random access'})"
         if is_stream:
             ways = [_of_stream(run, registration, use_cached, each) for each in _numbers(workers, is_stream=True)]
@@ -467,8 +467,8 @@ def _as_t5x(run: Run, registration: Registration, use_cached: bool) -> _Way:
         num_epochs=None,
         seed=run.seed,
     )
+    leaving_out = leaving_out_of(numbering_of(dataset), run.exclude, run.skip, run.batch_size, run.first_step)
     if numbering_of(dataset) is not None:
-        leaving_out = leaving_out_of(numbering_of(dataset), run.exclude, run.skip, run.batch_size, run.first_step)
         dataset = continued(dataset, 0, leaving_out)
     batches = dataset.batch(run.batch_size, drop_remainder=True).as_numpy_iterator()
     return _Way("tf.data", 0, batches, _counted(is_chat))

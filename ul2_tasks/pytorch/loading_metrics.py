@@ -20,6 +20,20 @@ class LoadingMetricsMixin:
         measured_loader: the `MeasuredLoader`, with the totals since training began.
     """
 
+    def __init_subclass__(cls, **settings: Any):
+        """
+        Raises:
+            ValueError: the Trainer is before this class, so that it would measure nothing.
+        """
+        super().__init_subclass__(**settings)
+        before = cls.__mro__[: cls.__mro__.index(LoadingMetricsMixin)]
+        for base in before:
+            if not issubclass(base, LoadingMetricsMixin) and hasattr(base, "get_batch_samples"):
+                raise ValueError(
+                    f"LoadingMetricsMixin must be before {base.__name__} among the bases of {cls.__name__}, got it after. Write"
+                    f" class {cls.__name__}(ul2_tasks.LoadingMetricsMixin, {base.__name__})."
+                )
+
     def __init__(self, *arguments: Any, **settings: Any):
         """Takes the arguments of the Trainer."""
         self.measured_loader = MeasuredLoader(())
