@@ -125,6 +125,12 @@ def quick_advice(monkeypatch):
     monkeypatch.setattr("ul2_tasks.mixtures.advice.POOLS", 1)
 
 
+@pytest.fixture
+def quick_bench(monkeypatch):
+    """`ul2 bench` measures for a moment, for tests that do not ask how fast it is."""
+    monkeypatch.setattr("ul2_tasks.looking.bench.SECONDS", 0.2)
+
+
 def release(patch: pytest.MonkeyPatch) -> None:
     """The package's own sizes, also in the processes of `new_process`."""
     patch.setattr(new_process, "ATTRIBUTES", {})

@@ -39,12 +39,15 @@ BESIDE = {
     "converters.row_format",
     "converters.hugging_face",
     "tasks.examples",
+    "measured_loader",
     "pytorch.collator",
+    "pytorch.loading_metrics",
     "pytorch.states",
     *(
         f"looking.{name}"
         for name in (
             "audit",
+            "bench",
             "chat_samples",
             "contamination",
             "find",

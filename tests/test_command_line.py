@@ -60,6 +60,7 @@ COMMANDS = [
     "audit",
     "stats",
     "report",
+    "bench",
     "lengths",
     "doctor",
     "vocab train",

@@ -17,7 +17,7 @@ from ul2_tasks.looking.printing import checks_sentence, checks_table, plain_tabl
 from ul2_tasks.looking.statistics import Check
 from ul2_tasks.sources.memory import texts_in_memory
 
-pytestmark = pytest.mark.usefixtures("quick_advice")
+pytestmark = pytest.mark.usefixtures("quick_advice", "quick_bench")
 
 # A fifth kind: proteins, each residue of which has a state in a second track.
 
@@ -49,6 +49,7 @@ class Proteins(Kind):
     cannot = {  # noqa: RUF012
         "find": LOOK,
         "audit": LOOK,
+        "bench": LOOK,
         "show --step": LEAVE_OUT,
         "show --denoiser": LEAVE_OUT,
         "lengths": f"They are never cut. {LOOK}",
@@ -114,6 +115,7 @@ COMMANDS = {
     "find": "--document 0",
     "audit": "--until 3 --batch_size 4",
     "stats": "--examples 8",
+    "bench": "--workers 0",
     "report": "--examples 8 --count 1 --output OUT.html",
     "lengths": "",
     "doctor": "",

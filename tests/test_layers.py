@@ -16,6 +16,7 @@ GROUND = {
     "example_features",
     "graphs",
     "imported",
+    "measured_loader",
     "saved_names",
     "scalars",
     "version",
@@ -42,6 +43,7 @@ LAYERS = {
     "looking": {
         "random_access",
         "chat",
+        "converters",
         "corpus",
         "denoising",
         "export",
@@ -50,6 +52,7 @@ LAYERS = {
         "jobs",
         "mixtures",
         "order",
+        "pytorch",
         "sources",
         "store",
         "tasks",

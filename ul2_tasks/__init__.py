@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
     from ul2_tasks.images.interleaved import ImageCodes, ImageTokens
+    from ul2_tasks.measured_loader import MeasuredLoader
     from ul2_tasks.mixtures.advice import best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat
     from ul2_tasks.mixtures.image_text import ImageText
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
     from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
+    from ul2_tasks.pytorch.loading_metrics import LoadingMetricsMixin
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
@@ -73,6 +75,8 @@ __all__ = [
     "ImageCodes",
     "ImageText",
     "ImageTokens",
+    "LoadingMetricsMixin",
+    "MeasuredLoader",
     "MemoryDataSource",
     "Mix",
     "Mixture",
@@ -122,6 +126,8 @@ _MODULES = {
     "HuggingFaceChatConverter": "converters.chat_hugging_face",
     "HuggingFaceFeatureConverter": "converters.hugging_face",
     "HuggingFaceVocabulary": "vocabulary.hugging_face",
+    "LoadingMetricsMixin": "pytorch.loading_metrics",
+    "MeasuredLoader": "measured_loader",
     "MemoryDataSource": "sources.memory",
     "Mix": "mixtures.mix",
     "Mixture": "mixtures.mixture",

@@ -1,0 +1,170 @@
+"""`MeasuredLoader`: it gives what the loader gives, and what it counts adds up."""
+
+import copy
+import itertools
+import pickle
+import time
+
+import numpy as np
+import pytest
+import seqio
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ul2_tasks
+from ul2_tasks import EncDecFeatureConverter, MeasuredLoader
+
+LENGTHS = {"inputs": 64, "targets": 64}
+
+
+@given(passes=st.lists(st.lists(st.integers(0, 40), max_size=6), max_size=4), read=st.sets(st.integers(0, 24)))
+def test_batches_are_the_same_and_the_sums_are_those_of_the_metrics(passes, read):
+    loader, total, number = MeasuredLoader(()), dict.fromkeys(("seconds", "loading", "batches", "rows", "tokens"), 0.0), 0
+
+    def add(metrics: dict[str, float]) -> None:
+        if metrics:
+            count = loader.batches - total["batches"]
+            seconds = metrics["data/loading_seconds"] / metrics["data/loading_fraction"]  # per batch
+            assert metrics["data/batches_per_second"] == pytest.approx(1 / seconds)
+            total["seconds"] += seconds * count
+            total["loading"] += metrics["data/loading_seconds"] * count
+            total["rows"] += metrics["data/rows_per_second"] * seconds * count
+            total["tokens"] += metrics.get("data/input_tokens_per_second", 0) * seconds * count
+            total["batches"] += count
+
+    for lengths in passes:
+        batches = [{"attention_mask": np.arange(3)[:, None] + np.arange(9) < length // 5} for length in lengths]
+        loader.loader = batches
+        for batch, same in zip(loader, batches, strict=True):
+            assert batch is same
+            if number in read:
+                add(loader.metrics())
+            number += 1
+    assert 0 <= loader.seconds_loading <= loader.seconds
+    assert loader.batches_ready <= loader.batches == sum(map(len, passes))
+    assert loader.rows == 3 * loader.batches
+    add(loader.metrics())
+    assert loader.metrics() == {}, "nothing was read since"
+    found = [loader.seconds, loader.seconds_loading, loader.batches, loader.rows, loader.input_tokens]
+    assert found == pytest.approx(list(total.values()))
+
+
+def test_what_a_loop_waits_for_is_apart_from_what_it_does():
+    def slow():
+        for _ in range(3):
+            time.sleep(0.02)
+            yield {}
+
+    loader = MeasuredLoader(slow())
+    for _ in loader:
+        time.sleep(0.03)
+    assert loader.batches == 3
+    assert loader.seconds_loading >= 3 * 0.02
+    assert loader.seconds - loader.seconds_loading >= 2 * 0.03, "the last step has no batch after it"
+    assert loader.batches_ready == 0
+
+
+def test_an_iterator_stays_one_and_a_loader_keeps_its_attributes():
+    class Loader(list):
+        state = "at 3"
+
+    loader = MeasuredLoader(Loader([1, 2]))
+    assert (list(loader), list(loader), len(loader), loader.state) == ([1, 2], [1, 2], 2, "at 3")
+    iterator = MeasuredLoader(iter([1, 2]))
+    assert (next(iterator), next(iterator), next(iterator, None), iterator.batches) == (1, 2, None, 2)
+    with pytest.raises(AttributeError, match="missing"):
+        _ = loader.missing
+    for copied in (copy.copy(MeasuredLoader([1, 2])), pickle.loads(pickle.dumps(MeasuredLoader([1, 2])))):
+        assert list(copied) == [1, 2]
+
+
+@pytest.mark.parametrize("loader", [3, None])
+def test_what_cannot_be_iterated_is_an_error(loader):
+    expected = rf"loader must be an iterable of batches, got {loader}\. Pass a DataLoader, or an iterator\."
+    with pytest.raises(ValueError, match=expected):
+        MeasuredLoader(loader)
+
+
+def test_a_stateful_loader_resumes_where_it_was():
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    converter = ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
+
+    def loader() -> MeasuredLoader:
+        dataset = ul2_tasks.UL2IterableDataset(ul2_tasks.Mixture(), LENGTHS, feature_converter=converter)
+        return MeasuredLoader(stateful.StatefulDataLoader(dataset, batch_size=None))
+
+    whole, begun, resumed = loader(), loader(), loader()
+    expected = list(itertools.islice(whole, 7))[5:]
+    iterator = iter(begun)
+    for _ in range(5):
+        next(iterator)
+    resumed.load_state_dict(begun.state_dict())
+    for batch, same in zip(expected, resumed):
+        assert batch["input_ids"].tolist() == same["input_ids"].tolist()
+
+
+BATCHES = {
+    "nothing that is known": ("a batch", 0, 0, 0),
+    "a mapping without it": ({"pixels": np.zeros((2, 3))}, 0, 0, 0),
+    "padded": (
+        {
+            "input_ids": np.zeros((2, 4), int),
+            "attention_mask": np.array([[1, 1, 1, 0], [1, 0, 0, 0]]),
+            "decoder_attention_mask": np.array([[1, 1, 0], [1, 0, 0]]),
+            "labels": np.array([[5, -100, -100], [6, -100, -100]]),
+        },
+        2,
+        4,
+        3,
+    ),
+    "labels alone": ({"attention_mask": np.ones((2, 4), int), "labels": np.array([[0, -100], [6, 7]])}, 2, 8, 3),
+    "packed": ({"segment_ids": np.array([[1, 1, 2, 0]]), "decoder_segment_ids": np.array([[1, 2, 0, 0]])}, 1, 3, 2),
+    "one example": ({"input_ids": np.array([5, 0, 6]), "labels": np.array([7, -100])}, 1, 3, 1),
+    "t5x": ({"encoder_input_tokens": np.array([[5, 6, 0]]), "decoder_target_tokens": np.array([[7, 0]])}, 1, 2, 1),
+    "an image-text row": ({"sample_lens": np.array([5, 7]), "packed_label_ids": np.array([0, 3])}, 1, 12, 2),
+    "lists": ({"attention_mask": [[1, 0], [1, 1]], "labels": [[3], [-100]]}, 2, 3, 1),
+}
+
+
+@pytest.mark.parametrize(("batch", "rows", "inputs", "targets"), BATCHES.values(), ids=BATCHES.keys())
+def test_rows_and_tokens_of_a_batch(batch, rows, inputs, targets):
+    loader = MeasuredLoader([batch] * 3)
+    assert len(list(loader)) == 3
+    assert (loader.rows, loader.input_tokens, loader.target_tokens) == (3 * rows, 3 * inputs, 3 * targets)
+    metrics = loader.metrics()
+    has = {"rows": rows, "input_tokens": inputs, "target_tokens": targets}
+    assert {name for name, count in has.items() if count} == {
+        key.removeprefix("data/").removesuffix("_per_second") for key in metrics if key.endswith("s_per_second")
+    } - {"batches"}
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_the_batches_of_t5x(pack):
+    dataset = seqio.get_dataset("ul2_mix", LENGTHS, EncDecFeatureConverter(pack=pack), num_epochs=1, shuffle=False)
+    iterator = MeasuredLoader(dataset.batch(4).as_numpy_iterator())
+    batches = list(itertools.islice(iterator, 5))
+    assert iterator.rows == 20
+    assert iterator.input_tokens == sum(int((batch["encoder_input_tokens"] > 0).sum()) for batch in batches)
+    assert iterator.target_tokens == sum(int((batch["decoder_target_tokens"] > 0).sum()) for batch in batches)
+    tensors = MeasuredLoader(dataset.batch(4).take(5))
+    assert len(list(tensors)) == 5
+    assert tensors.input_tokens == iterator.input_tokens
+
+
+def test_the_batches_of_a_dataloader_with_workers():
+    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+    converter = ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
+    dataset = ul2_tasks.UL2IterableDataset(ul2_tasks.Mixture(), LENGTHS, feature_converter=converter, num_epochs=1)
+    counts = []
+    for workers in (0, 2):
+        plain = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers)
+        loader = MeasuredLoader(plain)
+        assert loader.num_workers == workers
+        batches = list(loader)
+        for batch, same in zip(batches[:8], plain):
+            assert all(torch.equal(values, same[name]) for name, values in batch.items())
+        assert loader.batches == len(batches)
+        assert loader.input_tokens == sum(int(batch["attention_mask"].sum()) for batch in batches)
+        assert loader.target_tokens == sum(int(batch["decoder_attention_mask"].sum()) for batch in batches)
+        counts.append((loader.rows, loader.input_tokens, loader.target_tokens))
+    assert counts[0] == counts[1]
