@@ -52,7 +52,7 @@ def main():
 
     rows = model.get_input_embeddings().num_embeddings
     converter = ul2_tasks.HuggingFaceFeatureConverter(
-        "max_length", pad_token_id=PAD, decoder_start_token_id=BOS, embedding_rows=rows, pack=args.pack
+        "max_length", pad_token_id=PAD, decoder_start_token_id=BOS, embedding_rows=rows, pack=args.pack, task_id=True
     )
     mixture = describe(args, folder)
     if args.pack:
@@ -78,7 +78,7 @@ def arguments():
     parser.add_argument("--length", type=int, default=128, help="tokens of the inputs, and of the targets")
     parser.add_argument("--pack", action="store_true", help="put several examples into a row")
     parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--learning_rate", type=float, default=3e-3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument(
@@ -204,8 +204,8 @@ def describe(args, folder):
     return mixture
 
 
-def batches(mixture, converter, args, split):
-    rows = ul2_tasks.UL2IterableDataset(
+def dataset_of(mixture, converter, args, split):
+    return ul2_tasks.UL2IterableDataset(
         mixture,
         {"inputs": args.length, "targets": args.length},
         split=split,
@@ -213,7 +213,10 @@ def batches(mixture, converter, args, split):
         feature_converter=converter,
         cache_dirs=[args.cache] if args.cache else [],
     )
-    return torch.utils.data.DataLoader(rows, batch_size=args.batch_size)
+
+
+def computation(args):
+    return torch.autocast(torch.device(args.device).type, torch.bfloat16, enabled=args.dtype == "bfloat16")
 
 
 def train(model, mixture, converter, args):
@@ -221,9 +224,12 @@ def train(model, mixture, converter, args):
     schedule = transformers.get_cosine_schedule_with_warmup(optimizer, args.steps // 20, args.steps)
     model.train()
     every, tokens, start = max(1, args.steps // 10), 0, time.perf_counter()
-    for step, batch in zip(range(1, args.steps + 1), batches(mixture, converter, args, "train")):
+    rows = torch.utils.data.DataLoader(dataset_of(mixture, converter, args, "train"), batch_size=args.batch_size)
+    for step, batch in zip(range(1, args.steps + 1), rows):
         tokens += int((batch["input_ids"] != PAD).sum() + (batch["labels"] != -100).sum())
-        loss = loss_of(model, batch, args)
+        batch = {name: values.to(args.device) for name, values in batch.items() if name != "task_id"}
+        with computation(args):
+            loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -237,26 +243,21 @@ def train(model, mixture, converter, args):
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
 
 
-def loss_of(model, batch, args):
-    batch = {name: values.to(args.device) for name, values in batch.items()}
-    with torch.autocast(torch.device(args.device).type, torch.bfloat16, enabled=args.dtype == "bfloat16"):
-        return model(**batch).loss
-
-
 @torch.no_grad()
-def held_out_losses(model, mixture, converter, args, batches_of_each=8):
+def held_out_losses(model, mixture, converter, args, most_batches=32):
     """The loss per target token of each denoiser, on documents that are not trained on."""
     model.eval()
-    losses = {}
-    for denoiser in mixture.denoisers:
-        chunk_tokens = mixture.chunk_tokens and {denoiser.name: mixture.chunk_tokens[denoiser.name]}
-        alone = dataclasses.replace(mixture, denoisers=(denoiser,), chunk_tokens=chunk_tokens)
-        found = [
-            (loss_of(model, batch, args).item(), int((batch["labels"] != -100).sum()))
-            for batch, _ in zip(batches(alone, converter, args, "validation"), range(batches_of_each))
-        ]
-        losses[denoiser.name] = sum(loss * count for loss, count in found) / sum(count for _, count in found)
-    return losses
+    held_out = dataset_of(mixture, converter, args, "validation")
+    sums, counts = [torch.zeros(len(held_out.tasks), device=args.device) for _ in range(2)]
+    for batch, _ in zip(torch.utils.data.DataLoader(held_out, batch_size=args.batch_size), range(most_batches)):
+        batch = {name: values.to(args.device) for name, values in batch.items()}
+        task_id, labels = batch.pop("task_id").flatten(), batch.pop("labels").flatten()
+        with computation(args):
+            logits = model(**batch).logits.flatten(0, 1)
+        losses = torch.nn.functional.cross_entropy(logits[labels >= 0].float(), labels[labels >= 0], reduction="none")
+        sums.index_add_(0, task_id[labels >= 0], losses)
+        counts.index_add_(0, task_id[labels >= 0], torch.ones_like(losses))
+    return {task.denoiser: loss for task, loss in zip(held_out.tasks, (sums / counts).tolist())}
 
 
 @torch.no_grad()

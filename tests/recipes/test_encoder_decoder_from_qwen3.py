@@ -119,7 +119,7 @@ def test_the_script_converts_trains_saves_and_generates(tmp_path, packed):
     assert len(differences) == 2
     assert max(map(float, differences)) < 1e-5
     losses = re.findall(r"held-out loss of (\w+): (\S+) before, (\S+) after", printed)
-    assert [name for name, *_ in losses] == ["r1", "r2", "x1", "x2", "s"]
+    assert [name for name, *_ in losses] == ["r1", "r2", "s", "x1", "x2"]
     assert all(float(after) < float(before) - 0.5 for _, before, after in losses), printed
     masked, expected, filled = (
         re.search(rf"^{name}: +'(.*)'$", printed, re.MULTILINE)[1] for name in ("masked", "expected", "filled in")
