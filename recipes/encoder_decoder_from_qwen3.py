@@ -75,9 +75,14 @@ class Decoder(transformers.Qwen3Model):
             layer.self_attn = MergedAttention(config, index)
 
 
+class Qwen3EncoderDecoderConfig(transformers.Qwen3Config):
+    model_type = "qwen3_encoder_decoder"  # so that no other class loads what is saved
+
+
 class Qwen3EncoderDecoder(transformers.Qwen3PreTrainedModel, transformers.GenerationMixin):
     """`segment_ids` are those of packed rows. Without them each row is one segment, as long as its attention mask."""
 
+    config_class = Qwen3EncoderDecoderConfig
     # Where the config ties them, as that of Qwen3 0.6B does.
     _tied_weights_keys = {"lm_head.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
 
@@ -225,7 +230,8 @@ def encoder_decoder_of(qwen, tokenizer):
     """Returns the encoder-decoder with the weights of a Qwen3, and prints where each went."""
     assert qwen.config.model_type == "qwen3", qwen.config.model_type
     assert {*qwen.config.layer_types} == {"full_attention"}, "sliding windows are not written here"
-    config = transformers.Qwen3Config.from_dict(qwen.config.to_dict() | {"is_encoder_decoder": True, "use_cache": False})
+    changed = {"model_type": "qwen3_encoder_decoder", "is_encoder_decoder": True, "use_cache": False}
+    config = Qwen3EncoderDecoderConfig.from_dict(qwen.config.to_dict() | changed)
     model = Qwen3EncoderDecoder(config).eval()
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     model.generation_config = transformers.GenerationConfig(
@@ -347,9 +353,12 @@ def fill_in(model, mixture, tokenizer):
     written = model.generate(input_ids=inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=64, do_sample=False)[0]
     masked = tokenizer.decode(example["inputs"][1:-1])  # without its mode token and EOS
     print("masked:   ", repr(masked))
-    for name, targets in (("written", written[1:]), ("expected", example["targets"])):
-        text = tokenizer.decode(targets)
-        spans = dict(re.findall(r"(<extra_id_\d+>)([^<]*)", text))
+    for name, targets in (("written", written), ("expected", example["targets"])):
+        text = tokenizer.decode(
+            [token for token in targets.tolist() if token not in (tokenizer.pad_token_id, tokenizer.eos_token_id)]
+        )
+        parts = re.split(r"(<extra_id_\d+>)", text)
+        spans = dict(zip(parts[1::2], parts[2::2]))  # what is after each sentinel
         print(f"{name + ':':10}", repr(text))
         print(
             "filled in:", repr(re.sub(r"<extra_id_\d+>", lambda sentinel, spans=spans: f"[{spans.get(sentinel[0], '?')}]", masked))

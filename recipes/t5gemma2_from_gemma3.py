@@ -22,8 +22,10 @@ new one is random and has one layer. That of a multimodal checkpoint is copied.
 
 import argparse
 import dataclasses
+import glob
 import os
 import re
+import shutil
 import time
 
 import huggingface_hub
@@ -64,9 +66,12 @@ def main():
     for denoiser, loss in after.items():
         print(f"held-out loss of {denoiser}: {before[denoiser]:.3f} before, {loss:.3f} after")
 
-    model.save_pretrained(os.path.join(args.output, "t5gemma2"))
-    model = transformers.T5Gemma2ForConditionalGeneration.from_pretrained(os.path.join(args.output, "t5gemma2"))
-    fill_in(model.to(args.device), mixture, folder)
+    output = os.path.join(args.output, "t5gemma2")
+    model.save_pretrained(output)
+    for path in glob.glob(os.path.join(folder, "*token*")):  # the files of the tokenizer
+        shutil.copy(path, output)
+    model = transformers.T5Gemma2ForConditionalGeneration.from_pretrained(output)
+    fill_in(model.to(args.device), mixture, output)
 
 
 def arguments():
@@ -268,12 +273,13 @@ def fill_in(model, mixture, folder):
     r1 = dataclasses.replace(mixture, denoisers=mixture.denoisers[:1], chunk_tokens=None)
     example = ul2_tasks.examples(r1, {"inputs": 64, "targets": 64}, split="validation")[0]
     inputs = torch.tensor(example["inputs"][None].astype("int64"), device=model.device)
-    written = model.generate(input_ids=inputs, max_new_tokens=64, do_sample=False)[0, 1:].tolist()
-    masked = vocabulary.decode(example["inputs"][1:].tolist())  # without its mode token
+    written = model.generate(input_ids=inputs, max_new_tokens=64, do_sample=False)[0]
+    masked = vocabulary.decode(example["inputs"][1:-1].tolist())  # without its mode token and EOS
     print("masked:   ", repr(masked))
-    for name, targets in (("written", written), ("expected", example["targets"].tolist())):
-        text = vocabulary.decode(targets)
-        spans = dict(re.findall(r"(<unused\d+>)([^<]*)", text))
+    for name, targets in (("written", written), ("expected", example["targets"])):
+        text = vocabulary.decode([token for token in targets.tolist() if token not in (PAD, EOS, BOS)])
+        parts = re.split(r"(<unused\d+>)", text)
+        spans = dict(zip(parts[1::2], parts[2::2]))  # what is after each sentinel
         print(f"{name + ':':10}", repr(text))
         print("filled in:", repr(re.sub(r"<unused\d+>", lambda sentinel, spans=spans: f"[{spans.get(sentinel[0], '?')}]", masked)))
 

@@ -9,6 +9,8 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 
 import recipe  # noqa: E402
 
+import ul2_tasks  # noqa: E402
+
 pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]
 
 RECIPE = recipe.imported("t5gemma2_from_gemma3")
@@ -100,10 +102,12 @@ def test_the_end_of_an_image_is_embedded_as_in_gemma():
     torch.testing.assert_close(model.get_decoder().embed_tokens(ids), of_gemma)
 
 
-def test_images_have_the_features_of_a_multimodal_gemma():
-    gemma = multimodal().eval()
+def test_images_have_the_features_of_a_multimodal_checkpoint(tmp_path):
+    gemma = multimodal()
     for weight in gemma.parameters():
         torch.nn.init.normal_(weight, std=0.3)
+    gemma.save_pretrained(tmp_path)
+    gemma = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     model = RECIPE.t5gemma2_of(gemma)
     pixels = torch.randn(3, 3, 8, 8)
     expected = gemma.get_image_features(pixels, return_dict=True).pooler_output
@@ -146,5 +150,7 @@ def test_the_script_converts_trains_saves_and_generates(tmp_path, packed):
     )
     assert masked.count("<unused") == expected.count("<unused") == filled.count("[")
     assert "<unused96>" not in masked, "the mode token is no sentinel"
-    loaded = transformers.T5Gemma2ForConditionalGeneration.from_pretrained(tmp_path / "t5gemma2_run" / "t5gemma2")
+    saved = tmp_path / "t5gemma2_run" / "t5gemma2"
+    loaded = transformers.T5Gemma2ForConditionalGeneration.from_pretrained(saved)
     assert loaded.generation_config.decoder_start_token_id == 2
+    assert ul2_tasks.open_vocabulary(str(saved), sentinels=0, modes=[]).decode([6, 105]).startswith("<unused0>")
