@@ -25,6 +25,8 @@ from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Tok
 if TYPE_CHECKING:
     import seqio
 
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
+
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class Mixture(Description):
@@ -67,7 +69,7 @@ class Mixture(Description):
         self,
         name: str = "ul2",
         source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
-        vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+        vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
         text_key: str | None = None,
@@ -158,7 +160,7 @@ def _owner(corpus: object) -> Mixture:
 
 def _open_shared(
     owner: Mixture,
-    vocabulary: seqio.Vocabulary | str | os.PathLike,
+    vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer,
     mode_names: Sequence[str | None],
     sentinels: int | Sentinels | None,
     modes: Mapping[str, Mode] | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import seqio
 
@@ -26,6 +27,9 @@ from ul2_tasks.vocabulary.special_ids import (
     vocabulary_identity,
 )
 
+if TYPE_CHECKING:
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
+
 
 @dataclasses.dataclass(frozen=True)
 class MixConfiguration:
@@ -38,7 +42,7 @@ class MixConfiguration:
 def register(
     name: str = "ul2",
     source: seqio.DataSource | Files | Mapping[str, Files] = "embedded",
-    vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+    vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     text_key: str | None = None,
@@ -63,7 +67,7 @@ def register(
         source: the documents: files, by path, glob, folder or list, or in a dictionary the files of each split;
             "hf:NAME"; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more arguments.
         vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or of a folder with one;
-            "bytes"; "default"; or a `seqio.Vocabulary`. See `open_vocabulary`.
+            "bytes"; "default"; a fast tokenizer of `transformers`; or a `seqio.Vocabulary`. See `open_vocabulary`.
         denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
             examples.
         text_key: the field, column or feature that holds the text; by default "text", or what the source was opened with.
