@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_an_error_that_says_what_to_pass(found):
         ({"span_id": True}, found, "must be a HuggingFaceFeatureConverter without span_id for the examples"),
         ({}, chats, "must be a HuggingFaceChatConverter with pack=False for the examples of chats"),
         ({}, found[:3], r"examples must be what ul2_tasks.examples\(..\) returns of texts, got \[\{'inputs'"),
-        ({"pack": True, "task_id": True}, rows, r"examples must say the task of .* Pass ul2_tasks.examples\(.., task_id=True\)"),
+        ({"pack": True, "task_id": True}, rows, "examples must have the task of each .* Pass task_id=True to"),
         ({"embedding_rows": 20}, found, r"embedding_rows must be above \d+, the largest id of the examples,"),
     ):
         with pytest.raises(ValueError, match=sentence) as error:

@@ -44,7 +44,8 @@ class ExamplesCollator:
         check_converter(converter, examples, is_optional=False)
         if converter.row_format.task_id and converter.pack and not examples.task_id:
             raise ValueError(
-                "examples must say the task of each token of a packed sequence. Pass ul2_tasks.examples(.., task_id=True)."
+                "examples must have the task of each target of a packed sequence, got some without. Pass task_id=True to"
+                " ul2_tasks.examples(.., pack=True)."
             )
         lengths = {key: length for key, length in examples.budgets.items() if length is not None}
         tasks = tuple(each.task for each in examples.tasks)
@@ -52,7 +53,8 @@ class ExamplesCollator:
 
     def __call__(self, elements: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """[B, length] int64 for each model input, in the order of the elements."""
-        names = [f"{key}_segment_ids" for key in EXAMPLE] if self.row_format.pack else self.features
+        of_example = [*self.features, *([TASK] if self.row_format.task_id else [])]
+        names = [f"{key}_segment_ids" for key in EXAMPLE] if self.row_format.pack else of_example
         for number, element in enumerate(elements):
             if not (isinstance(element, Mapping) and element.keys() >= {*names}):
                 got = sorted(element) if isinstance(element, Mapping) else element
