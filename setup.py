@@ -18,7 +18,8 @@ T5X = ["cached_property", "chex", "fiddle>=0.2.5", "grain", "jaxtyping", "tensor
 
 HUGGING_FACE = ["datasets>=3.2", "tokenizers>=0.21", "jinja2>=3.1.6"]  # hf: corpora, tokenizer.json, its chat template
 
-TORCH = ["torch>=2.2", "transformers>=4.50", "accelerate"]  # PyTorch datasets, Transformers' models and Trainer
+# PyTorch datasets, Transformers' models and Trainer, and the DataLoader that saves where it is.
+TORCH = ["torch>=2.2", "transformers>=4.50", "accelerate", "torchdata>=0.8"]
 
 REPORT = ["jinja2>=3", "matplotlib>=3.8"]  # `ul2 report`
 

@@ -38,6 +38,7 @@ CORE = {
 BESIDE = {
     "converters.row_format",
     "converters.hugging_face",
+    "converters.of_model",
     "tasks.examples",
     "measured_loader",
     "pytorch.collator",
@@ -62,7 +63,14 @@ BESIDE = {
     *(f"looking.texts.{name}" for name in ("draw", "length_table", "show", "tasks")),
 }
 OF_TORCH = {  # where that is installed
-    *("pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.image_text", "pytorch.packed_attention")
+    *(
+        "pytorch.collate",
+        "pytorch.dataset",
+        "pytorch.indexed",
+        "pytorch.t5gemma2_collator",
+        "pytorch.image_text",
+        "pytorch.packed_attention",
+    )
 }
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}

@@ -165,7 +165,7 @@ def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):
         ({"merge_examples": "yes"}, "merge_examples must be True or False, got 'yes'"),
         ({"name": 5}, "name must be letters, digits and _ . : #, as SeqIO has them"),
         ({"on_error": "stop"}, "on_error must be 'raise' or 'skip', got 'stop'"),
-        ({"vocabulary": 5}, "vocabulary must be a path, or a seqio.Vocabulary"),
+        ({"vocabulary": 5}, "vocabulary must be a path, a fast tokenizer"),
     ],
 )
 def test_a_mixture_says_what_is_wrong(arguments, sentence):

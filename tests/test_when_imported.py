@@ -41,14 +41,47 @@ def run(program: str, *arguments: object, folder: pathlib.Path | None = None) ->
 
 
 def test_the_names_are_those_that_type_checkers_see():
-    (block,) = (node for node in ast.parse((PACKAGE / "__init__.py").read_text()).body if isinstance(node, ast.If))
+    block, _ = (node for node in ast.parse((PACKAGE / "__init__.py").read_text()).body if isinstance(node, ast.If))
     seen = {name.name: f"{line.module}".removeprefix("ul2_tasks.") for line in block.body for name in line.names}
     assert seen == ul2_tasks._MODULES
-    assert {*ul2_tasks.__all__} | OF_TORCH == seen.keys() <= {*dir(ul2_tasks)}
+    has_all = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+    assert {*ul2_tasks.__all__} | (set() if has_all else OF_TORCH) == seen.keys() <= {*dir(ul2_tasks)}
     for name in ul2_tasks.__all__:
         assert getattr(ul2_tasks, name)
     with pytest.raises(AttributeError, match=r"^module 'ul2_tasks' has no attribute 'nothing'$"):
         _ = ul2_tasks.nothing
+
+
+HIDDEN = """
+import importlib.machinery, sys
+
+class Without(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, *where):
+        return None if name.partition(".")[0] in sys.argv[1:] else super().find_spec(name, *where)
+
+sys.meta_path = [Without if finder is importlib.machinery.PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+@pytest.mark.parametrize("missing", [(), ("transformers",), ("torch", "transformers")])
+def test_a_star_imports_what_can_be_imported(missing):
+    """Where a package is not installed, the names that need it are left out, and each of them says what to install."""
+    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
+        pytest.skip("the extra torch is not installed")
+    program = f"""{HIDDEN}
+from ul2_tasks import *
+import ul2_tasks
+left_out = sorted(set(ul2_tasks._MODULES) - set(globals()))
+print(left_out)
+for name in left_out:
+    try:
+        getattr(ul2_tasks, name)
+    except ImportError as error:
+        print("pip install 'ul2_tasks[torch]'" in str(error) or error)
+"""
+    gone = {0: [], 1: ["LossGroupTrainer"], 2: sorted(OF_TORCH)}[len(missing)]
+    assert run(program, *missing) == f"{gone}\n" + "True\n" * len(gone)
 
 
 # What reads rows of images, and all in the room of images.

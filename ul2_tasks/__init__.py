@@ -7,6 +7,7 @@ images do not need it. Not everyone has torch.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 import ul2_tasks.when_imported  # noqa: F401 (which tells SeqIO and gin)
@@ -111,6 +112,19 @@ __all__ = [
     "topics_task",
     "with_mode",
 ]
+
+# `from ul2_tasks import *` imports all of these names, so it has those that need PyTorch where that is installed.
+if importlib.util.find_spec("torch") is not None:
+    __all__ += [
+        "ImageTextDataset",
+        "LossGroupWeights",
+        "T5Gemma2Collator",
+        "UL2IterableDataset",
+        "accept_packed_sequences",
+        "packed_attention_masks",
+    ]
+    if importlib.util.find_spec("transformers") is not None:
+        __all__ += ["LossGroupTrainer"]
 
 _MODULES = {
     "T5GEMMA2": "denoising.denoisers",

@@ -316,8 +316,8 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
     ("arguments", "message"),
     [
         ({"padding": "shortest"}, r"padding must be one of \('longest', 'max_length'\), got 'shortest'"),
-        ({"padding": "longest"}, r"batch_size must be a positive integer.*, got None\. Pass it here and not to seqio"),
-        ({"padding": "longest", "batch_size": 0}, "batch_size must be a positive integer .*, got 0"),
+        ({"padding": "longest", "batch_size": 0}, "batch_size must be a positive integer or None, got 0"),
+        ({"padding": "longest", "batch_size": 8.0}, "batch_size must be a positive integer or None, got 8.0"),
         ({"batch_size": 8}, r"batch_size must be None.*, got 8\. .* seqio.get_dataset\(batch_size=..\)"),
         ({"pad_to_multiple_of": 0}, "pad_to_multiple_of must be an integer of at least 1, got 0"),
         ({"pad_to_multiple_of": 8.0}, "pad_to_multiple_of must be an integer of at least 1, got 8.0"),
@@ -329,6 +329,13 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         HuggingFaceFeatureConverter(**arguments)
+
+
+def test_rows_as_long_as_the_longest_of_a_batch_need_a_batch_size_where_there_are_batches():
+    converter = HuggingFaceFeatureConverter("longest")
+    for use in (lambda: converter(examples(PAIRS), LENGTHS), lambda: converter.MODEL_FEATURES):
+        with pytest.raises(ValueError, match=r"batch_size must be a positive integer.*, got None\. Pass it to the converter"):
+            use()
 
 
 def log_probabilities(logits, labels):

@@ -232,9 +232,12 @@ def test_arguments_that_do_not_go_with_examples_are_refused(mixture):
 
 
 def test_an_id_that_the_model_has_no_row_for_and_hosts_that_get_nothing_are_refused(mixture):
-    converter = HuggingFaceFeatureConverter("longest", 4, embedding_rows=50)
+    few, some = (HuggingFaceFeatureConverter("longest", 4, embedding_rows=rows) for rows in (50, 500))
+    with pytest.raises(ValueError, match=r"embedding_rows must be above \d+, the largest id of the examples, .*, got 50\. Call"):
+        UL2IterableDataset(mixture, LENGTHS, feature_converter=few)
+    dataset = UL2IterableDataset(mixture, LENGTHS, feature_converter=some)  # enough for sentinels and modes
     with pytest.raises(ValueError, match=r"example \d of the dataset, counted from 0: its inputs hold the id \d+, but embedding_"):
-        next(iter(UL2IterableDataset(mixture, LENGTHS, feature_converter=converter)))
+        next(iter(dataset))
     few = Mixture("torch_few", ul2_tasks.MemoryDataSource(lambda: ["a text"], validation=0))
     with pytest.raises(ValueError, match=r"'torch_few_mix' must have an example of split.*of 90 hosts, got 1\. Use fewer hosts"):
         iter(UL2IterableDataset(few, LENGTHS, num_epochs=1, rank=0, world_size=90))

@@ -151,7 +151,7 @@ def test_sentinels_that_are_none_are_refused(sentinels):
 
 def test_what_is_no_vocabulary_is_refused_by_the_collator_too():
     for take in (lambda: register("no_vocabulary", source(), 5), lambda: UL2DataCollator(5, LENGTHS)):
-        with pytest.raises(ValueError, match=r"vocabulary must be a path, or a seqio.*, got 5"):
+        with pytest.raises(ValueError, match=r"vocabulary must be a path, a fast.*, got 5"):
             take()
 
 
@@ -222,7 +222,7 @@ def test_names_that_others_hold_are_refused_and_nothing_is_registered():
     ("arguments", "message"),
     [
         ({"source": 3}, "source must be files .*, got 3"),
-        ({"vocabulary": 3}, "vocabulary must be a path, or a seqio.Vocabulary such as seqio.SentencePiece.*, got 3"),
+        ({"vocabulary": 3}, "vocabulary must be a path, .*, or a seqio.Vocabulary such as seqio.SentencePiece.*, got 3"),
         ({"merge_examples": "yes"}, "merge_examples must be True or False, got 'yes'"),
         ({"denoisers": []}, r"denoisers must be SpanDenoiser,.*'UL2', 'UL2R'\], got none"),
         (

@@ -19,9 +19,11 @@ The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`spec
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat
 from ul2_tasks.example_features import PROMPT_COMPLETION, TASK_ID
 from ul2_tasks.imported import subclass_of_seqio
@@ -30,6 +32,9 @@ from ul2_tasks.scalars import is_integer
 if TYPE_CHECKING:
     import seqio
     import tensorflow as tf
+    import torch
+
+    from ul2_tasks.converters.of_model import Model
 
 
 @subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
@@ -38,7 +43,7 @@ class HuggingFaceFeatureConverter:
     and `row_format.packed_inputs` that with `pack`.
 
         dataset = seqio.get_dataset(
-            "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32), num_epochs=None, seed=0
+            "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32, model=model), num_epochs=None
         )
         for batch in dataset.as_numpy_iterator():
             loss = model(**{key: torch.tensor(value).long() for key, value in batch.items()}).loss
@@ -66,54 +71,53 @@ class HuggingFaceFeatureConverter:
         batch_size: int | None = None,
         *,
         pad_to_multiple_of: int | None = 8,
-        decoder_start_token_id: int = 0,
-        decoder_only: bool = False,
-        pad_token_id: int = 0,
+        decoder_start_token_id: int | None = None,
+        decoder_only: bool | None = None,
+        pad_token_id: int | None = None,
         vocabulary: seqio.Vocabulary | None = None,
         embedding_rows: int | None = None,
         span_id: bool = False,
         pack: bool = False,
         task_id: bool = False,
+        model: Model | None = None,
     ):
         """
         Args:
             padding: "max_length", to `task_feature_lengths`, or for a decoder-only model to their sum; "longest", to the longest
                 of the batch, rounded up to a multiple, which can be more than `task_feature_lengths`.
-            batch_size: examples in a batch; for padding "longest" alone, which needs it.
+            batch_size: examples in a batch; for padding "longest" alone, which needs it everywhere but in `collator`.
             pad_to_multiple_of: that multiple, in tokens; for padding "longest" alone. None is 1.
-            decoder_start_token_id: the id that the decoder reads before the first target, 0 for T5; not for decoder-only models.
-            decoder_only: whether inputs and targets make one row, with a loss on the targets only.
-            pad_token_id: the id that pads rows of ids, the same that the model has. The masks are 0 there.
+            decoder_start_token_id: the id that the decoder reads before the first target; by default the model's, without one 0, as
+                T5's; not for decoder-only models.
+            decoder_only: whether inputs and targets make one row, with a loss on the targets only; by default as the model is,
+                without one False.
+            pad_token_id: the id that pads rows of ids; by default the model's, without one 0. The masks are 0 there.
             vocabulary: the tasks' vocabulary, for tasks of other kinds whose ids are offset.
-            embedding_rows: the number of rows of the model's embedding, `model.get_input_embeddings().num_embeddings`, below which
-                all ids must be; None for no check.
+            embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's,
+                without one there is no check.
             span_id: whether there is `span_id`, too, the loss group of each label, which `LossGroupTrainer` needs. The examples
                 must have it, as `NAME_prompt_completion` and its mixtures with text do in `UL2IterableDataset`.
             pack: whether several examples share a row; for padding "max_length" alone. Rows have `segment_ids` and `position_ids`,
                 and the same of the decoder, instead of attention masks; those of a decoder-only model have `prefix_length`, too.
             task_id: whether there is `task_id`, too, the task of each label, -1 where that is -100, an index into the `tasks` of
                 `UL2IterableDataset`. The examples must have random access.
+            model: a model of `transformers`, or its configuration, for what is left out of the arguments above. It is not kept.
 
         Raises:
-            ValueError: an argument has another value; or, when it converts, the tasks' ids are offset and those of `vocabulary` are
-                not.
+            ValueError: an argument has another value, or neither it nor the model has one; or, when it converts, the tasks' ids are
+                offset and those of `vocabulary` are not.
         """
-        self.row_format = RowFormat(
-            padding=padding,
-            pad_to_multiple_of=pad_to_multiple_of,
+        of_model = settings_of(
+            model,
             pad_token_id=pad_token_id,
             decoder_start_token_id=decoder_start_token_id,
             decoder_only=decoder_only,
             embedding_rows=embedding_rows,
-            span_id=span_id,
-            pack=pack,
-            task_id=task_id,
         )
-        if padding == "longest" and not is_integer(batch_size, at_least=1):
-            raise ValueError(
-                f"batch_size must be a positive integer with padding='longest', got {batch_size!r}. Pass it here and not to"
-                " seqio.get_dataset, because padding is to the longest of a batch; or set padding='max_length'."
-            )
+        more = {"span_id": span_id, "pack": pack, "task_id": task_id}
+        self.row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_model, **more)
+        if batch_size is not None and not is_integer(batch_size, at_least=1):
+            raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}.")
         if padding == "max_length" and batch_size is not None:
             raise ValueError(
                 f"batch_size must be None with padding='max_length', got {batch_size!r}. Pass it to"
@@ -129,10 +133,30 @@ class HuggingFaceFeatureConverter:
         """Returns the length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
         return self.row_format.row_lengths(task_feature_lengths)
 
+    def collator(self, examples: Sequence[Mapping[str, Any]]) -> Callable[[Sequence[Mapping[str, Any]]], dict[str, torch.Tensor]]:
+        """Returns a collate function for a DataLoader over `ul2_tasks.examples(..)`, with a sampler of your own.
+
+            examples = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512})
+            collator = HuggingFaceFeatureConverter("longest", model=model).collator(examples)
+            loader = torch.utils.data.DataLoader(examples, batch_size=8, sampler=sampler, collate_fn=collator)
+
+        A batch has the tensors that `UL2IterableDataset` gives of the same examples. The function can be pickled, and holds no
+        examples.
+
+        Args:
+            examples: what `examples` returned, also with pack=True or as another epoch.
+
+        Raises:
+            ValueError: the converter has a batch size, which the DataLoader decides; or it does not fit the examples: `pack`
+                differs, they are chats or have images, or a sentinel or a mode has no row in the model's embedding.
+        """
+        return importlib.import_module("ul2_tasks.pytorch.collate").ExamplesCollator.of(self, examples)  # which needs torch
+
     @functools.cached_property
     def _of_seqio(self) -> seqio.FeatureConverter:
         from ul2_tasks.converters.hugging_face_graph import GraphConverter
 
+        check_batch_size(self)
         return GraphConverter(self.row_format, self.batch_size, self.vocabulary)
 
     def __getattr__(self, name: str) -> Any:
@@ -151,6 +175,15 @@ class HuggingFaceFeatureConverter:
             f"{of_pairs if row_format.span_id else ''}('_apply_length_check', False), ('_batch_size', {self.batch_size}), "
             f"('_bos_id', {row_format.decoder_start_token_id}), ('_pack', {row_format.pack}), ('_passthrough_features', {{}}), "
             f"('_row_format', {row_format}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
+        )
+
+
+def check_batch_size(converter: HuggingFaceFeatureConverter) -> None:
+    """Raises a ValueError if rows are as long as the longest of a batch, and it is not known which are in one."""
+    if converter.row_format.padding == "longest" and converter.batch_size is None:
+        raise ValueError(
+            "batch_size must be a positive integer with padding='longest', got None. Pass it to the converter and not to"
+            " seqio.get_dataset, because padding is to the longest of a batch; or set padding='max_length'."
         )
 
 

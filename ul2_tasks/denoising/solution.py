@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.vocabulary.by_name import more_sentinels
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest, embedding_rows, id_shift, piece_names
 
 if TYPE_CHECKING:
     import seqio
@@ -86,6 +86,22 @@ def solve(
         more_sentinels=functools.partial(more_sentinels, vocabulary, special, request.sentinels),
     )
     return Solution(configuration, vocabulary, add_eos, special, full)
+
+
+def check_rows(solutions: Iterable[Solution], rows: int, vocabulary: seqio.Vocabulary) -> None:
+    """Raises a ValueError if examples can hold a sentinel, a mode or an EOS that a model's embedding has no row for."""
+    used: set[int] = set()
+    for each in solutions:
+        spans = each.full.spans if each.configuration.denoiser.sentinel else 0
+        used.update(each.special.sentinels[:spans], each.special.mode, each.special.ending)
+    largest, shift = max(used, default=0), id_shift(vocabulary)
+    if largest - shift >= rows:
+        raise ValueError(
+            f"embedding_rows must be above {largest - shift}, the largest id of the examples,"
+            f" {piece_names(vocabulary, [largest])[0]}, got {rows}. Call"
+            f" model.resize_token_embeddings({embedding_rows(vocabulary)}) before training, or name sentinels= and modes="
+            " that the model has. See docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
+        )
 
 
 def fewest_tokens(solution: Solution) -> int:

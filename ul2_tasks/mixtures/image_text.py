@@ -37,6 +37,8 @@ from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Tok
 if TYPE_CHECKING:
     import seqio
 
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
+
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class ImageText(Description):
@@ -80,7 +82,7 @@ class ImageText(Description):
         self,
         name: str,
         source: seqio.DataSource | Held | Mapping[str, Held] = "embedded",
-        vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+        vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
         split: str = EACH_PIECE,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import seqio
 
     from ul2_tasks.sources.dataset_objects import Datasets
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
@@ -69,7 +70,7 @@ class Mixture(Description):
         self,
         name: str = "ul2",
         source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
-        vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+        vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
         text_key: str | None = None,
@@ -160,7 +161,7 @@ def _owner(corpus: object) -> Mixture:
 
 def _open_shared(
     owner: Mixture,
-    vocabulary: seqio.Vocabulary | str | os.PathLike,
+    vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer,
     mode_names: Sequence[str | None],
     sentinels: int | Sentinels | None,
     modes: Mapping[str, Mode] | None,

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat, padded_inputs
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
+from ul2_tasks.denoising.solution import DenoisingConfiguration, check_rows, solve
 from ul2_tasks.denoising.write import longest, recipe, write_examples
 from ul2_tasks.example_features import EXAMPLE, TASK_ID
 from ul2_tasks.random_access.tasks import TaskInfo
@@ -26,15 +27,16 @@ from ul2_tasks.vocabulary.special_ids import (
     Sentinels,
     SpecialTokensRequest,
     id_shift,
-    piece_names,
     text_vocabulary,
 )
-from ul2_tasks.vocabulary.special_ids import embedding_rows as rows_of_all_ids
 
 if TYPE_CHECKING:
     import seqio
     import torch
     import transformers
+
+    from ul2_tasks.converters.of_model import Model
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 TOKENS, TEXT = "input_ids", "text"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -46,7 +48,7 @@ _ADD_EOS = (True, True)  # inputs and targets end with an EOS
 class UL2DataCollator:
     """A collate function for a PyTorch DataLoader that masks examples and makes a batch for a model of `transformers`.
 
-        collator = UL2DataCollator("my.model", {"inputs": 512, "targets": 512})
+        collator = UL2DataCollator(tokenizer, {"inputs": 512, "targets": 512}, model=model)
         for batch in torch.utils.data.DataLoader(texts, batch_size=32, collate_fn=collator):
             loss = model(**batch).loss
 
@@ -67,7 +69,7 @@ class UL2DataCollator:
 
     def __init__(
         self,
-        vocabulary: seqio.Vocabulary | str | os.PathLike[str],
+        vocabulary: seqio.Vocabulary | str | os.PathLike[str] | Tokenizer,
         sequence_length: Mapping[str, int],
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
@@ -77,12 +79,13 @@ class UL2DataCollator:
         seed: int = 0,
         padding: str = "longest",
         pad_to_multiple_of: int | None = 8,
-        decoder_start_token_id: int = 0,
-        decoder_only: bool = False,
-        pad_token_id: int = 0,
+        decoder_start_token_id: int | None = None,
+        decoder_only: bool | None = None,
+        pad_token_id: int | None = None,
         return_tensors: str = "pt",
         embedding_rows: int | None = None,
         task_id: bool = False,
+        model: Model | None = None,
     ):
         """Opens the vocabulary.
 
@@ -91,26 +94,16 @@ class UL2DataCollator:
             sequence_length: {"inputs": int, "targets": int}, the lengths in tokens.
             chunk_tokens: an upper bound for `max_tokens`, for lengths that need more sentinels than the vocabulary has.
             seed: the seed of the masks, 0 or more.
-            padding, pad_to_multiple_of, decoder_start_token_id, decoder_only, pad_token_id: as for `HuggingFaceFeatureConverter`;
-                padding "max_length" is to `sequence_length`, for a decoder-only model to their sum.
+            padding, pad_to_multiple_of, decoder_start_token_id, decoder_only, pad_token_id, embedding_rows, model: as for
+                `HuggingFaceFeatureConverter`; padding "max_length" is to `sequence_length`, for a decoder-only model to their sum.
+                For a model that names no padding, such as Qwen3, the id is the tokenizer's.
             return_tensors: "pt" for PyTorch's tensors, "np" for NumPy's arrays.
-            embedding_rows: the number of rows of the model's embedding, `model.get_input_embeddings().num_embeddings`, below which
-                all ids must be; None for no check.
             task_id: whether there is `task_id`, too, the denoiser of each label as an index into `tasks`, -1 where it is -100.
 
         Raises:
             ValueError: an argument has another value; the vocabulary lacks sentinels or modes; the lengths are too short; or a
                 sentinel or a mode has no row in the model's embedding.
         """
-        self._row_format = RowFormat(
-            padding=padding,
-            pad_to_multiple_of=pad_to_multiple_of,
-            pad_token_id=pad_token_id,
-            decoder_start_token_id=decoder_start_token_id,
-            decoder_only=decoder_only,
-            embedding_rows=embedding_rows,
-            task_id=task_id,
-        )
         if return_tensors not in ("pt", "np"):
             raise ValueError(f"return_tensors must be 'pt' or 'np', got {return_tensors!r}.")
         if not is_integer(seed, at_least=0):
@@ -122,6 +115,15 @@ class UL2DataCollator:
         self.tasks = tuple(TaskInfo(name, name, "") for name in names)
         self._task_ids = np.array([names.index(denoiser.name) for denoiser in self._denoisers])
         vocabulary, sentinels = open_for_modes(vocabulary, [denoiser.mode for denoiser in self._denoisers], sentinels, modes)
+        of_model = settings_of(
+            model,
+            pad_token_id=pad_token_id,
+            decoder_start_token_id=decoder_start_token_id,
+            decoder_only=decoder_only,
+            embedding_rows=embedding_rows,
+            vocabulary=vocabulary,
+        )
+        self._row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_model, task_id=task_id)
         self._shift = id_shift(vocabulary)
         request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
         solutions = [
@@ -135,8 +137,8 @@ class UL2DataCollator:
         self._text_vocabulary = text_vocabulary(vocabulary, reserved)
         self._is_text = np.ones(vocabulary.vocab_size, bool)
         self._is_text[[0, *reserved]] = False
-        if embedding_rows is not None:
-            self._check_rows(solutions, embedding_rows, vocabulary)
+        if (embedding_rows := self._row_format.embedding_rows) is not None:
+            check_rows(solutions, embedding_rows, vocabulary)
             self._is_text[embedding_rows + self._shift :] = False
         self._shared = _shared_numbers([0] * len(_SHARED))
 
@@ -285,20 +287,6 @@ class UL2DataCollator:
             hint = " Decode bytes with example.decode()." if isinstance(example, bytes) else ""
             raise ValueError(f"{name} must be a text, or integer ids [tokens], got {example!r:.100}.{hint}")
         return tokens.astype(np.int64) + self._shift
-
-    def _check_rows(self, solutions: Sequence[Solution], rows: int, vocabulary: seqio.Vocabulary) -> None:
-        """Raises a ValueError if examples can hold a sentinel, a mode or an EOS that a model's embedding has no row for."""
-        used: set[int] = set()
-        for each in solutions:
-            spans = each.full.spans if each.configuration.denoiser.sentinel else 0
-            used.update(each.special.sentinels[:spans], each.special.mode, each.special.ending)
-        if max(used, default=0) - self._shift >= rows:
-            raise ValueError(
-                f"embedding_rows must be above {max(used) - self._shift}, the largest id of the examples,"
-                f" {piece_names(vocabulary, [max(used)])[0]}, got {rows}. Call"
-                f" model.resize_token_embeddings({rows_of_all_ids(vocabulary)}) before training, or name sentinels= and modes="
-                " that the model has. See docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
-            )
 
     def _check_ids(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
         in_range = (tokens >= 0) & (tokens < len(self._is_text))

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
-from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter, check_batch_size
 from ul2_tasks.converters.row_format import TASK_ID_OF_STREAM
+from ul2_tasks.denoising.solution import check_rows
 from ul2_tasks.example_features import SPAN_ID, token_features
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mix import Mix
@@ -18,6 +19,7 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
 from ul2_tasks.random_access.batches import members_of
+from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
@@ -124,6 +126,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 1, or the feature converter has one, too; an argument does not apply to this mixture; or see `examples`.
         """
         process = given_process(rank, world_size)
+        if isinstance(feature_converter, HuggingFaceFeatureConverter):
+            check_batch_size(feature_converter)
         converted = getattr(feature_converter, "batch_size", None)
         if batch_size is not None and (converted or not is_integer(batch_size, at_least=1)):
             raise ValueError(
@@ -165,7 +169,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 f" name, got {mixture!r:.100}. Register what is described in another way, and give its name."
             )
         if isinstance(mixture, Examples):
-            _check_converter(feature_converter, mixture)
+            check_converter(feature_converter, mixture)
             self._settings["num_epochs"] = epochs_of(num_epochs)
         self._mixture = mixture
         self._process, self._started_in = process, None
@@ -298,29 +302,28 @@ def _check_left_out(what: str, remedy: str, **arguments: tuple[object, object]) 
             raise ValueError(f"{name} must be {default!r} with {what}, got {value!r}.{remedy}")
 
 
-def _check_converter(converter: object, of: Examples) -> None:
-    """Raises a ValueError where examples, or packed sequences, are not what a converter takes."""
+def check_converter(converter: object, of: Examples, *, is_optional: bool = True) -> None:
+    """Raises a ValueError where examples, or packed sequences, are not what a converter takes, or a model has too few rows."""
     if converter is None:
         return
     features, is_packed = features_of(members_of(of.numbering)), bool(of.numbering.packed)
+    or_none = ", or None," if is_optional else ""
     what = "packed rows" if is_packed else "the examples"
     if "tokens" in features:
-        expected, what = f"a HuggingFaceChatConverter with pack={is_packed}, or None,", f"{what} of chats"
+        expected, what = f"a HuggingFaceChatConverter with pack={is_packed}{or_none}", f"{what} of chats"
         is_fixed = is_taken = isinstance(converter, HuggingFaceChatConverter) and bool(converter.pack) == is_packed
     elif has_images(members_of(of.numbering)):
         expected, what, is_fixed, is_taken = "None", "examples with images", False, False
     else:
         of_pack = f" with pack={is_packed}" if is_packed or getattr(converter, "pack", False) else ""
         with_pack = f"{'' if SPAN_ID in features else ' without span_id'}{of_pack}"
-        expected = f"a HuggingFaceFeatureConverter{with_pack}, or None,"
+        expected = f"a HuggingFaceFeatureConverter{with_pack}{or_none}"
         row_format = converter.row_format if isinstance(converter, HuggingFaceFeatureConverter) else None
         is_taken = row_format is not None and row_format.pack == is_packed and (SPAN_ID in features or not row_format.span_id)
         is_fixed = row_format is not None and row_format.padding == "max_length"
     if not is_taken:
-        raise ValueError(
-            f"feature_converter must be {expected} for {what}, got {converter!r:.100}. Leave it out, or register the mixture and"
-            " give its name."
-        )
+        remedy = "Leave it out, or register the mixture and give its name" if is_optional else "Read them with UL2IterableDataset"
+        raise ValueError(f"feature_converter must be {expected} for {what}, got {converter!r:.100}. {remedy}.")
     if of.task_id and not (isinstance(converter, HuggingFaceFeatureConverter) and converter.row_format.task_id):
         raise ValueError(
             f"feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples that have it, got"
@@ -331,6 +334,9 @@ def _check_converter(converter: object, of: Examples) -> None:
         raise ValueError(
             f"sequence_length must have the lengths of rows for this feature_converter, got {lengths}. Give them in tokens."
         )
+    if isinstance(converter, HuggingFaceFeatureConverter) and (rows := converter.row_format.embedding_rows) is not None:
+        solutions = [member.solution for member in members_of(of.numbering) if isinstance(member, Member)]
+        check_rows(solutions, rows, members_of(of.numbering)[0].vocabulary)
 
 
 def _describe_converter(converter: object) -> str | None:

@@ -19,7 +19,7 @@ import torch
 
 from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter, chat_inputs
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-from ul2_tasks.converters.row_format import NO_ROW, packed_inputs, padded_inputs
+from ul2_tasks.converters.row_format import NO_ROW, RowFormat, packed_inputs, padded_inputs
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, NO_TASK, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
@@ -102,26 +102,31 @@ class Indexed:
                     images = {IMAGES: rows[IMAGES][row, : sizes[IMAGES][row]].tolist()} if IMAGES in rows else {}
                     yield single_example(example) | images
             elif self._converter.batch_size is None:
-                batch = self._padded(rows, sizes, first)
+                batch = model_inputs(self._converter.row_format, self._budgets, rows, sizes, first)
                 yield from ({name: values[row] for name, values in batch.items()} for row in range(count))
             else:
                 for start in range(0, count, joined):
                     part = slice(start, start + joined)
-                    yield self._padded(
-                        {key: rows[key][part] for key in self._features}, {key: sizes[key][part] for key in EXAMPLE}, first + start
+                    yield model_inputs(
+                        self._converter.row_format,
+                        self._budgets,
+                        {key: rows[key][part] for key in self._features},
+                        {key: sizes[key][part] for key in EXAMPLE},
+                        first + start,
                     )
 
-    def _padded(self, rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], first: int) -> dict[str, np.ndarray]:
-        """The model inputs of a batch. `first` is the number of its first example among those that were read here."""
-        assert isinstance(self._converter, HuggingFaceFeatureConverter)
-        row_format = self._converter.row_format
-        for key in EXAMPLE if row_format.embedding_rows is not None else ():
-            largest = rows[key].max(axis=1)
-            row = int(largest.argmax())
-            if largest[row] >= row_format.embedding_rows:
-                raise ValueError(NO_ROW.format(first + row, key, largest[row], row_format.embedding_rows))
-        marks = {key: rows[key] for key in self._features.keys() - EXAMPLE.keys()}
-        return padded_inputs(rows, sizes, self._budgets, row_format, marks, dtype=np.int32)
+
+def model_inputs(
+    row_format: RowFormat, budgets: Mapping[str, int], rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], first: int
+) -> dict[str, np.ndarray]:
+    """The model inputs of a batch of examples, in rows. `first` is the number of its first example among those that were read."""
+    for key in EXAMPLE if row_format.embedding_rows is not None else ():
+        largest = rows[key].max(axis=1)
+        row = int(largest.argmax())
+        if largest[row] >= row_format.embedding_rows:
+            raise ValueError(NO_ROW.format(first + row, key, largest[row], row_format.embedding_rows))
+    marks = {key: rows[key] for key in rows.keys() - EXAMPLE.keys()}
+    return padded_inputs(rows, sizes, budgets, row_format, marks, dtype=np.int32)
 
 
 def single_example(example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import seqio
 import tensorflow as tf
@@ -41,6 +41,9 @@ from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask, read_alone, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
+
+if TYPE_CHECKING:
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
 CHUNKS_VERSION = 1  # the same of examples of records that are joined
@@ -183,7 +186,7 @@ class ImageTextTask(seqio.Task):
 def register_image_text(
     name: str,
     source: seqio.DataSource | Held | Mapping[str, Held] = "embedded",
-    vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+    vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     split: str = EACH_PIECE,

@@ -29,6 +29,7 @@ from ul2_tasks.vocabulary.special_ids import (
 
 if TYPE_CHECKING:
     from ul2_tasks.sources.dataset_objects import Datasets
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class MixConfiguration:
 def register(
     name: str = "ul2",
     source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
-    vocabulary: seqio.Vocabulary | str | os.PathLike = "default",
+    vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     text_key: str | None = None,
@@ -68,7 +69,7 @@ def register(
             "hf:NAME"; a `Dataset` of `datasets`; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more
             arguments.
         vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or of a folder with one;
-            "bytes"; "default"; or a `seqio.Vocabulary`. See `open_vocabulary`.
+            "bytes"; "default"; a fast tokenizer of `transformers`; or a `seqio.Vocabulary`. See `open_vocabulary`.
         denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
             examples.
         text_key: the field, column or feature that holds the text; by default "text", or what the source was opened with.

@@ -22,10 +22,12 @@ from ul2_tasks.vocabulary.sentencepiece import (
     is_sentencepiece,
 )
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_sentinels
-from ul2_tasks.vocabulary.tokenizer_json import TOKENIZER
+from ul2_tasks.vocabulary.tokenizer_json import TOKENIZER, InMemory, in_memory
 
 if TYPE_CHECKING:
     import seqio
+
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _TEKKEN = re.compile(r"(^|/)tekken[^/]*\.json$")
@@ -33,9 +35,12 @@ _TOKENIZER_BESIDE = "Pass the tokenizer.json that the same model has for Hugging
 
 
 def open_vocabulary(
-    spec: str | os.PathLike[str], *, sentinels: int = DEFAULT_SENTINELS, modes: Sequence[str] = PRESET_MODES
+    spec: str | os.PathLike[str] | Tokenizer | InMemory,
+    *,
+    sentinels: int = DEFAULT_SENTINELS,
+    modes: Sequence[str] = PRESET_MODES,
 ) -> seqio.Vocabulary:
-    """Opens a vocabulary with sentinels `<extra_id_0>` .. and modes, by its path or name.
+    """Opens a vocabulary with sentinels `<extra_id_0>` .. and modes, by its path or name, or of a tokenizer in memory.
 
     Pieces of these names that the vocabulary already has keep their ids. Those that it lacks come after its last id. So with a
     model that has `<extra_id_0>` .. `<extra_id_99>`, sentinels=100 adds none. Decoding shows sentinels and modes. Opened with
@@ -55,7 +60,8 @@ def open_vocabulary(
         spec: "default", the vocabulary that ships with this package; it has 256 sentinels and the modes of the presets;
             "bytes", ByT5's: modes from id 259 on, sentinels from the last id downwards;
             a SentencePiece model, "my.model"; a Hugging Face tokenizer, "tokenizer.json";
-            or a folder with a tokenizer.json or, failing that, a tokenizer.model. Local or remote (gs://..).
+            a folder with a tokenizer.json or, failing that, a tokenizer.model, local or remote (gs://..);
+            or a tokenizer in memory, a fast one of `transformers` or a `tokenizers.Tokenizer`.
         sentinels: how many the vocabulary has at least.
         modes: the modes' names.
 
@@ -63,7 +69,9 @@ def open_vocabulary(
         ValueError: `spec` is none of these, or names are used twice or not valid.
     """
     names = special_names(sentinels, modes)
-    spec = os.fspath(spec)
+    if (tokenizer := in_memory(spec)) is not None:
+        return HuggingFaceVocabulary(tokenizer, sentinels, modes)
+    spec = os.fspath(spec)  # type: ignore[arg-type]  # which mypy does not know is no tokenizer
     if spec == "default":
         has_all = sentinels <= DEFAULT_SENTINELS and {*modes} <= {*PRESET_MODES}
         return default_vocabulary() if has_all else _sentencepiece(str(DEFAULT_MODEL), names)
@@ -98,7 +106,7 @@ def open_vocabulary(
 
 
 def open_for_modes(
-    spec: seqio.Vocabulary | str | os.PathLike[str],
+    spec: seqio.Vocabulary | str | os.PathLike[str] | Tokenizer | InMemory,
     mode_names: Iterable[str | None],
     sentinels: int | Sentinels | None,
     modes: Mapping[str, Mode] | None,
@@ -111,16 +119,16 @@ def open_for_modes(
     An open vocabulary is returned as it is, and `sentinels` is then no number. For `sentinels` and `modes` see `register`. The
     sentinels that are returned are for `special_ids.special_tokens`.
     """
-    if not (isinstance(spec, Vocabulary | str | os.PathLike) or is_seqio(spec, "Vocabulary")):
-        of_transformers = getattr(spec, "save_pretrained", None) is not None
-        remedy = " Save it, tokenizer.save_pretrained(FOLDER), and pass the folder." if of_transformers else ""
+    spec = in_memory(spec) or spec
+    is_open = isinstance(spec, Vocabulary) or is_seqio(spec, "Vocabulary")
+    if not (is_open or isinstance(spec, str | os.PathLike | InMemory)):
         raise ValueError(
-            "vocabulary must be a path, or a seqio.Vocabulary such as seqio.SentencePieceVocabulary('my.model'), got"
-            f" {_short(spec)}.{remedy}"
+            "vocabulary must be a path, a fast tokenizer of transformers, or a seqio.Vocabulary such as"
+            f" seqio.SentencePieceVocabulary('my.model'), got {_short(spec)}."
         )
     number = int(sentinels) if is_integer(sentinels, at_least=0) else None
     ids = plain_sentinels(sentinels) if number is None else None
-    if not isinstance(spec, str | os.PathLike):
+    if is_open:
         if number is not None:
             raise ValueError(
                 f"sentinels must be None or tokens for an open vocabulary, got {number} with {spec!r}. Pass its path, or open it"

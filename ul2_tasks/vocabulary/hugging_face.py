@@ -1,23 +1,28 @@
-"""A Hugging Face `tokenizer.json` as a SeqIO vocabulary. Needs the package `tokenizers`, not `transformers`."""
+"""A Hugging Face `tokenizer.json`, or a tokenizer in memory, as a SeqIO vocabulary. Needs `tokenizers`, not `transformers`."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.own_ids import TokenizerIds
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
-from ul2_tasks.vocabulary.tokenizer_json import Loaded, load
+from ul2_tasks.vocabulary.tokenizer_json import InMemory, Loaded, in_memory, load
+
+if TYPE_CHECKING:
+    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 
 class HuggingFaceVocabulary(Vocabulary):
-    """A vocabulary of a Hugging Face `tokenizer.json`, with sentinels and modes. Opens no file before its first use.
+    """A vocabulary of a Hugging Face tokenizer, with sentinels and modes. Opens no file before its first use.
 
     Text is encoded as `transformers` encodes it without special tokens (`add_special_tokens=False`), and ids are decoded as it
     decodes them (`skip_special_tokens=False, clean_up_tokenization_spaces=False`), with these differences:
@@ -35,23 +40,32 @@ class HuggingFaceVocabulary(Vocabulary):
 
     Graphs call Python to encode and to decode, see `in_graphs.encode`.
 
-    Two vocabularies are equal if their files have the same bytes and all else is the same, wherever the files are.
+    Two vocabularies are equal if their files have the same bytes and all else is the same, wherever the files are. A tokenizer in
+    memory has the bytes that it would save; it is read once, and what is added to it later is not seen.
 
     Args:
-        path: the file, or the folder that has it; local, or of any file system that fsspec knows.
+        path: the `tokenizer.json`, or the folder that has it; local, or of any file system that fsspec knows. Or a tokenizer in
+            memory: a fast one of `transformers`, or a `tokenizers.Tokenizer`.
         sentinels: the least number of sentinels `<extra_id_0>`, `<extra_id_1>` ..
         modes: the names of the modes.
-        eos: the token that ends an example; by default `eos_token` in the files beside it, `tokenizer_config.json` or
-            `special_tokens_map.json`.
+        eos: the token that ends an example; by default `eos_token` of the tokenizer in memory, or in the files beside it,
+            `tokenizer_config.json` or `special_tokens_map.json`.
 
     Raises:
-        ValueError: a name is used twice or is not valid; or, on first use, the file does not exist or names no EOS.
+        ValueError: a name is used twice or is not valid; the tokenizer is a slow one; or, on first use, the file does not exist or
+            names no EOS.
         ImportError: on first use, the package `tokenizers` is not installed.
     """
 
-    def __init__(self, path: str, sentinels: int = DEFAULT_SENTINELS, modes: Sequence[str] = PRESET_MODES, eos: str | None = None):
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Tokenizer | InMemory,
+        sentinels: int = DEFAULT_SENTINELS,
+        modes: Sequence[str] = PRESET_MODES,
+        eos: str | None = None,
+    ):
         super().__init__()
-        self._path = str(path)
+        self._path = in_memory(path) or str(path)
         self._sentinels = sentinels
         self._modes = modes if isinstance(modes, str) else tuple(modes)
         self._names = special_names(sentinels, self._modes)
@@ -65,6 +79,11 @@ class HuggingFaceVocabulary(Vocabulary):
     @property
     def eos_id(self) -> int:
         return self._loaded.eos
+
+    @property
+    def own_pad_id(self) -> int | None:
+        """The tokenizer's own id of padding; None where it names none. Here padding is 0, as in SeqIO."""
+        return self._loaded.own_pad
 
     @property
     def unk_id(self) -> int | None:

@@ -30,16 +30,70 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Set
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ul2_tasks.files.systems import exists, is_folder, read
+from ul2_tasks.imported import is_instance
 from ul2_tasks.vocabulary.pieces import free_name
 from ul2_tasks.vocabulary.purposes import is_unused, is_word
+
+if TYPE_CHECKING:
+    import tokenizers
+    import transformers
+
+    Tokenizer: TypeAlias = transformers.PreTrainedTokenizerFast | tokenizers.Tokenizer
 
 TOKENIZER = "tokenizer.json"
 _MOST_ID = 1 << 24  # lists are made of all ids, gaps included
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS and other roles
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")  # files beside it, where its chat template is in none of these
+
+
+@dataclasses.dataclass(frozen=True)
+class InMemory:
+    """A tokenizer that is in memory: what it would save. It can be sent to another process.
+
+    Attributes:
+        content: of its `tokenizer.json`.
+        settings: of its `tokenizer_config.json`; only what is read here.
+    """
+
+    content: bytes
+    settings: bytes
+
+    def __repr__(self) -> str:
+        """What its user may call it: errors show it in expressions to paste."""
+        return "tokenizer"
+
+    def __str__(self) -> str:
+        return "the tokenizer"
+
+
+def in_memory(tokenizer: object) -> InMemory | None:
+    """A fast tokenizer of `transformers`, or a `tokenizers.Tokenizer`, as it is now; None for anything else.
+
+    Truncation and padding, which a call of the tokenizer sets, are left out, so that they make no other tokenizer of it. A slow
+    tokenizer raises a ValueError.
+    """
+    if isinstance(tokenizer, InMemory):
+        return tokenizer
+    backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if is_instance(backend, "tokenizers", "Tokenizer"):
+        if backend.padding or backend.truncation:
+            backend = type(backend).from_str(backend.to_str())
+            backend.no_padding()
+            backend.no_truncation()
+        settings = getattr(tokenizer, "special_tokens_map", {}) | {"chat_template": getattr(tokenizer, "chat_template", None)}
+        return InMemory(backend.to_str(pretty=True).encode(), json.dumps(settings, default=str).encode())
+    if hasattr(tokenizer, "save_pretrained") and hasattr(tokenizer, "convert_tokens_to_ids"):
+        file = getattr(tokenizer, "vocab_file", None)
+        has_file = ".model" in f"{file}"  # of SentencePiece
+        remedy = f"its file, {file!r}" if has_file else "the folder with its model's tokenizer.json, or 'bytes' for ByT5"
+        raise ValueError(
+            "vocabulary must be a fast tokenizer of transformers, which has a backend_tokenizer, got a slow"
+            f" {type(tokenizer).__name__}. Pass {remedy}."
+        )
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +106,7 @@ class Loaded:
         shift: 0 or 1.
         size: the last id, plus one.
         bos, eos, unk: ids; None where there is none.
+        own_pad: the tokenizer's own id of padding; None where there is none.
         special: the ids of sentinels and modes by name.
         appended: the ids among them that come after the tokenizer's last.
         ids: the ids of all tokens that the tokenizer has, by name.
@@ -69,6 +124,7 @@ class Loaded:
     bos: int | None
     eos: int
     unk: int | None
+    own_pad: int | None
     special: dict[str, int]
     appended: frozenset[int]
     ids: dict[str, int]
@@ -79,12 +135,13 @@ class Loaded:
 
 
 @functools.lru_cache(maxsize=8)
-def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded: frozenset[int]) -> Loaded:
+def load(path: str | InMemory, names: tuple[str, ...], eos_name: str | None, never_encoded: frozenset[int]) -> Loaded:
     """Reads a tokenizer.
 
-    `path` is the file, or the folder that has it. The names are of sentinels and modes. A name that is an added token has its id;
-    the others get ids after the last. By default EOS is the token that the file's companions name. No text is encoded to the ids
-    `never_encoded`, beside special tokens, EOS, sentinels and modes. A tokenizer without EOS raises a ValueError.
+    `path` is the file, or the folder that has it, or the tokenizer in memory. The names are of sentinels and modes. A name that is
+    an added token has its id; the others get ids after the last. By default EOS is the token that the file's companions name. No
+    text is encoded to the ids `never_encoded`, beside special tokens, EOS, sentinels and modes. A tokenizer without EOS raises a
+    ValueError.
     """
     file = _tokenizer_file(path)
     content, description = _read(file)
@@ -117,6 +174,7 @@ def load(path: str, names: tuple[str, ...], eos_name: str | None, never_encoded:
         bos=None if bos is None else bos + shift,
         eos=eos + shift,
         unk=None if unk is None else unk + shift,
+        own_pad=own.get(_companion_token(file, "pad_token")),
         special={name: id + shift for name, id in special.items()},
         appended=_shifted(lacking.values(), shift),
         ids={name: id + shift for name, id in own.items()},
@@ -172,7 +230,9 @@ def _tokenizers():
     return tokenizers
 
 
-def _tokenizer_file(path: str) -> str:
+def _tokenizer_file(path: str | InMemory) -> str | InMemory:
+    if isinstance(path, InMemory):
+        return path
     file = f"{path.rstrip('/')}/{TOKENIZER}" if is_folder(path) else path
     if not exists(file):
         raise ValueError(
@@ -181,9 +241,9 @@ def _tokenizer_file(path: str) -> str:
     return file
 
 
-def _read(file: str) -> tuple[bytes, Mapping[str, Any]]:
+def _read(file: str | InMemory) -> tuple[bytes, Mapping[str, Any]]:
     """The file's bytes, and what they describe."""
-    content = read(file)
+    content = file.content if isinstance(file, InMemory) else read(file)
     description = _json(content, file)
     if not isinstance(description, Mapping) or not isinstance(model := description.get("model"), Mapping):
         raise _no_tokenizer(file, "it has no model")
@@ -199,14 +259,14 @@ def _is_added(token: Mapping[str, Any]) -> bool:
     return all(isinstance(token.get(key), kind) for key, kind in {"content": str, "id": int, "special": bool}.items())
 
 
-def _json(content: bytes, file: str) -> Any:
+def _json(content: bytes, file: str | InMemory) -> Any:
     try:
         return json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
 
 
-def _tokenizer(content: bytes, file: str):
+def _tokenizer(content: bytes, file: str | InMemory):
     """What `tokenizers` makes of the content of a file. It raises an error of no type of its own."""
     try:
         return _tokenizers().Tokenizer.from_str(content.decode())
@@ -216,31 +276,32 @@ def _tokenizer(content: bytes, file: str):
         raise _no_tokenizer(file, str(error)) from error
 
 
-def _no_tokenizer(file: str, why: str) -> ValueError:
+def _no_tokenizer(file: str | InMemory, why: str) -> ValueError:
     return ValueError(f"{file} must be a Hugging Face {TOKENIZER} that `tokenizers` saved, but is not: {why}.")
 
 
-def _beside(file: str, name: str) -> str:
+def _beside(file: str | InMemory, name: str) -> str:
     """The path of another file in the tokenizer's folder."""
-    return f"{file.rpartition('/')[0]}/{name}" if "/" in file else name
+    return f"{file.rpartition('/')[0]}/{name}" if isinstance(file, str) and "/" in file else name
 
 
-def _content(path: str) -> bytes | None:
-    """The content of a file; None where there is none."""
-    return read(path) if exists(path) else None
+def _content(file: str | InMemory, name: str) -> bytes | None:
+    """The content of a file in the tokenizer's folder; None where there is none."""
+    if isinstance(file, InMemory):
+        return file.settings if name == COMPANIONS[0] else None
+    return read(path) if exists(path := _beside(file, name)) else None
 
 
-def _companion(file: str, name: str) -> Mapping[str, Any]:
+def _companion(file: str | InMemory, name: str) -> Mapping[str, Any]:
     """What a file of JSON in the tokenizer's folder has; nothing where there is none."""
-    path = _beside(file, name)
-    content = _content(path)
+    content, path = _content(file, name), _beside(file, name)
     found = {} if content is None else _json(content, path)
     if not isinstance(found, Mapping):
         raise ValueError(f"{path} must be a JSON object, got a {type(found).__name__}.")
     return found
 
 
-def _companion_token(file: str, key: str) -> str | None:
+def _companion_token(file: str | InMemory, key: str) -> str | None:
     """The special token that a file beside the tokenizer names: under the key there is its name, or a dictionary with it."""
     for companion in COMPANIONS:
         token = _name_of(_companion(file, companion).get(key))
@@ -255,7 +316,7 @@ def _name_of(token: Any) -> Any:
     return token.get("content") if isinstance(token, Mapping) else token
 
 
-def _roles(file: str, added: Iterable[str]) -> dict[str, str]:
+def _roles(file: str | InMemory, added: Iterable[str]) -> dict[str, str]:
     """What the files beside a tokenizer say that tokens are for: one that is named as `.._token`, or that a chat template spells.
 
     `added` are the added tokens that are no sentinels and modes by name, as a template can spell these, too.
@@ -271,23 +332,28 @@ def _roles(file: str, added: Iterable[str]) -> dict[str, str]:
     return roles
 
 
-def _chat_template(file: str, configuration: Mapping[str, Any]) -> str:
+def _chat_template(file: str | InMemory, configuration: Mapping[str, Any]) -> str:
     """All chat templates, as one text."""
-    contents = [_content(_beside(file, name)) or b"" for name in _TEMPLATES]
+    contents = [_content(file, name) or b"" for name in _TEMPLATES]
     inside = configuration.get("chat_template") or ""
     return json.dumps(inside, ensure_ascii=False) + "".join(content.decode(errors="replace") for content in contents)
 
 
-def _eos_name(file: str, given: str | None, is_special: Mapping[str, bool]) -> str:
+def _eos_name(file: str | InMemory, given: str | None, is_special: Mapping[str, bool]) -> str:
     eos = given or _companion_token(file, "eos_token")
     if eos is not None and eos in is_special:
         return eos
-    wrong = f"eos must be one of its added tokens, got {eos!r}" if eos else f"no {' or '.join(COMPANIONS)} there names an EOS"
+    is_file = isinstance(file, str)
+    nowhere = f"no {' or '.join(COMPANIONS)} there names an EOS" if is_file else "it names no EOS"
+    wrong = f"eos must be one of its added tokens, got {eos!r}" if eos else nowhere
+    elsewhere = (
+        f"`eos_token` in a {COMPANIONS[0]} beside it" if is_file else "PreTrainedTokenizerFast(tokenizer_object=.., eos_token=..)"
+    )
     candidates = [name for name, special in is_special.items() if special]
     shown = f"{', '.join(map(repr, candidates[:20]))}{' ..' if len(candidates) > 20 else ''}"
     raise ValueError(
         f"{file}: {wrong}. Pass eos, the one of its special tokens that ends an example ({shown or 'it has none'}), as"
-        f" `eos_token` in a {COMPANIONS[0]} beside it, or as HuggingFaceVocabulary({file!r}, eos=..). See"
+        f" {elsewhere}, or as HuggingFaceVocabulary({file!r}, eos=..). See"
         " docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
     )
 

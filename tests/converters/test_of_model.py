@@ -1,0 +1,175 @@
+"""What a converter and the collator take from a model is what its own code uses, and what one would pass by hand."""
+
+import numpy as np
+import pytest
+
+transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+import ul2_tasks  # noqa: E402
+from ul2_tasks import HuggingFaceFeatureConverter, UL2DataCollator, UL2IterableDataset  # noqa: E402
+
+LENGTHS = {"inputs": 96, "targets": 80}
+TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "a"]
+ROWS = ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary())
+T5 = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+STACK = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+GEMMA = STACK | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 8, "layer_types": ["full_attention"]}
+VISION = {
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "image_size": 8,
+    "patch_size": 4,
+}
+SEVERAL = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+
+
+def of_t5(name, rows, **settings):
+    config = getattr(transformers, f"{name}Config")(vocab_size=rows, **T5, **settings)
+    return getattr(transformers, f"{name}ForConditionalGeneration")(config)
+
+
+def bart(rows):
+    config = transformers.BartConfig(vocab_size=rows, d_model=16, encoder_layers=1, decoder_layers=1, **SEVERAL)
+    return transformers.BartForConditionalGeneration(config)
+
+
+def t5gemma(rows):
+    of_decoder = {"is_decoder": True, "cross_attention_hidden_size": 16, "bos_token_id": 5}
+    stacks = {"encoder": GEMMA | {"vocab_size": rows}, "decoder": GEMMA | of_decoder | {"vocab_size": rows}}
+    return transformers.T5GemmaForConditionalGeneration(transformers.T5GemmaConfig(**stacks, vocab_size=rows, bos_token_id=5))
+
+
+def t5gemma2(rows):
+    encoder = {"text_config": GEMMA | {"vocab_size": rows}, "vision_config": VISION | {"model_type": "siglip_vision_model"}}
+    config = transformers.T5Gemma2Config(encoder=encoder | {"mm_tokens_per_image": 4}, decoder=GEMMA | {"vocab_size": rows})
+    return transformers.T5Gemma2ForConditionalGeneration(config)
+
+
+def decoder_only(name, rows, **settings):
+    config = getattr(transformers, f"{name}Config")(vocab_size=rows, **STACK, **settings)
+    return getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config)
+
+
+ENCODER_DECODER = {  # each with its ids of padding and of the decoder's start
+    "t5": (lambda rows=ROWS: of_t5("T5", rows, decoder_start_token_id=0), 0, 0),
+    "mt5": (lambda rows=ROWS: of_t5("MT5", rows, decoder_start_token_id=7), 0, 7),
+    "umt5": (lambda rows=ROWS: of_t5("UMT5", rows, pad_token_id=9), 9, 0),
+    "bart": (lambda rows=ROWS: bart(rows), 1, 2),
+    "t5gemma": (lambda rows=ROWS: t5gemma(rows), 0, 5),
+    "t5gemma2": (lambda rows=ROWS: t5gemma2(rows), 0, 2),
+}
+DECODER_ONLY = {
+    "llama": (lambda rows=ROWS: decoder_only("Llama", rows), None, None),
+    "qwen3": (lambda rows=ROWS: decoder_only("Qwen3", rows, head_dim=8), None, None),
+    "gemma3": (lambda rows=ROWS: decoder_only("Gemma3Text", rows, pad_token_id=3), 3, None),
+}
+MODELS = ENCODER_DECODER | DECODER_ONLY
+
+
+@pytest.fixture(params=ENCODER_DECODER)
+def encoder_decoder(request):
+    make, pad, start = ENCODER_DECODER[request.param]
+    return make(), pad, start
+
+
+def assert_same(got, expected):
+    assert list(got) == list(expected)
+    for key in expected:
+        np.testing.assert_array_equal(got[key], expected[key], err_msg=key)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_its_arguments(name):
+    make, pad, start = MODELS[name]
+    model, is_one_row = make(), name in DECODER_ONLY
+    by_hand = {"pad_token_id": 4 if pad is None else pad, "decoder_start_token_id": start or 0, "decoder_only": is_one_row}
+    left = {"pad_token_id": 4} if pad is None else {}
+    for source in (model, model.config):
+        taken = HuggingFaceFeatureConverter(model=source, **left)
+        expected = HuggingFaceFeatureConverter(**by_hand, embedding_rows=ROWS)
+        assert (taken.row_format, repr(taken)) == (expected.row_format, repr(expected))
+        settings = {"return_tensors": "np"}
+        batch = UL2DataCollator("default", LENGTHS, model=source, **left, **settings)(TEXTS)
+        assert_same(batch, UL2DataCollator("default", LENGTHS, **by_hand, embedding_rows=ROWS, **settings)(TEXTS))
+
+
+def test_decoders_read_what_the_model_makes_of_the_labels(encoder_decoder):
+    model, pad, start = encoder_decoder
+    batch = UL2DataCollator("default", LENGTHS, model=model)(TEXTS)
+    shifted = model.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
+    is_read = batch["decoder_attention_mask"] == 1
+    assert batch["decoder_input_ids"][is_read].equal(shifted[is_read])
+    assert set(batch["decoder_input_ids"][:, 0].tolist()) == {start}
+    assert set(batch["input_ids"][batch["attention_mask"] == 0].tolist()) == {pad}
+    assert model(**batch).loss.isfinite()
+
+
+def test_a_given_argument_wins(encoder_decoder):
+    model, _, _ = encoder_decoder
+    given = {"pad_token_id": 11, "decoder_start_token_id": 12, "embedding_rows": ROWS + 5, "decoder_only": False}
+    assert HuggingFaceFeatureConverter(model=model, **given).row_format == HuggingFaceFeatureConverter(**given).row_format
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_too_few_rows_are_an_error_with_the_number_that_ends_it(name):
+    """Of the model's embedding as it is, also after it was made larger."""
+    make, pad, _ = MODELS[name]
+    model, left = make(300), {"pad_token_id": 4} if pad is None else {}
+    mixture = ul2_tasks.Mixture(vocabulary="bytes")
+
+    def use():
+        converter = HuggingFaceFeatureConverter(model=model, **left)
+        UL2IterableDataset(mixture, LENGTHS, feature_converter=converter)
+        converter.collator(ul2_tasks.examples(mixture, LENGTHS))
+        return UL2DataCollator("bytes", LENGTHS, model=model, **left)(TEXTS)
+
+    with pytest.raises(ValueError, match=r"embedding_rows must be above 517, .*, got 300\. Call model") as error:
+        use()
+    assert "model.resize_token_embeddings(640)" in str(error.value)
+    model.resize_token_embeddings(640)
+    assert model(**use()).loss.isfinite()
+    assert HuggingFaceFeatureConverter(model=model.config, **left).row_format.embedding_rows == 640
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_a_model_that_names_no_padding_has_the_tokenizers_in_the_collator_alone(name):
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra huggingface is not installed")
+    model = DECODER_ONLY[name][0]()
+    words = {word: id for id, word in enumerate(["a", "b", "<end>", "<pad>"])}
+    core = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="a"))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    core.add_special_tokens(["<end>", "<pad>"])
+    told = (
+        r"pad_token_id must be given for a \w+ForCausalLM whose configuration names none. Pass pad_token_id=tokenizer.pad_token_id"
+    )
+    with pytest.raises(ValueError, match=told):
+        HuggingFaceFeatureConverter(model=model)
+    without = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+    with pytest.raises(ValueError, match=told):
+        UL2DataCollator(without, LENGTHS, model=model)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>", pad_token="<pad>")
+    batch = UL2DataCollator(tokenizer, LENGTHS, model=model)(["a b", "a b b a"])
+    assert set(batch["input_ids"][batch["attention_mask"] == 0].tolist()) == {3}
+    model.generation_config.pad_token_id = 1
+    assert HuggingFaceFeatureConverter(model=model).row_format.pad_token_id == 1
+
+
+def test_what_is_no_model_or_says_too_little_is_an_error():
+    for wrong in ("google/t5-v1_1-small", 5, torch.nn.Linear(2, 2)):
+        for call in (HuggingFaceFeatureConverter, lambda **given: UL2DataCollator("default", LENGTHS, **given)):
+            with pytest.raises(ValueError, match="model must be a model of transformers, or its configuration, got") as error:
+                call(model=wrong)
+            assert len(str(error.value)) < 300
+    t5 = of_t5("T5", ROWS)
+    assert t5.generation_config.decoder_start_token_id is None
+    with pytest.raises(ValueError, match="decoder_start_token_id must be given for a T5ForConditionalGeneration whose"):
+        HuggingFaceFeatureConverter(model=t5)
+    t5.generation_config.decoder_start_token_id = 0
+    assert HuggingFaceFeatureConverter(model=t5).row_format == HuggingFaceFeatureConverter(embedding_rows=ROWS).row_format
+    with pytest.raises(ValueError, match="decoder_only must be False for a T5ForConditionalGeneration, got True"):
+        HuggingFaceFeatureConverter(model=t5, decoder_only=True)
+    with pytest.raises(ValueError, match="pad_token_id must be an id below embedding_rows, 20, got 20"):
+        HuggingFaceFeatureConverter(model=of_t5("UMT5", 20, pad_token_id=0), pad_token_id=20)

@@ -1,0 +1,149 @@
+"""A DataLoader of one's own over `examples` gives the batches of `UL2IterableDataset`, tensor for tensor."""
+
+import pickle
+
+import new_process
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+import ul2_tasks  # noqa: E402
+from ul2_tasks import Chat, HuggingFaceFeatureConverter, Mix, Mixture, UL2IterableDataset  # noqa: E402
+
+LENGTHS = {"inputs": 64, "targets": 48}
+FORMATS = {
+    "longest": {"padding": "longest", "pad_token_id": 7, "decoder_start_token_id": 2},
+    "max_length": {"pad_token_id": 3},
+    "one row": {"padding": "longest", "decoder_only": True, "pad_to_multiple_of": None},
+    "one row of one length": {"decoder_only": True},
+    "with tasks": {"padding": "longest", "task_id": True},
+    "one row with tasks": {"decoder_only": True, "task_id": True},
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    mixed = {Mixture("collate"): 2, Mixture("also", vocabulary="default", denoisers="UL2R"): 1}
+    return ul2_tasks.examples(Mix("collated", mixed), LENGTHS, seed=3)
+
+
+def loader(examples, converter, **settings):
+    return torch.utils.data.DataLoader(examples, collate_fn=converter.collator(examples), **{"batch_size": 8, **settings})
+
+
+def assert_same(some, others, count):
+    for number, (one, other) in enumerate(zip(some, others)):
+        assert list(one) == list(other)
+        for key in one:
+            assert (one[key].dtype, one[key].is_contiguous()) == (torch.int64, True)
+            assert one[key].equal(other[key]), key
+        if number == count:
+            return
+    pytest.fail("there are fewer batches")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_batches_are_those_of_the_iterable_dataset(found, name, epoch):
+    settings, found = FORMATS[name], found.epoch(epoch)
+    if settings.get("padding") == "longest":
+        dataset = UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter(**settings, batch_size=8))
+        expected = torch.utils.data.DataLoader(dataset, batch_size=None)
+    else:
+        dataset = UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter(**settings))
+        expected = torch.utils.data.DataLoader(dataset, batch_size=8)
+    assert_same(loader(found, HuggingFaceFeatureConverter(**settings)), expected, 20)
+
+
+@pytest.mark.parametrize("task_id", [False, True])
+@pytest.mark.parametrize("decoder_only", [False, True])
+def test_packed_batches_are_those_of_the_iterable_dataset(decoder_only, task_id):
+    rows = ul2_tasks.examples(Mixture(chunk_tokens=20), LENGTHS, pack=True, task_id=task_id)
+    settings = {"decoder_only": decoder_only, "task_id": task_id}
+    converter = HuggingFaceFeatureConverter(pack=True, pad_token_id=5, decoder_start_token_id=6, **settings)
+    expected = torch.utils.data.DataLoader(UL2IterableDataset(rows, feature_converter=converter), batch_size=8)
+    assert_same(loader(rows, converter), expected, 10)
+
+
+def test_completions_have_the_labels_and_the_loss_groups_of_the_iterable_dataset():
+    found = ul2_tasks.examples(Chat(random_access=True, truncation="drop"), {"inputs": 512, "targets": 512})
+    more = {"span_id": True, "task_id": True}
+    expected = UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter("longest", 4, **more))
+    batches = loader(found, HuggingFaceFeatureConverter("longest", **more), batch_size=4)
+    assert_same(batches, torch.utils.data.DataLoader(expected, batch_size=None), 3)
+    assert {-100} < {*next(iter(batches))["labels"].ravel().tolist()}
+
+
+def test_a_sampler_and_a_subset_decide_who_reads_what(found):
+    converter = HuggingFaceFeatureConverter("longest")
+    collate, indices = converter.collator(found), [40, 3, 3, 17, 900]
+    (batch,) = loader(found, converter, sampler=indices, batch_size=5)
+    alone = [collate([found[index]]) for index in indices]
+    for row, one in enumerate(alone):
+        for key, values in one.items():
+            assert batch[key][row, : values.shape[1]].equal(values[0])
+    (same,) = torch.utils.data.DataLoader(torch.utils.data.Subset(found, indices), batch_size=5, collate_fn=collate)
+    assert_same([batch], [same], 0)
+
+
+def test_it_can_be_pickled_and_holds_no_examples(found):
+    collate = HuggingFaceFeatureConverter("longest").collator(found)
+    sent = pickle.dumps(collate)
+    assert len(sent) < 5_000
+    assert_same([pickle.loads(sent)(found[:4])], [collate(found[:4])], 0)
+
+
+SPAWNED = """
+import torch, ul2_tasks
+found = ul2_tasks.examples(ul2_tasks.Mixture(), {"inputs": 64, "targets": 64})
+collator = ul2_tasks.HuggingFaceFeatureConverter("longest").collator(found)
+settings = {"sampler": range(7, 40), "batch_size": 8, "collate_fn": collator}
+here = torch.utils.data.DataLoader(found, **settings)
+spawned = torch.utils.data.DataLoader(found, num_workers=2, multiprocessing_context="spawn", **settings)
+print([one["labels"].equal(other["labels"]) for one, other in zip(spawned, here, strict=True)])
+"""
+
+
+def test_workers_that_are_spawned_make_the_same():
+    assert new_process.run("-c", SPAWNED, check=True, timeout=500).stdout == f"{[True] * 5}\n"
+
+
+def test_what_does_not_fit_is_an_error_that_says_what_to_pass(found):
+    rows = ul2_tasks.examples(Mixture(chunk_tokens=20), LENGTHS, pack=True)
+    chats = ul2_tasks.examples(Chat(random_access=True, truncation="drop"), {"tokens": 512})
+    for converter, examples, sentence in (
+        (
+            {"padding": "longest", "batch_size": 8},
+            found,
+            "batch_size must be None for a collator, got 8. Pass it to the DataLoader",
+        ),
+        ({"pack": True}, found, "feature_converter must be a HuggingFaceFeatureConverter without span_id with pack=False for the"),
+        ({}, rows, "with pack=True for packed rows, got .* Read them with UL2IterableDataset"),
+        ({"span_id": True}, found, "must be a HuggingFaceFeatureConverter without span_id for the examples"),
+        ({}, chats, "must be a HuggingFaceChatConverter with pack=False for the examples of chats"),
+        ({}, found[:3], r"examples must be what ul2_tasks.examples\(..\) returns of texts, got \[\{'inputs'"),
+        ({"pack": True, "task_id": True}, rows, "examples must have the task of each .* Pass task_id=True to"),
+        ({"embedding_rows": 20}, found, r"embedding_rows must be above \d+, the largest id of the examples,"),
+    ):
+        with pytest.raises(ValueError, match=sentence) as error:
+            HuggingFaceFeatureConverter(**converter).collator(examples)
+        assert len(str(error.value)) < 420
+    with pytest.raises(ValueError, match="batch_size must be a positive integer with padding='longest', got None"):
+        UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter("longest"))
+
+
+def test_elements_of_others_are_an_error_that_says_what_to_pass(found):
+    collate = HuggingFaceFeatureConverter().collator(found)
+    for elements, sentence in (
+        ([found[0], {"text": "a"}], r"element 1 of the batch must have \['inputs', 'targets'\], .*, got \['text'\]\. Pass these"),
+        (["a"], "element 0 of the batch must have .*, got 'a'"),
+        ([found[0] | {"inputs": found[0]["inputs"].repeat(3)}], "element 0 of the batch must have at most 64 tokens of inputs"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            collate(elements)
+    packed = HuggingFaceFeatureConverter(pack=True).collator(ul2_tasks.examples(Mixture(chunk_tokens=20), LENGTHS, pack=True))
+    with pytest.raises(ValueError, match=r"element 0 of the batch must have \['inputs_segment_ids', 'targets_segment_ids'\]"):
+        packed(found[:2])
+    few = HuggingFaceFeatureConverter(embedding_rows=600).collator(found)
+    with pytest.raises(ValueError, match=r"example \d of the dataset, .* hold the id \d+, but embedding_rows is 600"):
+        few(found[:8])

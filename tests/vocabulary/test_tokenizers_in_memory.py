@@ -1,0 +1,165 @@
+"""A tokenizer in memory is the vocabulary, the collator and the mixture that the folder is that it would save."""
+
+import pickle
+import re
+
+import new_process
+import pytest
+import transformers
+from support import mistral_model
+from test_hugging_face_vocabulary import byte_fallback, exclamation_first, small, unigram
+from tokenizers import Tokenizer, models
+
+import ul2_tasks
+from ul2_tasks import HuggingFaceVocabulary, Mixture, UL2DataCollator, open_vocabulary
+from ul2_tasks.vocabulary.special_ids import special_tokens
+
+KINDS = {"byte_level": (exclamation_first, "<|im_end|>"), "byte_fallback": (byte_fallback, "</s>"), "unigram": (unigram, "</s>")}
+LENGTHS = {"inputs": 96, "targets": 80}
+TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "<extra_id_0> [R] </s> <pad>", "a"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request):
+    make, eos = KINDS[request.param]
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=make(), eos_token=eos)
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizer, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+def batch_of(vocabulary, **settings):
+    batch = UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", **settings)(TEXTS)
+    return {key: rows.tolist() for key, rows in batch.items()}
+
+
+def test_it_is_the_vocabulary_of_the_folder_that_it_saves(tokenizer, folder):
+    opened, saved = open_vocabulary(tokenizer), open_vocabulary(folder)
+    assert (opened, hash(opened), opened.identity) == (saved, hash(saved), saved.identity)
+    properties = ("eos_id", "bos_id", "unk_id", "vocab_size", "extra_ids", "id_shift", "roles")
+    assert [getattr(opened, name) for name in properties[:-1]] == [getattr(saved, name) for name in properties[:-1]]
+    assert [opened.encode(text) for text in TEXTS] == [saved.encode(text) for text in TEXTS]
+    assert opened.with_sentinels(300) == saved.with_sentinels(300) != opened
+    assert open_vocabulary(tokenizer, sentinels=2, modes=["[S]"]) == open_vocabulary(folder, sentinels=2, modes=["[S]"])
+
+
+def test_batches_are_those_of_the_folder_that_it_saves(tokenizer, folder):
+    expected = batch_of(folder)
+    assert batch_of(tokenizer) == expected
+    assert batch_of(HuggingFaceVocabulary(tokenizer.backend_tokenizer, eos=tokenizer.eos_token)) == expected
+    assert batch_of(tokenizer, sentinels=300, modes={"[R]": "and"}) == batch_of(folder, sentinels=300, modes={"[R]": "and"})
+
+
+def test_a_call_that_pads_or_truncates_makes_no_other_vocabulary(tokenizer):
+    before = open_vocabulary(tokenizer)
+    changed = pickle.loads(pickle.dumps(tokenizer))
+    changed.pad_token = changed.eos_token
+    changed(TEXTS, padding=True, truncation=True, max_length=4)
+    assert changed.backend_tokenizer.padding
+    assert changed.backend_tokenizer.truncation
+    assert open_vocabulary(changed) == before
+    assert changed.backend_tokenizer.truncation, "it is as it was"
+
+
+def test_a_mixture_of_it_is_that_of_the_folder(tokenizer, folder, tmp_path):
+    mixture, saved = Mixture("mine", vocabulary=tokenizer), Mixture("mine", vocabulary=folder)
+    assert mixture == saved
+    assert mixture.fingerprint() == saved.fingerprint()
+    saved.cache(tmp_path, max_documents=20)
+    found, expected = (ul2_tasks.examples(each, LENGTHS, cache_dirs=[tmp_path])[:4] for each in (mixture, saved))
+    assert [example["targets"].tolist() for example in found] == [example["targets"].tolist() for example in expected]
+    assert Mixture("two", vocabulary=tokenizer, corpus=mixture).vocabulary == mixture.vocabulary
+
+
+def test_it_is_registered_and_again_with_the_same_arguments(tokenizer, folder):
+    name = f"memory{len(folder)}{tokenizer.vocab_size}"
+    assert ul2_tasks.register(name, vocabulary=tokenizer) == f"{name}_mix" == ul2_tasks.register(name, vocabulary=folder)
+    with pytest.raises(ValueError, match="vocabulary"):
+        ul2_tasks.register(name, vocabulary=tokenizer, sentinels=300)
+
+
+def test_tokens_that_were_added_to_it_are_the_sentinels_and_modes():
+    """As T5's are, which go from the last id downwards; what is added later is not seen."""
+    names = [f"<extra_id_{number}>" for number in range(99, -1, -1)]
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=exclamation_first(), eos_token="<|im_end|>", extra_special_tokens=names
+    )
+    tokenizer.add_tokens(["[R]", "[S]"], special_tokens=True)
+    vocabulary = open_vocabulary(tokenizer, sentinels=100)
+    tokenizer.add_tokens(["[X]", "<mine>"], special_tokens=True)
+    special = special_tokens(vocabulary, "[R]")
+    assert [id - 1 for id in special.sentinels] == tokenizer.convert_tokens_to_ids(names[::-1])
+    assert [id - 1 for id in special.mode] == [tokenizer.convert_tokens_to_ids("[R]")]
+    assert (vocabulary.extra_ids, open_vocabulary(tokenizer, sentinels=100).extra_ids) == (1, 0)
+    for changed in ({"sentinels": ["<mine>", *names[-2::-1]]}, {"modes": {"[S]": "<mine>"}}):
+        collator = UL2DataCollator(tokenizer, {"inputs": 24, "targets": 24}, return_tensors="np", **changed)
+        batch = collator(["so an" + number * " and" for number in range(9)])
+        assert tokenizer.convert_tokens_to_ids("<mine>") in {*batch["input_ids"].ravel().tolist()}
+
+
+SPAWNED = """
+import tokenizers, torch, transformers
+from ul2_tasks import UL2DataCollator
+core = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2, "b": 3}, unk_token="<unk>"))
+core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+core.add_special_tokens(["</s>"])
+tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>")
+settings = {"collate_fn": UL2DataCollator(tokenizer, {"inputs": 32, "targets": 32}), "batch_size": 2}
+texts = ["a b b a", "b a b"] * 3
+spawned = torch.utils.data.DataLoader(texts, num_workers=1, multiprocessing_context="spawn", **settings)
+here = torch.utils.data.DataLoader(texts, **settings)
+print(all(one["labels"].equal(other["labels"]) for one, other in zip(spawned, here, strict=True)))
+"""
+
+
+def test_it_goes_to_workers_that_are_spawned():
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    assert new_process.run("-c", SPAWNED, check=True).stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    "call", [open_vocabulary, lambda each: UL2DataCollator(each, LENGTHS), lambda each: Mixture(vocabulary=each)]
+)
+def test_what_cannot_be_taken_is_a_short_error_that_says_what_to_give(call, tmp_path):
+    slow = transformers.ByT5Tokenizer()
+    with pytest.raises(
+        ValueError, match=r"must be a fast tokenizer .*, got a slow ByT5Tokenizer. Pass the folder .* 'bytes'"
+    ) as error:
+        call(slow)
+    assert len(str(error.value)) < 250
+    of_file = transformers.SentencePieceBackend(vocab_file=mistral_model())
+    with pytest.raises(ValueError, match=r"got a slow SentencePieceBackend. Pass its file, '.*\.model.*'\.$"):
+        call(of_file)
+
+
+def test_a_tokenizer_without_an_eos_is_an_error_that_says_how_to_name_it(tmp_path):
+    bare = exclamation_first()
+    remedy = r"^the tokenizer: it names no EOS. Pass eos, .* \('<\|endoftext\|>', '<\|im_end\|>'\), as PreTrainedTokenizerFast\("
+    with pytest.raises(ValueError, match=remedy + r".*HuggingFaceVocabulary\(tokenizer, eos=\.\.\)") as error:
+        UL2DataCollator(bare, LENGTHS)
+    assert len(str(error.value)) < 400
+    assert HuggingFaceVocabulary(bare, eos="<|im_end|>").eos_id == bare.token_to_id("<|im_end|>") + 1
+    with pytest.raises(ValueError, match="eos must be one of its added tokens, got 'no'"):
+        _ = HuggingFaceVocabulary(bare, eos="no").eos_id
+    of_file = small(tmp_path / "file", {"a": 0, "</s>": 1}, eos=None)
+    with pytest.raises(ValueError, match=r"no tokenizer_config.json or special_tokens_map.json there .* beside it"):
+        _ = HuggingFaceVocabulary(of_file).eos_id
+
+
+def test_more_sentinels_are_an_expression_to_paste():
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=exclamation_first(), eos_token="<|im_end|>")
+    with pytest.raises(ValueError, match=r"vocabulary=ul2_tasks\.HuggingFaceVocabulary\(tokenizer, sentinels=\d+") as error:
+        UL2DataCollator(open_vocabulary(tokenizer, sentinels=1), LENGTHS, ul2_tasks.T5GEMMA2[0])
+    (pasted,) = re.findall(r"Pass vocabulary=(.*eos=None\))", str(error.value))
+    opened = eval(pasted, {"ul2_tasks": ul2_tasks, "tokenizer": tokenizer})
+    assert len(UL2DataCollator(opened, LENGTHS, ul2_tasks.T5GEMMA2[0], return_tensors="np")(["so"])["labels"]) == 1
+
+
+def test_a_description_that_is_no_tokenizer_is_an_error():
+    empty = Tokenizer(models.WordPiece({}, unk_token="[UNK]"))
+    with pytest.raises(ValueError, match="the tokenizer: it names no EOS"):
+        _ = HuggingFaceVocabulary(empty).vocab_size
