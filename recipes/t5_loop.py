@@ -149,7 +149,7 @@ def main() -> None:
 
         if done % args.save_every == 0 or done == args.steps:
             with torch.no_grad():  # the same rows each time, which the processes share
-                for batch in itertools.islice(held_out, args.eval_rows // (args.microbatch * processes)):
+                for batch in itertools.islice(held_out, -(-args.eval_rows // (args.microbatch * processes))):
                     evaluation.add(logits_of(batch, model), batch["labels"], batch["task_id"])
             means = evaluation.means()
             if rank == 0:
@@ -193,7 +193,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pack", action="store_true", help="put several examples into a row")
     parser.add_argument("--rows", type=int, default=8, help="the rows of a step, in all processes")
     parser.add_argument("--microbatch", type=int, default=2, help="the rows of a process that are in memory at a time")
-    parser.add_argument("--eval_rows", type=int, default=32, help="the rows of an evaluation, in all processes")
+    parser.add_argument("--eval_rows", type=int, default=32, help="the rows of an evaluation, at least a batch for each process")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--warmup", type=int, default=4, help="raise the learning rate for so long")
     parser.add_argument("--schedule", choices=["cosine", "rsqrt"], default="cosine")
