@@ -1,7 +1,7 @@
 """Pre-trains an encoder-decoder of fifty lines in JAX and Flax, with packed rows that grain reads, on any number of hosts.
 
 The package packs the rows, and the model makes its masks of their segment ids. A step has the same rows on any number of hosts, so
-the state of the data is the step. You need `pip install jax flax optax grain`. At a tiny size, on a CPU, with the built-in corpus:
+the state of the data is one integer. Install jax, flax, optax and grain. At a tiny size, on a CPU, with the built-in corpus:
 
     python recipes/jax_grain.py
     python recipes/jax_grain.py --output run  # stopped? Run it again, also on another number of hosts
@@ -134,8 +134,8 @@ def main() -> None:
     rate = optax.warmup_cosine_decay_schedule(0.0, args.learning_rate, args.warmup, args.steps)
     optimizer = nnx.Optimizer(model, optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate)), wrt=nnx.Param)
 
-    # The last checkpoint, if there is one: weights, optimizer, and the step, which is the state of the data.
-    first, checkpoint = 0, pathlib.Path(args.output or ".") / "last.msgpack"
+    # The last checkpoint, if there is one: weights, optimizer, and the index of the next row, which is the state of the data.
+    first, row, checkpoint = 0, 0, pathlib.Path(args.output or ".") / "last.msgpack"
     state = nnx.to_pure_dict(nnx.state((model, optimizer)))
     if args.output and checkpoint.exists():
         saved = flax.serialization.msgpack_restore(checkpoint.read_bytes())
@@ -143,14 +143,15 @@ def main() -> None:
             raise SystemExit(
                 f"{checkpoint} is of other data: its corpus, tokenizer, denoisers or chunks were others. Move it away."
             )
-        first, state = saved["step"], flax.serialization.from_state_dict(state, saved["state"])
+        first, row, state = saved["step"], saved["row"], flax.serialization.from_state_dict(state, saved["state"])
     everywhere = NamedSharding(mesh, PartitionSpec())
     nnx.update((model, optimizer), jax.tree.map(lambda values: jax.device_put(np.asarray(values), everywhere), state))
 
     # Host h of H reads the rows h, h + H, .. of a step. An epoch has other chunks and masks than the one before.
-    epochs = (examples.epoch(epoch) for epoch in range(1 + examples.at(args.rows * args.steps)[0].number))
+    stop = row + (args.steps - first) * args.rows
+    epochs = (examples.epoch(epoch) for epoch in range(1 + examples.at(stop)[0].number))
     rows = grain.MapDataset.concatenate([grain.MapDataset.source(epoch) for epoch in epochs])
-    own = rows.slice(slice(first * args.rows + host, args.steps * args.rows, hosts)).batch(args.rows // hosts)
+    own = rows.slice(slice(row + host, stop, hosts)).batch(args.rows // hosts)
     batches = own.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
     if args.workers:
         flags.FLAGS.mark_as_parsed()  # of absl, which grain's processes ask for theirs
@@ -172,7 +173,7 @@ def main() -> None:
         if host == 0 and args.output and (done % args.save_every == 0 or done == args.steps):
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
             state = jax.tree.map(np.asarray, flax.serialization.to_state_dict(nnx.to_pure_dict(nnx.state((model, optimizer)))))
-            saved = {"step": done, "mixture": mixture.fingerprint(), "state": state}
+            saved = {"step": done, "row": row + (done - first) * args.rows, "mixture": mixture.fingerprint(), "state": state}
             checkpoint.with_suffix(".new").write_bytes(flax.serialization.msgpack_serialize(saved))
             os.replace(checkpoint.with_suffix(".new"), checkpoint)  # so that it is whole at any moment
 

@@ -55,6 +55,8 @@ def main() -> None:
     # The processes: torchrun sets these variables.
     rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if args.device == "cuda" else "cpu")
+    if args.device == "cuda":
+        torch.cuda.set_device(device)
     if processes > 1:
         torch.distributed.init_process_group("nccl" if args.device == "cuda" else "gloo")
     accumulation, rest = divmod(args.rows, args.microbatch * processes)
@@ -67,15 +69,15 @@ def main() -> None:
     chunk_tokens = ul2_tasks.best_chunk_tokens(ul2_tasks.T5GEMMA2, lengths) if args.pack else None
     mixture = ul2_tasks.Mixture("mine", source, args.vocabulary, chunk_tokens=chunk_tokens)
 
-    def read(split: str, workers: int = 0) -> tuple[ul2_tasks.UL2IterableDataset, torch.utils.data.DataLoader]:
+    def open_split(split: str, workers: int = 0) -> tuple[ul2_tasks.UL2IterableDataset, torch.utils.data.DataLoader]:
         converter = ul2_tasks.HuggingFaceFeatureConverter("max_length", pack=args.pack, task_id=True)
         settings = {"cache_dirs": [args.cache] if args.cache else [], "batch_size": args.microbatch}
         dataset = ul2_tasks.UL2IterableDataset(mixture, lengths, split=split, feature_converter=converter, **settings)
         pin = args.device == "cuda"
         return dataset, torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=workers, pin_memory=pin)
 
-    dataset, loader = read("train", args.workers)
-    _, held_out = read("validation")
+    dataset, loader = open_split("train", args.workers)
+    _, held_out = open_split("validation")
     of_masks = ["segment_ids", "decoder_segment_ids"] if args.pack else ["attention_mask", "decoder_attention_mask"]
 
     # The model, with an embedding of a multiple of 128 rows.
@@ -95,6 +97,7 @@ def main() -> None:
         optimizer.load_state_dict(saved["optimizer"])
         dataset.load_state_dict(saved["data"])
         first = saved["step"]
+    data = dataset.state_dict()  # where the data begin
 
     trained: Any = torch.compile(model) if args.compile else model  # the weights are those of `model`
     if processes > 1:
@@ -156,8 +159,8 @@ def main() -> None:
                 print(f"held out: {in_words(means)}", flush=True)
             if rank == 0 and args.output:
                 checkpoint.parent.mkdir(parents=True, exist_ok=True)
-                place = {**dataset.state_dict(), "number": done * args.rows}  # not what workers have read ahead
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": place, "step": done}
+                read = {**data, "number": data["number"] + (done - first) * args.rows}  # not what workers have read ahead
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": read, "step": done}
                 torch.save(state, checkpoint.with_suffix(".new"))
                 os.replace(checkpoint.with_suffix(".new"), checkpoint)  # so that it is whole at any moment
 

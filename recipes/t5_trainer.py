@@ -102,11 +102,15 @@ def main() -> None:
         report_to=[],
     )
 
-    # The last checkpoint, if there is one. The data begin at its step, so nothing is read twice, on any number of processes.
+    # The last checkpoint, if there is one. The data begin at its step, on any number of processes, and must be those of the run.
+    kept = pathlib.Path(args.output) / "data.pt"
     last = get_last_checkpoint(args.output) if pathlib.Path(args.output).is_dir() else None
     if last:
-        dataset.load_state_dict({**dataset.state_dict(), "number": int(last.rpartition("-")[2]) * args.rows})
+        dataset.load_state_dict({**torch.load(kept), "number": int(last.rpartition("-")[2]) * args.rows})
         training.ignore_data_skip = True
+    elif training.process_index == 0:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(dataset.state_dict(), kept)
 
     # With weights, here equal ones, the loss is the mean over the targets of the whole step. Trainer's own loss of a T5 is a mean
     # of the means of microbatches, which depends on their number, and so on the number of processes.
@@ -131,7 +135,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cache", help="read the tokens that `ul2 cache` wrote here; without it tokenize into memory")
     parser.add_argument("--length", type=int, default=64, help="the tokens of inputs, and of targets")
     parser.add_argument("--pack", action="store_true", help="put several examples into a row")
-    parser.add_argument("--rows", type=int, default=8, help="the rows of a step, in all processes")
+    parser.add_argument("--rows", type=int, default=8, help="the rows of a step, in all processes; the same in each run")
     parser.add_argument("--microbatch", type=int, default=2, help="the rows of a process that are in memory at a time")
     parser.add_argument("--eval_rows", type=int, default=32, help="the rows of an evaluation")
     parser.add_argument("--steps", type=int, default=40)

@@ -23,6 +23,8 @@ def test_a_run_of_two_processes_that_is_killed_resumes_on_one(run_recipe, pack):
     resumed = run_recipe("t5_loop.py", *arguments, "--output", "run", "--microbatch", 4)
     assert list(losses_of(resumed)) == list(range(5, 13))
     assert killed | losses_of(resumed) == pytest.approx(whole, abs=2e-4)
+    with pytest.raises(AssertionError, match="the state was saved by another pipeline"):
+        run_recipe("t5_loop.py", *arguments, "--output", "run", "--length", 48)
     assert len({round(loss, 3) for loss in whole.values()}) == 12
 
 

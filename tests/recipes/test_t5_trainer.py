@@ -23,4 +23,6 @@ def test_a_run_of_two_processes_that_is_killed_resumes_on_one(run_recipe):
     assert killed | resumed == pytest.approx(whole, abs=2e-4)
     evaluated = re.findall(r"eval_loss_r1 ([\d.]+), eval_loss_r2 ([\d.]+), eval_loss_s ([\d.]+)", output)
     assert len(evaluated) == 3
+    with pytest.raises(AssertionError, match="the state was saved by another pipeline"):
+        run_recipe("t5_trainer.py", *SMALL, "--steps", 14, "--length", 48)
     assert all(float(last) < float(first) for first, last in zip(evaluated[0], evaluated[-1]))
