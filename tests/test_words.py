@@ -86,6 +86,7 @@ TEXTS = {
         for path in sorted(REPOSITORY.glob("gin/**/*.gin"))
     },
     **{str(path.relative_to(REPOSITORY)): prose(path.read_text()) for path in PATHS},
+    **{str(path.relative_to(REPOSITORY)): path.read_text() for path in sorted(REPOSITORY.glob("recipes/*.py"))},
 }
 
 

@@ -1,0 +1,70 @@
+"""Runs recipes as users do: as processes, in a folder of their own."""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).parent.parent.parent
+# Runs a script where some packages cannot be imported, and says at the end which of them were.
+WITHOUT = """
+import runpy, sys
+sys.path.insert(0, {tests!r})
+import core
+core.BLOCKED = {blocked!r}
+sys.meta_path.insert(0, core.Raises())
+sys.argv[:] = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+assert not {{name.partition(".")[0] for name in sys.modules}} & set(core.BLOCKED)
+"""
+
+
+@pytest.fixture
+def run_recipe(tmp_path):
+    """Runs a recipe, and returns what it prints.
+
+    With several `processes` each has the variables that torchrun sets, and "{rank}" and "{port}" in the arguments; `without` has
+    packages that cannot be imported; once the first has printed a line that begins with `kill_at`, all are killed.
+    """
+
+    def run(name: str, *arguments: object, processes: int = 1, without: tuple[str, ...] = (), kill_at: str | None = None) -> str:
+        code = ["-c", WITHOUT.format(tests=str(REPOSITORY / "tests"), blocked=without)] if without else []
+        command, port = [sys.executable, *code, str(REPOSITORY / "recipes" / name)], free_port()
+        # One thread, because sums of floats depend on how many there are.
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        of_all = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+        started = []
+        for rank in range(processes):
+            own = of_all | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {}
+            stdout = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
+            with (tmp_path / f"stderr-{rank}").open("w") as stderr:
+                settings = {"stdout": stdout, "stderr": stderr, "text": True, "cwd": tmp_path, "env": environment | own}
+                of_rank = [str(argument).format(rank=rank, port=port) for argument in arguments]
+                started.append(subprocess.Popen([*command, *of_rank], **settings))
+        printed = []
+        for line in started[0].stdout:
+            printed.append(line)
+            if kill_at is not None and line.startswith(kill_at):
+                for process in started:
+                    process.kill()
+        output, ended = "".join(printed), [process.wait() for process in started]
+        assert set(ended) == {0 if kill_at is None else -signal.SIGKILL}, output + (tmp_path / "stderr-0").read_text()[-3000:]
+        return output
+
+    return run
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+def losses_of(output: str) -> dict[int, float]:
+    """The losses of steps that a recipe printed, "step 3: loss 8.1, ..", each to all its digits."""
+    return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+): loss ([\d.]+)", output, re.MULTILINE)}

@@ -1,0 +1,26 @@
+"""recipes/images_t5gemma2.py: the loss of each denoiser falls, and images are read."""
+
+import re
+
+import pytest
+
+for package in ("torch", "transformers", "PIL"):
+    pytest.importorskip(package, reason="the extras torch and images are not installed")
+
+pytestmark = pytest.mark.train
+
+
+def test_the_loss_of_each_denoiser_falls(run_recipe):
+    output = run_recipe("images_t5gemma2.py", "--steps", 20, "--workers", 1, without=("tensorflow", "seqio", "gin"))
+    lines = re.findall(
+        r"loss_r1 ([\d.]+), loss_r2 ([\d.]+), loss_s ([\d.]+), loss_x1 ([\d.]+), loss_x2 ([\d.]+), images (\d+)", output
+    )
+    assert len(lines) == 2
+    *losses, images = zip(*lines)
+    assert all(float(last) < 0.9 * float(first) for first, last in losses)
+    assert min(map(int, images)) > 40
+
+
+def test_rows_that_microbatches_do_not_divide_are_an_error(run_recipe):
+    with pytest.raises(AssertionError, match="--rows must be a multiple of --microbatch, 3, got 8"):
+        run_recipe("images_t5gemma2.py", "--microbatch", 3)
