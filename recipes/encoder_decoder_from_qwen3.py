@@ -9,7 +9,7 @@ Real:
     python recipes/encoder_decoder_from_qwen3.py --checkpoint Qwen/Qwen3-0.6B-Base --corpus 'corpus/*.jsonl.gz' --cache CACHE \\
         --pack --length 2048 --batch_size 4 --steps 20000 --learning_rate 1e-4 --device cuda --dtype bfloat16
 
-Cost: the tiny run takes 20 seconds of CPU time. A real run: not measured.
+Cost: the tiny run takes 20 CPU seconds. A real run: not measured.
 
 Look at: every tensor of Qwen3 is copied, and the two differences to Qwen3 are 0 up to rounding; the held-out loss of each
 denoiser goes down; the text that is filled in at the end. Each line of training has tokens per second.

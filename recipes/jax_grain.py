@@ -16,7 +16,8 @@ At a real size. The cache is written once, before the launch; on Cloud TPU `--co
     python recipes/jax_grain.py --model base --corpus 'corpus/*.jsonl.gz' --vocabulary my.model --cache CACHE --length 512 \
         --rows 256 --workers 4 --steps 100000 --warmup 2000 --learning_rate 1e-3 --log_every 100 --save_every 2000 --output run
 
-Cost: the tiny run takes 13 CPU seconds, half of them to compile. Real sizes: not measured.
+Cost: the tiny run takes 13 CPU seconds, half of them to compile. `--model base --length 512 --rows 32` on one NVIDIA H200, with the
+built-in corpus: 80,000 targets/s, once it is compiled, which took half a minute. A real run: not measured.
 
 Look at: the loss, which begins near ln(vocabulary) and falls, and that of each denoiser. TensorFlow is not imported.
 """

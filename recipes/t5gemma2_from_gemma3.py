@@ -9,7 +9,8 @@ Real. First accept the checkpoint's license on the Hub and log in, or pass a fol
     python recipes/t5gemma2_from_gemma3.py --checkpoint google/gemma-3-270m --corpus 'corpus/*.jsonl.gz' --cache CACHE \\
         --pack --length 2048 --batch_size 4 --steps 20000 --learning_rate 1e-4 --device cuda --dtype bfloat16
 
-Cost: the tiny run takes 20 seconds of CPU time. A real run: not measured.
+Cost: the tiny run takes 20 CPU seconds. With random weights of the size of Gemma 3 270M one NVIDIA H200 trained on 60,000 tokens/s
+with `--pack` and 50,000 without, at `--length 512 --batch_size 16 --dtype bfloat16`, in 47 GiB. A real run: not measured.
 
 Look at: every tensor of Gemma 3 is copied, and the two differences to Gemma 3 are 0 up to rounding; the held-out loss of each
 denoiser goes down; the text that is filled in at the end. Each line of training has tokens per second.

@@ -1,19 +1,10 @@
-"""What the tests of recipes share: a recipe as a module, and a run of its command at its tiny size."""
+"""A recipe as a module, of which tests call a part."""
 
 import importlib.util
-import os
 import pathlib
-import subprocess
-import sys
 
 RECIPES = pathlib.Path(__file__).parent.parent.parent / "recipes"
-ALONE = """
-import runpy, sys
-for name in ("seqio", "t5", "tensorflow", "tensorflow_datasets", "tensorflow_text"):
-    sys.modules[name] = None  # so that an import raises
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
+TENSORFLOW = ("seqio", "tensorflow", "tensorflow_datasets", "tensorflow_text")  # which most recipes do without
 
 
 def imported(name):
@@ -22,12 +13,3 @@ def imported(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def run(name, *options, folder):
-    """What a recipe prints, run in a folder, in a process in which neither SeqIO nor TensorFlow can be imported."""
-    command = [sys.executable, "-c", ALONE, str(RECIPES / f"{name}.py"), *options]
-    environment = {**os.environ, "PYTHONPATH": str(RECIPES.parent), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout

@@ -109,8 +109,8 @@ def test_sliding_windows_are_an_error():
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_script_converts_trains_saves_and_generates(tmp_path, packed):
-    printed = recipe.run("encoder_decoder_from_qwen3", "--steps", "30", *["--pack"] * packed, folder=tmp_path)
+def test_the_script_converts_trains_saves_and_generates(run_recipe, tmp_path, packed):
+    printed = run_recipe("encoder_decoder_from_qwen3.py", "--steps", "30", *["--pack"] * packed, without=recipe.TENSORFLOW)
     assert "1,067 tokens, 1,024 rows of the embedding, which become 1,067" in printed
     assert "35 to the encoder" in printed
     assert "34 to the decoder" in printed

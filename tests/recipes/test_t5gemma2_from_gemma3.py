@@ -134,8 +134,8 @@ def test_a_tensor_that_has_no_place_is_an_error():
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_script_converts_trains_saves_and_generates(tmp_path, packed):
-    printed = recipe.run("t5gemma2_from_gemma3", "--steps", "30", *["--pack"] * packed, folder=tmp_path)
+def test_the_script_converts_trains_saves_and_generates(run_recipe, tmp_path, packed):
+    printed = run_recipe("t5gemma2_from_gemma3.py", "--steps", "30", *["--pack"] * packed, without=recipe.TENSORFLOW)
     assert "54 to the encoder" in printed
     assert "54 to the decoder" in printed
     assert "0 to nowhere" in printed
