@@ -142,8 +142,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             lengths = _given(sequence_length)
             packs = HuggingFaceChatConverter if "tokens" in lengths else HuggingFaceFeatureConverter
             pack = isinstance(feature_converter, packs) and feature_converter.pack
-            given = {"split": split, "seed": seed, "shuffle": shuffle, "pack": pack, "cache_dirs": cache_dirs}
-            found = examples(mixture, lengths, **given)  # type: ignore[call-overload]
+            given: Any = {"split": split, "seed": seed, "shuffle": shuffle, "pack": pack, "cache_dirs": cache_dirs}
+            found: Any = examples(mixture, lengths, **given)
+            assert isinstance(found, Examples), "a Chat with random access has them, too"
             mixture = found
         elif isinstance(mixture, Examples):
             _check_left_out(

@@ -57,8 +57,8 @@ class MemoryDataSource(DataSource):
             pickle.dumps(self._load)
         except Exception:  # which pickle raises depends on the function
             texts = [text for split in self.splits for text in self.documents(split)]
-            return {**vars(self), "_load": _Loaded(texts, name_of(self._load)), "_documents": None}
-        return vars(self)
+            return {**self.__dict__, "_load": _Loaded(texts, name_of(self._load)), "_documents": None}
+        return self.__dict__
 
     @functools.cached_property
     def identity(self) -> str:
