@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import datasets
+import new_process
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,41 @@ def test_an_iterable_is_read_by_its_shards(files):
     assert len(ul2_tasks.open_source(streamed(files)).list_shards("train")) == 4
     generated = datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in TEXTS))
     assert texts(generated) == TEXTS
+
+
+IN_WORKERS = """
+import sys, datasets, torch, ul2_tasks
+from ul2_tasks.sources.shard_records import shard_records
+datasets.disable_progress_bars()
+files, folder = sys.argv[1:]
+loaded = datasets.load_dataset("json", data_files=files, split="train", cache_dir=folder + "/cache")
+streamed = datasets.load_dataset("json", data_files=files, split="train", streaming=True)
+loaded.save_to_disk(folder + "/saved")
+
+
+class Read(torch.utils.data.IterableDataset):
+    def __init__(self, source):
+        self.source = source
+
+    def __iter__(self):
+        count = len(self.source.list_shards("train"))
+        for shard in range(count):
+            yield from (record.text.decode() for _, record in shard_records(self.source, ("train",), shard, count, "text"))
+
+
+for spec in (loaded, streamed, streamed.take(13), f"hf:{folder}/saved"):
+    source = ul2_tasks.open_source(spec)
+    here = sorted(Read(source))
+    there = sorted(torch.utils.data.DataLoader(Read(source), batch_size=None, num_workers=2))
+    print(len(here), there == sorted(2 * here))
+"""
+
+
+def test_each_worker_of_a_loader_reads_all_rows_that_it_is_asked_for(files, tmp_path):
+    """An `IterableDataset` that is iterated in a worker leaves out the shards of others, of which there are none here."""
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    run = new_process.run("-c", IN_WORKERS, files, tmp_path, check=True)
+    assert run.stdout.splitlines() == ["40 True", "40 True", "13 True", "40 True"]
 
 
 FORMS = {

@@ -116,13 +116,21 @@ class DatasetSource(RecordSource):
             count, first = _num_shards(dataset), 0
             name = f"{name}, shard {segment}"
             dataset = dataset.shard(num_shards=count, index=segment) if count > 1 else dataset
-        for number, row in enumerate(dataset, first):
+        for number, row in enumerate(rows_of(dataset), first):
             yield records.document_of(row, records.At(f"{name}, row {number}", number), self._layout)
 
     def _name(self, split: str) -> str:
         """A split in words."""
         dataset = self._datasets[split]
         return " ".join(filter(None, [type(dataset).__name__, dataset.info and dataset.info.dataset_name])) + f", split {split}"
+
+
+def rows_of(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
+    """Yields all rows. In a worker of a DataLoader, `iter` of an `IterableDataset` would leave out those of other workers."""
+    if _has_rows(dataset):
+        yield from dataset
+    else:
+        yield from ({name: values[0] for name, values in batch.items()} for batch in dataset.iter(batch_size=1))
 
 
 def _has_rows(dataset: Dataset) -> TypeGuard[datasets.Dataset]:

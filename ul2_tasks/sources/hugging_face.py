@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from ul2_tasks.files.listing import contents
 from ul2_tasks.sources import records
 from ul2_tasks.sources.base import RecordSource
+from ul2_tasks.sources.dataset_objects import rows_of
 from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
 from ul2_tasks.sources.records import Record
 
@@ -59,7 +60,7 @@ class HuggingFaceSource(RecordSource):
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
         dataset = self._dataset(split)
-        for number, row in enumerate(dataset.shard(num_shards=dataset.num_shards, index=segment)):
+        for number, row in enumerate(rows_of(dataset.shard(num_shards=dataset.num_shards, index=segment))):
             where = records.At(f"{self._path}, split {split}, shard {segment}, row {number}", number)
             yield records.document_of(row, where, self._layout)
 
@@ -79,7 +80,7 @@ class HuggingFaceSource(RecordSource):
             dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SEGMENTS, len(saved))))
         else:
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
-        columns = dataset.column_names or next(iter(dataset), None)  # of some datasets only a row tells the columns
+        columns = dataset.column_names or next(rows_of(dataset), None)  # of some datasets only a row tells the columns
         records.check_fields(f"{self._path}, split {split},", columns and sorted(columns), self._layout)
         return dataset
 
