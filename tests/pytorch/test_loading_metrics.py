@@ -9,9 +9,10 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import HuggingFaceFeatureConverter, LoadingMetricsMixin, LossGroupTrainer, MeasuredLoader, UL2IterableDataset  # noqa: E402
+from ul2_tasks import HuggingFaceFeatureConverter, LoadingMetricsMixin, MeasuredLoader, TaskLossTrainer, UL2IterableDataset  # noqa: E402
 
 LENGTHS = {"inputs": 64, "targets": 64}
+CONVERTER = HuggingFaceFeatureConverter("max_length")
 SIZES = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
 
 
@@ -19,8 +20,7 @@ class Trainer(LoadingMetricsMixin, transformers.Trainer):
     pass
 
 
-def trainer_of(folder, **settings) -> Trainer:
-    converter = HuggingFaceFeatureConverter("max_length")
+def trainer_of(folder, made_of=Trainer, converter=CONVERTER, **settings) -> Trainer:
     dataset = UL2IterableDataset(ul2_tasks.Mixture(), LENGTHS, feature_converter=converter, batch_size=2)
     config = transformers.T5Config(vocab_size=4352, decoder_start_token_id=0, **SIZES)
     arguments = transformers.TrainingArguments(
@@ -31,7 +31,7 @@ def trainer_of(folder, **settings) -> Trainer:
         use_cpu=True,
         **{"max_steps": 6, "logging_steps": 2, "save_strategy": "no", **settings},
     )
-    return Trainer(transformers.T5ForConditionalGeneration(config), arguments, train_dataset=dataset)
+    return made_of(transformers.T5ForConditionalGeneration(config), arguments, train_dataset=dataset)
 
 
 @pytest.mark.train
@@ -61,11 +61,15 @@ def test_a_resumed_run_counts_what_it_trains_on(tmp_path):
     assert {"data/loading_fraction", "data/input_tokens_per_second"} <= resumed.state.log_history[-2].keys()
 
 
-def test_it_is_mixed_into_other_trainers():
-    class Mixed(LoadingMetricsMixin, LossGroupTrainer):
+@pytest.mark.train
+def test_it_is_mixed_into_other_trainers(tmp_path):
+    class Both(LoadingMetricsMixin, TaskLossTrainer):
         pass
 
-    assert [each.__name__ for each in Mixed.__mro__[:4]] == ["Mixed", "LoadingMetricsMixin", "LossGroupTrainer", "Trainer"]
+    trainer = trainer_of(tmp_path, Both, HuggingFaceFeatureConverter("max_length", task_id=True), max_steps=2)
+    trainer.train()
+    assert {"loss", "loss_s", "data/loading_fraction"} <= trainer.state.log_history[0].keys()
+    assert trainer.measured_loader.batches == 2
 
 
 def test_a_mixin_that_would_measure_nothing_is_an_error():
