@@ -80,7 +80,7 @@ for name in left_out:
     except ImportError as error:
         print("pip install 'ul2_tasks[torch]'" in str(error) or error)
 """
-    gone = {0: [], 1: ["LossGroupTrainer"], 2: sorted(OF_TORCH)}[len(missing)]
+    gone = {0: [], 1: ["LossGroupTrainer", "TaskLossTrainer"], 2: sorted(OF_TORCH)}[len(missing)]
     assert run(program, *missing) == f"{gone}\n" + "True\n" * len(gone)
 
 

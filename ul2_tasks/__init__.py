@@ -119,12 +119,13 @@ if importlib.util.find_spec("torch") is not None:
         "ImageTextDataset",
         "LossGroupWeights",
         "T5Gemma2Collator",
+        "TaskLosses",
         "UL2IterableDataset",
         "accept_packed_sequences",
         "packed_attention_masks",
     ]
     if importlib.util.find_spec("transformers") is not None:
-        __all__ += ["LossGroupTrainer"]
+        __all__ += ["LossGroupTrainer", "TaskLossTrainer"]
 
 _MODULES = {
     "T5GEMMA2": "denoising.denoisers",

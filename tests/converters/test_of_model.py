@@ -157,6 +157,12 @@ def test_a_model_that_names_no_padding_has_the_tokenizers_in_the_collator_alone(
     assert HuggingFaceFeatureConverter(model=model).row_format.pad_token_id == 1
 
 
+def test_integers_of_numpy_are_pythons_in_what_states_compare():
+    given = {"pad_token_id": 3, "decoder_start_token_id": 2, "pad_to_multiple_of": 4, "embedding_rows": 9}
+    of_numpy = {key: np.int64(value) for key, value in given.items()}
+    assert repr(HuggingFaceFeatureConverter(**of_numpy)) == repr(HuggingFaceFeatureConverter(**given))
+
+
 def test_what_is_no_model_or_says_too_little_is_an_error():
     for wrong in ("google/t5-v1_1-small", 5, torch.nn.Linear(2, 2)):
         for call in (HuggingFaceFeatureConverter, lambda **given: UL2DataCollator("default", LENGTHS, **given)):

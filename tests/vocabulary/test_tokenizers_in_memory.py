@@ -150,6 +150,24 @@ def test_a_tokenizer_without_an_eos_is_an_error_that_says_how_to_name_it(tmp_pat
         _ = HuggingFaceVocabulary(of_file).eos_id
 
 
+def test_t5s_own_has_its_sentinels_and_its_modes_take_spare_rows():
+    tokenizer = transformers.T5Tokenizer()  # without a file it has a few pieces, and 100 sentinels as ever
+    vocabulary = open_vocabulary(tokenizer, sentinels=100)
+    special = special_tokens(vocabulary, "[R]")
+    assert list(special.sentinels) == tokenizer.convert_tokens_to_ids([f"<extra_id_{number}>" for number in range(100)])
+    assert (special.mode, special.eos, vocabulary.vocab_size) == ((len(tokenizer),), tokenizer.eos_token_id, len(tokenizer) + 3)
+
+
+def test_what_is_no_open_vocabulary_has_no_rows_and_what_is_no_tokenizer_no_vocabulary():
+    with pytest.raises(ValueError, match=r"vocabulary must be open, got a T5Tokenizer.* Pass ul2_tasks.open_vocabulary"):
+        ul2_tasks.embedding_rows(transformers.T5Tokenizer())
+    for wrong in (None, 5, transformers.T5Tokenizer):
+        with pytest.raises(ValueError, match="spec must be a path, a name, or a fast tokenizer of transformers, got"):
+            open_vocabulary(wrong)
+        with pytest.raises(ValueError, match="vocabulary must be a path, a fast tokenizer of transformers, or a seqio"):
+            Mixture(vocabulary=wrong)
+
+
 def test_more_sentinels_are_an_expression_to_paste():
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=exclamation_first(), eos_token="<|im_end|>")
     with pytest.raises(ValueError, match=r"vocabulary=ul2_tasks\.HuggingFaceVocabulary\(tokenizer, sentinels=\d+") as error:

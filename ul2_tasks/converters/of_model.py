@@ -37,8 +37,9 @@ def settings_of(
         }
     config: Any = getattr(model, "config", model)
     if not hasattr(config, "is_encoder_decoder") or not hasattr(config, "get_text_config"):
+        got = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
         raise ValueError(
-            f"model must be a model of transformers, or its configuration, got {model!r:.100}. Load it, or pass pad_token_id,"
+            f"model must be a model of transformers, or its configuration, got {got}. Load it, or pass pad_token_id,"
             " decoder_start_token_id and embedding_rows of another one."
         )
     name, of_text, no_start = type(model).__name__, config.get_text_config(decoder=True), not config.is_encoder_decoder

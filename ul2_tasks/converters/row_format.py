@@ -10,7 +10,7 @@ import numpy as np
 
 from ul2_tasks.compiled import compiled
 from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import as_python, is_integer
 
 BESIDE_LABELS = {SPAN_ID: 0, TASK_ID: NO_TASK}  # what may be said of each label, and where that is -100
 PADDINGS = ("longest", "max_length")
@@ -58,6 +58,8 @@ class RowFormat:
     def __post_init__(self):
         if self.pad_to_multiple_of is None:
             object.__setattr__(self, "pad_to_multiple_of", 1)  # so that states call both the same
+        for key in ("pad_to_multiple_of", "pad_token_id", "decoder_start_token_id", "embedding_rows"):
+            object.__setattr__(self, key, as_python(getattr(self, key)))  # for the same reason, of NumPy's integers
         for key, expected, valid in (
             ("padding", f"one of {PADDINGS}", self.padding in PADDINGS),
             ("pad_to_multiple_of", "an integer of at least 1", is_integer(self.pad_to_multiple_of, at_least=1)),

@@ -71,7 +71,9 @@ def open_vocabulary(
     names = special_names(sentinels, modes)
     if (tokenizer := in_memory(spec)) is not None:
         return HuggingFaceVocabulary(tokenizer, sentinels, modes)
-    spec = os.fspath(spec)  # type: ignore[arg-type]  # which mypy does not know is no tokenizer
+    if not isinstance(spec, str | os.PathLike):
+        raise ValueError(f"spec must be a path, a name, or a fast tokenizer of transformers, got {_short(spec)}.")
+    spec = os.fspath(spec)
     if spec == "default":
         has_all = sentinels <= DEFAULT_SENTINELS and {*modes} <= {*PRESET_MODES}
         return default_vocabulary() if has_all else _sentencepiece(str(DEFAULT_MODEL), names)

@@ -121,6 +121,11 @@ def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
     >>> embedding_rows(seqio.ByteVocabulary(extra_ids=100))  # 359 ids
     384
     """
+    if not hasattr(vocabulary, "encode_tf"):
+        raise ValueError(
+            f"vocabulary must be open, got a {type(vocabulary).__name__}, which may lack sentinels and modes. Pass"
+            " ul2_tasks.open_vocabulary(..) of it, or mixture.vocabulary."
+        )
     return -(-vocabulary.vocab_size // 128) * 128
 
 

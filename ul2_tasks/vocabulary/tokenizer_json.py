@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     Tokenizer: TypeAlias = transformers.PreTrainedTokenizerFast | tokenizers.Tokenizer
 
 TOKENIZER = "tokenizer.json"
+_OF_A_TOKENIZER = ("save_pretrained", "convert_tokens_to_ids")  # of `transformers`, also of a slow one
 _MOST_ID = 1 << 24  # lists are made of all ids, gaps included
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")  # files beside it, which name EOS and other roles
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")  # files beside it, where its chat template is in none of these
@@ -85,7 +86,7 @@ def in_memory(tokenizer: object) -> InMemory | None:
             backend.no_truncation()
         settings = getattr(tokenizer, "special_tokens_map", {}) | {"chat_template": getattr(tokenizer, "chat_template", None)}
         return InMemory(backend.to_str(pretty=True).encode(), json.dumps(settings, default=str).encode())
-    if hasattr(tokenizer, "save_pretrained") and hasattr(tokenizer, "convert_tokens_to_ids"):
+    if all(hasattr(tokenizer, name) for name in _OF_A_TOKENIZER) and not isinstance(tokenizer, type):
         file = getattr(tokenizer, "vocab_file", None)
         has_file = ".model" in f"{file}"  # of SentencePiece
         remedy = f"its file, {file!r}" if has_file else "the folder with its model's tokenizer.json, or 'bytes' for ByT5"
