@@ -12,7 +12,6 @@ devices and processes. So weights change which tokens count, and not how large t
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +24,7 @@ from t5x import losses, models, optimizers, partitioning, trainer
 from t5x import metrics as t5x_metrics
 
 from ul2_tasks.converters.encoder_decoder import TaskIdFeatureConverter
-from ul2_tasks.random_access.tasks import TaskInfo
+from ul2_tasks.random_access.tasks import TaskInfo, task_weights
 from ul2_tasks.t5x_training import Batch, Mean, WaitingTrainer, base_metrics, partitioned_train_step, token_losses
 
 TASK_WEIGHTS = "decoder_task_weights"  # of each target, its weight in L; where a batch lacks it, all are 1
@@ -50,11 +49,6 @@ def tasks_of(mixture: str) -> tuple[TaskInfo, ...]:
     return tuple(sorted(found, key=lambda info: info.task))
 
 
-def named(tasks: Sequence[TaskInfo], name: str) -> list[int]:
-    """The indices of the tasks that a name is of: that of a task, of a denoiser, or of a corpus."""
-    return [number for number, info in enumerate(tasks) if name and name in (info.task, info.denoiser, info.corpus)]
-
-
 def groups_of(tasks: Sequence[TaskInfo]) -> dict[str, list[int]]:
     """What has a loss of its own, by name, and the indices of its tasks: each task; and of several corpora each, and each denoiser.
 
@@ -64,28 +58,7 @@ def groups_of(tasks: Sequence[TaskInfo]) -> dict[str, list[int]]:
     names = [info.task for info in tasks]
     if len({info.corpus for info in tasks}) > 1:
         names += [info.corpus for info in tasks] + [info.denoiser for info in tasks if info.denoiser]
-    return {name: named(tasks, name) for name in names}
-
-
-def weights_of(tasks: Sequence[TaskInfo], loss_weights: Mapping[str, float]) -> list[float]:
-    """The weight of each task: the product of those that its task, its denoiser and its corpus have.
-
-    >>> tasks = [TaskInfo("code_r1", "r1", "code"), TaskInfo("web_r1", "r1", "web"), TaskInfo("web_s", "s", "web")]
-    >>> weights_of(tasks, {"s": 0.5, "web": 3})
-    [1.0, 3.0, 1.5]
-    """
-    weights = [1.0] * len(tasks)
-    for name, weight in loss_weights.items():
-        if not (numbers := named(tasks, name)):
-            known = sorted({*groups_of(tasks), *(info.denoiser for info in tasks), *(info.corpus for info in tasks)} - {""})
-            raise ValueError(f"loss_weights must have names of tasks, denoisers or corpora, {known}, got {name!r}.")
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-            raise ValueError(f"loss_weights[{name!r}] must be a number of at least 0, got {weight!r}.")
-        for number in numbers:
-            weights[number] *= weight
-    if not any(weights):
-        raise ValueError(f"loss_weights must leave a task with a weight above 0, got {dict(loss_weights)}.")
-    return weights
+    return {name: [at for at, info in enumerate(tasks) if name in (info.task, info.denoiser, info.corpus)] for name in names}
 
 
 def token_weights(task_ids: jax.Array, weights: jax.Array) -> jax.Array:
@@ -208,7 +181,7 @@ class TaskLossTrainer(WaitingTrainer):
             "weight_metrics_computer": weight_metrics_computer,
         }
         super().__init__(**shared, **keywords)
-        weights = weights_of(model.tasks, loss_weights)
+        weights = task_weights(model.tasks, loss_weights)
         self._weighted_train_step = None
         if len(set(weights)) > 1:
             of_tasks = jnp.array(weights, jnp.float32)

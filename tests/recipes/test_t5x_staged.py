@@ -1,0 +1,49 @@
+"""The recipe of a staged t5x run: stopped on two processes and resumed on one, it is the run that nothing interrupts."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [
+    pytest.mark.t5x,
+    pytest.mark.skipif(
+        importlib.util.find_spec("t5x") is None,
+        reason="t5x is not importable; put checkouts of t5x, airio and jestimator on PYTHONPATH (docs/guides/train_with_t5x.md)",
+    ),
+]
+RECIPE = pathlib.Path(__file__).parent.parent.parent / "recipes" / "t5x_staged.py"
+
+
+def numbers_of(output) -> dict[tuple[int, str], tuple[float, float]]:
+    """Loss and tokens in a step of each corpus and denoiser, and of all, by the step and the name."""
+    found = {}
+    for part in re.split(r"^step (?=\d+:)", output, flags=re.MULTILINE)[1:]:
+        step = int(part.partition(":")[0])
+        found[step, ""] = float(re.search(r"loss ([\d.]+)", part)[1]), 0.0
+        for name, loss, tokens in re.findall(r"^  (\w+) +loss ([\d.]+) +tokens in a step ([\d.]+)$", part, re.MULTILINE):
+            found[step, name] = float(loss), float(tokens)
+    return found
+
+
+def run(*arguments) -> dict[tuple[int, str], tuple[float, float]]:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, str(RECIPE), *map(str, arguments)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return numbers_of(done.stdout)
+
+
+def test_a_run_on_two_processes_and_then_on_one_has_the_losses_of_an_uninterrupted_one(tmp_path):
+    parts = run("--output", tmp_path / "parts")
+    whole = run("--output", tmp_path / "whole", "--launches", "1:12")
+    assert parts.keys() == whole.keys()
+    assert {name for step, name in whole if step == 6} == {"", "web_corpus", "best_corpus", "r1", "r2", "s", "x1", "x2"}
+    for key, (loss, tokens) in whole.items():
+        assert parts[key] == (pytest.approx(loss, rel=1e-4), tokens), key
+    assert whole[12, ""][0] < whole[6, ""][0] < 9, "ln 4096 is 8.3"
+    of_best = [whole[step, "best_corpus"][1] / whole[step, "web_corpus"][1] for step in (6, 12)]
+    assert of_best[0] < 0.4 < of_best[1], "a ninth, then as many"
