@@ -76,7 +76,7 @@ def mixture(web, best, vocabulary, second_stage, rows, steps):
 
 
 def source_of(files):
-    return ul2_tasks.open_source(files, validation=0.01) if files else "embedded"
+    return ul2_tasks.open_source(files, validation=None if files == "embedded" else 0.01)  # which has that split
 
 
 def main():
@@ -86,11 +86,10 @@ def main():
     (args.output / "run.gin").write_text(GIN.format(**vars(args)))
 
     for name, files in (("web", args.web), ("best", args.best)):
-        of_files = ["--corpus", files, "--validation", "0.01"] if files else []
-        of_files += ["--vocabulary", args.vocabulary] if args.vocabulary else []
-        run_together(
-            [["-m", "ul2_command", "cache", name, "--output", args.output / "cache", *of_files]], args.output / "cache.log"
-        )
+        command = ["-m", "ul2_command", "cache", name, "--corpus", files, "--output", args.output / "cache"]
+        command += [] if files == "embedded" else ["--validation", "0.01"]
+        command += ["--vocabulary", args.vocabulary] if args.vocabulary else []
+        run_together([command], args.output / "cache.log")
 
     for launch in args.launches:
         processes, until = map(int, launch.split(":"))
@@ -142,21 +141,22 @@ def report(step, found):
     print(f"step {step}: loss {found['loss_per_nonpadding_target_token']:.6f}, waiting for data", end=" ")
     print(f"{found['timing/data_waiting_fraction']:.1%}")
     for name in names:
-        print(f"  {name:12} loss {found[f'loss/{name}']:.6f}   tokens in a step {found[f'tokens/{name}']:.1f}")
+        loss = f"loss {found[f'loss/{name}']:.6f}" if found[f"tokens/{name}"] else "not read"
+        print(f"  {name:12} {loss:13}   tokens in a step {found[f'tokens/{name}']:.2f}")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--web", default="", help="files of the first corpus  [default: the built-in corpus]")
-    parser.add_argument("--best", default="", help="files of the better corpus  [default: the built-in corpus again]")
+    parser.add_argument("--web", default="embedded", help="files of the first corpus  [default: the built-in corpus]")
+    parser.add_argument("--best", default="embedded", help="files of the better corpus  [default: the built-in corpus again]")
     parser.add_argument("--vocabulary", default="", help="a SentencePiece model, or tokenizer.json  [default: a built-in one]")
     parser.add_argument("--model", default="tiny", help="tiny, or small, base, large, xl, xxl of T5 1.1")
     parser.add_argument("--length", type=int, default=64, help="of packed inputs and of targets, in tokens")
     parser.add_argument("--rows", type=int, default=8, help="packed sequences in a step, over all processes")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--second_stage", type=int, default=6, help="its first step")
-    parser.add_argument("--every", type=int, default=2, help="save and log after so many steps")
-    parser.add_argument("--launches", nargs="*", default=["2:8", "1:12"], help="the processes of each launch, and its last step")
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--second_stage", type=int, default=8, help="its first step")
+    parser.add_argument("--every", type=int, default=4, help="save and log after so many steps")
+    parser.add_argument("--launches", nargs="*", default=["2:12", "1:16"], help="the processes of each launch, and its last step")
     parser.add_argument("--output", type=pathlib.Path, default="run")
     return parser.parse_args()
 

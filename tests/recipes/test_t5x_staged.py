@@ -39,11 +39,11 @@ def run(*arguments) -> dict[tuple[int, str], tuple[float, float]]:
 
 def test_a_run_on_two_processes_and_then_on_one_has_the_losses_of_an_uninterrupted_one(tmp_path):
     parts = run("--output", tmp_path / "parts")
-    whole = run("--output", tmp_path / "whole", "--launches", "1:12")
+    whole = run("--output", tmp_path / "whole", "--launches", "1:16")
     assert parts.keys() == whole.keys()
-    assert {name for step, name in whole if step == 6} == {"", "web_corpus", "best_corpus", "r1", "r2", "s", "x1", "x2"}
+    assert {name for step, name in whole if step == 8} == {"", "web_corpus", "best_corpus", "r1", "r2", "s", "x1", "x2"}
     for key, (loss, tokens) in whole.items():
         assert parts[key] == (pytest.approx(loss, rel=1e-4), tokens), key
-    assert whole[12, ""][0] < whole[6, ""][0] < 9, "ln 4096 is 8.3"
-    of_best = [whole[step, "best_corpus"][1] / whole[step, "web_corpus"][1] for step in (6, 12)]
+    assert whole[16, ""][0] < whole[8, ""][0] < 9, "ln 4096 is 8.3"
+    of_best = [whole[step, "best_corpus"][1] / whole[step, "web_corpus"][1] for step in (8, 16)]
     assert of_best[0] < 0.4 < of_best[1], "a ninth, then as many"
