@@ -29,6 +29,7 @@ READ = {
         "_compute_logits",
         "ul2_tasks/t5x_chat.py",
     ): "what t5x's models leave to those that are made of them: the pass through the network",
+    ("_compute_logits", "ul2_tasks/t5x_task_loss.py"): "likewise",
     (
         "_query_document_sample_shuffle_indices",
         "ul2_tasks/megatron.py",
@@ -59,6 +60,7 @@ FILLED_IN = {
 }
 # Likewise of t5x, where it can be imported.
 FILLED_IN_OF_T5X = {"BaseTrainer._partitioned_train_step", "BaseTrainer._partitioned_eval_step"}
+SET_OF_T5X = "_compiled_train_step"  # the step that a trainer has compiled, which `t5x_training.WaitingTrainer` wraps
 HAS_T5X = importlib.util.find_spec("t5x") is not None
 
 
@@ -134,3 +136,9 @@ def test_seqio_still_keeps_which_tokenizer_a_vocabulary_has():
 def test_t5x_still_keeps_the_partitioner():
     utils = pytest.importorskip("t5x.utils", exc_type=ImportError)
     assert "self._partitioner = partitioner" in inspect.getsource(utils.TrainStateInitializer.__init__)
+
+
+@pytest.mark.skipif(not HAS_T5X, reason="t5x is not importable (docs/guides/train_with_t5x.md)")
+def test_t5x_still_trains_by_the_step_that_it_has_compiled():
+    trainer = pytest.importorskip("t5x.trainer", exc_type=ImportError)
+    assert f"self.{SET_OF_T5X} or self._partitioned_train_step" in inspect.getsource(trainer.BaseTrainer.train)

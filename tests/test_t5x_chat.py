@@ -73,12 +73,12 @@ def encoder_decoder():
     return LossGroupEncoderDecoderModel(network.Transformer(config), vocabulary, vocabulary, optimizer_def=GRADIENT_KEPT)
 
 
-def trainer(model, batch, num_microbatches=None, **weights) -> LossGroupTrainer:
+def trainer(model, batch, num_microbatches=None, trainer_cls=LossGroupTrainer, **weights) -> t5x_trainer.Trainer:
     rules = partitioning.standard_logical_axis_rules()
     partitioner = partitioning.PjitPartitioner(num_partitions=1, logical_axis_rules=rules)
     shapes, types = ({key: getattr(value, name) for key, value in batch.items()} for name in ("shape", "dtype"))
     initializer = utils.TrainStateInitializer(model.optimizer_def, model.get_initial_variables, shapes, partitioner, types)
-    return LossGroupTrainer(
+    return trainer_cls(
         model=model,
         train_state=initializer.from_scratch(jax.random.PRNGKey(0)),
         partitioner=partitioner,

@@ -11,8 +11,6 @@ A loss group without a token in the batch has no loss, and no part in L.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
 from typing import Any
 
 import flax
@@ -20,12 +18,12 @@ import jax
 import jax.numpy as jnp
 import seqio
 from clu import metrics as clu_metrics
-from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
+from t5x import models, partitioning, trainer
 
 from ul2_tasks.example_features import TEXT
+from ul2_tasks.t5x_training import Batch, Mean, WaitingTrainer, base_metrics, partitioned_train_step, token_losses
 
-Batch = Mapping[str, jax.Array]
 LOSS_GROUPS = ("reasoning", "answer", "other")  # 1, 2, and from 3 on in `decoder_span_ids`; 0 is not trained on
 
 
@@ -56,14 +54,6 @@ def token_weights(span_ids: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 @flax.struct.dataclass
-class Mean(clu_metrics.Average):
-    """A mean, which is 0 of nothing."""
-
-    def compute(self) -> jax.Array:
-        return self.total / jnp.maximum(self.count, 1)
-
-
-@flax.struct.dataclass
 class GroupLoss(clu_metrics.Metric):
     """L over all batches of an evaluation, as over one large batch."""
 
@@ -86,7 +76,7 @@ class _GroupLosses(models.BaseTransformerModel):
         if (factor := keywords.get("loss_normalizing_factor")) is not None:
             raise ValueError(f"loss_normalizing_factor must be None, got {factor}: each loss group has a mean already.")
         super().__init__(*arguments, label_smoothing=label_smoothing, z_loss=z_loss, **keywords)
-        self._token_loss = functools.partial(losses.compute_weighted_cross_entropy, label_smoothing=label_smoothing, z_loss=z_loss)
+        self._settings = {"label_smoothing": label_smoothing, "z_loss": z_loss}
 
     def loss_fn(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[jax.Array, dict[str, Any]]:
         """The loss, weighted as `decoder_loss_weights` says, and its metrics.
@@ -99,26 +89,17 @@ class _GroupLosses(models.BaseTransformerModel):
         logits = self._compute_logits(params, batch, dropout_rng)
         targets, weights, span_ids = (batch[f"decoder_{key}"] for key in ("target_tokens", "loss_weights", "span_ids"))
         is_in = in_groups(span_ids)
-        token_losses, token_z_losses, _ = jax.vmap(jax.vmap(self._token_loss))(logits, targets)
-        loss, z_loss = jnp.sum(token_losses * weights), jnp.sum(token_z_losses * weights)
+        each_loss, each_z_loss = token_losses(logits, targets, **self._settings)
+        loss, z_loss = jnp.sum(each_loss * weights), jnp.sum(each_z_loss * weights)
 
         mask = jnp.any(is_in, axis=0)
-        packed = {key.removesuffix("_segment_ids"): ids for key, ids in batch.items() if key.endswith("_segment_ids")}
-        padded = {key: ids != 0 for key, ids in batch.items() if key in ("encoder_input_tokens", "decoder_target_tokens")}
-        metrics = models.compute_base_metrics(
-            logits=logits,
-            targets=targets,
-            mask=mask,
-            loss=jnp.sum(token_losses * mask),
-            z_loss=jnp.sum(token_z_losses * mask),
-            segment_ids=packed or padded,
-        )
+        metrics = base_metrics(batch, logits, mask, loss=jnp.sum(each_loss * mask), z_loss=jnp.sum(each_z_loss * mask))
         for name, value in {"loss": loss, "z_loss": z_loss, "cross_ent_loss": loss - z_loss}.items():
             metrics[name] = t5x_metrics.AveragePerStep(total=value)
         is_right = jnp.argmax(logits, axis=-1) == targets
         for group, mask in (*zip(LOSS_GROUPS, is_in), ("text", span_ids == TEXT)):
             tokens = jnp.sum(mask)
-            metrics[f"{group}/loss"] = Mean(total=jnp.sum(token_losses * mask), count=tokens)
+            metrics[f"{group}/loss"] = Mean(total=jnp.sum(each_loss * mask), count=tokens)
             metrics[f"{group}/accuracy"] = Mean(total=jnp.sum(is_right * mask), count=tokens)
             metrics[f"{group}/tokens"] = t5x_metrics.AveragePerStep(total=tokens)
             metrics[f"{group}/weight"] = t5x_metrics.AveragePerStep(total=jnp.sum(weights * mask))
@@ -136,8 +117,8 @@ class LossGroupEncoderDecoderModel(_GroupLosses, models.EncoderDecoderModel):
     """
 
 
-class LossGroupTrainer(trainer.Trainer):
-    """`t5x.trainer.Trainer` with the loss L of this module, for any number of microbatches, devices and processes."""
+class LossGroupTrainer(WaitingTrainer):
+    """`t5x_training.WaitingTrainer` with the loss L of this module, for any number of microbatches, devices and processes."""
 
     def __init__(
         self,
@@ -184,28 +165,23 @@ class LossGroupTrainer(trainer.Trainer):
         def weighted(batch: Batch) -> Batch:
             return {**batch, "decoder_loss_weights": token_weights(batch["decoder_span_ids"], weights)}
 
-        def train_step(train_state: Any, batch: Batch) -> tuple[Any, Any]:
-            return trainer.train_with_lr(
-                train_state,
-                weighted(batch),
-                learning_rate=learning_rate_fn(train_state.step),
-                dropout_rng=jax.random.fold_in(rng, train_state.step),
-                model=model,
-                num_microbatches=num_microbatches,
-                weight_metrics_computer=weight_metrics_computer,
-                data_partition_spec=partitioner.data_partition_spec,
-            )
-
         def eval_step(train_state: Any, batch: Batch) -> Any:
             metrics = trainer.eval_step(model, train_state, weighted(batch))
             means = [metrics[f"{group}/loss"] for group in LOSS_GROUPS]
             totals, counts = (jnp.stack([getattr(mean, key) for mean in means]) for key in ("total", "count"))
             return {**metrics, "loss": GroupLoss(weights, totals, counts)}
 
-        inputs = train_state_axes, partitioner.data_partition_spec
-        self._group_train_step = partitioner.partition(
-            train_step, in_axis_resources=inputs, out_axis_resources=(train_state_axes, None), donate_argnums=(0,)
+        self._group_train_step = partitioned_train_step(
+            weighted,
+            model=model,
+            partitioner=partitioner,
+            train_state_axes=train_state_axes,
+            rng=rng,
+            learning_rate_fn=learning_rate_fn,
+            num_microbatches=num_microbatches,
+            weight_metrics_computer=weight_metrics_computer,
         )
+        inputs = train_state_axes, partitioner.data_partition_spec
         self._group_eval_step = partitioner.partition(eval_step, in_axis_resources=inputs, out_axis_resources=None)
 
     @property

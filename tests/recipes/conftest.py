@@ -36,7 +36,8 @@ def run_recipe(tmp_path):
         code = ["-c", WITHOUT.format(tests=str(REPOSITORY / "tests"), blocked=without)] if without else []
         command, port = [sys.executable, *code, str(REPOSITORY / "recipes" / name)], free_port()
         # One thread, because sums of floats depend on how many there are.
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         of_all = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
         started = []
         for rank in range(processes):

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.example_features import TASK_ID
-from ul2_tasks.pytorch.task_loss import divisor, products, shifted, task_means, task_sums, task_weights, token_losses, weights_of
-from ul2_tasks.random_access.tasks import TaskInfo
+from ul2_tasks.pytorch.task_loss import divisor, shifted, task_means, task_sums, token_losses, weights_of
+from ul2_tasks.random_access.tasks import TaskInfo, products, task_weights
 
 try:
     import torch

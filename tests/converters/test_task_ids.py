@@ -1,0 +1,77 @@
+"""Rows for t5x that say of which task each target is: those of `EncDecFeatureConverter`, and what random access says of them."""
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+import ul2_tasks
+from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter, TaskIdFeatureConverter
+
+LENGTHS = {"inputs": 96, "targets": 96}
+
+
+@pytest.fixture(scope="module")
+def mixture() -> str:
+    """Text of two corpora, and replies, some of whose tokens are not trained on."""
+    replies = ul2_tasks.register_chat("ids_told", format="prompt_completion", random_access=True)
+    vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
+    texts = [ul2_tasks.register(f"ids_{name}", vocabulary=vocabulary, random_access=True) for name in ("web", "code")]
+    return ul2_tasks.mix("ids", {texts[0]: 3, texts[1]: 1, replies: 2})
+
+
+def rows_of(name, converter, lengths, count, **settings) -> list[dict[str, np.ndarray]]:
+    settings = {"dataset_split": "train", "shuffle": True, "seed": 3, "num_epochs": None, **settings}
+    return list(seqio.get_dataset(name, lengths, converter, **settings).take(count).as_numpy_iterator())
+
+
+def tasks_of(name) -> list[str]:
+    return sorted(task.name for task in seqio.get_subtasks(seqio.get_mixture_or_task(name)))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_ids_are_beside_the_same_rows_and_are_those_of_random_access(mixture, pack):
+    lengths, tasks = {"inputs": 512, "targets": 512}, tasks_of(mixture)
+    found = rows_of(mixture, TaskIdFeatureConverter(tasks, pack=pack), lengths, 40)
+    plain = rows_of(mixture, EncDecFeatureConverter(pack=pack), lengths, 40)
+    examples = ul2_tasks.examples(mixture, lengths, seed=3, pack=pack, task_id=True)
+    assert [info.task for info in examples.tasks] == tasks
+    seen = set()
+    for number, (row, same) in enumerate(zip(found, plain)):
+        ids = row.pop("decoder_task_ids")
+        assert row.keys() == same.keys()
+        for key, values in same.items():
+            np.testing.assert_array_equal(row[key], values)
+        expected = examples[number]["task_id"]
+        expected = np.pad(expected, (0, 512 - len(expected)), constant_values=-1)
+        np.testing.assert_array_equal(ids, np.where(row["decoder_loss_weights"] == 1, expected, -1))
+        assert ids.dtype == np.int32
+        seen |= {*ids.tolist()}
+    assert seen == {*range(-1, len(tasks))}
+
+
+def test_ids_count_the_names_that_the_converter_has_also_where_one_task_is_read(mixture):
+    tasks = ["ids_code_s", "ids_code_r1", "other"]
+    (row,) = rows_of("ids_code_r1", TaskIdFeatureConverter(tasks, pack=False), LENGTHS, 1, num_epochs=2)
+    assert {*row["decoder_task_ids"].tolist()} == {-1, 1}
+
+
+def test_a_task_without_a_name_is_rejected(mixture):
+    with pytest.raises(ValueError, match=r"the examples must be of the tasks \['ids_web_s'\], got some of \['ids_web_r1'\]\. Add"):
+        rows_of("ids_web_r1", TaskIdFeatureConverter(["ids_web_s"]), LENGTHS, 1)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_stream_is_rejected_with_what_to_do(pack):
+    name = ul2_tasks.register("ids_stream")
+    message = "the examples must have random access for decoder_task_ids, but are a stream. Read a cache .* random_access=True"
+    with pytest.raises(ValueError, match=message):
+        rows_of(name, TaskIdFeatureConverter(tasks_of(name), pack=pack), LENGTHS, 1)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_tasks_of_others_have_no_index(pack):
+    examples = tf.data.Dataset.from_tensors({"inputs": tf.constant([5, 6, 1]), "targets": tf.constant([7, 1])})
+    (row,) = TaskIdFeatureConverter(["a"], pack=pack)(examples, {"inputs": 4, "targets": 3}).as_numpy_iterator()
+    assert row["decoder_task_ids"].tolist() == [-1, -1, -1]
+    assert row["decoder_target_tokens"].tolist() == [7, 1, 0]
