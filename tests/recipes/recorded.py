@@ -1,0 +1,62 @@
+"""Runs a recipe as it is, and keeps what its model reads: recorded.py FOLDER MODULE:CLASS NAME,NAME.. RECIPE [ARGUMENT..].
+
+FOLDER/RANK.npz has for each NAME, an argument of the model's `forward`, the values of all calls, one after the other.
+"""
+
+import functools
+import importlib
+import inspect
+import os
+import pathlib
+import runpy
+import socket
+import subprocess
+import sys
+
+import numpy as np
+
+REPOSITORY = pathlib.Path(__file__).parent.parent.parent
+
+
+def run(folder: pathlib.Path, model: str, names: str, recipe: str, *arguments: object, processes: int = 1):
+    """Runs a recipe of recipes/ in a folder, in several processes with the variables that torchrun sets.
+
+    Returns what the first prints, and what each reads: {rank: {name: [examples, tokens]}}.
+    """
+    folder.mkdir(exist_ok=True)
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(found.getsockname()[1]), "WORLD_SIZE": str(processes)}
+    # One thread, because sums of floats depend on how many there are.
+    variables |= {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, __file__, ".", model, names, str(REPOSITORY / "recipes" / recipe), *map(str, arguments)]
+    started = []
+    for rank in range(processes):
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {}
+        with (folder / f"stdout-{rank}").open("w") as stdout, (folder / f"stderr-{rank}").open("w") as stderr:
+            environment = os.environ | variables | own
+            started.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=stdout, stderr=stderr))
+    ended = [process.wait() for process in started]
+    assert set(ended) == {0}, (folder / "stderr-0").read_text()[-3000:]
+    return (folder / "stdout-0").read_text(), {rank: dict(np.load(folder / f"{rank}.npz")) for rank in range(processes)}
+
+
+def main(folder: str, model: str, names: str, *recipe: str) -> None:
+    module, _, name = model.partition(":")
+    of_class = getattr(importlib.import_module(module), name)
+    forward, signature, seen = of_class.forward, inspect.signature(of_class.forward), []
+
+    @functools.wraps(forward)
+    def recorded(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        seen.append({name: given[name].numpy() for name in names.split(",")})
+        return forward(*args, **kwargs)
+
+    of_class.forward = recorded
+    sys.argv = list(recipe)
+    runpy.run_path(recipe[0], run_name="__main__")
+    np.savez(os.path.join(folder, os.environ.get("RANK", "0")), **{key: np.concatenate([s[key] for s in seen]) for key in seen[0]})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
