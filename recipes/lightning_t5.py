@@ -13,7 +13,7 @@ At a real size, on 8 GPUs. The cache is written once, before the launch:
 
 Cost: 40 steps of 8 rows take 12 s of CPU time. Real sizes: not measured.
 
-Look at: the loss, which begins near ln(vocabulary) and falls, and that of each denoiser. OUTPUT/version_0/metrics.csv has all.
+Look at: the loss, which begins near ln(vocabulary) and falls, and that of each denoiser, also in OUTPUT/version_0/metrics.csv.
 
 It needs the package lightning, 2.6 or later. The module itself saves the index of the next row. Torchdata's StatefulDataLoader does
 not do that in Lightning 2.6, which reads one batch ahead of a dataset without an end: a run that resumes from its state skips that
@@ -45,33 +45,28 @@ class T5(lightning.LightningModule):
     def __init__(self, model: torch.nn.Module, dataset: ul2_tasks.UL2IterableDataset, args: argparse.Namespace):
         super().__init__()
         self.model, self.dataset, self.args = model, dataset, args
-        self.number = 0  # of the next example to train on
+        self.number = 0  # of the next row to train on
+        self.losses = ul2_tasks.TaskLosses(dataset.tasks)
 
     def train_dataloader(self) -> torch.utils.data.DataLoader:
         self.number = self.dataset.state_dict()["number"]
         return torch.utils.data.DataLoader(self.dataset, self.args.rows, num_workers=self.args.workers)
 
     def training_step(self, batch: dict[str, torch.Tensor], step: int) -> torch.Tensor:
-        """The mean loss of all labels of a step, in all processes, of whose gradients Lightning takes the mean."""
+        """The mean loss over the labels of all processes, whose gradients Lightning averages."""
         labels, task_id = batch.pop("labels"), batch.pop("task_id")
         logits = self.model(**batch, use_cache=False).logits
-        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
-
-        is_trained = labels.flatten() >= 0
-        found = torch.stack([losses.detach(), torch.ones_like(losses)])[:, is_trained]
-        sums = found.new_zeros(2, len(self.dataset.tasks)).index_add_(1, task_id.flatten()[is_trained], found)
-        sums = self.trainer.strategy.reduce(sums, reduce_op="sum")
-        of_tasks = {f"loss_{task.denoiser}": loss for task, loss in zip(self.dataset.tasks, sums[0] / sums[1])}
-        self.log_dict({"loss": sums[0].sum() / sums[1].sum(), **of_tasks}, rank_zero_only=True)  # nan without a label
-
         self.number += len(labels) * self.trainer.world_size
-        return losses.sum() / (sums[1].sum() / self.trainer.world_size)
+        labels_of_a_process = self.trainer.strategy.reduce((labels >= 0).sum().float(), reduce_op="mean")
+        return self.losses.loss(logits, labels, task_id, labels_of_a_process)
 
     def on_train_batch_end(self, *_: Any) -> None:
         done = self.trainer.global_step
-        if self.trainer.is_global_zero and (done % self.args.log_every == 0 or done == self.args.steps):
-            values = self.trainer.logged_metrics.items()
-            print(f"step {done}: " + ", ".join(f"{name} {value:.4f}" for name, value in values if value == value), flush=True)
+        if done % self.args.log_every == 0 or done == self.args.steps:
+            means = self.losses.means()  # since the last ones, of all processes
+            self.logger.log_metrics(means, done)
+            if self.trainer.is_global_zero:
+                print(f"step {done}: " + ", ".join(f"{name} {loss:.4f}" for name, loss in means.items()), flush=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["data"] = {**self.dataset.state_dict(), "number": self.number}
@@ -118,7 +113,6 @@ def main() -> None:
         precision=args.precision,
         max_steps=args.steps,
         gradient_clip_val=1.0,
-        log_every_n_steps=1,
         logger=lightning.pytorch.loggers.CSVLogger(args.output, name=""),
         callbacks=[
             lightning.pytorch.callbacks.ModelCheckpoint(
