@@ -44,12 +44,10 @@ def main() -> None:
 
     # Both stages read the tokenizer of the conversations, which has their control tokens. A prompt begins with the mode token of S,
     # by which the model continued texts before.
-    talks = (
-        args.chat
-        if args.chat == "embedded"
-        else ul2_tasks.open_source(args.chat, text_key="messages", as_json=True, validation=0.1)
+    held_out_part = None if args.chat == "embedded" else 0.1  # the built-in conversations have a split of their own
+    chat = ul2_tasks.Chat(
+        "talks", args.chat, args.renderer, validation=held_out_part, mode="[S]", truncation="drop", random_access=True
     )
-    chat = ul2_tasks.Chat("talks", talks, args.renderer, mode="[S]", truncation="drop", random_access=True)
     texts = ul2_tasks.Mixture("texts", args.corpus, chat.renderer.vocabulary)
     rows = ul2_tasks.embedding_rows(chat.renderer.vocabulary)
     model: Any = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=rows, **SIZES[args.model], **T5))

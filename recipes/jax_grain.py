@@ -194,7 +194,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--coordinator", help="host:port of host 0, or auto; without it there is one host")
     parser.add_argument("--hosts", type=int, default=1, help="the number of hosts")
     parser.add_argument("--host", type=int, default=0, help="which of them this is")
-    parser.add_argument("--output", help="keep the last checkpoint in this folder, and resume from it")
+    parser.add_argument("--output", help="keep the last checkpoint in this folder, which all hosts see, and resume from it")
     parser.add_argument("--log_every", type=int, default=10)
     parser.add_argument("--save_every", type=int, default=20)
     return parser.parse_args()

@@ -206,7 +206,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--compile", action="store_true", help="compile the model with torch.compile")
     parser.add_argument("--workers", type=int, default=0, help="the processes that read, for each process that trains")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--output", help="keep the last checkpoint in this folder, and resume from it")
+    parser.add_argument("--output", help="keep the last checkpoint in this folder, which all hosts see, and resume from it")
     parser.add_argument("--log_every", type=int, default=10)
     parser.add_argument("--save_every", type=int, default=20, help="evaluate and save this often")
     return parser.parse_args()
