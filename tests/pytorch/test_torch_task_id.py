@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 import ul2_tasks  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     T5GEMMA2,
+    HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
     Mix,
     Mixture,
@@ -117,6 +118,22 @@ def test_a_batch_of_t5gemma2_has_it_where_its_examples_do():
     assert ((batch["task_id"] == -1) == (batch["labels"] == -100)).all()
     assert [row[row >= 0].tolist() for row in batch["task_id"]] == [example["task_id"].tolist() for example in examples]
     assert "task_id" not in T5Gemma2Collator()(taken(UL2IterableDataset(plain(), LENGTHS), 2))
+
+
+def test_examples_that_have_it_need_a_converter_that_keeps_it():
+    found = ul2_tasks.examples(plain(), LENGTHS, task_id=True)
+    with pytest.raises(
+        ValueError, match=r"^feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples"
+    ):
+        UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter())
+    talks = ul2_tasks.Chat("tid_chats", truncation="drop", random_access=True)
+    chats = ul2_tasks.examples(talks, {"tokens": 512}, task_id=True)
+    with pytest.raises(
+        ValueError, match=r"^feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples"
+    ):
+        UL2IterableDataset(chats, feature_converter=HuggingFaceChatConverter(pack=False))
+    single = taken(UL2IterableDataset(chats), 1)[0]
+    assert ((single["task_id"] == -1) == (single["labels"] == -100)).all()
 
 
 def test_names_are_told_to_read_by_index():

@@ -49,9 +49,11 @@ class TaskLosses:
             decoder_only: whether the model has no encoder, so that a token's logits predict the label of the next one.
 
         Raises:
-            ValueError: a name is unknown, or a weight is no number of at least 0.
+            ValueError: there are no tasks; a name is unknown; or a weight is not a number of at least 0.
         """
         self.tasks, self._decoder_only = tuple(tasks), decoder_only
+        if not self.tasks:
+            raise ValueError("tasks must be those of a dataset or a collator, got none. Pass dataset.tasks or collator.tasks.")
         self._weights = torch.tensor(task_weights(self.tasks, loss_weights or {}))
         self._sums: torch.Tensor | None = None
 
@@ -76,6 +78,9 @@ class TaskLosses:
             total_weight: the sum of `weight` over all batches of the step, of all microbatches and processes. None where the step
                 has this batch alone.
         """
+        if labels.shape != task_id.shape:
+            shapes = f"{list(labels.shape)}, got {list(task_id.shape)}"
+            raise ValueError(f"task_id must have the shape of labels, {shapes}. Pass both as they are in the batch.")
         losses = token_losses(logits, labels, decoder_only=self._decoder_only)
         task_id = shifted(task_id, self._decoder_only).to(losses.device)
         sums = task_sums(losses.detach(), task_id, len(self.tasks)).sum(0)
@@ -107,14 +112,14 @@ def task_weights(tasks: Sequence[TaskInfo], loss_weights: Mapping[str, float]) -
     [0.5, 1.0, 1.5]
 
     Raises:
-        ValueError: a name is unknown, or a weight is no number of at least 0, or all are 0.
+        ValueError: a name is unknown, or a weight is not a number of at least 0, or all are 0.
     """
     names = {name for info in tasks for name in (info.task, info.denoiser, info.corpus) if name}
     for name, weight in loss_weights.items():
         if name not in names:
             raise ValueError(f"loss_weights must have names of tasks, denoisers or corpora, {sorted(names)}, got {name!r}.")
         if not is_finite(weight) or weight < 0:
-            raise ValueError(f"loss_weights must have numbers of at least 0, got {weight!r} for {name!r}.")
+            raise ValueError(f"loss_weights must be numbers of at least 0, got {weight!r} for {name!r}.")
     weights = products(tasks, loss_weights)
     if not any(weights):
         raise ValueError(f"loss_weights must have a weight above 0 for a task, got {dict(loss_weights)}.")

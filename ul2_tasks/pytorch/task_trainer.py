@@ -56,8 +56,8 @@ class TaskLossTrainer(transformers.Trainer):
                 has 1. None for Trainer's own loss.
 
         Raises:
-            ValueError: there are no tasks; a name is unknown; a weight is no number of at least 0; or with weights there is another
-                loss, that of `compute_loss_func` or of a model's router. Liger kernels make no logits to measure.
+            ValueError: there are no tasks; a name is unknown; a weight is not a number of at least 0; with weights there is another
+                loss, that of `compute_loss_func` or of a model's router; or Liger kernels are on, which make no logits to measure.
         """
         super().__init__(*arguments, **settings)
         sources = self.train_dataset, self.data_collator, self.eval_dataset
