@@ -169,6 +169,10 @@ assert list(first) == ["input_ids", "attention_mask", "decoder_input_ids", "deco
 assert all(len(values) == 8 for values in first.values())
 assert len(batch["labels"]) == 32 and loss.isfinite()
 """,
+    "docs/guides/loss_by_denoiser.md": """
+assert {"loss", "loss_r1", "loss_s"} <= means.keys()
+assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+""",
     "docs/guides/chat_transformers.md": """
 assert len(row["labels"]) == 1024 and (row["labels"] != -100).any()
 logged = trainer.state.log_history[0]
@@ -553,6 +557,12 @@ def test_the_bars_of_readme_are_the_numbers_of_the_page():
     script = runpy.run_path(str(REPOSITORY / "docs" / "draw_bars.py"))
     assert script["FIGURE"].read_text() == script["draw"]()
     assert [f">{cost} ns<" in script["draw"]() for cost in (14, 206, 673)] == [True] * 3, "as README has them"
+
+
+def test_the_lines_of_the_losses_are_the_numbers_of_the_page():
+    """`python docs/draw_losses.py` draws them again."""
+    script = runpy.run_path(str(REPOSITORY / "docs" / "draw_losses.py"))
+    assert script["FIGURE"].read_text() == script["draw"]()
 
 
 def test_the_figures_of_the_pages_are_up_to_date():
