@@ -10,7 +10,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 FIGURE, GUIDE = HERE / "loss_by_denoiser.svg", HERE / "guides" / "loss_by_denoiser.md"
 COLOURS = {"x2": "#d55e00", "r2": "#e69f00", "s": "#009e73", "x1": "#cc79a7", "r1": "#0072b2"}  # of Okabe and Ito
-LENGTHS, ROWS, STEPS, EVERY = {"inputs": 128, "targets": 128}, 8, 600, 100
+LENGTHS, ROWS, STEPS, EVERY = {"inputs": 128, "targets": 128}, 8, 1000, 100
 LEFT, TOP, WIDTH, HEIGHT = 60, 56, 480, 240  # of the plot, in pixels
 STYLE = """\
 text { font: 14px system-ui, sans-serif; fill: #1f2328 } .page { fill: #ffffff; stroke: #d0d7de } .bold { font-weight: bold }

@@ -330,6 +330,11 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
             f"feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples that have it, got"
             f" {converter!r:.100}. Pass task_id=True to it, or leave it out of examples(..)."
         )
+    if of.task_id and not (isinstance(converter, HuggingFaceFeatureConverter) and converter.row_format.task_id):
+        raise ValueError(
+            f"feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples that have it, got"
+            f" {converter!r:.100}. Pass task_id=True to it, or leave it out of examples(..)."
+        )
     lengths = {key: of.budgets.get(key) for key in token_features(features)}
     if is_fixed and None in lengths.values():
         raise ValueError(
