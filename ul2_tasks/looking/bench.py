@@ -382,7 +382,7 @@ def _of_examples(found: Examples, batch_size: int, workers: int) -> _Way:
     image_tokens = None
     if has_images(members):
         image_tokens = next(tokens for each in members if (tokens := getattr(each.corpus, "image_tokens", None)))
-    loader = _loader(found, {}, batch_size, workers, is_chat, pack, image_tokens)
+    loader = _loader(found, {}, batch_size, workers, is_chat=is_chat, pack=pack, image_tokens=image_tokens)
     return _Way(_read_by(workers), workers, loader, _counted(is_chat, _filled(found) if is_chat and pack else 1.0))
 
 
@@ -399,11 +399,12 @@ def _of_stream(run: Run, registration: Registration, use_cached: bool, workers: 
         image_tokens = next(tokens for each in corpora if (tokens := getattr(each, "image_tokens", None)))
     settings = {"sequence_length": run.sequence_length, "split": run.split, "seed": run.seed, "use_cached": use_cached}
     batch_size = run.batch_size or BATCH_SIZE
-    loader = _loader(registration if workers else name, settings, batch_size, workers, is_chat, run.pack, image_tokens)
+    of_batches = {"is_chat": is_chat, "pack": run.pack, "image_tokens": image_tokens}
+    loader = _loader(registration if workers else name, settings, batch_size, workers, **of_batches)
     return _Way(_read_by(workers), workers, loader, _counted(is_chat))
 
 
-def _loader(mixture: Any, settings: Mapping, batch_size: int, workers: int, is_chat: bool, pack: bool, image_tokens: Any) -> Any:
+def _loader(mixture: Any, settings: Mapping, batch_size: int, workers: int, *, is_chat: bool, pack: bool, image_tokens: Any) -> Any:
     """A DataLoader of batches of model inputs, as the guides make them."""
     import torch
 

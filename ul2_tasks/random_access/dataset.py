@@ -156,6 +156,7 @@ class Reading:
         more: Mapping[str, object],
         first: int,
         batch_size: int | None = None,
+        *,
         with_task_id: bool = False,
     ) -> tf.data.Dataset:
         """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
