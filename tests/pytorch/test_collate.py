@@ -136,6 +136,8 @@ def test_elements_of_others_are_an_error_that_says_what_to_pass(found):
     collate = HuggingFaceFeatureConverter().collator(found)
     for elements, sentence in (
         ([found[0], {"text": "a"}], r"element 1 of the batch must have \['inputs', 'targets'\], .*, got \['text'\]\. Pass these"),
+        ([], r"elements must be a list of at least one element of examples, got \[\]"),
+        (found[0], "elements must be a list of at least one element of examples, got {'inputs'"),
         (["a"], "element 0 of the batch must have .*, got 'a'"),
         ([found[0] | {"inputs": found[0]["inputs"].repeat(3)}], "element 0 of the batch must have at most 64 tokens of inputs"),
     ):

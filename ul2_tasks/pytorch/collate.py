@@ -53,6 +53,8 @@ class ExamplesCollator:
 
     def __call__(self, elements: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """[B, length] int64 for each model input, in the order of the elements."""
+        if isinstance(elements, str | Mapping) or not len(elements):
+            raise ValueError(f"elements must be a list of at least one element of examples, got {elements!r:.100}.")
         of_example = [*self.features, *([TASK] if self.row_format.task_id else [])]
         names = [f"{key}_segment_ids" for key in EXAMPLE] if self.row_format.pack else of_example
         for number, element in enumerate(elements):
