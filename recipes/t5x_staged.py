@@ -159,7 +159,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=8, help="packed sequences in a step, over all processes")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--second_stage", type=int, default=8, help="its first step")
-    parser.add_argument("--every", type=int, default=4, help="save and log after so many steps")
+    parser.add_argument("--every", type=int, default=4, help="save and log every N steps")
     parser.add_argument("--launches", nargs="*", default=["2:12", "1:16"], help="the processes of each launch, and its last step")
     parser.add_argument("--output", type=pathlib.Path, default="run")
     return parser.parse_args()
