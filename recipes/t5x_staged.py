@@ -143,7 +143,7 @@ def metrics_at(folder: pathlib.Path, step: int) -> dict[str, float]:
 def report(step: int, found: dict[str, float]) -> None:
     names = ("web_corpus", "best_corpus", *sorted(name[5:] for name in found if name.startswith("loss/") and "_" not in name))
     print(f"step {step}: loss {found['loss_per_nonpadding_target_token']:.6f}, waiting for data", end=" ")
-    print(f"{found['timing/data_waiting_fraction']:.1%}")
+    print(f"{found['timing/data_loading_fraction']:.1%}")
     for name in names:
         loss = f"loss {found[f'loss/{name}']:.6f}" if found[f"tokens/{name}"] else "not read"
         print(f"  {name:12} {loss:13}   tokens in a step {found[f'tokens/{name}']:.2f}")

@@ -19,7 +19,7 @@ from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
 
 Batch = Mapping[str, jax.Array]
-WAITING = "timing/data_waiting_fraction"
+WAITING = "timing/data_loading_fraction"
 
 
 @flax.struct.dataclass
@@ -134,7 +134,7 @@ class Waiting:
 
 
 class WaitingTrainer(trainer.Trainer):
-    """`t5x.trainer.Trainer` with the metric `timing/data_waiting_fraction`.
+    """`t5x.trainer.Trainer` with the metric `timing/data_loading_fraction`.
 
     It is the fraction of the time of training in which no step was running because the next batch was not there, on the first host,
     which writes the metrics.
