@@ -399,7 +399,7 @@ def _of_stream(run: Run, registration: Registration, use_cached: bool, workers: 
         image_tokens = next(tokens for each in corpora if (tokens := getattr(each, "image_tokens", None)))
     settings = {"sequence_length": run.sequence_length, "split": run.split, "seed": run.seed, "use_cached": use_cached}
     batch_size = run.batch_size or BATCH_SIZE
-    of_batches = {"is_chat": is_chat, "pack": run.pack, "image_tokens": image_tokens}
+    of_batches: dict[str, Any] = {"is_chat": is_chat, "pack": run.pack, "image_tokens": image_tokens}
     loader = _loader(registration if workers else name, settings, batch_size, workers, **of_batches)
     return _Way(_read_by(workers), workers, loader, _counted(is_chat))
 
