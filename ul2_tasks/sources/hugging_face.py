@@ -81,7 +81,7 @@ class HuggingFaceSource(RecordSource):
         else:
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
         columns = dataset.column_names or next(rows_of(dataset), None)  # of some datasets only a row tells the columns
-        records.check_fields(f"{self._path}, split {split},", sorted(columns) if columns else None, self._layout)
+        records.check_fields(f"{self._path}, split {split},", None if columns is None else sorted(columns), self._layout)
         return dataset
 
 
