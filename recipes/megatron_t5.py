@@ -149,14 +149,14 @@ def new_model(args: argparse.Namespace, vocab_size: int) -> T5Model:
 def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model) -> tuple[torch.Tensor, Any]:
     """The losses of a microbatch, and how to sum them. Megatron's masks are True where a query must not attend to a key."""
     batch = next(batches)
-    masks = {name: torch.logical_not(mask) for name, mask in ul2_tasks.packed_attention_masks(batch).items()}
+    masks: Any = ul2_tasks.packed_attention_masks(batch)  # True where it attends
     is_trained = batch["labels"] >= 0
     losses = model(
         batch["input_ids"],
         batch["decoder_input_ids"],
-        masks["encoder"],
-        masks["decoder"],
-        masks["cross"],
+        ~masks["encoder"],
+        ~masks["decoder"],
+        ~masks["cross"],
         lm_labels=batch["labels"].clamp(min=0),
     )
 
