@@ -32,7 +32,7 @@ import transformers
 
 import ul2_tasks
 
-SIZES: dict[str, dict[str, int]] = {  # of T5 1.1
+SIZES: dict[str, dict[str, Any]] = {  # of T5 1.1
     "tiny": {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4},
     "small": {"d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 8, "num_heads": 6},
     "base": {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12, "num_heads": 12},
@@ -94,15 +94,14 @@ def main() -> None:
         batch_size=args.rows,
     )
 
-    config = transformers.T5Config(
-        **SIZES[args.model],
-        vocab_size=-(-ul2_tasks.embedding_rows(mixture.vocabulary) // 128) * 128,
-        feed_forward_proj="gated-gelu",
-        tie_word_embeddings=True,
-        dropout_rate=0.0,
-        decoder_start_token_id=0,
-    )
-    model = ul2_tasks.accept_packed_sequences(transformers.T5ForConditionalGeneration(config))
+    settings: dict[str, Any] = SIZES[args.model] | {
+        "vocab_size": -(-ul2_tasks.embedding_rows(mixture.vocabulary) // 128) * 128,
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": True,
+        "dropout_rate": 0.0,
+        "decoder_start_token_id": 0,
+    }
+    model = ul2_tasks.accept_packed_sequences(transformers.T5ForConditionalGeneration(transformers.T5Config(**settings)))
 
     # Lightning starts the other processes; under torchrun or Slurm it finds them.
     checkpoint = pathlib.Path(args.output) / "last.ckpt"

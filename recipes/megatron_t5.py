@@ -47,7 +47,7 @@ def main() -> None:
     # The processes. torchrun sets these variables; without it there is one process.
     for variable, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         os.environ.setdefault(variable, value)
-    device = torch.device(args.device, int(os.environ.get("LOCAL_RANK", 0)) if args.device == "cuda" else None)
+    device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if args.device == "cuda" else "cpu")
     if args.device == "cuda":
         torch.cuda.set_device(device)
     torch.distributed.init_process_group("nccl" if args.device == "cuda" else "gloo")
@@ -149,14 +149,14 @@ def new_model(args: argparse.Namespace, vocab_size: int) -> T5Model:
 def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model) -> tuple[torch.Tensor, Any]:
     """The losses of a microbatch, and how to sum them. Megatron's masks are True where a query must not attend to a key."""
     batch = next(batches)
-    masks = {name: ~mask for name, mask in ul2_tasks.packed_attention_masks(batch).items()}
+    masks: Any = ul2_tasks.packed_attention_masks(batch)  # True where it attends
     is_trained = batch["labels"] >= 0
     losses = model(
         batch["input_ids"],
         batch["decoder_input_ids"],
-        masks["encoder"],
-        masks["decoder"],
-        masks["cross"],
+        ~masks["encoder"],
+        ~masks["decoder"],
+        ~masks["cross"],
         lm_labels=batch["labels"].clamp(min=0),
     )
 
@@ -192,9 +192,9 @@ class MaskedAttention(torch.nn.Module):
     ) -> torch.Tensor:
         """[tokens, batch, heads, of a head] each to [tokens, batch, heads * of a head]."""
         scores = torch.zeros((), device=query.device, dtype=query.dtype) if attention_bias is None else attention_bias
-        attended = torch.nn.functional.scaled_dot_product_attention(
-            *(states.permute(1, 2, 0, 3) for states in (query, key, value)), scores.masked_fill(attention_mask, -torch.inf)
-        )
+        query, key, value = (states.permute(1, 2, 0, 3) for states in (query, key, value))
+        mask = scores.masked_fill(attention_mask, -torch.inf)
+        attended = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
         return attended.permute(2, 0, 1, 3).flatten(2)
 
 
