@@ -66,7 +66,7 @@ class Mix:
     def __post_init__(self):
         check_name(self.name)
         planned = _planned(self)
-        weights = planned.average if planned else weights_of(self.mixtures, self.temperature)
+        weights = planned.average if planned else weights_of(self.mixtures)
         if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture | Chat)]:
             raise ValueError(
                 f"mixtures must be ul2_tasks.Mixture or ul2_tasks.Chat objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered"
@@ -84,7 +84,8 @@ class Mix:
         if planned:
             object.__setattr__(self, "schedule", planned.stages)
         else:
-            object.__setattr__(self, "mixtures", _by_name(weights_of(self.mixtures)))
+            weights_of(weights, self.temperature)  # which checks the temperature
+            object.__setattr__(self, "mixtures", _by_name(weights))
             object.__setattr__(self, "temperature", as_python(self.temperature))
 
     def fingerprint(self) -> str:
