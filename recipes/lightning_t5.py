@@ -64,7 +64,8 @@ class T5(lightning.LightningModule):
         done = self.trainer.global_step
         if done % self.args.log_every == 0 or done == self.args.steps:
             means = self.losses.means()  # since the last ones, of all processes
-            self.logger.log_metrics(means, done)
+            for logger in self.loggers:
+                logger.log_metrics(means, done)
             if self.trainer.is_global_zero:
                 print(f"step {done}: " + ", ".join(f"{name} {loss:.4f}" for name, loss in means.items()), flush=True)
 
