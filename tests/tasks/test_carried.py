@@ -73,6 +73,12 @@ def names() -> dict[str, str]:
     return register()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _registered_in_this_module(registries_of_a_file):
+    """A worker may run tests of this file, of another one, and of this file again, each time with other registries."""
+    names.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     folder, before = tmp_path_factory.mktemp("carried"), [*seqio.get_global_cache_dirs()]
