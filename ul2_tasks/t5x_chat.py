@@ -150,16 +150,16 @@ class LossGroupTrainer(WaitingTrainer):
                 "model must be a LossGroupDecoderOnlyModel or LossGroupEncoderDecoderModel of ul2_tasks.t5x_chat, got a"
                 f" {type(model).__name__}. Bind train.model as gin/chat_prompt_completion.gin does."
             )
-        super().__init__(
-            model=model,
-            partitioner=partitioner,
-            train_state_axes=train_state_axes,
-            rng=rng,
-            learning_rate_fn=learning_rate_fn,
-            num_microbatches=num_microbatches,
-            weight_metrics_computer=weight_metrics_computer,
-            **keywords,
-        )
+        shared = {
+            "model": model,
+            "partitioner": partitioner,
+            "train_state_axes": train_state_axes,
+            "rng": rng,
+            "learning_rate_fn": learning_rate_fn,
+            "num_microbatches": num_microbatches,
+            "weight_metrics_computer": weight_metrics_computer,
+        }
+        super().__init__(**shared, **keywords)
         weights = jnp.array([reasoning, answer, other], jnp.float32)
 
         def weighted(batch: Batch) -> Batch:
@@ -171,16 +171,7 @@ class LossGroupTrainer(WaitingTrainer):
             totals, counts = (jnp.stack([getattr(mean, key) for mean in means]) for key in ("total", "count"))
             return {**metrics, "loss": GroupLoss(weights, totals, counts)}
 
-        self._group_train_step = partitioned_train_step(
-            weighted,
-            model=model,
-            partitioner=partitioner,
-            train_state_axes=train_state_axes,
-            rng=rng,
-            learning_rate_fn=learning_rate_fn,
-            num_microbatches=num_microbatches,
-            weight_metrics_computer=weight_metrics_computer,
-        )
+        self._group_train_step = partitioned_train_step(weighted, **shared)
         inputs = train_state_axes, partitioner.data_partition_spec
         self._group_eval_step = partitioner.partition(eval_step, in_axis_resources=inputs, out_axis_resources=None)
 

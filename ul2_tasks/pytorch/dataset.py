@@ -307,13 +307,14 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
     """Raises a ValueError where examples, or packed sequences, are not what a converter takes, or a model has too few rows."""
     if converter is None:
         return
-    features, is_packed = features_of(members_of(of.numbering)), bool(of.numbering.packed)
+    members, is_packed = members_of(of.numbering), bool(of.numbering.packed)
+    features = features_of(members)
     or_none = ", or None," if is_optional else ""
     what = "packed rows" if is_packed else "the examples"
     if "tokens" in features:
         expected, what = f"a HuggingFaceChatConverter with pack={is_packed}{or_none}", f"{what} of chats"
         is_fixed = is_taken = isinstance(converter, HuggingFaceChatConverter) and bool(converter.pack) == is_packed
-    elif has_images(members_of(of.numbering)):
+    elif has_images(members):
         expected, what, is_fixed, is_taken = "None", "examples with images", False, False
     else:
         of_pack = f" with pack={is_packed}" if is_packed or getattr(converter, "pack", False) else ""
@@ -330,19 +331,13 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
             f"feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples that have it, got"
             f" {converter!r:.100}. Pass task_id=True to it, or leave it out of examples(..)."
         )
-    if of.task_id and not (isinstance(converter, HuggingFaceFeatureConverter) and converter.row_format.task_id):
-        raise ValueError(
-            f"feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples that have it, got"
-            f" {converter!r:.100}. Pass task_id=True to it, or leave it out of examples(..)."
-        )
     lengths = {key: of.budgets.get(key) for key in token_features(features)}
     if is_fixed and None in lengths.values():
         raise ValueError(
             f"sequence_length must have the lengths of rows for this feature_converter, got {lengths}. Give them in tokens."
         )
     if isinstance(converter, HuggingFaceFeatureConverter) and (rows := converter.row_format.embedding_rows) is not None:
-        solutions = [member.solution for member in members_of(of.numbering) if isinstance(member, Member)]
-        check_rows(solutions, rows, members_of(of.numbering)[0].vocabulary)
+        check_rows([member.solution for member in members if isinstance(member, Member)], rows, members[0].vocabulary)
 
 
 def _describe_converter(converter: object) -> str | None:
