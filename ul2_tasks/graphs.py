@@ -55,7 +55,7 @@ def raised_in(error: tf.errors.OpError) -> Exception | None:
     The rest of TensorFlow's two thousand characters is where in the graph it was, and TensorFlow's own code.
     """
     for kind, message in list(_raised):
-        if message and message in error.message:
+        if f"{kind.__name__}: {message}\n" in error.message:  # whole, as an earlier one may be a part of it
             return next((each for each in (ValueError, OSError) if issubclass(kind, each)), RuntimeError)(message)
     found = re.search(r"assertion failed: \[(.*)\]\s*\[\[\{\{node", error.message, re.DOTALL)
     return ValueError(found[1].replace("] [", " ")) if found else None
