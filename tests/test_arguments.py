@@ -21,6 +21,7 @@ ALLOWED = {
             "ul2_tasks/denoising/piece_examples.py _problem",
             "ul2_tasks/denoising/piece_examples.py _sum",
             "ul2_tasks/denoising/piece_examples.py count_examples",
+            "ul2_tasks/converters/prefix_lm.py _join",
             "ul2_tasks/converters/row_format.py _place",
             "ul2_tasks/denoising/write.py write_examples",
             "ul2_tasks/denoising/write_pieces.py write_pieces",

@@ -109,6 +109,17 @@ def losses(model_dir) -> dict[tuple[str, int], float]:
     return found
 
 
+def scalars(model_dir) -> dict[tuple[str, str, int], float]:
+    """All that TensorBoard would show, by collection, name and step."""
+    return {
+        (str(path.parent.relative_to(model_dir)), value.tag, event.step): float(tf.make_ndarray(value.tensor))
+        for path in pathlib.Path(model_dir).rglob("events.out.tfevents.*")
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tensor.dtype == tf.float32.as_datatype_enum and not value.tensor.tensor_shape.dim
+    }
+
+
 def steps(count) -> str:
     return f"--gin.TRAIN_STEPS={count}"
 
@@ -815,18 +826,46 @@ network.TransformerConfig:
 """
 
 
-def test_a_decoder_only_model_trains(tmp_path):
+@pytest.fixture
+def decoder(tmp_path) -> tuple[str, str]:
+    """The gin files of a small decoder-only model."""
     (tmp_path / "small.gin").write_text(SMALL_DECODER)
-    files = ("gin/ul2_decoder_only.gin", str(tmp_path / "small.gin"))
-    train(tmp_path / "decoder", *TINY, steps(20), files=files)
+    return "gin/ul2_decoder_only.gin", str(tmp_path / "small.gin")
+
+
+def test_a_decoder_only_model_trains(decoder, tmp_path):
+    train(tmp_path / "decoder", *TINY, steps(20), files=decoder)
     found = losses(tmp_path / "decoder")
     for collection in ["train", *(f"training_eval/{task}" for task in TASKS)]:
         assert found[collection, 20] < found[collection, 10] < 9, collection
 
 
+def test_a_decoder_only_run_goes_on_with_other_hosts_and_tells_the_loss_of_each_denoiser(decoder, cache, tmp_path):
+    """The file with losses by task changes none of t5x's own."""
+    arguments, by_task = [*TINY, cache, "--gin.train.train_eval_dataset_cfg=None"], "gin/loss_by_task_decoder_only.gin"
+    train(tmp_path / "whole", *arguments, steps(20), files=(*decoder, "gin/elastic.gin"))
+    files = (*decoder, by_task, "gin/elastic.gin")
+    train_together(tmp_path / "run", *arguments, steps(10), files=files)
+    train(tmp_path / "run", *arguments, steps(20), files=files)
+    whole = losses(tmp_path / "whole")
+    assert whole["train", 20] < whole["train", 10] < 9
+    assert losses(tmp_path / "run") == pytest.approx(whole, rel=1e-5)
+    values = scalars(tmp_path / "run")
+    for step in (10, 20):
+        tokens, means = ([values["train", f"{name}/{task}", step] for task in TASKS] for name in ("tokens", "loss"))
+        assert np.average(means, weights=tokens) == pytest.approx(whole["train", step], rel=1e-2), "which has the z-loss, too"
+
+
+@pytest.mark.parametrize("more", [(), ("gin/loss_by_task_decoder_only.gin",)])
+def test_a_decoder_only_model_reads_all_inputs_and_no_later_target(decoder, more, tmp_path):
+    files = [f"--gin_file={file}" for file in (*decoder, *more)]
+    process = python(tmp_path / "sees", ["tests/sees_prefix.py", *files, f"--gin=MODEL_DIR='{tmp_path}'"])
+    assert process.wait(timeout=600) == 0, (tmp_path / "sees.log").read_text()[-3000:]
+
+
 OWN_FILES = {"gin/own_corpus.gin", "gin/t5_vocabulary.gin"}
-# Two of them need a cache: schedule.gin is trained on above, and loss_by_task.gin in test_t5x_task_loss.py.
-PARTS = re.compile(r"gin/models/(network|t5_1_1)|gin/(chat|schedule|loss_by_task)\.gin")
+# Three of them need a cache: two are trained on above, and loss_by_task.gin in test_t5x_task_loss.py.
+PARTS = re.compile(r"gin/models/(network|t5_1_1)|gin/(chat|schedule|loss_by_task|loss_by_task_decoder_only)\.gin")
 RUNS = {
     "gin/ul2.gin": ["gin/models/base.gin"],
     "gin/ul2_continue.gin": ["gin/models/base.gin"],

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 pytest.importorskip(
     "t5x",
@@ -23,7 +22,7 @@ from t5x import models, optimizers, partitioning, utils
 from t5x import trainer as t5x_trainer
 from t5x.examples.decoder_only import network as decoder_network
 from t5x.examples.t5 import network
-from test_t5x import SMALL_DECODER, nothing_registered, start, steps, train, train_together  # noqa: F401
+from test_t5x import SMALL_DECODER, nothing_registered, scalars, start, steps, train, train_together  # noqa: F401
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
@@ -225,17 +224,6 @@ def test_a_model_that_tells_no_spans_or_would_divide_once_more_is_refused():
     with pytest.raises(ValueError, match=r"loss_normalizing_factor must be None, got NUM_REAL_TARGET_TOKENS"):
         decoder_only(loss_normalizing_factor="NUM_REAL_TARGET_TOKENS")
     assert issubclass(LossGroupTrainer, t5x_trainer.Trainer)
-
-
-def scalars(model_dir) -> dict[tuple[str, str, int], float]:
-    """All that TensorBoard would show, by collection, name and step."""
-    return {
-        (str(path.parent.relative_to(model_dir)), value.tag, event.step): float(tf.make_ndarray(value.tensor))
-        for path in pathlib.Path(model_dir).rglob("events.out.tfevents.*")
-        for event in tf.compat.v1.train.summary_iterator(str(path))
-        for value in event.summary.value
-        if value.tensor.dtype == tf.float32.as_datatype_enum and not value.tensor.tensor_shape.dim
-    }
 
 
 CHAT = """

@@ -23,11 +23,12 @@ from test_t5x import (
     RUN_RECORD,
     nothing_registered,  # noqa: F401
     on_a_schedule,  # noqa: F401
+    scalars,
     steps,
     train,
     train_together,
 )
-from test_t5x_chat import GRADIENT_KEPT, IDS, LENGTH, ROWS, SIZE, assert_close, scalars, trainer
+from test_t5x_chat import GRADIENT_KEPT, IDS, LENGTH, ROWS, SIZE, assert_close, trainer
 
 import ul2_tasks
 from ul2_tasks.random_access.tasks import TaskInfo, task_weights
@@ -170,7 +171,7 @@ def test_several_corpora_have_losses_by_corpus_and_by_denoiser_too():
 
 
 def test_a_model_without_tasks_and_tasks_of_others_are_rejected(nothing_registered):  # noqa: F811
-    with pytest.raises(ValueError, match=r"model must be a TaskLossEncoderDecoderModel of .*, got a EncoderDecoderModel\. Pass"):
+    with pytest.raises(ValueError, match=r"model must be a TaskLossEncoderDecoderModel or .*, got EncoderDecoderModel\. Pass"):
         trainer(model_of(models.EncoderDecoderModel), batch_of([0]), trainer_cls=TaskLossTrainer)
     features = {key: seqio.Feature(seqio.PassThroughVocabulary(IDS)) for key in ("inputs", "targets")}
     source = seqio.FunctionDataSource(lambda split, shuffle_files: None, ["train"])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
     from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
     from ul2_tasks.converters.image_text import T5Gemma2FeatureConverter
+    from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter
     from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
     from ul2_tasks.denoising.lengths import chunk_length
     from ul2_tasks.denoising.preprocessors import prepend_mode
@@ -81,6 +82,7 @@ __all__ = [
     "MemoryDataSource",
     "Mix",
     "Mixture",
+    "PrefixLMFeatureConverter",
     "PromptCompletionFeatureConverter",
     "Registration",
     "SequentialDenoiser",
@@ -150,6 +152,7 @@ _MODULES = {
     "ImageTokens": "images.interleaved",
     "ImageText": "mixtures.image_text",
     "Registration": "tasks.registration",
+    "PrefixLMFeatureConverter": "converters.prefix_lm",
     "PromptCompletionFeatureConverter": "converters.chat",
     "SequentialDenoiser": "denoising.denoisers",
     "SpanDenoiser": "denoising.denoisers",

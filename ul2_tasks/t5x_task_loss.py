@@ -12,18 +12,17 @@ devices and processes. So weights change which tokens count, and not how large t
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import seqio
-from flax import linen
-from t5x import losses, models, optimizers, partitioning, trainer
+from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
 
-from ul2_tasks.converters.encoder_decoder import TaskIdFeatureConverter
+from ul2_tasks.converters.task_ids import PrefixLMTaskIdFeatureConverter, TaskIdFeatureConverter
 from ul2_tasks.random_access.tasks import TaskInfo, task_weights
 from ul2_tasks.t5x_training import Batch, Mean, WaitingTrainer, base_metrics, partitioned_train_step, token_losses
 
@@ -73,16 +72,14 @@ def token_weights(task_ids: jax.Array, weights: jax.Array) -> jax.Array:
     return of_each * jnp.where(total > 0, jnp.sum(is_trained) / total, 0)
 
 
-class TaskLossEncoderDecoderModel(models.EncoderDecoderModel):
-    """`t5x.models.EncoderDecoderModel` with the metrics of each task of a mixture."""
+class _TaskLosses(models.BaseTransformerModel):
+    """What a model of t5x needs for the metrics of each task of a mixture."""
+
+    CONVERTER: ClassVar[Callable[..., seqio.FeatureConverter]]
 
     def __init__(
         self,
-        module: linen.Module,
-        input_vocabulary: seqio.Vocabulary,
-        output_vocabulary: seqio.Vocabulary,
-        optimizer_def: optimizers.OptimizerDefType,
-        *,
+        *arguments: Any,
         mixture: str,
         label_smoothing: float = 0.0,
         z_loss: float = 0.0,
@@ -92,20 +89,16 @@ class TaskLossEncoderDecoderModel(models.EncoderDecoderModel):
         """
         Args:
             mixture: the name of the mixture that is trained on.
-            module, input_vocabulary, output_vocabulary, optimizer_def, label_smoothing, z_loss, loss_normalizing_factor: see
-                `t5x.models.EncoderDecoderModel`.
-            keywords: likewise, but no `feature_converter_cls`, which is given.
+            arguments, label_smoothing, z_loss, loss_normalizing_factor, keywords: see the model of t5x; but no
+                `feature_converter_cls`, which is given.
 
         Raises:
             ValueError: the mixture has tasks that are not of ul2_tasks.
         """
         self.tasks = tasks_of(mixture)
         super().__init__(
-            module,
-            input_vocabulary,
-            output_vocabulary,
-            optimizer_def,
-            feature_converter_cls=functools.partial(TaskIdFeatureConverter, tuple(info.task for info in self.tasks)),
+            *arguments,
+            feature_converter_cls=functools.partial(self.CONVERTER, tuple(info.task for info in self.tasks)),
             label_smoothing=label_smoothing,
             z_loss=z_loss,
             loss_normalizing_factor=loss_normalizing_factor,
@@ -115,7 +108,7 @@ class TaskLossEncoderDecoderModel(models.EncoderDecoderModel):
         self._factor = loss_normalizing_factor
 
     def loss_fn(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[jax.Array, dict[str, Any]]:
-        """The loss of `t5x.models.EncoderDecoderModel`, or L where `TaskLossTrainer` has weights, and its metrics.
+        """The loss of t5x's own model, or L where `TaskLossTrainer` has weights, and its metrics.
 
         Each task, and of several corpora each corpus and each denoiser, has `loss/NAME` and `accuracy/NAME`, means over its tokens,
         and `tokens/NAME`, their number per step. They know no weights; the metrics of t5x named `loss` are of L.
@@ -139,6 +132,18 @@ class TaskLossEncoderDecoderModel(models.EncoderDecoderModel):
         return loss, metrics
 
 
+class TaskLossEncoderDecoderModel(_TaskLosses, models.EncoderDecoderModel):
+    """`t5x.models.EncoderDecoderModel` with the metrics of each task of a mixture."""
+
+    CONVERTER = TaskIdFeatureConverter
+
+
+class TaskLossDecoderOnlyModel(_TaskLosses, models.DecoderOnlyModel):
+    """`t5x.models.DecoderOnlyModel` with the metrics of each task of a mixture, as a prefix LM with a loss on the targets."""
+
+    CONVERTER = PrefixLMTaskIdFeatureConverter
+
+
 class TaskLossTrainer(WaitingTrainer):
     """`t5x_training.WaitingTrainer` with weights of tasks in the loss, for any number of microbatches, devices and processes."""
 
@@ -159,17 +164,17 @@ class TaskLossTrainer(WaitingTrainer):
         Args:
             loss_weights: weights of tasks, denoisers or corpora in L, by name; a task's is the product of those that name it, and
                 else 1. Evaluations have no weights.
-            model: a `TaskLossEncoderDecoderModel`.
+            model: one of this module.
             partitioner, train_state_axes, rng, learning_rate_fn, num_microbatches, weight_metrics_computer, keywords: see
                 `t5x.trainer.Trainer`.
 
         Raises:
             ValueError: the model is another one; or a weight has no such name, is negative, or leaves nothing.
         """
-        if not isinstance(model, TaskLossEncoderDecoderModel):
+        if not isinstance(model, _TaskLosses):
             raise ValueError(
-                f"model must be a TaskLossEncoderDecoderModel of ul2_tasks.t5x_task_loss, got a {type(model).__name__}. Pass"
-                " gin/loss_by_task.gin after the model's file."
+                "model must be a TaskLossEncoderDecoderModel or TaskLossDecoderOnlyModel of ul2_tasks.t5x_task_loss, got"
+                f" {type(model).__name__}. Pass gin/loss_by_task.gin after the model's file."
             )
         shared = {
             "model": model,

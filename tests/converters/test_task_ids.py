@@ -1,4 +1,4 @@
-"""Rows for t5x that say of which task each target is: those of `EncDecFeatureConverter`, and what random access says of them."""
+"""Rows for t5x that say of which task each target is: those of the converter without, and what random access says of them."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,9 @@ import seqio
 import tensorflow as tf
 
 import ul2_tasks
-from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter, TaskIdFeatureConverter
+from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
+from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter
+from ul2_tasks.converters.task_ids import PrefixLMTaskIdFeatureConverter, TaskIdFeatureConverter
 
 LENGTHS = {"inputs": 96, "targets": 96}
 
@@ -30,10 +32,12 @@ def tasks_of(name) -> list[str]:
 
 
 @pytest.mark.parametrize("pack", [False, True])
-def test_ids_are_beside_the_same_rows_and_are_those_of_random_access(mixture, pack):
+@pytest.mark.parametrize("with_ids", [TaskIdFeatureConverter, PrefixLMTaskIdFeatureConverter])
+def test_ids_are_beside_the_same_rows_and_are_those_of_random_access(mixture, pack, with_ids):
     lengths, tasks = {"inputs": 512, "targets": 512}, tasks_of(mixture)
-    found = rows_of(mixture, TaskIdFeatureConverter(tasks, pack=pack), lengths, 40)
-    plain = rows_of(mixture, EncDecFeatureConverter(pack=pack), lengths, 40)
+    is_prefix_lm = with_ids is PrefixLMTaskIdFeatureConverter
+    found = rows_of(mixture, with_ids(tasks, pack=pack), lengths, 40)
+    plain = rows_of(mixture, (PrefixLMFeatureConverter if is_prefix_lm else EncDecFeatureConverter)(pack=pack), lengths, 40)
     examples = ul2_tasks.examples(mixture, lengths, seed=3, pack=pack, task_id=True)
     assert [info.task for info in examples.tasks] == tasks
     seen = set()
@@ -42,9 +46,11 @@ def test_ids_are_beside_the_same_rows_and_are_those_of_random_access(mixture, pa
         assert row.keys() == same.keys()
         for key, values in same.items():
             np.testing.assert_array_equal(row[key], values)
-        expected = examples[number]["task_id"]
-        expected = np.pad(expected, (0, 512 - len(expected)), constant_values=-1)
-        np.testing.assert_array_equal(ids, np.where(row["decoder_loss_weights"] == 1, expected, -1))
+        expected, is_trained = examples[number]["task_id"], row["decoder_loss_weights"] == 1
+        assert ids.shape == is_trained.shape
+        assert (ids[~is_trained] == -1).all()
+        mask = examples[number].get("loss_mask", np.ones_like(expected))
+        np.testing.assert_array_equal(ids[is_trained], expected[(mask == 1) & (expected >= 0)])
         assert ids.dtype == np.int32
         seen |= {*ids.tolist()}
     assert seen <= {*range(-1, len(tasks))}
@@ -71,8 +77,11 @@ def test_a_stream_is_rejected_with_what_to_do(pack):
 
 
 @pytest.mark.parametrize("pack", [False, True])
-def test_tasks_of_others_have_no_index(pack):
+@pytest.mark.parametrize(
+    ("with_ids", "targets"), [(TaskIdFeatureConverter, [7, 1, 0]), (PrefixLMTaskIdFeatureConverter, [5, 6, 1, 7, 1, 0, 0])]
+)
+def test_tasks_of_others_have_no_index(pack, with_ids, targets):
     examples = tf.data.Dataset.from_tensors({"inputs": tf.constant([5, 6, 1]), "targets": tf.constant([7, 1])})
-    (row,) = TaskIdFeatureConverter(["a"], pack=pack)(examples, {"inputs": 4, "targets": 3}).as_numpy_iterator()
-    assert row["decoder_task_ids"].tolist() == [-1, -1, -1]
-    assert row["decoder_target_tokens"].tolist() == [7, 1, 0]
+    (row,) = with_ids(["a"], pack=pack)(examples, {"inputs": 4, "targets": 3}).as_numpy_iterator()
+    assert row["decoder_task_ids"].tolist() == [-1] * len(targets)
+    assert row["decoder_target_tokens"].tolist() == targets

@@ -6,7 +6,7 @@ it. Here a batch of examples goes through one graph, and its rows are then given
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import seqio
@@ -16,7 +16,6 @@ from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled
 from ul2_tasks.converters.marks import checked, example_spec, how_many, padded
 from ul2_tasks.converters.rows import row_source
-from ul2_tasks.datasets import nearest_facts
 from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, NO_TASK, TASK_ID, Feature, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.order.packing import assign_rows
@@ -81,7 +80,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
             return super()._convert_features(ds, task_feature_lengths)
         task_feature_lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
         if source := row_source(ds):
-            found = source.rows(task_feature_lengths, self.pack, lambda rows: model_arrays(rows, self.bos_id))
+            found = source.rows(task_feature_lengths, self.pack, self._model_arrays)
             if found is not None:
                 return found
         ds = with_features_alone(ds, spec)
@@ -106,61 +105,16 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
         rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         return rows if self.pack else as_long_as(ds, rows)
 
+    def _model_arrays(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The features of rows as `random_access.batches.write_batch` gives them, [R, length] int32 each.
 
-class TaskIdFeatureConverter(EncDecFeatureConverter):
-    """`EncDecFeatureConverter` whose rows have `decoder_task_ids`, too: of each target the index of its task, [targets] int32.
-
-    The index is -1 where a target has no loss. The examples must have random access. Those of tasks that are not of this package,
-    on which a run may be evaluated, are -1 everywhere.
-    """
-
-    MODEL_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = {
-        **seqio.EncDecFeatureConverter.MODEL_FEATURES,
-        "decoder_task_ids": seqio.FeatureConverter.FeatureSpec(tf.int32),
-    }
-
-    def __init__(self, tasks: Sequence[str], pack: bool = True, use_custom_packing_ops: bool = False):
+        Where rows have the tasks of their targets, so has `decoder_task_ids`, and -1 where nothing is trained on.
         """
-        Args:
-            tasks: the names of the tasks that have an index.
-            pack, use_custom_packing_ops: as for `EncDecFeatureConverter`.
-        """
-        super().__init__(pack=pack, use_custom_packing_ops=use_custom_packing_ops)
-        self.tasks = tuple(tasks)
-
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
-        """The length of each of the model's features."""
-        lengths = super().get_model_feature_lengths(task_feature_lengths)
-        return {**lengths, "decoder_task_ids": task_feature_lengths["targets"]}
-
-    @no_autograph
-    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        if not nearest_facts(ds):  # tasks of others
-
-            def without_tasks(rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-                return {**rows, "decoder_task_ids": tf.fill(tf.shape(rows["decoder_target_tokens"]), NO_TASK)}
-
-            return super()._convert_features(ds, task_feature_lengths).map(without_tasks, num_parallel_calls=tf.data.AUTOTUNE)
-        rows = None
-        if source := row_source(ds):
-            names = [info.task for info in source.tasks]
-            if others := sorted({*names} - {*self.tasks}):
-                raise ValueError(f"the examples must be of the tasks {list(self.tasks)}, got some of {others}. Add these.")
-            index = np.array([*(self.tasks.index(name) for name in names), NO_TASK], np.int32)
-
-            def with_tasks(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-                features = model_arrays(rows, self.bos_id)
-                is_trained = features["decoder_loss_weights"] != 0
-                return {**features, "decoder_task_ids": np.where(is_trained, index[rows[TASK_ID]], NO_TASK).astype(np.int32)}
-
-            lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
-            rows = source.rows(lengths, self.pack, with_tasks, with_task_id=True)
-        if rows is None:
-            raise ValueError(
-                "the examples must have random access for decoder_task_ids, but are a stream. Read a cache of `ul2 cache`"
-                " (USE_CACHED_TASKS = True), and pass random_access=True to register where examples have random lengths."
-            )
-        return rows
+        features = model_arrays(rows, self.bos_id)
+        if TASK_ID not in rows:
+            return features
+        is_trained = features["decoder_loss_weights"] != 0
+        return {**features, "decoder_task_ids": np.where(is_trained, rows[TASK_ID], NO_TASK).astype(np.int32)}
 
 
 def with_features_alone(ds: tf.data.Dataset, features: Collection[str]) -> tf.data.Dataset:

@@ -1,0 +1,137 @@
+"""Rows for decoder-only models of t5x: those of SeqIO's converter, but packed rows have an index."""
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+import ul2_tasks
+from ul2_tasks import PrefixLMFeatureConverter
+from ul2_tasks.random_access.dataset import continued
+
+LENGTHS = {"inputs": 96, "targets": 96}
+REGISTERED = {
+    "a stream": {},
+    "joined": {"random_access": True, "chunk_tokens": 50},
+    "random lengths": {"random_access": True, "chunk_tokens": 50, "denoisers": ul2_tasks.UL2},
+    "apart": {"random_access": True, "merge_examples": False},
+}
+
+
+@pytest.fixture(scope="module")
+def mixtures() -> dict[str, str]:
+    return {key: ul2_tasks.register(f"plm_{key.replace(' ', '_')}", **given) for key, given in REGISTERED.items()}
+
+
+def dataset(name, converter, lengths=LENGTHS, **settings):
+    settings = {"dataset_split": "train", "shuffle": True, "seed": 3, "num_epochs": 1, **settings}
+    return seqio.get_dataset(name, lengths, converter, **settings)
+
+
+def assert_same(found, expected):
+    rows = [*zip(found.as_numpy_iterator(), expected.as_numpy_iterator(), strict=True)]
+    assert len(rows) > 8
+    for row, same in rows:
+        assert row.keys() == same.keys()
+        for key, values in same.items():
+            np.testing.assert_array_equal(row[key], values, err_msg=key)
+            assert row[key].dtype == values.dtype
+
+
+@pytest.mark.parametrize(
+    ("key", "settings"), [*((key, {"bos_id": 7}) for key in REGISTERED), ("joined", {"loss_on_targets_only": False})]
+)
+def test_unpacked_rows_are_those_of_seqio(mixtures, key, settings):
+    converters = (cls(pack=False, **settings) for cls in (PrefixLMFeatureConverter, seqio.PrefixLMFeatureConverter))
+    assert_same(*(dataset(mixtures[key], converter).take(30) for converter in converters))
+
+
+def test_packed_rows_of_a_stream_are_those_of_seqio(mixtures):
+    assert_same(
+        *(
+            dataset(mixtures["a stream"], cls(pack=True), {"inputs": 256, "targets": 256}).take(10)
+            for cls in (PrefixLMFeatureConverter, seqio.PrefixLMFeatureConverter)
+        )
+    )
+
+
+@pytest.mark.parametrize("key", [key for key in REGISTERED if key != "a stream"])
+def test_each_segment_of_a_packed_row_is_its_example_alone(mixtures, key):
+    """The examples are those of random access, and the rest of a row is padding."""
+    found = [*dataset(mixtures[key], PrefixLMFeatureConverter(pack=True), num_epochs=None).take(20).as_numpy_iterator()]
+    packed = ul2_tasks.examples(mixtures[key], LENGTHS, seed=3, pack=True)
+    counts = [int(packed[number]["inputs_segment_ids"].max()) for number in range(len(found))]
+
+    def examples():
+        for number, count in enumerate(counts):
+            of_row = packed[number]
+            for segment in range(1, count + 1):
+                yield {name: of_row[name][of_row[f"{name}_segment_ids"] == segment] for name in LENGTHS}
+
+    spec = dict.fromkeys(LENGTHS, tf.TensorSpec([None], tf.int32))
+    stream = tf.data.Dataset.from_generator(examples, output_signature=spec)
+    alone = seqio.PrefixLMFeatureConverter(pack=False)(stream, LENGTHS).as_numpy_iterator()
+    for row, count in zip(found, counts):
+        end = 0
+        for segment in range(1, count + 1):
+            same = next(alone)
+            start, end = end, end + int((same["decoder_target_tokens"] != 0).sum())
+            for name, values in same.items():
+                np.testing.assert_array_equal(row[name][start:end], values[: end - start], err_msg=name)
+            assert (row["decoder_segment_ids"][start:end] == segment).all()
+            np.testing.assert_array_equal(row["decoder_positions"][start:end], np.arange(end - start))
+        assert all((values[end:] == 0).all() and values.shape == (192,) for values in row.values())
+    assert sum(counts) > len(found)
+
+
+def test_rows_continue_at_any_row_and_are_shared_out_among_hosts(mixtures):
+    def rows(**settings):
+        return dataset(mixtures["apart"], PrefixLMFeatureConverter(pack=True), num_epochs=None, **settings)
+
+    whole = [row["decoder_target_tokens"] for row in rows().take(24).as_numpy_iterator()]
+    later = [row["decoder_target_tokens"] for row in continued(rows(), 17).take(7).as_numpy_iterator()]
+    np.testing.assert_array_equal(later, whole[17:])
+    second = rows(shard_info=seqio.ShardInfo(1, 3)).take(8).as_numpy_iterator()
+    np.testing.assert_array_equal([row["decoder_target_tokens"] for row in second], whole[1::3])
+
+
+def test_the_example_of_seqio():
+    """That of the docstring of its converter, with another id before each example."""
+    rows = {
+        "inputs": [[7, 8, 5, 1, 8, 4, 9, 3, 1]],
+        "inputs_segment_ids": [[1, 1, 1, 1, 2, 2, 2, 2, 2]],
+        "targets": [[3, 9, 1, 4, 1, 0]],
+        "targets_segment_ids": [[1, 1, 1, 2, 2, 0]],
+    }
+    found = PrefixLMFeatureConverter(bos_id=6)._model_arrays({key: np.array(value, np.int32) for key, value in rows.items()})
+    assert {key: values[0].tolist() for key, values in found.items()} == {
+        "decoder_target_tokens": [7, 8, 5, 1, 3, 9, 1, 8, 4, 9, 3, 1, 4, 1, 0],
+        "decoder_input_tokens": [6, 7, 8, 5, 1, 3, 9, 6, 8, 4, 9, 3, 1, 4, 6],
+        "decoder_loss_weights": [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0],
+        "decoder_causal_attention": [1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0],
+        "decoder_segment_ids": [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 0],
+        "decoder_positions": [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6, 0],
+    }
+
+
+def test_targets_that_are_masked_have_no_loss():
+    lengths = {"inputs": 512, "targets": 512}
+    told = ul2_tasks.register_chat("plm_told", format="prompt_completion", random_access=True)
+    examples = ul2_tasks.examples(told, lengths, seed=3)
+    rows = dataset(told, PrefixLMFeatureConverter(pack=False), lengths, num_epochs=None).take(20).as_numpy_iterator()
+    for number, row in enumerate(rows):
+        example = examples[number]
+        start = len(example["inputs"])
+        np.testing.assert_array_equal(
+            row["decoder_loss_weights"][start : start + len(example["targets"])], example["loss_mask"].astype(np.int32)
+        )
+        assert row["decoder_loss_weights"].sum() == example["loss_mask"].sum() > 0
+
+
+def test_what_seqio_would_get_wrong_is_an_error():
+    stream = ul2_tasks.register_chat("plm_told_stream", format="prompt_completion")
+    with pytest.raises(ValueError, match=r"^examples with a loss_mask must have random access, .* Pass random_access=True to"):
+        dataset(stream, PrefixLMFeatureConverter(pack=True), {"inputs": 512, "targets": 512})
+    too_long = tf.data.Dataset.from_tensors({"inputs": tf.constant([5, 6, 1]), "targets": tf.constant([7, 1])})
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        [*PrefixLMFeatureConverter(pack=False)(too_long, {"inputs": 2, "targets": 3})]
