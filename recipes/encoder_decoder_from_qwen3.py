@@ -6,7 +6,7 @@ Tiny, with random weights and the built-in corpus, in 15 seconds on a CPU:
 
 Real:
 
-    python recipes/encoder_decoder_from_qwen3.py --checkpoint Qwen/Qwen3-0.6B-Base --corpus 'corpus/*.jsonl.gz' --cache CACHE \\
+    python recipes/encoder_decoder_from_qwen3.py --checkpoint Qwen/Qwen3-0.6B-Base --corpus 'corpus/*.jsonl.gz' --cache CACHE \
         --pack --length 2048 --batch_size 4 --steps 20000 --learning_rate 1e-4 --device cuda --dtype bfloat16
 
 Cost: the tiny run takes 15 CPU seconds. A real run: not measured.

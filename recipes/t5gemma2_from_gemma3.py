@@ -6,7 +6,7 @@ Tiny, with random weights and the built-in corpus, in half a minute on a CPU:
 
 Real. First accept the checkpoint's license on the Hub and log in, or pass a folder:
 
-    python recipes/t5gemma2_from_gemma3.py --checkpoint google/gemma-3-270m --corpus 'corpus/*.jsonl.gz' --cache CACHE \\
+    python recipes/t5gemma2_from_gemma3.py --checkpoint google/gemma-3-270m --corpus 'corpus/*.jsonl.gz' --cache CACHE \
         --pack --length 2048 --batch_size 4 --steps 20000 --learning_rate 1e-4 --device cuda --dtype bfloat16
 
 Cost: the tiny run takes 25 CPU seconds. With random weights of the size of Gemma 3 270M one NVIDIA H200 trained on 60,000 tokens/s
