@@ -587,7 +587,7 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
 
 @main.command()
 @of_a_mixture
-@with_lengths("512,512", "512,512; for images 2048,512; for conversations no limit")
+@with_lengths("512,512", "512,512; for images 2048,512; for conversations no limit", without_records=True)
 @of_examples
 @click.option(
     "--format",
