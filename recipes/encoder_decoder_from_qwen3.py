@@ -13,7 +13,7 @@ Cost: the tiny run takes 15 CPU seconds. A real run: not measured.
 
 Look at: every tensor of Qwen3 is copied, and the two differences to Qwen3 are 0 up to rounding; the held-out loss of each
 denoiser goes down; the text that is filled in at the end. Each line of training has tokens per second.
-The model is saved at the end alone; `recipes/t5_loop.py` saves checkpoints and resumes.
+The model is saved only at the end; `recipes/t5_loop.py` saves checkpoints and resumes.
 
 Transformers has no encoder-decoder of Qwen3, so it is written here from Qwen3's modules, as T5Gemma 2 (arXiv 2512.14856) is built
 from Gemma 3's. The encoder is Qwen3 without the causal mask. The decoder has one attention for its own tokens and the encoder's

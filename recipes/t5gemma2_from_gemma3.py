@@ -14,7 +14,7 @@ with `--pack` and 50,000 without, at `--length 512 --batch_size 16 --dtype bfloa
 
 Look at: every tensor of Gemma 3 is copied, and the two differences to Gemma 3 are 0 up to rounding; the held-out loss of each
 denoiser goes down; the text that is filled in at the end. Each line of training has tokens per second.
-The model is saved at the end alone; `recipes/t5_loop.py` saves checkpoints and resumes.
+The model is saved only at the end; `recipes/t5_loop.py` saves checkpoints and resumes.
 
 As in the paper (arXiv 2512.14856), the encoder and the decoder begin with the weights of Gemma 3. The embedding of the encoder,
 that of the decoder and the head are one tensor. The decoder has one attention for its own tokens and the encoder's outputs, with
