@@ -6,14 +6,14 @@ Tiny, with random weights and the built-in corpus, in 15 seconds on a CPU:
 
 Real:
 
-    python recipes/encoder_decoder_from_qwen3.py --checkpoint Qwen/Qwen3-0.6B-Base --corpus 'corpus/*.jsonl.gz' --cache CACHE \\
+    python recipes/encoder_decoder_from_qwen3.py --checkpoint Qwen/Qwen3-0.6B-Base --corpus 'corpus/*.jsonl.gz' --cache CACHE \
         --pack --length 2048 --batch_size 4 --steps 20000 --learning_rate 1e-4 --device cuda --dtype bfloat16
 
 Cost: the tiny run takes 15 CPU seconds. A real run: not measured.
 
 Look at: every tensor of Qwen3 is copied, and the two differences to Qwen3 are 0 up to rounding; the held-out loss of each
 denoiser goes down; the text that is filled in at the end. Each line of training has tokens per second.
-The model is saved at the end alone; `recipes/t5_loop.py` saves checkpoints and resumes.
+The model is saved only at the end; `recipes/t5_loop.py` saves checkpoints and resumes.
 
 Transformers has no encoder-decoder of Qwen3, so it is written here from Qwen3's modules, as T5Gemma 2 (arXiv 2512.14856) is built
 from Gemma 3's. The encoder is Qwen3 without the causal mask. The decoder has one attention for its own tokens and the encoder's

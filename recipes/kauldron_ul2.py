@@ -1,4 +1,4 @@
-"""Trains a small Flax encoder-decoder in Kauldron on packed rows of UL2 examples, which are its data source as they are.
+"""Trains a small Flax encoder-decoder in Kauldron on packed rows of UL2 examples, as a random-access data source.
 
 At a tiny size, on a CPU, with the built-in corpus:
 
@@ -15,8 +15,8 @@ Cost: 41 steps take 50 s of CPU time, of which 40 s compile. Real sizes: not mea
 
 Look at: the loss, which begins near ln(vocabulary) and falls. Kauldron writes it into OUTPUT, for TensorBoard.
 
-It needs the package kauldron, 1.4. `examples` has random access and an order of its own, so grain reads, shards and resumes it, and
-shuffles nothing.
+It needs the package kauldron, 1.4. `examples` has random access and is already shuffled, so grain reads, shards and
+resumes it, and does not shuffle.
 """
 
 import argparse

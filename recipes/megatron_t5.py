@@ -1,4 +1,4 @@
-"""Trains Megatron core's T5Model, by its schedule, on packed rows of UL2 examples, on any number of data-parallel processes.
+"""Trains Megatron core's T5Model, with its schedules, on packed rows of UL2 examples, on any number of data-parallel processes.
 
 Positions are T5's relative ones, and no example of a row attends to another. At a tiny size, on a CPU, with the built-in corpus:
 
@@ -18,7 +18,7 @@ the number of processes and microbatches.
 
 It needs megatron-core 0.16, but neither Apex nor Transformer Engine. Tensor and pipeline parallelism, Megatron's optimizer and its
 sharded checkpoints are left out; rows are read by the data-parallel rank, so with them the data stay as they are. NeMo 2 trained
-this T5Model, too; NeMo 3 has speech models alone.
+this T5Model, too; NeMo 3 has only speech models.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Pre-trains a T5 from scratch with Transformers' Trainer: the loss of each denoiser, and exact resume on other processes.
+"""Pre-trains a T5 from scratch with Transformers' Trainer: the loss of each denoiser, and exact resume on any number of processes.
 
 At a tiny size, on a CPU, with the built-in corpus:
 

@@ -6,7 +6,7 @@ Tiny, with random weights and the built-in corpus, in half a minute on a CPU:
 
 Real. First accept the checkpoint's license on the Hub and log in, or pass a folder:
 
-    python recipes/t5gemma2_from_gemma3.py --checkpoint google/gemma-3-270m --corpus 'corpus/*.jsonl.gz' --cache CACHE \\
+    python recipes/t5gemma2_from_gemma3.py --checkpoint google/gemma-3-270m --corpus 'corpus/*.jsonl.gz' --cache CACHE \
         --pack --length 2048 --batch_size 4 --steps 20000 --learning_rate 1e-4 --device cuda --dtype bfloat16
 
 Cost: the tiny run takes 25 CPU seconds. With random weights of the size of Gemma 3 270M one NVIDIA H200 trained on 60,000 tokens/s
@@ -14,7 +14,7 @@ with `--pack` and 50,000 without, at `--length 512 --batch_size 16 --dtype bfloa
 
 Look at: every tensor of Gemma 3 is copied, and the two differences to Gemma 3 are 0 up to rounding; the held-out loss of each
 denoiser goes down; the text that is filled in at the end. Each line of training has tokens per second.
-The model is saved at the end alone; `recipes/t5_loop.py` saves checkpoints and resumes.
+The model is saved only at the end; `recipes/t5_loop.py` saves checkpoints and resumes.
 
 As in the paper (arXiv 2512.14856), the encoder and the decoder begin with the weights of Gemma 3. The embedding of the encoder,
 that of the decoder and the head are one tensor. The decoder has one attention for its own tokens and the encoder's outputs, with

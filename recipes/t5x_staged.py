@@ -14,8 +14,8 @@ At a real size the first command writes the caches and the gin file. Run the sec
 
 Cost: the tiny run takes 80 CPU seconds, most of which t5x needs to start and to compile. Real sizes: not measured.
 
-Look at: the losses at the end of each stage, which fall; the tokens of each corpus in a step, of which the second stage has about
-as many of both; and "waiting for data", which is near 0 if the data keep up. TensorBoard shows the same at all steps.
+Look at: the losses at the end of each stage, which fall; the tokens of each corpus in a step, which are about equal in the second
+stage; and "waiting for data", which is near 0 if the data keep up. TensorBoard shows the same at all steps.
 """
 
 import argparse

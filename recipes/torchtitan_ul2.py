@@ -17,7 +17,7 @@ Look at: the loss in torchtitan's log, which is that of the targets alone.
 A row has several examples, [inputs; targets] each. Positions start again with each of them, and by that torchtitan keeps attention
 within examples. A checkpoint has the index of the next row, so a run resumes exactly, also with another degree of data parallelism.
 
-torchtitan 0.3 has no encoder-decoder model, and its trainer runs on GPUs alone.
+torchtitan 0.3 has no encoder-decoder model, and its trainer runs only on GPUs.
 """
 
 import dataclasses

@@ -574,7 +574,7 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
             assert told in done.stderr
             assert re.search(r" recorded it, got .+\. Leave it out\.\n$", done.stderr)
     (tmp_path / RUN_RECORD).write_text(json.dumps(record | {"vocabulary": "another"}))
-    assert "vocabulary is 'another' there, and 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
+    assert "vocabulary was 'another', and is now 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 
 def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, two):

@@ -69,7 +69,7 @@ assert get_last_checkpoint("checkpoints") == "checkpoints/checkpoint-4" and ul2_
 ).state_dict()["number"] == 0
 """,
     "docs/get_started/which_path.md": """
-assert len(batch["labels"]) == 32 and len(row["labels"]) == 8 and examples[0]["inputs"].shape == (128,)
+assert len(batch["labels"]) == 32 and len(inputs["labels"]) == 8 and examples[0]["inputs"].shape == (128,)
 """,
     "docs/guides/adapt_gemma3.md": """
 assert 102 <= example["inputs"][0] <= 104 and 0 < result.training_loss < 1000

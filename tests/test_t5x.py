@@ -369,9 +369,9 @@ def test_a_run_gets_a_longer_list_and_skips_steps_with_other_hosts_than_before(c
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("train/utils.DatasetConfig.seed=7", "seed is 0 there, and 7 here"),
-        ("TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 64}", "sequence_length.targets is 128 there, and 64 here"),
-        ("BATCH_SIZE=16", "batch_size is 8 there, and 16 here"),
+        ("train/utils.DatasetConfig.seed=7", "seed was 0, and is now 7"),
+        ("TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 64}", "sequence_length.targets was 128, and is now 64"),
+        ("BATCH_SIZE=16", "batch_size was 8, and is now 16"),
     ],
 )
 def test_a_run_by_steps_refuses_other_data(stopped_at_steps, cache, tmp_path, argument, told):
@@ -491,7 +491,7 @@ def test_a_list_that_grows_and_skipped_steps_are_left_out_on_any_number_of_hosts
         )
     for other in ({}, left_out, {**longer, "exclude": {first + 4: listed[:1]}}, {**longer, "skip": [(first + 6, first + 8)]}):
         with pytest.raises(
-            ValueError, match=r"was begun with other data .*(exclude|skip).*the schedule, exclude and skip from its s"
+            ValueError, match=r"was begun with other data, .*(exclude|skip).*the schedule, exclude and skip from its s"
         ):
             batches_at_step(run, mixture, **started, **other)
 
@@ -504,7 +504,7 @@ def test_another_corpus_under_the_same_name_is_refused(mixture, tmp_path, monkey
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
         monkeypatch.setattr(registry, "_REGISTRY", {})
     other = cached_corpus(tmp_path / "other", [text.upper() for text in long_documents()])
-    with pytest.raises(ValueError, match=r"was begun with other data .*corpora.steps_corpus.* is .* there, and .* here"):
+    with pytest.raises(ValueError, match=r"was begun with other data, .*corpora.steps_corpus.* was .*, and is now .*"):
         batches_at_step(run, other)
 
 
@@ -573,8 +573,11 @@ def test_each_step_of_whole_records_has_the_same_rows_on_any_number_of_hosts(rec
     for step, hosts in ((1, 2), (3, 1), (5, 3)):
         assert killed_and_resumed(run, name, step, hosts, **settings) == whole[step : step + 4]
     assert json.loads((run / RUN_RECORD).read_text()) == record
-    for changed, told in (({"seed": 1}, "seed is 0 there, and 1"), ({"pack": not pack}, f"pack is {pack} there, and {not pack}")):
-        with pytest.raises(ValueError, match=f"was begun with other data .*{told}"):
+    for changed, told in (
+        ({"seed": 1}, "seed was 0, and is now 1"),
+        ({"pack": not pack}, f"pack was {pack}, and is now {not pack}"),
+    ):
+        with pytest.raises(ValueError, match=f"was begun with other data, .*{told}"):
             batches_at_step(run, name, **settings | changed)
 
 
@@ -651,7 +654,7 @@ def test_each_step_of_a_schedule_has_the_same_rows_on_any_number_of_hosts_whatev
     past = planned(FIRST, JOINED, LAST)
     with pytest.raises(
         ValueError,
-        match=r"was begun with other data .*stage from step 9.* schedule, exclude and skip from its step 11 on, or start",
+        match=r"was begun with other data, .*stage from step 9.* schedule, exclude and skip from its step 11 on, or start",
     ):
         killed_and_resumed(run, past, 11, 1, pack=pack)
 
@@ -724,7 +727,7 @@ def test_it_trains_on_a_schedule_with_other_hosts_and_refuses_another_past(on_a_
     train(run, *arguments, steps(20), **files)
     assert losses(run) == pytest.approx({("train", step): whole["train", step] for step in (10, 20)}, rel=1e-5)
     log = refused(run, *arguments, steps(30), "--gin.second/ul2_tasks.Stage.first_step=7", **files)
-    assert re.search("stage from step 6 is {.*} there, and None here", log[log.rindex("ValueError: ") :])
+    assert re.search("stage from step 6 was {.*}, and is now None", log[log.rindex("ValueError: ") :])
     (tmp_path / "more.gin").write_text(ONE_MORE_STAGE)
     train(run, *arguments, steps(30), files=(*files["files"], str(tmp_path / "more.gin")))
     assert ("train", 30) in losses(run)

@@ -52,24 +52,24 @@ def test_one_process_writes_the_record_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        ({"mixture": "my_mix"}, "mixture is 'ul2_mix' there, and 'my_mix' here"),
-        ({"split": "validation"}, "split is 'train' there, and 'validation' here"),
-        ({"sequence_length": {"inputs": 512, "targets": 256}}, "sequence_length.targets is 512 there, and 256 here"),
-        ({"seed": 1}, "seed is 0 there, and 1 here"),
-        ({"shuffle": False}, "shuffle is True there, and False here"),
-        ({"pack": False}, "pack is True there, and False here"),
-        ({"batch_size": 16}, "batch_size is 8 there, and 16 here"),
-        ({"vocabulary": "mine"}, "vocabulary is 'default' there, and 'mine' here"),
-        ({"tasks": {"ul2_r1": {"rate": 2}}}, "tasks.ul2_r1.rate is 1 there, and 2 here"),
-        ({"tasks": {**RUN["tasks"], "ul2_s": {"rate": 4}}}, "tasks.ul2_s is None there, and {'rate': 4} here"),
-        ({"corpora": {"ul2_corpus": "f00d"}}, "corpora.ul2_corpus is 'd34db33f' there, and 'f00d' here"),
+        ({"mixture": "my_mix"}, "mixture was 'ul2_mix', and is now 'my_mix'"),
+        ({"split": "validation"}, "split was 'train', and is now 'validation'"),
+        ({"sequence_length": {"inputs": 512, "targets": 256}}, "sequence_length.targets was 512, and is now 256"),
+        ({"seed": 1}, "seed was 0, and is now 1"),
+        ({"shuffle": False}, "shuffle was True, and is now False"),
+        ({"pack": False}, "pack was True, and is now False"),
+        ({"batch_size": 16}, "batch_size was 8, and is now 16"),
+        ({"vocabulary": "mine"}, "vocabulary was 'default', and is now 'mine'"),
+        ({"tasks": {"ul2_r1": {"rate": 2}}}, "tasks.ul2_r1.rate was 1, and is now 2"),
+        ({"tasks": {**RUN["tasks"], "ul2_s": {"rate": 4}}}, "tasks.ul2_s was None, and is now {'rate': 4}"),
+        ({"corpora": {"ul2_corpus": "f00d"}}, "corpora.ul2_corpus was 'd34db33f', and is now 'f00d'"),
     ],
 )
 def test_a_run_of_other_data_is_refused_with_both_values_and_the_record_stays(tmp_path, other, told):
     begin(tmp_path)
     message = (
-        f"the run in {tmp_path} was begun with other data ({tmp_path}/{RUN_RECORD} is there, this start is here): {told}. Resume"
-        " with what is there, of which only the number of hosts may change, or start another run in another MODEL_DIR. See"
+        f"the run in {tmp_path} was begun with other data, recorded in {tmp_path}/{RUN_RECORD}: {told}. Resume"
+        " with the recorded settings, of which only the number of hosts may change, or start another run in another MODEL_DIR. See"
         " docs/help/troubleshooting.md#a-t5x-run-is-rejected."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
@@ -218,7 +218,7 @@ def test_a_record_of_1_0_3_tells_no_content_and_goes_on(tmp_path):
     begin(tmp_path, {**RUN, **TOKENS})
     assert resume(tmp_path, {**RUN, **TOKENS, **content("a", "x")}) == 0
     begin(tmp_path, {**RUN, **TOKENS, **content("a", "x")})
-    with pytest.raises(ValueError, match=r"sources.a is 'MegatronSource\(x\)' there, and 'MegatronSource\(y\)' here"):
+    with pytest.raises(ValueError, match=r"sources.a was 'MegatronSource\(x\)', and is now 'MegatronSource\(y\)'"):
         resume(tmp_path, {**RUN, **TOKENS, **content("a", "y")})
 
 
@@ -265,19 +265,19 @@ def test_what_a_run_has_not_read_may_change_and_the_record_says_what_is_read_now
 @pytest.mark.parametrize(
     ("now", "told"),
     [
-        (scheduled((0, WEB), (20, CODE)), "stage from step 20.rates.web_r1 is 0.5 there, and None here"),
-        (scheduled((0, WEB), (19, BOTH)), "stage from step 20 is {.*} there, and None here"),
-        (scheduled((0, WEB), (10, CODE), (20, BOTH)), "stage from step 10 is None there, and {.*} here"),
-        (scheduled((0, WEB)), "stage from step 20 is {.*} there, and None here"),
-        (PLAIN, "stage from step 20 is {.*} there, and None here"),
-        (scheduled((0, WEB), (20, {**BOTH, "web_r1": 1.0})), "stage from step 20.rates.web_r1 is 0.5 there, and 1.0 here"),
-        (scheduled((0, WEB), (20, BOTH), seed=1), "seed is 0 there, and 1 here"),
+        (scheduled((0, WEB), (20, CODE)), "stage from step 20.rates.web_r1 was 0.5, and is now None"),
+        (scheduled((0, WEB), (19, BOTH)), "stage from step 20 was {.*}, and is now None"),
+        (scheduled((0, WEB), (10, CODE), (20, BOTH)), "stage from step 10 was None, and is now {.*}"),
+        (scheduled((0, WEB)), "stage from step 20 was {.*}, and is now None"),
+        (PLAIN, "stage from step 20 was {.*}, and is now None"),
+        (scheduled((0, WEB), (20, {**BOTH, "web_r1": 1.0})), "stage from step 20.rates.web_r1 was 0.5, and is now 1.0"),
+        (scheduled((0, WEB), (20, BOTH), seed=1), "seed was 0, and is now 1"),
     ],
 )
 def test_what_a_run_has_read_may_not_change(tmp_path, now, told, first_step):
     begin(tmp_path, PLANNED, step=first_step)
     rest = r".* only the number of hosts may change, and the schedule, exclude and skip from its step 21 on, or start another run"
-    with pytest.raises(ValueError, match=f"was begun with other data .*{told}{rest}"):
+    with pytest.raises(ValueError, match=f"was begun with other data, .*{told}{rest}"):
         resume(tmp_path, now, step=first_step + 21, is_writer=True)
     assert json.loads((tmp_path / RUN_RECORD).read_text()) == {**PLANNED, "first_step": first_step}
 

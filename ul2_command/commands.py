@@ -207,7 +207,7 @@ def find(
     """Find the steps that read a document, a text or a record.
 
     Print the epoch, index, step, denoiser and tokens of each example that contains a part of it. This needs random access, as
-    `ul2 show --step` does. Of an image-text record, print the rows that have it.
+    `ul2 show --step` does. For an image-text record, print the rows that have it.
 
     With --texts, print which texts of a file, such as a benchmark, are in which documents of the corpus, as a whole or in part.
 
@@ -264,7 +264,7 @@ def audit(data, as_json: bool, **options) -> None:
     """Count what a run reads of each document until a step.
 
     Print the tokens and epochs of each corpus, the examples of each denoiser beside their weights, how many documents are read
-    never, once or several times, and which most often. Exit status 1 if the sums differ. This needs random access, as `ul2 show
+    never, once or several times, and which are read most. Exit status 1 if the sums differ. This needs random access, as `ul2 show
     --step` does.
 
     \b
@@ -368,7 +368,7 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
 @main.command()
 @or_of_records
 @of_a_mixture
-@with_lengths("512,512", "512,512; of conversations 4096")
+@with_lengths("512,512", "512,512; for conversations 4096")
 @of_examples
 @click.option(
     "--workers",
@@ -389,8 +389,8 @@ def bench(data, as_json: bool, as_t5x: bool, **options) -> None:
     """Measure how fast this machine reads training data.
 
     Read batches of model inputs as the run does, for some ten seconds: with one process, and with a worker on each core. Print
-    tokens per second, which do not count padding, and how many accelerators they are enough for. The copy to the accelerator is
-    not in it. Exit status 1 if --tokens_per_second is more than this machine reads.
+    tokens per second, without padding, and how many accelerators that feeds. This does not include the copy to the accelerator.
+    Exit status 1 if --tokens_per_second is more than this machine reads.
 
     \b
     ul2 bench mine --module my_corpora --cache cache --packed
@@ -422,9 +422,9 @@ def lengths(data, as_json: bool) -> None:
     Print the chunk, spans, inputs, targets, sentinels and padding of each denoiser, then the --lengths and --chunk_tokens that
     waste less. Exit status 1 if a denoiser does not fit.
 
-    For conversations, print how many examples --lengths, half of them and twice as much leave out, and the fraction of packed
-    sequences that is tokens. For interleaved image-text data, print which records they leave out or cut, and how full padded
-    sequences are; with image codes also packed ones. Exit status 1 if an example raises an error.
+    For conversations, print for --lengths, half of them and twice as much how many examples are left out, and the packing
+    efficiency. For interleaved image-text data, print which records are left out or cut, and how full padded sequences are;
+    with image codes also packed ones. Exit status 1 if an example raises an error.
 
     \b
     ul2 lengths --lengths 2048,512
@@ -526,7 +526,7 @@ def train(source: dict[str, Any], output: str, split: str, mode, **options) -> N
 
     Sentinels and mode tokens get one id each, which no text encodes to. Decoding returns the original text with its line feeds,
     tabs and repeated spaces, unless --normalization changes it. An existing model is never overwritten. If the files
-    have several formats, the same number of characters is read of each.
+    have several formats, the same number of characters is read from each.
 
     \b
     ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
@@ -587,7 +587,7 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
 
 @main.command()
 @of_a_mixture
-@with_lengths("512,512", "512,512; of images 2048,512; of conversations any")
+@with_lengths("512,512", "512,512; for images 2048,512; for conversations no limit", without_records=True)
 @of_examples
 @click.option(
     "--format",
@@ -601,7 +601,7 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
     required=True,
     metavar="FOLDER",
     shell_complete=files,
-    help="Write into this folder, local or remote (gs://..), which must be new or of an interrupted export.",
+    help="Write into this folder, local or remote (gs://..). It must be new, or have an interrupted export, which is resumed.",
 )
 @click.option(
     "--epochs",
@@ -639,10 +639,10 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
 def export(data, output: str, cache_dir: str | None, **options) -> None:
     """Write examples to files for other trainers.
 
-    Each example has the ids of its inputs and targets, which are the tokenizer's own, and the names of its denoiser and task;
-    images as the bytes of their files; and conversations tokens, or inputs and targets, with loss masks and loss groups. The files
-    hold the examples that training reads, in the same order. With --workers, --runner or --pipeline_option, Apache Beam runs
-    the job. Re-run the same command to resume an interrupted export.
+    Each example has the ids of its inputs and targets, which are the tokenizer's own, and the names of its denoiser and task.
+    Examples with images also have the bytes of the image files. Conversations have tokens, or inputs and targets, with loss
+    masks and loss groups. The files hold the examples that training reads, in the same order. With --workers, --runner or
+    --pipeline_option, Apache Beam runs the job. Re-run the same command to resume an interrupted export.
 
     With --format megatron, write the tokens of each corpus as one .bin/.idx pair for Megatron-LM, with an EOS after each document.
     Only --cache, --split and --output apply. For conversations, write tokens, loss masks and loss groups of all splits, with one

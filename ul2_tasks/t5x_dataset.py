@@ -295,8 +295,8 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
         done = start.step - record["first_step"]
         may_change = f", and the schedule, exclude and skip from its step {done} on" if is_planned else ""
         raise ValueError(
-            f"the run in {model_dir} was begun with other data ({path} is there, this start is here): {'; '.join(different)}."
-            f" Resume with what is there, of which only the number of hosts may change{may_change}, or start another run in another"
+            f"the run in {model_dir} was begun with other data, recorded in {path}: {'; '.join(different)}. Resume with"
+            f" the recorded settings, of which only the number of hosts may change{may_change}, or start another run in another"
             " MODEL_DIR. See docs/help/troubleshooting.md#a-t5x-run-is-rejected."
         )
     changed = any(record.get(key) != run.get(key) for key in {*record, *run}.difference(_NOT_COMPARED))

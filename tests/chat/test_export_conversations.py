@@ -183,7 +183,9 @@ def test_a_trial_run_is_of_the_same_code_and_an_empty_split_has_no_files(source,
     assert manifest["splits"]["validation"]["sequences"] == 0
     assert not list((tmp_path / "smoke").glob("valid/*"))
     assert list(verify(str(tmp_path / "smoke"))) == []
-    with pytest.raises(ValueError, match=r"has an export with other arguments: arguments.max_conversations is 10 there, and None"):
+    with pytest.raises(
+        ValueError, match=r"has an export with other arguments: arguments.max_conversations was 10, and is now None"
+    ):
         write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
 
 

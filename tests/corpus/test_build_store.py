@@ -189,7 +189,7 @@ def test_a_source_that_changes_during_the_job_is_told_by_its_file(tmp_path):
     path = jsonl(tmp_path)
     corpus = register_corpus("store_changes", open_source(path))
     with pytest.raises(
-        RuntimeError, match=rf"the source of 'store_changes_corpus' changed during the job: {path} is '\d+ bytes.* there"
+        RuntimeError, match=rf"the source of 'store_changes_corpus' changed during the job: {path} was '\d+ bytes.*, and is now"
     ):
         build(corpus, str(tmp_path / "cache"), console=QUIET, prepare=functools.partial(change, path))
     assert not (tmp_path / "cache" / corpus / "COMPLETED").exists()

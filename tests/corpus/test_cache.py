@@ -477,7 +477,7 @@ def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_b
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
         registry._REGISTRY.clear()
     register("cache_interrupted", source, BYTES, modes=MODES, on_error="skip")
-    wanted = r"was begun with other settings: settings\.on_error is 'raise' there, and 'skip' here"
+    wanted = r"was begun with other settings: settings\.on_error was 'raise', and is now 'skip'"
     with pytest.raises(ValueError, match=wanted):
         build("cache_interrupted_corpus", str(folder.parent), console=QUIET)
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):

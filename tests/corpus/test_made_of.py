@@ -121,14 +121,10 @@ def test_complete_already_is_said_only_while_the_source_is_as_it_was(tmp_path, c
     assert "is complete already" in console.export_text()
     before = contents(tmp_path / "out")
     spoil(corpus / "2.jsonl")
-    with pytest.raises(
-        ValueError, match=rf"{corpus}/2\.jsonl is '\d+ bytes, .*' there, and '\d+ bytes, 1970.*' here\..* [Dd]elete"
-    ):
+    with pytest.raises(ValueError, match=rf"{corpus}/2\.jsonl was '\d+ bytes, .*', and is now '\d+ bytes, 1970.*'\..* [Dd]elete"):
         run(spec, tmp_path / "out")
     (corpus / "3.jsonl").unlink()
-    with pytest.raises(
-        ValueError, match=r"3\.jsonl is not here|3\.jsonl is '.*' there, and None here|shards is 8 there, and 6|pieces"
-    ):
+    with pytest.raises(ValueError, match=r"3\.jsonl is gone|3\.jsonl was '.*', and is now None|shards was 8, and is now 6|pieces"):
         run(spec, tmp_path / "out")
     assert contents(tmp_path / "out") == before, "nothing was touched"
 
@@ -149,7 +145,7 @@ def test_a_file_that_changed_in_an_unfinished_job_costs_its_shards_and_the_rest_
     change(corpus / "1.jsonl")
     console, prepared = Console(record=True, width=300, file=io.StringIO()), []
     run(spec, tmp_path / "out", console=console, prepare=functools.partial(prepared.append, 1))
-    assert re.search(r"changed since the job began: .*1\.jsonl is '.*' there.* written again", console.export_text())
+    assert re.search(r"changed since the job began: .*1\.jsonl was '.*', and is now .* written again", console.export_text())
     now = times(tmp_path / "out")
     kept = [path for path, time in written.items() if now[path] == time]
     of_changed = [path for path in written if re.search(r"00001-of|shard_01", path)]
@@ -214,7 +210,7 @@ def test_an_unfinished_cache_of_an_earlier_version_goes_on_with_the_same_files_a
     console = Console(record=True, width=300, file=io.StringIO())
     touched = (corpus / "3.jsonl").stat()
     touch(corpus / "3.jsonl")
-    with pytest.raises(ValueError, match=r"was begun with other settings: source\..*3\.jsonl is"):
+    with pytest.raises(ValueError, match=r"was begun with other settings: source\..*3\.jsonl was"):
         cached(spec, tmp_path / "out")
     os.utime(corpus / "3.jsonl", ns=(touched.st_atime_ns, touched.st_mtime_ns))
     cached(spec, tmp_path / "out", console=console)
@@ -252,7 +248,7 @@ def test_what_the_function_of_a_source_does_is_part_of_it(tmp_path):
 
     texts = "tf.data.Dataset.from_tensor_slices({'text': ['%s', 'b']})"
     assert run(texts % "a") == run(texts % "a")
-    with pytest.raises(ValueError, match=r"train, shard 0 is 'python .*' there, and 'python .*' here"):
+    with pytest.raises(ValueError, match=r"train, shard 0 was 'python .*', and is now 'python .*'"):
         run(texts % "another")  # of another size: Python compares no more of a module that it has compiled within a second
 
 
@@ -261,10 +257,10 @@ def test_the_words_of_changes():
     assert changes(was, was) == ("", True)
     assert changes({"train": ["", "", ""]}, was) == ("", True), "an earlier version did not say it"
     assert changes(was, {"train": ["a[0:9]: 9 bytes, now", *was["train"][1:]]}) == (
-        "a[0:9] is '9 bytes, then' there, and '9 bytes, now' here",
+        "a[0:9] was '9 bytes, then', and is now '9 bytes, now'",
         True,
     )
-    assert changes(was, {"train": [*was["train"][:2], "d: 1 bytes, then"]}) == ("c is not here; d is not there", False)
+    assert changes(was, {"train": [*was["train"][:2], "d: 1 bytes, then"]}) == ("c is gone; d is new", False)
     assert changes(was, {"train": was["train"][::-1]}) == ("the files of 'train' come in another order", False)
     many = {"train": [f"{number}: then" for number in range(9)]}
     assert changes(many, {"train": [f"{number}: now" for number in range(9)]})[0].endswith("; and 6 more")

@@ -549,7 +549,7 @@ def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path, f
     found = read_examples(str(folder), verify=False)
     whole = [next(found) for _ in range(manifest["shards"][0]["examples"])]
     assert {example["denoiser"] for example in whole} == {"r1", "s"}
-    wrong = r"has other counts than the manifest: exported_s\.targets_tokens is \d+ there, and \d+ here\."
+    wrong = r"has other counts than the manifest: exported_s\.targets_tokens was \d+, and is now \d+\."
     with pytest.raises(ValueError, match=wrong):
         list(found)
 
@@ -566,16 +566,16 @@ def test_without_checksums_what_cannot_be_decoded_is_named_too(folders, tmp_path
 
 
 OTHERS = {
-    "seed": ({"seed": 8}, "arguments.seed is 7 there, and 8 here"),
-    "epochs": ({"epochs": 3}, "arguments.epochs is 2 there, and 3 here"),
-    "shards": ({"shards": 1}, "arguments.shards is 2 there, and 1 here"),
-    "split": ({"split": "validation"}, "arguments.split is 'train' there, and 'validation' here"),
-    "format": ({"format": "tfrecord"}, "arguments.format is 'jsonl' there, and 'tfrecord' here"),
+    "seed": ({"seed": 8}, "arguments.seed was 7, and is now 8"),
+    "epochs": ({"epochs": 3}, "arguments.epochs was 2, and is now 3"),
+    "shards": ({"shards": 1}, "arguments.shards was 2, and is now 1"),
+    "split": ({"split": "validation"}, "arguments.split was 'train', and is now 'validation'"),
+    "format": ({"format": "tfrecord"}, "arguments.format was 'jsonl', and is now 'tfrecord'"),
     "lengths": (
         {"sequence_length": {"inputs": 128, "targets": 96}},
-        "other arguments: arguments.sequence_length.targets is 128 there, and 96 here. Delete",
+        "other arguments: arguments.sequence_length.targets was 128, and is now 96. Delete",
     ),
-    "mixture": ({"mixture": "ul2_mix"}, "arguments.mixture is 'exported_mix' there, and 'ul2_mix' here"),
+    "mixture": ({"mixture": "ul2_mix"}, "arguments.mixture was 'exported_mix', and is now 'ul2_mix'"),
 }
 
 
@@ -600,8 +600,8 @@ def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tm
     (folder / "_manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="has an export with other arguments") as raised:
         write(folder)
-    assert "vocabulary is 'ByteVocabulary, 3 ids' there, and 'ByteVocabulary, 362 ids" in str(raised.value)
-    assert "pipeline.tasks.exported_r1.denoiser.noise_density is 0.2 there, and 0.15 here" in str(raised.value)
+    assert "vocabulary was 'ByteVocabulary, 3 ids', and is now 'ByteVocabulary, 362 ids" in str(raised.value)
+    assert "pipeline.tasks.exported_r1.denoiser.noise_density was 0.2, and is now 0.15" in str(raised.value)
 
 
 WRONG = {

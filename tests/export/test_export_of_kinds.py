@@ -293,7 +293,8 @@ def test_a_changed_source_and_other_loss_groups_are_refused(tmp_path):
     manifest["pipeline"]["tasks"][name]["supervision"] = {**manifest["pipeline"]["tasks"][name]["supervision"], "turns": "last"}
     (tmp_path / "out" / "_manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(
-        ValueError, match=r"other arguments: pipeline\.tasks\.kinds_changed_prompt_completion\.supervision\.turns is 'last' there"
+        ValueError,
+        match=r"other arguments: pipeline\.tasks\.kinds_changed_prompt_completion\.supervision\.turns was .last., and is now",
     ):
         write_examples(name, str(tmp_path / "out"), PAIRS, **settings)
 

@@ -99,10 +99,10 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
     assert record["corpora"].keys() == {"checked_corpus"}
     corpora = {"checked_corpus": record_of(other)["corpora"]["unlike_corpus"]}
     for key, changed, told in [
-        ("corpora", corpora, "corpora.checked_corpus is 'store of"),
-        ("vocabulary", "another", "vocabulary is 'another' there, and 'Sentence"),
-        ("rates", {**record["rates"], "checked_s": 7.0}, r"rates.checked_s is 7.0 there, and 4.0 here. Register what it reads"),
-        ("tasks", {}, "tasks.checked_r1 is None there, and {'denoiser': {'name': 'r1'"),
+        ("corpora", corpora, "corpora.checked_corpus was 'store of"),
+        ("vocabulary", "another", "vocabulary was 'another', and is now 'Sentence"),
+        ("rates", {**record["rates"], "checked_s": 7.0}, r"rates.checked_s was 7.0, and is now 4.0. Register what it reads"),
+        ("tasks", {}, "tasks.checked_r1 was None, and is now {'denoiser': {'name': 'r1'"),
     ]:
         with pytest.raises(ValueError, match="the run in folder reads other data than what is registered here: ") as error:
             run.check({**record, key: changed}, "folder")

@@ -210,9 +210,9 @@ def test_a_run_takes_a_changed_future_and_says_which_step_of_another_past_differ
     changed = run(*STAGES[:2], Stage(90, {B: 1}))
     assert begin(changed, 71) == 0
     assert json.loads((tmp_path / "ul2_run.json").read_text())["schedule"] == changed["schedule"], "which is the run's from now on"
-    with pytest.raises(ValueError, match=r"stage from step 90 is .* and the schedule, exclude and skip from its step 95 on"):
+    with pytest.raises(ValueError, match=r"stage from step 90 was .* and the schedule, exclude and skip from its step 95 on"):
         begin(run(*STAGES[:2], Stage(94, {B: 1})), 95)
-    with pytest.raises(ValueError, match=r"stage from step 0\.rates\.staged_a_r1 is 0\.4.* there, and 0\.2"):
+    with pytest.raises(ValueError, match=r"stage from step 0\.rates\.staged_a_r1 was 0\.4.*, and is now 0\.2"):
         begin(run(Stage(0, {A: 1, B: 2}), *STAGES[1:2], Stage(90, {B: 1})), 95)
     assert begin(run(*STAGES[:2], Stage(90, {B: 1}), Stage(95, {C: 1})), 95) == 0
 
@@ -226,7 +226,7 @@ def test_a_run_goes_on_with_other_denoisers_of_a_later_stage_also_once_that_has_
     begin(C, 0, is_resumed=False)
     assert begin(longer, 41) == 0
     assert begin(longer, 60) == 0
-    with pytest.raises(ValueError, match=r"mean_span_length is 5 there, and 3 here"):
+    with pytest.raises(ValueError, match=r"mean_span_length was 5, and is now 3"):
         begin(C, 60)
 
 

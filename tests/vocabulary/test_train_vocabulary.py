@@ -145,9 +145,7 @@ def unread():
 def test_the_output_is_looked_at_before_the_work(tmp_path):
     for name in ("own.model", "own.json"):
         (tmp_path / name).write_text("mine")
-        with pytest.raises(
-            ValueError, match=rf"output must be a new file, got one for which .*{name} exists\. Name another output, or remove"
-        ):
+        with pytest.raises(ValueError, match=rf"output must be a new file, but .*{name} exists\. Name another output, or remove"):
             train_to_file(unread(), tmp_path / "own.model", **SMALL)
         assert (tmp_path / name).read_text() == "mine"
         (tmp_path / name).unlink()

@@ -102,8 +102,8 @@ class Conversations(Kind):
             return
         if given := data.given_of("max_documents", "input_manifest"):
             raise click.UsageError(
-                f"{data.option(given[0])} must be left out with --format {written_as}, which writes all examples. It is of"
-                " --format megatron."
+                f"{data.option(given[0])} must be left out with --format {written_as}, which writes all examples."
+                " Leave it out, or pass --format megatron."
             )
         write_examples_of(data, self._lengths_of_run(data), output, written_as=written_as, **options)
 

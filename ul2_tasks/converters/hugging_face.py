@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 @subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
 class HuggingFaceFeatureConverter:
-    """Converts examples for encoder-decoder or decoder-only models of `transformers`. `row_format.padded_inputs` has the output,
-    and `row_format.packed_inputs` that with `pack`.
+    """Converts examples for encoder-decoder or decoder-only models of `transformers`.
+
+    `row_format.padded_inputs` describes the output, and `row_format.packed_inputs` that with `pack`.
 
         dataset = seqio.get_dataset(
             "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32, model=model), num_epochs=None
@@ -54,9 +55,9 @@ class HuggingFaceFeatureConverter:
 
     It converts any task or mixture with int32 `inputs` and `targets`. Where there is a `loss_mask` of the targets, too, as in
     `NAME_prompt_completion` of `register_chat`, labels are -100 where it is 0. Other features are dropped. An example that is
-    longer than `task_feature_lengths`, or that has no inputs or no targets, raises an error with its index in the dataset (counted
-    on over epochs). Nothing is cut here. But SeqIO silently trims the examples of other tasks before it converts them, unless
-    `seqio.get_dataset` gets `trim_output_features=False`.
+    longer than `task_feature_lengths`, or that has no inputs or no targets, raises an error with its index in the dataset
+    (counted over all epochs). Nothing is truncated here. But SeqIO silently trims the examples of other tasks before it
+    converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
 
     **Packed rows**, with pack=True, are [length] int32 for each model input. `accept_packed_sequences` makes models attend within
     examples, and `packed_attention_masks` makes the masks for others.
@@ -87,14 +88,14 @@ class HuggingFaceFeatureConverter:
                 of the batch, rounded up to a multiple, which can be more than `task_feature_lengths`.
             batch_size: examples in a batch; for padding "longest" alone, which needs it everywhere but in `collator`.
             pad_to_multiple_of: that multiple, in tokens; for padding "longest" alone. None is 1.
-            decoder_start_token_id: the id that the decoder reads before the first target; by default the model's, without one 0, as
-                T5's; not for decoder-only models.
-            decoder_only: whether inputs and targets make one row, with a loss on the targets only; by default as the model is,
-                without one False.
-            pad_token_id: the id that pads rows of ids; by default the model's, without one 0. The masks are 0 there.
+            decoder_start_token_id: the id that the decoder reads before the first target; by default the model's, or without a
+                model 0, as T5's; not for decoder-only models.
+            decoder_only: whether inputs and targets make one row, with a loss on the targets only; by default as the model is, or
+                without a model False.
+            pad_token_id: the id that pads rows of ids; by default the model's, or without a model 0. The masks are 0 there.
             vocabulary: the tasks' vocabulary, for tasks of other kinds whose ids are offset.
-            embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's,
-                without one there is no check.
+            embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's.
+                Without a model there is no check.
             span_id: whether there is `span_id`, too, the loss group of each label, which `LossGroupTrainer` needs. The examples
                 must have it, as `NAME_prompt_completion` and its mixtures with text do in `UL2IterableDataset`.
             pack: whether several examples share a row; for padding "max_length" alone. Rows have `segment_ids` and `position_ids`,

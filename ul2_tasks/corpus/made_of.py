@@ -88,12 +88,12 @@ def changes(before: Reads, now: Reads) -> tuple[str, bool]:
             continue
         if _parts({split: was}) == _parts({split: of_now}):
             differing = [(_part(one), one, other) for one, other in zip(was, of_now) if one != other]
-            told += [f"{part} is {_stamp(one)!r} there, and {_stamp(other)!r} here" for part, one, other in differing]
+            told += [f"{part} was {_stamp(one)!r}, and is now {_stamp(other)!r}" for part, one, other in differing]
         else:
             are_same_parts = False
             parts = [list(map(_part, one)) for one in (was, of_now)]
             gone, new = ([part for part in one if part not in other] for one, other in (parts, parts[::-1]))
-            told += [f"{part} is not here" for part in gone] + [f"{part} is not there" for part in new]
+            told += [f"{part} is gone" for part in gone] + [f"{part} is new" for part in new]
             told += [] if gone or new else [f"the files of {split!r} come in another order"]
     told = list(dict.fromkeys(told))
     more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""

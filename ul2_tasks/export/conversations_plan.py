@@ -140,5 +140,7 @@ def input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
         return {"path": path, "sha256": sha256(path)}
     if required:
         missing = f"no file {path}" if path else f"{source!r}, which is not one folder of files"
-        raise ValueError(f"the source must have a {INPUT_MANIFEST} beside its files, got {missing}. Add it, or do not require it.")
+        raise ValueError(
+            f"the source must have a {INPUT_MANIFEST} beside its files, got {missing}. Add it, or leave out --input_manifest."
+        )
     return None

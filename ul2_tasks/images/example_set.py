@@ -95,7 +95,7 @@ def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str,
 
 
 def example_sources(count: int = 32, seed: int = 0) -> list[Source]:
-    """The built-in set as sources, one of each kind.
+    """Returns the built-in set as sources, one of each kind.
 
     Args:
         count, seed: see `example_records`.

@@ -59,7 +59,7 @@ class Frame:
 
 
 def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Width and height of an upright image, from its header alone.
+    """Returns the width and height of an upright image, from its header alone.
 
     Args:
         image: the bytes of an image, the path of its file, or a `Frame`.
@@ -80,7 +80,7 @@ def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
 
 
 def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] | None = None) -> np.ndarray:
-    """The pixels of an image, upright and on white.
+    """Returns the pixels of an image, upright and on white.
 
     Args:
         image: see `size_of`.

@@ -89,7 +89,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
 
 
 def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") -> Records:
-    """Records in memory, or in any object with a length that returns record i for `[i]`.
+    """Returns records in memory, or in any object with a length that returns record i for `[i]`.
 
     Args:
         records: at least one.

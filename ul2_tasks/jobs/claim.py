@@ -88,8 +88,8 @@ def _claim(records: str, token: str) -> str:
                 raise
             return name
     raise ValueError(
-        f"{records} must be a folder that keeps what is written, got one whose files went {_TRIES} times. Look for what removes"
-        " files there, and re-run the command."
+        f"{records} must be a folder that keeps what is written, got one whose files were removed {_TRIES} times. Look for what"
+        " removes files there, and re-run the command."
     )
 
 

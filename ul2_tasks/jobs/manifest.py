@@ -87,13 +87,13 @@ def differences(before: object, now: object, path: str = "") -> Iterator[str]:
     """A sentence for each value of nested dictionaries that was another one before, or is in one of them alone.
 
     >>> list(differences({"seed": 0, "chunk": {"length": 64}}, {"seed": 0, "chunk": {"length": 32}}))
-    ['chunk.length is 64 there, and 32 here']
+    ['chunk.length was 64, and is now 32']
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in {**before, **now}:
             yield from differences(before.get(key), now.get(key), f"{path}.{key}" if path else key)
     elif before != now:
-        yield f"{path} is {before!r} there, and {now!r} here"
+        yield f"{path} was {before!r}, and is now {now!r}"
 
 
 def faults(folder: str, shards: Sequence[Mapping], present: Collection[str]) -> Iterator[str]:

@@ -247,12 +247,12 @@ def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
         tasks.add_row(task.task, f"{task.examples:,}", f"{task.tokens_read:,}", *shares)
     console.print(corpora, "", tasks, "")
     for each in audited.corpora:
-        console.print(Text(f"documents of {each.corpus}, by how many times all of one was read", "bold"))
+        console.print(Text(f"documents of {each.corpus}, by how often the whole document was read", "bold"))
         times = list(each.times.items())
         told = [f"{time} times: {documents:,}" for time, documents in times[:_MOST_TIMES]]
         if more := sum(documents for _, documents in times[_MOST_TIMES:]):
             told.append(f"more: {more:,}")
-        console.print(Text("; ".join(told) + f"; nothing read of {each.unread:,}"))
+        console.print(Text("; ".join(told) + f"; not read: {each.unread:,}"))
         if each.most:
             most = _table("read most", "tokens", "tokens read", "times whole")
             for seen in each.most:

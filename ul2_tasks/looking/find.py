@@ -89,7 +89,7 @@ def find(
     console = console or Console()
     found = run.examples()
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
-    console.print(Text(f"{len(found):,} {run.unit}s an epoch; host h of H has those whose number mod H is h", "dim"))
+    console.print(Text(f"{len(found):,} {run.unit}s per epoch; host h of H reads those whose index mod H is h", "dim"))
     if named is not None:
         places = _first_named(found, named, count, console)
     else:
@@ -271,8 +271,8 @@ def _search(found: Examples, text: str, count: int, console: Console) -> list[Pl
         if pattern.left_off:
             core = corpus.tokenizer.decode(pattern.tokens.tolist())
             kept, all_of_it = len(pattern.tokens), len(pattern.tokens) + pattern.left_off
-            why = "the ends may be cut out of words; they are compared as text"
-            console.print(Text(f"looks for {kept} of the text's {all_of_it} tokens, {core!r}: {why}", "dim"))
+            why = "the ends may be parts of words, and are compared as text"
+            console.print(Text(f"searching for {kept} of the text's {all_of_it} tokens, {core!r}: {why}", "dim"))
         columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task(f"{corpus.name}: {store.tokens:,} tokens", total=store.tokens)
@@ -280,12 +280,12 @@ def _search(found: Examples, text: str, count: int, console: Console) -> list[Pl
             places += itertools.islice(in_corpus, count - len(places))
             shown = progress.tasks[bar]
         rate = shown.completed / max(shown.elapsed or 0, 1e-3)
-        console.print(Text(f"looked through {shown.completed:,} tokens of {corpus.name}, {rate:,.0f} a second", "dim"))
+        console.print(Text(f"searched {shown.completed:,} tokens of {corpus.name}, {rate:,.0f} per second", "dim"))
         if len(places) == count:
             console.print(Text(f"these are the first {count} places of the text, there may be more (--count)", "dim"))
             break
     if not places:
-        console.print("the text is in no document; words may be cut at its ends where it has three or more")
+        console.print("no document has this text. In a text of three words or more, the first and the last may be parts of words")
     return places
 
 

@@ -15,13 +15,13 @@ _MOST_PARTS = 10_000  # of a ramp
 
 @dataclasses.dataclass(frozen=True)
 class Stage(Generic[_Of]):
-    """From a step of a run on, mixtures are mixed by these weights: a part of the `schedule` of `mix` or `Mix`.
+    """The weights of mixtures from a step of a run on: an element of the `schedule` of `mix` or `Mix`.
 
     Attributes:
         first_step: the first step with these weights. Step 0 is the run's first, also where the model begins with a checkpoint.
-        mixtures: the weights, as `mix` or `Mix` takes them. A mixture that an earlier stage had, and this one has not, rests. They
-            become pairs of a mixture and its weight, in the order of the names.
-        ramp_steps: how many steps it takes to come from the weights of the stage before to these, in a straight line.
+        mixtures: the weights, as `mix` or `Mix` takes them. A mixture of an earlier stage that this one lacks pauses. They become
+            pairs of a mixture and its weight, in the order of the names.
+        ramp_steps: the number of steps over which the fractions change linearly, from those of the stage before to these.
         ramp_every: for how many steps weights stay the same in a ramp.
 
     Raises:

@@ -28,14 +28,14 @@ _NO_WEIGHT = 1e-6  # more than nothing, as it is divided by, and too little to c
 def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> dict[str, Any]:
     """Converts a row of `ImageTextDataset` to the names and types that BAGEL's packer yields with `use_flex=True`.
 
-    Its pixels become floats from -1 to 1, four times as large: do it where the model is, and not in a worker.
+    Pixels become floats from -1 to 1, which are four times as large. So call it in the training process, and not in a worker.
 
-    BAGEL's trainer divides each loss by the number of its tokens in all processes, also if that is 0. So a row in which nothing
-    counts in one of the losses has one token for it whose loss and gradient are 0.
+    BAGEL's trainer divides each loss by the number of its tokens in all processes, even if that is 0. So a row without a token for
+    one of the losses gets one, whose loss and gradient are 0.
 
     Args:
-        row: it has images of both kinds, see `required_modalities`; without them BAGEL's model fails.
-        max_num_tokens: that of its packer: splits and samples are padded to it by a last one. None for no padding.
+        row: a row with images of both kinds, see `required_modalities`. Without them BAGEL's model fails.
+        max_num_tokens: that of BAGEL's packer. The row is padded to it by one more split and sample. None for no padding.
 
     Returns:
         what its model's `forward` takes, with `padded_images` in place of their latents.

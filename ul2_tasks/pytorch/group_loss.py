@@ -34,7 +34,7 @@ EQUAL = LossGroupWeights()
 
 
 def group_sums(values: torch.Tensor, span_id: torch.Tensor) -> torch.Tensor:
-    """The sum of values of each loss group, in the order of `LossGroupWeights`. Ignores values where `span_id` is 0.
+    """Returns the sum of values of each loss group, in the order of `LossGroupWeights`. Ignores values where `span_id` is 0.
 
     Args:
         values: [.., tokens], such as losses.
@@ -51,7 +51,7 @@ def group_sums(values: torch.Tensor, span_id: torch.Tensor) -> torch.Tensor:
 
 
 def group_counts(span_id: torch.Tensor) -> torch.Tensor:
-    """The number of tokens of each loss group, in the order of `LossGroupWeights`.
+    """Returns the number of tokens of each loss group, in the order of `LossGroupWeights`.
 
     Args:
         span_id: integers of any shape, shifted as labels are.
@@ -68,7 +68,7 @@ def group_counts(span_id: torch.Tensor) -> torch.Tensor:
 def group_loss(
     losses: torch.Tensor, span_id: torch.Tensor, counts: torch.Tensor, weights: LossGroupWeights = EQUAL
 ) -> torch.Tensor:
-    """The part of some tokens in the loss of a step. The sum over all parts of a step is its loss, however it is split.
+    """Returns the part of some tokens in the loss of a step. The sum of all parts is the loss, however the step is split.
 
     Args:
         losses: [.., tokens], of each token.

@@ -34,7 +34,7 @@ class TaskLosses:
                 wandb.log(losses.means())
 
     Sums are on the device of the logits, and no step waits for them. `means` adds up those of all processes of
-    `torch.distributed`, and begins again. To train with a weight for each task, call `loss` instead of `add`.
+    `torch.distributed`, and resets them. To train with a weight for each task, call `loss` instead of `add`.
     """
 
     def __init__(

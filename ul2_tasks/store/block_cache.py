@@ -501,7 +501,7 @@ def set_block_cache(max_bytes: int | None = None, folder: str | os.PathLike | No
     Args:
         max_bytes: how many bytes blocks take at most, in all; by default a quarter of the machine's memory, and 8 GiB at most. Two
             windows of each partition that this host reads should fit: 2 x partitions x window_blocks x block_tokens x 2 bytes, or
-            4 bytes above 65,536 ids.
+            4 bytes from 65,500 ids on.
         folder: a local folder that holds the blocks instead of memory. Several processes may share it, and max_bytes bounds all of
             their files.
 

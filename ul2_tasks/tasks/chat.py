@@ -299,9 +299,9 @@ def register_chat(
         mode: the mode token before the inputs of `NAME_prompt_completion`: a token, such as "[S]", an id, or ids.
         block_shuffle: with `random_access`, shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
             is described at `register`.
-        random_access: whether examples have random access, instead of being a stream: another order, in which the examples of all
-            conversations are shuffled, packed sequences that are decided before, and a run that resumes on any number of hosts. A
-            cache, or a corpus that is rendered into memory, gives it.
+        random_access: whether examples have random access, instead of being a stream. Their order is then a shuffle of all
+            examples, packed sequences are planned in advance, and a run resumes on any number of hosts. It needs a cache, or
+            renders the corpus into memory.
         format: which name is returned, "chat" or "prompt_completion".
 
     Returns:

@@ -75,11 +75,11 @@ def examples(
 ) -> Examples | ChatExamples | ImageRows:
     """Returns the examples of a mixture, or its packed sequences, as a map-style dataset with random access.
 
-    They are those that `get_dataset` gives of a cache, in the same order.
+    They are the examples that `get_dataset` reads from a cache, in the same order.
 
     Args:
-        mixture: a `Mixture`, a `Mix` of several, or a `Chat`; or the name of a mixture that `register` or `mix` returned, or of
-            one of its tasks; or an `ImageTextDataset`, whose rows are returned, see `ImageRows`.
+        mixture: a `Mixture`, a `Mix` of several, a `Chat` or an `ImageText`; or the name of a mixture that `register` or `mix`
+            returned, or of one of its tasks; or an `ImageTextDataset`, whose rows are returned, see `ImageRows`.
         sequence_length: {"inputs": int, "targets": int}, the lengths in tokens. Of a `Chat` they make replies, and {"tokens": int}
             makes chats; see `ChatExamples`. An `ImageTextDataset` has its own budgets and seed: pass it alone, or with cache_dirs.
         split: the split of the corpora.
@@ -92,8 +92,8 @@ def examples(
         exclude: documents that no element has tokens of: the path of a list (docs/guides/leave_out.md), or its entries, such as
             [{"id": "77f2"}]; or lists by the steps from which they are valid, such as {20: "list.jsonl"}. An example that would
             have such tokens has others in their place; all other examples stay the same.
-        skip: pairs of steps (first, stop), ascending, whose elements are never read. At step `first` come those of step `stop`.
-            Each pair counts the steps as they are with those before it.
+        skip: pairs of steps (first, stop), ascending, whose elements are never read. Step `first` reads those of step `stop`. Each
+            pair counts steps with the earlier pairs already skipped.
         batch_size: how many elements a step has; needed with `skip`, and with steps of `exclude`.
         task_id: whether each element has `task_id`, too, [targets] int32, which of the mixture's tasks each target is of, an index
             into the `tasks` of the result.

@@ -226,8 +226,8 @@ def register_image_text(
             has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
         block_shuffle: with `random_access`, shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
             is described at `register`. Blocks are counted in tokens, and have the bytes of the images, too.
-        random_access: whether examples have random access, instead of being a stream: another order, in which all records are
-            shuffled, and a run that resumes on any number of hosts. A record that one of the denoisers cannot take is then unusable
+        random_access: whether examples have random access, instead of being a stream. Their order is then a shuffle of all records,
+            and a run resumes on any number of hosts. A record that one of the denoisers cannot take is then unusable
             for all, and records with codes are cut into chunks of their own, and never joined.
 
     Returns:

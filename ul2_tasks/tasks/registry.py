@@ -86,8 +86,8 @@ def register(
         merge_examples: whether documents are joined to fill chunks, or kept apart.
         separate_documents: whether an EOS ends each document when they are joined.
         block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
-            for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It is of random access
-            alone; a stream has a shuffle buffer.
+            for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It needs random
+            access; a stream has a shuffle buffer.
         random_access: True gives documents that are kept apart random access, too. One that is longer than the shortest chunk of
             the denoisers is then cut into pieces of nearly equal length. A corpus without a cache is tokenized into memory, and
             examples of random lengths are packed with random access. Joined documents with a cache have it by default.

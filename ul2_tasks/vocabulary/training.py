@@ -132,9 +132,7 @@ def _check_output(output: str, described: str) -> None:
         raise ValueError(f"output must be a file that ends in .model, got {output!r}.")
     for path in (output, described):
         if exists(path):
-            raise ValueError(
-                f"output must be a new file, got one for which {path} exists. Name another output, or remove the file."
-            )
+            raise ValueError(f"output must be a new file, but {path} exists. Name another output, or remove the file.")
     folder = os.path.dirname(output)
     if folder and "://" not in folder and not os.path.isdir(folder):  # a remote folder need not exist before its first file
         raise ValueError(f"output must be in a folder that exists, got {folder!r}. Make it, or name another output.")

@@ -211,7 +211,10 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, schema, sent
             ["stats", "images", "--position_embeddings", "8,8"],
             r"vit_patches_per_side must be at least 37 for images of 518 pixels, got 8",
         ),
-        (["show", "--schema", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain is right"),
+        (
+            ["show", "--schema", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"],
+            "none of 12 records of t2i_pretrain makes a sample",
+        ),
         (["show", "--schema", "t2i_pretrain", "--corpus", "SET/none.jsonl"], "no file matches"),
     ],
 )

@@ -125,7 +125,7 @@ def test_a_document_is_told_with_its_examples_and_steps(run):
     found = run.examples()
     place = place_of(found, "17")
     assert output.startswith("found_mix: inputs of at most 64 tokens, targets of at most 64; split train, seed 0\n")
-    assert f"{len(found)} examples an epoch; host h of H has those whose number mod H is h\n" in output
+    assert f"{len(found)} examples per epoch; host h of H reads those whose index mod H is h\n" in output
     assert re.search(r"^document 17 of found_corpus ─+\n" + f"tokens {place.start} to {place.stop - 1}$", output, re.MULTILINE)
     rows = re.findall(r"^ +(\d+) +(\d+) +(\d+) +(\w+) +(\d+) to (\d+)", output, re.MULTILINE)
     expected = [
@@ -139,13 +139,13 @@ def test_a_document_is_told_with_its_examples_and_steps(run):
 def test_a_text_is_told_with_what_is_looked_for_and_how_long_it_takes(run):
     words = TEXTS[5].split()
     output = printed(run, None, " ".join(words[3:12]))
-    assert re.search(r"^looks for \d+ of the text's \d+ tokens, '.*': the ends may be cut out of words", output, re.MULTILINE)
-    assert re.search(r"^looked through [\d,]+ tokens of found_corpus, [\d,]+ a second$", output, re.MULTILINE)
+    assert re.search(r"^searching for \d+ of the text's \d+ tokens, '.*': the ends may be parts of words", output, re.MULTILINE)
+    assert re.search(r"^searched [\d,]+ tokens of found_corpus, [\d,]+ per second$", output, re.MULTILINE)
     assert re.search(r"^document \d+ of found_corpus ─", output, re.MULTILINE)
     many = printed(run, None, "the", count=2)
     assert len(re.findall("^document ", many, re.MULTILINE)) == 2
     assert "these are the first 2 places of the text, there may be more (--count)\n" in many
-    assert "the text is in no document; words may be cut" in printed(run, None, "nowhere to be found")
+    assert "no document has this text. In a text of three words or more" in printed(run, None, "nowhere to be found")
     with pytest.raises(ValueError, match="text must have at least one token, got ''"):
         printed(run, None, "")
 

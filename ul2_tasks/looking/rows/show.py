@@ -91,7 +91,7 @@ def _elements(source: Source, sample: Sample) -> Iterator[dict[str, Any]]:
 
 def _check(found: Looked) -> None:
     if first := not found.samples and next(iter(found.problems.first.values()), ""):
-        raise ValueError(f"none of {found.records} records of {schema_name(found.source)} is right: {first}")
+        raise ValueError(f"none of {found.records} records of {schema_name(found.source)} makes a sample: {first}")
 
 
 def shown_layout(sample: Sample) -> Text:
