@@ -297,7 +297,7 @@ TRAINING = [
         "../guides/train_with_t5x.md",
         _T5X,
         {
-            "photos": _no("whose examples have images", "T5Gemma 2 is not a model of t5x."),
+            "photos": _no("must have no images", "T5Gemma 2 is not a model of t5x."),
             "rows": _no("No Task or Mixture found", _OWN_MODEL, 'seqio.get_mixture_or_task("images")'),
         },
     ),

@@ -12,6 +12,7 @@ from image_support import RUN, S, image, png, read, registered  # noqa: E402
 from ul2_tasks import T5Gemma2Collator, T5Gemma2FeatureConverter, UL2IterableDataset  # noqa: E402
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
+from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter  # noqa: E402
 from ul2_tasks.images.t5gemma2 import pixel_values  # noqa: E402
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -93,10 +94,27 @@ def test_placeholders_without_their_images_are_refused(seen):
         next(iter(converter(trimmed, LENGTHS)))
 
 
-@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])
-def test_converters_that_know_no_images_refuse_them(seen, converter):
+@pytest.fixture(scope="module")
+def numbered():
+    """The same with random access."""
+    return registered("numbered", [GREYS[0], DIGITS[0]], ["No image at all."], denoisers=[S], random_access=True)
+
+
+@pytest.mark.parametrize("name", ["seen", "numbered"])
+@pytest.mark.parametrize(
+    "converter",
+    [
+        EncDecFeatureConverter(),
+        EncDecFeatureConverter(pack=False),
+        PrefixLMFeatureConverter(),
+        PrefixLMFeatureConverter(pack=False),
+        HuggingFaceFeatureConverter(),
+        HuggingFaceFeatureConverter(pack=True),
+    ],
+)
+def test_converters_that_know_no_images_refuse_them(seen, numbered, name, converter):
     with pytest.raises(ValueError, match=r"must have no images with this converter\. Use T5Gemma2FeatureConverter"):
-        seqio.get_dataset(seen, LENGTHS, feature_converter=converter, num_epochs=1)
+        seqio.get_dataset(f"{name}_mix", LENGTHS, feature_converter=converter, num_epochs=1)
 
 
 def test_arguments_are_checked(seen):

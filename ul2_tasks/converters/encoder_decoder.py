@@ -15,8 +15,8 @@ import tensorflow as tf
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled
 from ul2_tasks.converters.marks import checked, example_spec, how_many, padded
-from ul2_tasks.converters.rows import row_source
-from ul2_tasks.example_features import EXAMPLE, IMAGES, LOSS_MASK, NO_TASK, TASK_ID, Feature, token_features
+from ul2_tasks.converters.rows import refuse_images, row_source
+from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, NO_TASK, TASK_ID, Feature, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.order.packing import assign_rows
 from ul2_tasks.scalars import as_python
@@ -119,8 +119,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 
 def with_features_alone(ds: tf.data.Dataset, features: Collection[str]) -> tf.data.Dataset:
     """The same examples, with these features only. Refuses examples with images, of which the placeholders would be left."""
-    if IMAGES in ds.element_spec:
-        raise ValueError("the examples must have no images with this converter. Use T5Gemma2FeatureConverter.")
+    refuse_images(ds)
     if ds.element_spec.keys() == set(features):
         return ds
     return ds.map(lambda example: {key: example[key] for key in features}, num_parallel_calls=tf.data.AUTOTUNE)

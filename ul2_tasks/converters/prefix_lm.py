@@ -58,12 +58,11 @@ class PrefixLMFeatureConverter(seqio.PrefixLMFeatureConverter):
         super().__init__(**self._arguments, apply_length_check=False)  # that check is a step for each example, without index
 
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        rows = None
-        if (source := row_source(ds)) and not self._arguments["passthrough_features"]:
+        if not self._arguments["passthrough_features"]:
             lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
-            rows = source.rows(lengths, self.pack, self._model_arrays)
-        if rows is not None:
-            return rows
+            source = row_source(ds)
+            if source and (rows := source.rows(lengths, self.pack, self._model_arrays)) is not None:
+                return rows
         if LOSS_MASK in ds.element_spec:
             raise ValueError(
                 "examples with a loss_mask must have random access, because SeqIO's converter ignores the mask. Pass"

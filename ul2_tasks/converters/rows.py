@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.datasets import facts_of, warn_if_changed
+from ul2_tasks.example_features import IMAGES
 
 
 class RowSource(Protocol):
@@ -36,6 +37,13 @@ class RowSource(Protocol):
 
 
 def row_source(dataset: tf.data.Dataset) -> RowSource | None:
-    """What gives the rows of a dataset, if it has that; warns where it had."""
+    """What gives the rows of a dataset, if it has that; warns where it had. Refuses images, see `refuse_images`."""
+    refuse_images(dataset)
     warn_if_changed(dataset)
     return facts_of(dataset).rows
+
+
+def refuse_images(dataset: tf.data.Dataset) -> None:
+    """Raises a ValueError where examples have images, of which a converter of ids would leave the placeholders."""
+    if IMAGES in dataset.element_spec:
+        raise ValueError("the examples must have no images with this converter. Use T5Gemma2FeatureConverter.")
