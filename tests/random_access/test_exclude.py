@@ -76,7 +76,7 @@ def test_what_cannot_be_left_out_is_rejected(arguments, message):
 
 def test_a_number_of_a_document_needs_its_corpus_in_a_mixture_of_several():
     both = Mix("excluded_both", {Mixture("excluded_one"): 1, Mixture("excluded_other"): 1})
-    with pytest.raises(ValueError, match=r'exclude must have "corpus" beside "document", one of .*, got'):
+    with pytest.raises(ValueError, match=r'a list must have "corpus" beside "document", one of .*, got'):
         read(both, exclude=LISTED)
     with pytest.raises(ValueError, match="ids, files and hashes must be recorded by the cache"):
         read(both, exclude=[{"id": "document"}])  # which is no number of a document

@@ -10,7 +10,9 @@ each line. An id that is an integer is its digits, as a cache keeps it.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import difflib
 import functools
 import hashlib
 import json
@@ -33,6 +35,7 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "hash": (lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{16}", value)), "16 hexadecimal digits"),
     **dict.fromkeys(("id", "file", "corpus"), (lambda value: isinstance(value, str) and bool(value), "a text")),
 }
+_NEAR = 0.4  # how near the name of a corpus is to the one that may be meant
 _SHORT = ".txt"  # the name of a file of ids
 
 
@@ -81,10 +84,15 @@ class HasOrigins(Protocol):
 def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tuple[dict[str, np.ndarray], list[str]]:
     """The documents of each corpus, by its name, that a list names, and its entries that name none.
 
-    Raises a ValueError where no corpus that an entry is about can tell what it names.
+    Warns of entries about a corpus that is not one of these. Raises a ValueError where all entries are about such, where an entry
+    does not say of which of several corpora its index is, and where no corpus that an entry is about can tell what it names.
     """
+    values = [*map(json.loads, named.entries)]
+    if vague := next((value for value in values if "document" in value and "corpus" not in value and len(stores) > 1), None):
+        raise ValueError(f'a list must have "corpus" beside "document", one of {[*stores]}, got {json.dumps(vague)}. Add it.')
+    _check_corpora(values, [*stores])
     untold: set[str] = set()
-    for value in map(json.loads, named.entries):
+    for value in values:
         about = [name for name in stores if value.get("corpus", name) == name]
         without = {name for name in about if not _can_tell(stores[name].provenance, value)}
         if about and len(without) == len(about):
@@ -103,6 +111,24 @@ def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tu
         found[name], missing = named.documents(name, store.provenance, store.documents)
         unknown &= set(missing)
     return found, [entry for entry in named.entries if entry in unknown]
+
+
+def _check_corpora(values: Sequence[Mapping[str, Any]], known: Sequence[str]) -> None:
+    """Warns of entries about corpora that are not known, as a list may be of several runs; raises a ValueError if all are."""
+    others = collections.Counter(value["corpus"] for value in values if value.get("corpus", known[0]) not in known)
+    near = {name: difflib.get_close_matches(name, known, 1, _NEAR) for name in others}
+    told = ", ".join(f"{name!r} ({near[name][0]!r}?)" if near[name] else repr(name) for name in others)
+    if others and others.total() == len(values):
+        raise ValueError(
+            f'a list must have some of {list(known)} as "corpus", got {told} alone. Correct it, or leave the list out.'
+        )
+    if others:
+        logging.warning(
+            '%s entries of a list have %s as "corpus", and name no document. The corpora are %s.',
+            f"{others.total():,}",
+            told,
+            list(known),
+        )
 
 
 def _can_tell(provenance: Provenance | None, value: Mapping[str, object]) -> bool:

@@ -112,12 +112,16 @@ def find_all(run: Run, named: DocumentList, *, epochs: int = 1, file: TextIO | N
     """Writes JSON Lines: a line for each document that a list names, with all that trains on it in the first epochs of a run.
 
     That are the epoch, the example or row, the segment of a row, the step, the task, the denoiser, and which tokens of the document
-    it has. A line with "not_found" for each entry of the list that names no document comes at the end.
+    it has. A line with "not_found" for each entry of the list that names no document comes at the end, with the names of the
+    corpora where it is about another one.
     """
     found = run.examples()
     places, unknown = named_places(found, named)
     print_json_lines((_line(run, found, place, epochs) for place in places), file)
-    print_json_lines(({"not_found": json.loads(entry)} for entry in unknown), file)
+    names = found.numbering.names
+    values = [json.loads(entry) for entry in unknown]
+    others = ({} if value.get("corpus", names[0]) in names else {"corpora": names} for value in values)
+    print_json_lines(({"not_found": value} | other for value, other in zip(values, others)), file)
 
 
 def named_places(found: Examples, named: DocumentList) -> tuple[list[Place], list[str]]:
