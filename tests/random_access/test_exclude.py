@@ -167,7 +167,11 @@ def test_a_run_keeps_its_lists_and_may_get_more_from_the_step_it_has_reached(tmp
     same = Run(Mixture(), LENGTHS, batch_size=8, exclude={10: LISTED, 30: [{"document": 3}]}, skip=[(40, 42)])
     assert locations(run.examples(), 400) == locations(same.examples(), 400)
     run.check(last, str(tmp_path))
-    assert len(list(tmp_path.glob("ul2_exclude_*.jsonl"))) == 2
+    lists = sorted(tmp_path.glob("ul2_exclude_*.jsonl"))
+    assert len(lists) == 2
+    lists[0].rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=rf"must have the lists of documents that ul2_run.json names, but lacks .*{lists[0].name}"):
+        run_of(last, str(tmp_path))
     for other in ({}, {"exclude": {20: LISTED}}, {"exclude": {10: LISTED[:1]}}, {"exclude": {10: LISTED}, "skip": [(29, 42)]}):
         with pytest.raises(ValueError, match=r"was begun with other data .*(exclude|skip)"):
             recorded(tmp_path, 30, True, **other)

@@ -256,7 +256,7 @@ def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
     corpora = _table("corpus", "documents", "left out", "tokens", "tokens read", "epochs")
     for each in audited.corpora:
         numbers = each.documents, each.documents_left_out, each.tokens, each.tokens_read
-        corpora.add_row(each.corpus, *(f"{number:,}" for number in numbers), f"{each.epochs:.3f}")
+        corpora.add_row(each.corpus, *(f"{number:,}" for number in numbers), f"{each.epochs:,.3f}")
     tasks = _table("task", "examples", "tokens read", "share", "asked for")
     for task in (task for each in audited.corpora for task in each.tasks):
         shares = as_shown(task.share, "rate"), as_shown(task.asked, "rate")
@@ -290,5 +290,5 @@ def _table(first: str, *columns: str) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column(first, overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     return table
