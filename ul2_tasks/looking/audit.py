@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.files.atomic import check_folder_of, removed_on_failure
 from ul2_tasks.files.systems import move, open_to_write
 from ul2_tasks.looking.page import check_path, packages, write_page
-from ul2_tasks.looking.printing import as_json, as_shown, print_checks, print_head
+from ul2_tasks.looking.printing import as_json, as_shown, bars, print_checks, print_head
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.statistics import Check
 from ul2_tasks.order.cycles import Cycle
@@ -222,8 +221,7 @@ def _check(audited: CorpusAudit) -> Check:
 @contextlib.contextmanager
 def _progress() -> Iterator[Track]:
     """A function that shows a bar of what is done now, see `Reading`."""
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with bars() as progress:
 
         def track(what: str, total: int) -> Callable[[int], object]:
             for before in progress.task_ids:

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.atomic import check_folder_of, write_atomically
 from ul2_tasks.files.systems import exists
-from ul2_tasks.looking.printing import as_shown, visible
+from ul2_tasks.looking.printing import as_shown, bars, visible
 from ul2_tasks.looking.run import Run, stores
 from ul2_tasks.sources.files import Layout, Segment, format_of
 from ul2_tasks.sources.records import Record, read
@@ -218,8 +217,7 @@ def find_texts(
 
 def _look(corpus: Corpus, store: TokenStore, named: Sequence[Named], n: int) -> Contamination:
     variants = variants_of(corpus, [each.text for each in named], n)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with bars() as progress:
         bar = progress.add_task(f"{corpus.name}: {store.tokens:,} tokens", total=store.tokens)
         return contamination(corpus, store, variants, functools.partial(progress.advance, bar))
 

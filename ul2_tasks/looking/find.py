@@ -12,14 +12,13 @@ from typing import TextIO
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.document_list import DocumentList, named_documents
 from ul2_tasks.denoising.piece_examples import problem_of
-from ul2_tasks.looking.printing import print_head, print_json_lines, ranges_in_words, visible
+from ul2_tasks.looking.printing import bars, print_head, print_json_lines, ranges_in_words, visible
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.steps import ChatOfRun, as_json, chat_example, chats_fed, in_row, made
 from ul2_tasks.random_access.image_text import ImageTextIndex
@@ -277,8 +276,7 @@ def _search(found: Examples, text: str, count: int, console: Console) -> list[Pl
             kept, all_of_it = len(pattern.tokens), len(pattern.tokens) + pattern.left_off
             why = "the ends may be parts of words, and are compared as text"
             console.print(Text(f"searching for {kept} of the text's {all_of_it} tokens, {core!r}: {why}", "dim"))
-        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with bars() as progress:
             bar = progress.add_task(f"{corpus.name}: {store.tokens:,} tokens", total=store.tokens)
             in_corpus = places_of(corpus, store, pattern, functools.partial(progress.advance, bar))
             places += itertools.islice(in_corpus, count - len(places))
