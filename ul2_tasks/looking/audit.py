@@ -263,7 +263,7 @@ def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
     for each in audited.corpora:
         console.print(Text(f"documents of {each.corpus}, by how often the whole document was read", "bold"))
         times = list(each.times.items())
-        told = [f"{time} times: {documents:,}" for time, documents in times[:_MOST_TIMES]]
+        told = [f"{time:,} times: {documents:,}" for time, documents in times[:_MOST_TIMES]]
         if more := sum(documents for _, documents in times[_MOST_TIMES:]):
             told.append(f"more: {more:,}")
         console.print(Text("; ".join(told) + f"; not read: {each.unread:,}"))
