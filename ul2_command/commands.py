@@ -232,7 +232,7 @@ def find(
     from ul2_tasks.corpus.document_list import read_document_list
 
     entries = [{"id": id} for id in ids] + [_of_source(source) for source in sources]
-    named = read_document_list(listed or entries) if listed or entries else None
+    named = read_document_list(listed or entries, "--list") if listed or entries else None
     kind_of(data).find(data, document=document, text=text, named=named, as_lines=listed is not None, **options)
 
 

@@ -115,9 +115,9 @@ def get_dataset_at_step(
         np.array([start.step, start.is_resumed, zlib.crc32(json.dumps(run).encode()) >> 1]),
         f"hosts see other data, or other checkpoints in {model_dir}: this one is at {start}, with {run}",
     )
+    begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
     if process_index() == 0:
         save_lists(model_dir, leaving_out)
-    begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
     rows = cfg.batch_size // num_shards
     return continued(dataset, (start.step - first_step) * rows, leaving_out).batch(rows, drop_remainder=True)
 

@@ -13,9 +13,9 @@ import numpy as np
 from ul2_tasks.chat.choices import UNTRAINED
 from ul2_tasks.chat.examples import Examples, Stops
 from ul2_tasks.chat.objective import CHAT, Objective
-from ul2_tasks.chat.reading import ranges
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, PROMPT, ROLES, WEIGHT, Conversations
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
+from ul2_tasks.order.epochs import integers_of
 
 _ASSISTANT, _USER = ROLES.index("assistant"), ROLES.index("user")
 _ANALYSIS, _FINAL = CHANNELS.index("analysis"), CHANNELS.index("final")
@@ -218,7 +218,7 @@ class _Reader:
     def gather_wholes(self, numbers: np.ndarray, counts: collections.Counter[str]) -> Examples:
         """The examples that are these conversations as a whole."""
         sizes = self._counts[numbers]
-        return self._gather_chats(numbers, ranges(self._first[numbers], sizes), sizes, sizes, counts)
+        return self._gather_chats(numbers, integers_of(self._first[numbers], self._first[numbers] + sizes), sizes, sizes, counts)
 
     def _gather_chats(
         self, numbers: np.ndarray, messages: np.ndarray, sizes: np.ndarray, turns: np.ndarray, counts: collections.Counter[str]
@@ -284,4 +284,4 @@ def _parts(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.nd
     ends = starts + lengths
     if len(starts) and (starts[1:] == ends[:-1]).all():
         return values[starts[0] : ends[-1]].copy()
-    return values[ranges(starts, lengths)]
+    return values[integers_of(starts, starts + lengths)]

@@ -79,6 +79,25 @@ def test_what_no_corpus_records_is_an_error_and_what_one_does_not_a_warning(stor
     assert "pairs does not record ids and hashes" in caplog.text
 
 
+def test_a_corpus_that_is_not_there_is_a_warning_and_if_all_are_an_error(store, caplog):
+    stores = {"web_corpus": store, "books_corpus": store}
+    wrong = {"id": "id-7", "corpus": "wbe_corpus"}
+    for entries in ([wrong], [wrong, {"document": 3, "corpus": "web"}]):
+        with pytest.raises(
+            ValueError, match=r"a list must have some of \['web_corpus', 'books_corpus'\] .*'wbe_corpus' \('web_corpus'\?\)"
+        ):
+            named_documents(read_document_list(entries), stores)
+    with pytest.raises(ValueError, match='a list must have "corpus" beside "document", one of'):
+        named_documents(read_document_list([{"document": 3}]), stores)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        found, unknown = named_documents(read_document_list([wrong, {"document": 3, "corpus": "books_corpus"}]), stores)
+    assert (found["books_corpus"].tolist(), len(unknown)) == ([3], 1)
+    assert (
+        "1 entries of a list have 'wbe_corpus' ('web_corpus'?) as \"corpus\", and name no document. The corpora are" in caplog.text
+    )
+    assert named_documents(read_document_list([]), stores)[1] == []
+
+
 def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path):
     given = [{"id": "77"}, {"document": np.int64(3), "corpus": "web", "reason": "a leak"}]
     path, packed = tmp_path / "list.jsonl", tmp_path / "list.jsonl.gz"

@@ -144,7 +144,7 @@ def test_what_was_read_is_what_all_examples_have(name, pack, left_out):
             check(found, elements)
         return
     epoch = found.end_of(1)
-    for elements in (0, 1, epoch // 3, epoch, epoch + epoch // 2 + 1):
+    for elements in (0, 1, epoch // 3, epoch, 3 * epoch + epoch // 2 + 1):
         check(found, elements)
 
 

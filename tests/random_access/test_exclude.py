@@ -76,7 +76,7 @@ def test_what_cannot_be_left_out_is_rejected(arguments, message):
 
 def test_a_number_of_a_document_needs_its_corpus_in_a_mixture_of_several():
     both = Mix("excluded_both", {Mixture("excluded_one"): 1, Mixture("excluded_other"): 1})
-    with pytest.raises(ValueError, match=r'exclude must have "corpus" beside "document", one of .*, got'):
+    with pytest.raises(ValueError, match=r'a list must have "corpus" beside "document", one of .*, got'):
         read(both, exclude=LISTED)
     with pytest.raises(ValueError, match="ids, files and hashes must be recorded by the cache"):
         read(both, exclude=[{"id": "document"}])  # which is no number of a document
@@ -167,9 +167,13 @@ def test_a_run_keeps_its_lists_and_may_get_more_from_the_step_it_has_reached(tmp
     same = Run(Mixture(), LENGTHS, batch_size=8, exclude={10: LISTED, 30: [{"document": 3}]}, skip=[(40, 42)])
     assert locations(run.examples(), 400) == locations(same.examples(), 400)
     run.check(last, str(tmp_path))
-    assert len(list(tmp_path.glob("ul2_exclude_*.jsonl"))) == 2
+    lists = sorted(tmp_path.glob("ul2_exclude_*.jsonl"))
+    assert len(lists) == 2
+    lists[0].rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=rf"must have the lists of documents that ul2_run.json names, but lacks .*{lists[0].name}"):
+        run_of(last, str(tmp_path))
     for other in ({}, {"exclude": {20: LISTED}}, {"exclude": {10: LISTED[:1]}}, {"exclude": {10: LISTED}, "skip": [(29, 42)]}):
-        with pytest.raises(ValueError, match=r"was begun with other data .*(exclude|skip)"):
+        with pytest.raises(ValueError, match=r"was begun with other data.*(exclude|skip)"):
             recorded(tmp_path, 30, True, **other)
 
 

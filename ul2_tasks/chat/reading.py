@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from ul2_tasks.chat.segments import COLUMNS, LENGTH, Conversations, as_arrays
+from ul2_tasks.order.epochs import integers_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 
@@ -127,13 +128,13 @@ class ConversationsInMemory:
         return f"{self.count} conversations, sha256 {found.hexdigest()[:16]}"
 
     def read(self, numbers: np.ndarray) -> Conversations:
-        lengths = self._all.lengths[numbers]
-        tokens = self._all.tokens[ranges(self._token_ends[numbers] - lengths, lengths)]
+        lengths, ends = self._all.lengths[numbers], self._token_ends[numbers]
+        tokens = self._all.tokens[integers_of(ends - lengths, ends)]
         return Conversations(tokens, lengths, *self.messages_of(numbers))
 
     def messages_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        counts = self._all.counts[numbers]
-        return self._all.messages[ranges(self._message_ends[numbers] - counts, counts)], counts
+        counts, ends = self._all.counts[numbers], self._message_ends[numbers]
+        return self._all.messages[integers_of(ends - counts, ends)], counts
 
     def messages_within(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         start, end = (int(self._message_ends[number - 1]) if number else 0 for number in (first, stop))
@@ -150,13 +151,3 @@ class ConversationsInMemory:
 def _as_messages(values: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`Conversations.messages` and `counts` of the values of the messages, and of how many each conversation has."""
     return values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS)
-
-
-def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The integers of each range [start, start + length), one range's after the other's.
-
-    >>> ranges(np.array([5, 1]), np.array([2, 3])).tolist()
-    [5, 6, 1, 2, 3]
-    """
-    lengths = np.asarray(lengths, np.int64)
-    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

@@ -10,13 +10,15 @@ each line. An id that is an integer is its digits, as a cache keeps it.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import difflib
 import functools
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +35,8 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "hash": (lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{16}", value)), "16 hexadecimal digits"),
     **dict.fromkeys(("id", "file", "corpus"), (lambda value: isinstance(value, str) and bool(value), "a text")),
 }
+_NEAR = 0.4  # how near the name of a corpus is to the one that may be meant
+_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
 _SHORT = ".txt"  # the name of a file of ids
 
 
@@ -52,20 +56,26 @@ class DocumentList:
         """Another one for other entries."""
         return hashlib.sha256("\n".join(sorted(self.entries)).encode()).hexdigest()
 
+    @functools.cached_property
+    def by_way(self) -> dict[tuple[str, ...], dict[tuple, list[tuple[str | None, int]]]]:
+        """By the fields that name documents their values, and of each the corpora of its entries, if any, and their numbers."""
+        found: dict[tuple[str, ...], dict[tuple, list[tuple[str | None, int]]]] = {}
+        for number, value in enumerate(json.loads(f"[{','.join(self.entries)}]")):
+            way = _way_of(value)
+            found.setdefault(way, {}).setdefault(tuple(value[key] for key in way), []).append((value.get("corpus"), number))
+        return found
+
     def documents(self, corpus: str, provenance: Provenance | None, count: int) -> tuple[np.ndarray, list[str]]:
         """The documents of a corpus of `count` that are named, [n] int64, ascending; and the entries that name none of it."""
-        by_way: dict[tuple[str, ...], dict[str, list[int]]] = {}  # entries that differ in their corpus alone are looked up once
-        for number, entry in enumerate(self.entries):
-            value = json.loads(entry)
-            if value.pop("corpus", corpus) == corpus:
-                by_way.setdefault(_way_of(value), {}).setdefault(json.dumps(value), []).append(number)
-        found, named = [np.zeros([0], np.int64)], set[int]()
-        for way, numbers in by_way.items():
-            documents, which = _look_up(way, [*map(json.loads, numbers)], provenance, count)
+        found, named = [np.zeros([0], np.int64)], np.zeros(len(self.entries), bool)
+        for way, values in self.by_way.items():
+            about = {value: own for value, each in values.items() if (own := [at for name, at in each if name in (None, corpus)])}
+            documents, which = _look_up(way, [*about], provenance, count)
             found.append(documents)
-            of_each = [*numbers.values()]
-            named.update(*(of_each[each] for each in np.unique(which).tolist()))
-        return np.unique(np.concatenate(found)), [entry for number, entry in enumerate(self.entries) if number not in named]
+            of_each = [*about.values()]
+            named[[number for each in np.unique(which).tolist() for number in of_each[each]]] = True
+        unnamed = np.flatnonzero(~named).tolist()
+        return np.unique(np.concatenate(found)), [self.entries[number] for number in unnamed]
 
 
 class HasOrigins(Protocol):
@@ -81,10 +91,15 @@ class HasOrigins(Protocol):
 def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tuple[dict[str, np.ndarray], list[str]]:
     """The documents of each corpus, by its name, that a list names, and its entries that name none.
 
-    Raises a ValueError where no corpus that an entry is about can tell what it names.
+    Warns of entries about a corpus that is not one of these. Raises a ValueError where all entries are about such, where an entry
+    does not say of which of several corpora its index is, and where no corpus that an entry is about can tell what it names.
     """
+    examples = _examples_of(named)
+    if vague := next((value for value in examples if "document" in value and "corpus" not in value and len(stores) > 1), None):
+        raise ValueError(f'a list must have "corpus" beside "document", one of {[*stores]}, got {json.dumps(vague)}. Add it.')
+    _check_corpora(named, [*stores])
     untold: set[str] = set()
-    for value in map(json.loads, named.entries):
+    for value in examples:
         about = [name for name in stores if value.get("corpus", name) == name]
         without = {name for name in about if not _can_tell(stores[name].provenance, value)}
         if about and len(without) == len(about):
@@ -105,30 +120,64 @@ def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tu
     return found, [entry for entry in named.entries if entry in unknown]
 
 
+def _examples_of(named: DocumentList) -> list[dict[str, Any]]:
+    """An entry of each kind: of each way to name documents, and of each corpus."""
+    found: dict[tuple, dict[str, Any]] = {}
+    for way, values in named.by_way.items():
+        for value, entries in values.items():
+            for corpus, _ in entries:
+                if (way, corpus) not in found:
+                    found[way, corpus] = dict(zip(way, value)) | ({"corpus": corpus} if corpus is not None else {})
+    return [*found.values()]
+
+
+def _check_corpora(named: DocumentList, known: Sequence[str]) -> None:
+    """Warns of entries about corpora that are not known, as a list may be of several runs; raises a ValueError if all are."""
+    about = collections.Counter(corpus for values in named.by_way.values() for entries in values.values() for corpus, _ in entries)
+    others = {corpus: count for corpus, count in about.items() if corpus is not None and corpus not in known}
+    count = sum(others.values())
+    near = {name: difflib.get_close_matches(name, known, 1, _NEAR) for name in others}
+    told = ", ".join(f"{name!r} ({near[name][0]!r}?)" if near[name] else repr(name) for name in others)
+    if others and count == len(named.entries):
+        raise ValueError(
+            f'a list must have some of {list(known)} as "corpus", got {told} alone. Correct it, or leave the list out.'
+        )
+    if others:
+        logging.warning(
+            '%s entries of a list have %s as "corpus", and name no document. The corpora are %s.',
+            f"{count:,}",
+            told,
+            list(known),
+        )
+
+
 def _can_tell(provenance: Provenance | None, value: Mapping[str, object]) -> bool:
     """Whether what is recorded of a corpus says which documents an entry names."""
     return "document" in value or (provenance is not None and ("file" in value or provenance.has_ids))
 
 
-def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]]) -> DocumentList:
-    """Reads a list from a file, by its path, or takes its entries. Raises a ValueError for an entry that names no document."""
+def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]], option: str = "exclude") -> DocumentList:
+    """Reads a list from a file, by its path, or takes its entries. Raises a ValueError for an entry that names no document.
+
+    `option` is what errors call the path.
+    """
     if isinstance(given, str | os.PathLike):
-        entries = _entries_of(os.fspath(given))
+        entries = _entries_of(os.fspath(given), option)
     elif isinstance(given, Sequence) and all(isinstance(entry, Mapping) for entry in given):
         entries = ((f"entry {number}", entry) for number, entry in enumerate(given))
     else:
-        raise ValueError(f"exclude must be the path of a list of documents, or its entries, got {given!r:.100}.")
+        raise ValueError(f"{option} must be the path of a list of documents, or its entries, got {given!r:.100}.")
     return DocumentList(tuple(dict.fromkeys(_checked(where, entry) for where, entry in entries)))
 
 
-def _entries_of(path: str) -> Iterator[tuple[str, object]]:
+def _entries_of(path: str, option: str) -> Iterator[tuple[str, object]]:
     try:
         with open_file(path) as file:
             lines = file.read().decode("utf-8-sig").split("\n")  # no other line ends: a text in JSON may have U+2028
     except FileNotFoundError as error:
-        raise ValueError(f"exclude must be the path of a list of documents, got {path!r}, which does not exist.") from error
+        raise ValueError(f"{option} must be the path of a list of documents, got {path!r}, which does not exist.") from error
     except (IsADirectoryError, *CORRUPT) as error:
-        raise ValueError(f"exclude must be the path of a list of documents in UTF-8, got {path!r}: {error}.") from error
+        raise ValueError(f"{option} must be the path of a list of documents in UTF-8, got {path!r}: {error}.") from error
     stem, ending = os.path.splitext(path)
     is_short = (stem if ending in COMPRESSIONS else path).endswith(_SHORT)
     for number, line in enumerate(lines, start=1):
@@ -158,8 +207,8 @@ def _checked(where: str, entry: object) -> str:
         is_right, expected = _FORMS[key]
         if not is_right(value):
             raise ValueError(f'{where} must have {expected} as "{key}", got {value!r:.100}.')
-    # A lone surrogate, which UTF-8 does not have, is escaped as JSON has it.
-    return json.dumps(named, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace").decode()
+    found = _encode(named)  # a lone surrogate, which UTF-8 does not have, is escaped as JSON has it
+    return found if found.isascii() else found.encode(errors="backslashreplace").decode()
 
 
 def _way_of(entry: Mapping[str, object]) -> tuple[str, ...]:
@@ -167,23 +216,20 @@ def _way_of(entry: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _look_up(
-    way: tuple[str, ...], entries: Sequence[Mapping[str, Any]], provenance: Provenance | None, count: int
+    way: tuple[str, ...], values: Sequence[tuple], provenance: Provenance | None, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The documents that entries of one way name, and which entry names each, [n] int64 both."""
-
-    def values(key: str) -> Iterable[Any]:
-        return (entry[key] for entry in entries)
-
+    """The documents that the values of these fields name, and which value names each, [n] int64 both."""
+    firsts = [value[0] for value in values]
     if way == ("document",):
-        present = [(value, which) for which, value in enumerate(values("document")) if value < count]
+        present = [(number, which) for which, number in enumerate(firsts) if number < count]
         numbers, which = np.array(present, np.int64).reshape(-1, 2).T
         return numbers, which
     if provenance is None:
         return np.zeros([0], np.int64), np.zeros([0], np.int64)
     if way == ("id",):
-        return provenance.with_ids([*values("id")])
+        return provenance.with_ids(firsts)
     if way == ("hash",):
-        return provenance.with_hashes([int(value, 16) for value in values("hash")])
+        return provenance.with_hashes([int(value, 16) for value in firsts])
     if way == ("file",):
-        return provenance.in_files([*values("file")])
-    return provenance.in_rows([*zip(values("file"), values("row"))])
+        return provenance.in_files(firsts)
+    return provenance.in_rows(values)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import functools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -18,11 +20,11 @@ from rich.text import Text
 from ul2_tasks.files.atomic import check_folder_of, removed_on_failure
 from ul2_tasks.files.systems import move, open_to_write
 from ul2_tasks.looking.page import check_path, packages, write_page
-from ul2_tasks.looking.printing import as_json, as_shown, print_checks, print_head
+from ul2_tasks.looking.printing import as_json, as_shown, bars, print_checks, print_head
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.statistics import Check
 from ul2_tasks.order.cycles import Cycle
-from ul2_tasks.random_access.audit import DocumentsRead, Reading, added, none, read_indices
+from ul2_tasks.random_access.audit import DocumentsRead, Reading, Track, added, read_indices
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import RecordMember
@@ -131,9 +133,10 @@ def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> 
     asked, reads = _asked(numbering, elements), read_indices(numbering, elements)
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(_parquet(path)) for path in outputs if path.endswith(".parquet")]
+        track = stack.enter_context(_progress())
         found = []
         for name in numbering.names:
-            reading = Reading(numbering, name, elements, reads)
+            reading = Reading(numbering, name, elements, reads, track)
             found.append(_of_corpus(reading, count, writers))
     examples = max(1, sum(task.examples for of_corpus in found for task in of_corpus.tasks))
     corpora = [
@@ -156,23 +159,21 @@ def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> 
 
 def _of_corpus(reading: Reading, count: int, writers: Sequence[Callable[[str, DocumentsRead], None]]) -> CorpusAudit:
     numbering, corpus = reading.numbering, reading.corpus
-    tallies = {number: none(numbering.corpora[number]) for number in reading.orders}
-    times, unread, read, most = np.zeros(1, np.int64), 0, 0, list[Seen]()
+    tallies = reading.tallies_of_whole_epochs()
+    times, unread, read, most = collections.Counter[int](), 0, 0, list[Seen]()
     for part, of_part in reading.documents():
         for write in writers:
             write(reading.name, part)
         tallies = {number: added(tally, of_part[number]) for number, tally in tallies.items()}
-        counts = np.bincount(part.times, minlength=len(times))
-        counts[: len(times)] += times
-        times, unread, read = counts, unread + int(((part.tokens == 0) & (part.lengths > 0)).sum()), read + int(part.tokens.sum())
+        times.update(dict(zip(*(each.tolist() for each in np.unique(part.times, return_counts=True)))))
+        unread, read = unread + int(((part.tokens == 0) & (part.lengths > 0)).sum()), read + int(part.tokens.sum())
         often = part.tokens / np.maximum(1, part.lengths)
         chosen = np.argsort(-often, kind="stable")[:count]
         some = zip((part.first + chosen).tolist(), *(each[chosen].tolist() for each in part[1:]))
         most = sorted(
             [*most, *(Seen(*each) for each in some)], key=lambda seen: (-seen.tokens_read / max(1, seen.tokens), seen.document)
         )[:count]
-    for other in (reading.tallies_of_whole_epochs(), reading.moved.tallies):
-        tallies = {number: added(tally, other[number]) for number, tally in tallies.items()}
+    tallies = {number: added(tally, reading.moved.tallies[number]) for number, tally in tallies.items()}
     tasks: dict[str, TaskAudit] = {}
     for number, tally in tallies.items():
         members: Sequence[Member | RecordMember] = numbering.corpora[number].members
@@ -185,11 +186,11 @@ def _of_corpus(reading: Reading, count: int, writers: Sequence[Callable[[str, Do
         corpus=reading.name,
         documents=corpus.store.documents,
         tokens=corpus.store.tokens,
-        documents_left_out=len(numbering.left_out(reading.name)),
+        documents_left_out=len(numbering.leaving_out.left_out(reading.name)),
         tokens_read=read,
         epochs=read / max(1, corpus.store.tokens),
         unread=unread,
-        times={time: documents for time, documents in enumerate(times.tolist()) if documents},
+        times=dict(sorted(times.items())),
         most=[seen for seen in most if seen.tokens_read],
         tasks=list(tasks.values()),
     )
@@ -218,6 +219,19 @@ def _check(audited: CorpusAudit) -> Check:
 
 
 @contextlib.contextmanager
+def _progress() -> Iterator[Track]:
+    """A function that shows a bar of what is done now, see `Reading`."""
+    with bars() as progress:
+
+        def track(what: str, total: int) -> Callable[[int], object]:
+            for before in progress.task_ids:
+                progress.remove_task(before)
+            return functools.partial(progress.advance, progress.add_task(what, total=total))
+
+        yield track
+
+
+@contextlib.contextmanager
 def _parquet(path: str) -> Iterator[Callable[[str, DocumentsRead], None]]:
     """A function that writes lines of documents to a Parquet file, which is there when all of it is written."""
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -240,7 +254,7 @@ def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
     corpora = _table("corpus", "documents", "left out", "tokens", "tokens read", "epochs")
     for each in audited.corpora:
         numbers = each.documents, each.documents_left_out, each.tokens, each.tokens_read
-        corpora.add_row(each.corpus, *(f"{number:,}" for number in numbers), f"{each.epochs:.3f}")
+        corpora.add_row(each.corpus, *(f"{number:,}" for number in numbers), f"{each.epochs:,.3f}")
     tasks = _table("task", "examples", "tokens read", "share", "asked for")
     for task in (task for each in audited.corpora for task in each.tasks):
         shares = as_shown(task.share, "rate"), as_shown(task.asked, "rate")
@@ -249,7 +263,7 @@ def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
     for each in audited.corpora:
         console.print(Text(f"documents of {each.corpus}, by how often the whole document was read", "bold"))
         times = list(each.times.items())
-        told = [f"{time} times: {documents:,}" for time, documents in times[:_MOST_TIMES]]
+        told = [f"{time:,} times: {documents:,}" for time, documents in times[:_MOST_TIMES]]
         if more := sum(documents for _, documents in times[_MOST_TIMES:]):
             told.append(f"more: {more:,}")
         console.print(Text("; ".join(told) + f"; not read: {each.unread:,}"))
@@ -274,5 +288,5 @@ def _table(first: str, *columns: str) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column(first, overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     return table

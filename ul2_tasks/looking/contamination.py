@@ -10,17 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.atomic import check_folder_of, write_atomically
 from ul2_tasks.files.systems import exists
-from ul2_tasks.looking.printing import as_shown, visible
+from ul2_tasks.looking.printing import as_shown, bars, visible
 from ul2_tasks.looking.run import Run, stores
 from ul2_tasks.sources.files import Layout, Segment, format_of
-from ul2_tasks.sources.records import Record, fields, read
+from ul2_tasks.sources.records import Record, read
 from ul2_tasks.store.ngrams import Texts
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.batches import encode_batch
@@ -108,7 +107,8 @@ class Contamination:
 def read_texts(path: str, keys: Sequence[str] = ()) -> list[Named]:
     """The texts of a file: lines, or the field "text" of records of JSON Lines or Parquet; or those of other fields.
 
-    A text is named by the field "id" of its record, else by the record's number, from 0; and by its field, of several.
+    A text is named by the field "id" of its record, if it has one, else by the record's number, from 0; of several fields by its
+    field, too.
     """
     format = format_of([path])
     if format not in _FORMATS:
@@ -120,23 +120,20 @@ def read_texts(path: str, keys: Sequence[str] = ()) -> list[Named]:
     if format == "text" and keys:
         raise ValueError(f"--field must be left out with lines of text, got {keys[0]!r} for {path!r}. Leave it out.")
     segment, documents = Segment(path), "line" if format == "text" else None
-    present = [] if format == "text" else fields(segment, Layout(format)) or []
-    has_id = "id" in present and "id" not in keys
     found: list[tuple[int, int, Named]] = []
     for order, key in enumerate(dict.fromkeys(keys or ("text",))):
-        layout = Layout(format, documents, key, "id" if has_id else None)
-        for number, record in enumerate(read(segment, layout)):
+        for number, record in enumerate(read(segment, Layout(format, documents, key))):
             if record.problem:
                 raise ValueError(f"--texts must have a text in each record, but {record.problem}. Pass --field, or fix the file.")
-            found.append((number, order, Named(_name(record, number, key if len(keys) > 1 else ""), record.text.decode())))
+            found.append((number, order, Named(_name(record, number, key, keys), record.text.decode())))
     if not found:
         raise ValueError(f"--texts must have a text, got {path!r}, which has none. Name another file.")
     return [named for _, _, named in sorted(found, key=lambda each: each[:2])]
 
 
-def _name(record: Record, number: int, key: str) -> str | int:
-    name = record.id.decode(errors="replace") if record.id else number
-    return f"{name}.{key}" if key else name
+def _name(record: Record, number: int, key: str, keys: Sequence[str]) -> str | int:
+    name = record.own_id.decode(errors="replace") if record.own_id and "id" not in keys else number
+    return f"{name}.{key}" if len(keys) > 1 else name
 
 
 def variants_of(corpus: Corpus, texts: Sequence[str], n: int) -> Variants:
@@ -220,8 +217,7 @@ def find_texts(
 
 def _look(corpus: Corpus, store: TokenStore, named: Sequence[Named], n: int) -> Contamination:
     variants = variants_of(corpus, [each.text for each in named], n)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with bars() as progress:
         bar = progress.add_task(f"{corpus.name}: {store.tokens:,} tokens", total=store.tokens)
         return contamination(corpus, store, variants, functools.partial(progress.advance, bar))
 

@@ -12,14 +12,13 @@ from typing import TextIO
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.document_list import DocumentList, named_documents
 from ul2_tasks.denoising.piece_examples import problem_of
-from ul2_tasks.looking.printing import print_head, print_json_lines, ranges_in_words, visible
+from ul2_tasks.looking.printing import bars, print_head, print_json_lines, ranges_in_words, visible
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.steps import ChatOfRun, as_json, chat_example, chats_fed, in_row, made
 from ul2_tasks.random_access.image_text import ImageTextIndex
@@ -112,12 +111,16 @@ def find_all(run: Run, named: DocumentList, *, epochs: int = 1, file: TextIO | N
     """Writes JSON Lines: a line for each document that a list names, with all that trains on it in the first epochs of a run.
 
     That are the epoch, the example or row, the segment of a row, the step, the task, the denoiser, and which tokens of the document
-    it has. A line with "not_found" for each entry of the list that names no document comes at the end.
+    it has. A line with "not_found" for each entry of the list that names no document comes at the end, with the names of the
+    corpora where it is about another one.
     """
     found = run.examples()
     places, unknown = named_places(found, named)
     print_json_lines((_line(run, found, place, epochs) for place in places), file)
-    print_json_lines(({"not_found": json.loads(entry)} for entry in unknown), file)
+    names = found.numbering.names
+    values = [json.loads(entry) for entry in unknown]
+    others = ({} if value.get("corpus", names[0]) in names else {"corpora": names} for value in values)
+    print_json_lines(({"not_found": value} | other for value, other in zip(values, others)), file)
 
 
 def named_places(found: Examples, named: DocumentList) -> tuple[list[Place], list[str]]:
@@ -273,8 +276,7 @@ def _search(found: Examples, text: str, count: int, console: Console) -> list[Pl
             kept, all_of_it = len(pattern.tokens), len(pattern.tokens) + pattern.left_off
             why = "the ends may be parts of words, and are compared as text"
             console.print(Text(f"searching for {kept} of the text's {all_of_it} tokens, {core!r}: {why}", "dim"))
-        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with bars() as progress:
             bar = progress.add_task(f"{corpus.name}: {store.tokens:,} tokens", total=store.tokens)
             in_corpus = places_of(corpus, store, pattern, functools.partial(progress.advance, bar))
             places += itertools.islice(in_corpus, count - len(places))

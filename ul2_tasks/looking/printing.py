@@ -13,7 +13,7 @@ from typing import Any, TextIO, TypeVar
 
 from rich import box
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 from rich.text import Text
 
@@ -131,6 +131,12 @@ def tracked(items: Iterable[Item], total: int, what: str = "drawing examples") -
     """The same items. If stderr is a terminal, a bar there shows how many were taken."""
     console = Console(stderr=True)
     return track(items, what, total, console=console, transient=True, disable=not console.is_terminal)
+
+
+def bars() -> Progress:
+    """Bars of what takes long, on a terminal alone; they go when all is done."""
+    console, columns = Console(stderr=True), (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int | None], split: str, seed: int) -> None:

@@ -136,6 +136,11 @@ def run_of(record: Mapping[str, Any], folder: str = "") -> Run:
     early = sum(not each["first"] for each in lists) - 1
     steps = [first_step + each["first"] // size - max(0, early - number) for number, each in enumerate(lists)]
     exclude = {step: place(folder, list_name(each["list"])) for step, each in zip(steps, lists)}
+    if missing := [path for path in exclude.values() if not exists(path)]:
+        raise ValueError(
+            f"{folder} must have the lists of documents that {RUN_RECORD} names, but lacks {missing[0]}. Put it there, or resume"
+            " the run, which writes it again."
+        )
     skips = [(first_step + each["first"] // size, each["elements"] // size) for each in record.get("skip", [])]
     return Run(
         **{key: record[key] for key in _FORM}, exclude=exclude or None, skip=tuple((step, step + count) for step, count in skips)

@@ -153,10 +153,10 @@ class Order:
         kinds = self.cycle.kinds[slots]
         tail = np.nonzero(cycles == self.cycles)
         if len(tail[0]):
-            from_slot = self._tail_starts(epochs[tail])
+            from_slot = self.tail_starts(epochs[tail])
             kinds[tail] = self.cycle.kinds[(from_slot + slots[tail]) % len(self.cycle)]
             first[tail], last[tail] = (self._tail_cut(from_slot, slots[tail] + more) for more in (0, 1))
-        starts = (cycles * self.cycle_tokens + first + self._starts(epochs)) % self.tokens
+        starts = (cycles * self.cycle_tokens + first + self.starts(epochs)) % self.tokens
         return Chunks(kinds, starts, starts + last - first)
 
     def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
@@ -190,7 +190,7 @@ class Order:
 
     def slots_within(self, epochs: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The slots that have some tokens of ranges of epochs, all [m] int64: of which range each is, and it, [n] int64 both."""
-        begins = self._starts(epochs)
+        begins = self.starts(epochs)
         is_round = (starts < begins) & (begins < stops)  # first at the end of the epoch, then at its beginning
         which = np.append(np.arange(len(starts)), np.flatnonzero(is_round))
         starts, stops = np.append(starts, begins[is_round]), np.append(np.where(is_round, begins, stops), stops[is_round])
@@ -200,11 +200,11 @@ class Order:
     def slots_of(self, epochs: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """The slot of each epoch whose example has the token, [n] int64, for [n] integers from 0 to N - 1."""
         epochs = np.asarray(epochs, np.int64)
-        cycles, places = np.divmod((np.asarray(tokens, np.int64) - self._starts(epochs)) % self.tokens, self.cycle_tokens)
+        cycles, places = np.divmod((np.asarray(tokens, np.int64) - self.starts(epochs)) % self.tokens, self.cycle_tokens)
         slots = np.searchsorted(self._bounds[: len(self.cycle)], places, side="right") - 1
         tail = np.nonzero(cycles == self.cycles)
         if len(tail[0]):
-            from_slot = self._tail_starts(epochs[tail])[:, np.newaxis]
+            from_slot = self.tail_starts(epochs[tail])[:, np.newaxis]
             slots[tail] = (self._tail_cut(from_slot, np.arange(1, self.tail)) <= places[tail][:, np.newaxis]).sum(axis=1)
         return cycles * len(self.cycle) + slots
 
@@ -226,6 +226,17 @@ class Order:
         """The first example of a round of an epoch; here an epoch is one round."""
         return epoch * self.examples
 
+    def totals(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """How many examples the epochs [first, stop) have of each denoiser, and how many tokens, [K] int64 both."""
+        examples = (stop - first) * self.cycles * np.asarray(self.cycle.counts)
+        tokens = examples * np.asarray(self.lengths)
+        slots, tails = np.arange(self.tail), self._count_tails(first, stop)
+        for from_slot in np.flatnonzero(tails) if self.tail else ():
+            kinds = self.cycle.kinds[(from_slot + slots) % len(self.cycle)]
+            np.add.at(examples, kinds, tails[from_slot])
+            np.add.at(tokens, kinds, tails[from_slot] * np.diff(self._tail_cut(from_slot, np.arange(self.tail + 1))))
+        return examples, tokens
+
     def noise_keys(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """See `noise_keys`."""
         return noise_keys(self.seed, epochs, slots)
@@ -233,16 +244,24 @@ class Order:
     def _shuffle(self, epochs: np.ndarray) -> np.ndarray:
         return keys(keyed(self.seed, FOR_SLOTS), epochs)
 
-    def _starts(self, epochs: np.ndarray) -> np.ndarray:
+    def starts(self, epochs: np.ndarray) -> np.ndarray:
         """[n] int64, the token at which each epoch's stream starts: within the first cycle, or the corpus if that is shorter."""
         first = keyed(self.seed, FOR_STARTS) if self.shuffle else 0
         parts = np.uint64(first) + epochs.astype(np.uint64) * np.uint64(GOLDEN)  # of a cycle, in 2**-64
         return ((parts >> np.uint64(33)) * np.uint64(min(self.cycle_tokens, self.tokens)) >> np.uint64(31)).astype(np.int64)
 
-    def _tail_starts(self, epochs: np.ndarray) -> np.ndarray:
+    def tail_starts(self, epochs: np.ndarray) -> np.ndarray:
         """[n] int64, the slot of the cycle at which each epoch's tail begins: each slot in one of n epochs."""
         rounds, places = np.divmod(epochs, len(self.cycle))
         return permute(places, len(self.cycle), keys(keyed(self.seed, FOR_TAILS), rounds))
+
+    def _count_tails(self, first: int, stop: int) -> np.ndarray:
+        """[n] int64, in how many of the epochs [first, stop) the tail begins at each slot of the cycle."""
+        size = len(self.cycle)
+        rounds = range(-(-first // size), stop // size)
+        parts = [(first, rounds.start * size), (rounds.stop * size, stop)] if rounds else [(first, stop)]
+        begins = self.tail_starts(np.concatenate([np.arange(*part) for part in parts]))
+        return len(rounds) + np.bincount(begins, minlength=size)
 
     def _tail_cut(self, from_slot: np.ndarray, chunks: np.ndarray) -> np.ndarray:
         """[n] int64, how many tokens of the tail so many chunks take: each has one token and its part of the others."""
@@ -254,13 +273,22 @@ class Order:
 
 
 def expanded(which: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The integers of ranges, [n] int64 each, one range after the other, and of each what `which` says of its range.
+    """The integers of ranges, see `integers_of`, and of each what `which` says of its range, before them.
 
     >>> [column.tolist() for column in expanded(np.array([7, 9]), np.array([3, 8]), np.array([5, 11]))]
     [[7, 7, 9, 9, 9], [3, 4, 8, 9, 10]]
     """
-    counts = stops - starts
-    return np.repeat(which, counts), np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+    return np.repeat(which, stops - starts), integers_of(starts, stops)
+
+
+def integers_of(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """The integers of ranges [start, stop), [n] int64, one range after the other.
+
+    >>> integers_of(np.array([5, 1]), np.array([7, 4])).tolist()
+    [5, 6, 1, 2, 3]
+    """
+    counts = np.asarray(stops, np.int64) - starts
+    return np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)
 
 
 def cut_at_the_end(starts: np.ndarray, stops: np.ndarray, end: int | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import NamedTuple, Protocol
 
@@ -170,12 +170,12 @@ class WindowRows:
 
     def switch(self, row: int) -> Switch:
         """See `Order.switch`."""
-        self._count_past(row)
+        self.count_past(row)
         return self._switch(-(-bisect.bisect_left(self._counted.starts, row) // self._step))
 
     def begun(self, row: int) -> Switch:
         """See `Order.begun`."""
-        self._count_past(row)
+        self.count_past(row)
         return self._switch((bisect.bisect_right(self._counted.starts, row) - 1) // self._step)
 
     def first_of(self, epoch: int, number: int) -> int:
@@ -195,7 +195,7 @@ class WindowRows:
         """The rounds that have some of the rows, and which these are."""
         if not len(rows):
             return
-        self._count_past(int(rows.max()))
+        self.count_past(int(rows.max()))
         first, last = (bisect.bisect_right(self._counted.starts, int(each)) - 1 for each in (rows.min(), rows.max()))
         numbers = first + np.searchsorted(self._counted.starts[first + 1 : last + 1], rows, side="right")
         for number in np.unique(numbers).tolist():
@@ -210,12 +210,13 @@ class WindowRows:
             self._keep(is_last=number > first)
         return self._counted.starts[number]
 
-    def _count_past(self, row: int) -> None:
-        """Counts rounds until one ends after a row."""
+    def count_past(self, row: int, advance: Callable[[int], object] = lambda rows: None) -> None:
+        """Counts rounds until one ends after a row. `advance` is told how many rows more are counted."""
         first = len(self._counted.counts)
         while (known := self._counted.starts[-1]) <= row:
             of_each = known / len(self._counted.counts) if known else row + 1
             self._count_more(1 + int((row - known) / of_each))
+            advance(self._counted.starts[-1] - known)
         if len(self._counted.counts) > first + 1:
             self._keep(is_last=True)
 

@@ -3,10 +3,12 @@
     indices of an order   0 ............. | epoch 1 ............. | epoch 2 ..... |
     read until a step     ################|####################   |               |      ranges, less some holes
 
-In an epoch that was read whole, each token was read once. In any other, the examples that have the tokens of some documents are
-found, and where they come in the epoch: which is compared with what was read of it. Documents are looked at in parts, in threads.
+In an epoch that was read whole, each token was read once, so any number of them costs nothing. In any other, the examples that have
+the tokens of some documents are found, and where they come in the epoch: which is compared with what was read of it. Documents are
+looked at in parts, in threads.
 
-Where documents are left out, the examples in whose place others were read are few. They are found, and both are counted.
+Where documents are left out, the examples in whose place others were read are few. They are found, and both are counted. That is
+done for each epoch, as is what a block shuffle of units has of each denoiser; and rows of such units are counted by packing them.
 """
 
 from __future__ import annotations
@@ -22,16 +24,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.order.epochs import Order, Ranges
+from ul2_tasks.order.weights import Weights
 from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import OrderedRecords
 
 _DOCUMENTS, _TOKENS = 1 << 17, 1 << 27  # at a time
-_AT_ONCE = 1 << 20  # elements
+_AT_ONCE = 1 << 20  # units
+_MOST_EPOCHS = 1 << 17  # that are looked at one by one
+_MOST_TOKENS = 1 << 62
 Corpus = OrderedCorpus | OrderedRecords
+Track = Callable[[str, int], Callable[[int], object]]
 
 
 class ReadIndices(NamedTuple):
@@ -74,45 +79,101 @@ class DocumentsRead(NamedTuple):
     times: np.ndarray
 
 
+class EpochsRead(NamedTuple):
+    """The epochs of which something was read.
+
+    `whole` are ranges of those that were read whole, by the order in which they were; `others` are looked at one by one, ascending:
+    the orders in which they were read, and whether all of one was read in this order.
+    """
+
+    whole: dict[int, list[range]]
+    others: dict[int, dict[int, bool]]
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return sum(map(len, itertools.chain(*self.whole.values()))) + len(self.others)
+
+
 def read_indices(numbering: Numbering, elements: int) -> list[ReadIndices]:
     """Which indices of each order of a numbering the first elements of a run have."""
     ranges: list[list[tuple[int, int]]] = [[] for _ in numbering.corpora]
-    holes: list[list[np.ndarray]] = [[np.zeros([0], np.int64)] for _ in numbering.corpora]
-    data = int(numbering.leaving_out.data_of(np.array([elements - 1]))[0]) + 1 if elements else 0
+    holes: list[list[int]] = [[] for _ in numbering.corpora]
     for corpus in range(len(numbering.names)):
-        fresh, left = numbering.timeline.progress(corpus, data)
-        for part, stop in numbering.timeline.parts_until(corpus, fresh):
+        fresh, missing = _positions_read(numbering, corpus, elements)
+        for part, stop in numbering.timeline.parts_until(corpus):
             moved = part.start - part.first
-            ranges[part.order].append((part.first + moved, stop + moved))
-            holes[part.order].append(left[(left >= part.first) & (left < stop)] + moved)
-    skipped = 0
-    for skip in numbering.leaving_out.skips:
-        if skip.first >= elements:
-            break
-        first, stop = skip.first + skipped, skip.first + skipped + skip.count
-        skipped += skip.count
-        for begin in range(first, stop, _AT_ONCE):
-            orders, indices = numbering.timeline.elements(np.arange(begin, min(begin + _AT_ONCE, stop)))
-            for number, of_order in enumerate(holes):
-                of_order.append(indices[orders == number])
+            own = ((max(first, part.first), min(last, stop)) for first, last in fresh)
+            ranges[part.order] += [(first + moved, last + moved) for first, last in own if first < last]
+            holes[part.order] += (missing[(missing >= part.first) & (missing < stop)] + moved).tolist()
     return [
-        ReadIndices(starts, stops, np.unique(np.concatenate(of_holes)))
+        ReadIndices(starts, stops, np.array(sorted(of_holes), np.int64))
         for of_order, of_holes in zip(ranges, holes)
-        for starts, stops in [np.array(sorted(of_order), np.int64).reshape(-1, 2).T]
+        for starts, stops in [np.array(_joined(of_order), np.int64).reshape(-1, 2).T]
     ]
+
+
+def _positions_read(numbering: Numbering, corpus: int, elements: int) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """The positions of a corpus that the first elements of a run have: ranges of them, without the holes, [n] int64."""
+    fresh, holes, late = list[tuple[int, int]](), np.zeros([0], np.int64), np.zeros([0], np.int64)
+    for begin, end in _data_read(numbering, elements):
+        (first, left), (stop, still_left) = (numbering.timeline.progress(corpus, data) for data in (begin, end))
+        fresh += [(first, stop)] if first < stop else []
+        holes = np.append(holes, still_left[still_left >= first])
+        late = np.append(late, np.setdiff1d(left, still_left))  # read after others that come after them
+    alone = np.setdiff1d(late, holes).tolist()  # of those that were skipped
+    return [*fresh, *((position, position + 1) for position in alone)], np.setdiff1d(holes, late)
+
+
+def _data_read(numbering: Numbering, elements: int) -> list[tuple[int, int]]:
+    """Which elements of the data, [begin, end), the first elements of a run are."""
+    found, begin, skipped = [], 0, 0
+    for skip in numbering.leaving_out.skips:
+        if skip.first < elements:
+            found.append((begin, skip.first + skipped))
+            skipped += skip.count
+            begin = skip.first + skipped
+    return [each for each in [*found, (begin, elements + skipped)] if each[0] < each[1]]
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that are apart, ascending, of which none begins where another ends."""
+    found: list[tuple[int, int]] = []
+    for first, stop in sorted(ranges):
+        if found and found[-1][1] == first:
+            first = found.pop()[0]
+        found.append((first, stop))
+    return found
+
+
+def _without(epochs: range, single: list[int]) -> list[range]:
+    """The ranges that are left of a range without some of its epochs, ascending.
+
+    >>> _without(range(2, 9), [0, 2, 5, 6, 9])
+    [range(3, 5), range(7, 9)]
+    """
+    inside = [epoch for epoch in single if epoch in epochs]
+    left = map(range, [epochs.start, *(epoch + 1 for epoch in inside)], [*inside, epochs.stop])
+    return [each for each in left if each]
+
+
+def _unseen(what: str, total: int) -> Callable[[int], object]:
+    return lambda more: None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reading:
     """What the first elements of a run have read of a corpus, which has a name, in all orders in which stages read it.
 
-    `reads` is what was read of each order of the numbering, see `read_indices`.
+    `reads` is what was read of each order of the numbering, see `read_indices`. `track` is told what takes long, and how much of it
+    there is to do; what it gives is told how much more is done.
     """
 
     numbering: Numbering
     name: str
     elements: int
     reads: list[ReadIndices]
+    track: Track = _unseen
 
     @property
     def orders(self) -> list[int]:
@@ -125,45 +186,119 @@ class Reading:
         return self.numbering.corpora[self.orders[0]]
 
     @functools.cached_property
-    def epochs(self) -> dict[int, dict[int, bool]]:
-        """The epochs of which something was read, ascending: the orders, and whether all of it was read in this order."""
-        found: dict[int, dict[int, bool]] = {}
+    def epochs(self) -> EpochsRead:
+        """The epochs of which something was read. Raises a ValueError where too many of them are to be looked at one by one."""
+        found = EpochsRead({number: [] for number in self.orders}, {})
         for number in self.orders:
             order, read = self.numbering.orders[number], self.reads[number]
             for start, stop in zip(read.starts.tolist(), read.stops.tolist()):
-                last = order.begun(stop - 1).epoch
-                for epoch in range(order.begun(start).epoch, last + 1):
-                    is_over = epoch < last or order.begun(stop).epoch > last  # of rows it takes long to count what follows
-                    first, after = order.first_of(epoch, 0), order.first_of(epoch + 1, 0) if is_over else stop + 1
-                    is_whole = start <= first and after <= stop and not read.holes_within(first, after)
-                    found.setdefault(epoch, {})[number] = is_whole
-        return dict(sorted(found.items()))
+                self._count_rows(number, stop)
+                first, last = order.begun(start).epoch, order.begun(stop - 1).epoch
+                after = last + 1 if order.begun(stop).epoch > last else last
+                whole = range(first if order.first_of(first, 0) >= start else first + 1, after)
+                holes = read.holes[(read.holes >= start) & (read.holes < stop)].tolist()
+                broken = {*(order.begun(hole).epoch for hole in holes), *(each for each in (first, last) if each not in whole)}
+                one_by_one = range(max(first, self._first_one_by_one(number)), last + 1)
+                self._check(len(one_by_one))
+                single = sorted(broken.union(one_by_one))
+                for epoch in single:
+                    found.others.setdefault(epoch, {})[number] = epoch in whole and epoch not in broken
+                found.whole[number] += _without(whole, single)
+        return EpochsRead(found.whole, dict(sorted(found.others.items())))
+
+    def _first_one_by_one(self, number: int) -> int:
+        """The first epoch of an order from which on each is looked at: where documents may be left out, or blocks are summed."""
+        if not self._is_summed:
+            return 0
+        return self._first_moved(number)
+
+    def _first_moved(self, number: int) -> int:
+        """The first epoch of an order of which something may have been read elsewhere."""
+        leaving_out = self.numbering.leaving_out
+        if not leaving_out.documents or leaving_out.documents[0].first >= self.elements:
+            return 1 << 62
+        data = leaving_out.data_of(np.array([leaving_out.documents[0].first, self.elements - 1])).tolist()
+        ranges = self.numbering.timeline.indices(number, *data)
+        return min((self.numbering.orders[number].begun(start).epoch for start, _ in ranges), default=1 << 62)
+
+    def _count_rows(self, number: int, stop: int) -> None:
+        """Has the rows of an order counted until one ends after this one, if they are counted by packing them."""
+        rows = self.numbering.packed[number] if self.numbering.packed else None
+        if isinstance(rows, WindowRows):
+            self._check(int(stop / rows.rows_about))
+            rows.count_past(stop, self.track(f"{self.name}: rows packed", stop))
+
+    def _check(self, epochs: int) -> None:
+        if epochs > _MOST_EPOCHS:
+            causes = {
+                "packed sequences of documents or records are counted by packing them": any(
+                    isinstance(self.numbering.packed[number], WindowRows) for number in self.orders if self.numbering.packed
+                ),
+                "documents are left out": bool(self.numbering.leaving_out.documents),
+                "documents are shuffled in blocks": True,
+            }
+            why = next(cause for cause, holds in causes.items() if holds)
+            raise ValueError(
+                f"until must be a step at which at most {_MOST_EPOCHS:,} epochs of {self.name!r} are to be looked at one by one,"
+                f" because {why}, got one with {epochs:,}. Count until an earlier step."
+            )
 
     def documents(self) -> Iterator[tuple[DocumentsRead, dict[int, Tally]]]:
         """Yields what was read of all documents, part by part; and by each member of each order, of these documents.
 
-        What whole epochs have of joined tokens is not in these tallies, see `tallies_of_whole_epochs`; neither are `moved`.
+        What whole epochs have is not in these tallies, see `tallies_of_whole_epochs`; neither are `moved`.
         """
         threads = os.cpu_count() or 1
         _ = self._other_epochs, self.moved  # once, not in each thread
+        advance = self.track(f"{self.name}: documents", self.corpus.store.documents)
         with futures.ThreadPoolExecutor(threads) as pool:
             waiting: collections.deque[futures.Future] = collections.deque()
             for first, stop in self._parts():
                 waiting.append(pool.submit(self._look, first, stop))
                 if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
+                    yield self._done(waiting, advance)
             while waiting:
-                yield waiting.popleft().result()
+                yield self._done(waiting, advance)
+
+    def _done(self, waiting: collections.deque[futures.Future], advance: Callable[[int], object]) -> tuple[DocumentsRead, dict]:
+        found = waiting.popleft().result()
+        advance(len(found[0].lengths))
+        return found
 
     def tallies_of_whole_epochs(self) -> dict[int, Tally]:
-        """What was read by each member of each order in whole epochs of joined tokens."""
+        """What was read by each member of each order in whole epochs. Raises a ValueError where these are too many tokens."""
+        found = {number: none(self.numbering.corpora[number]) for number in self.orders}
+        for number in self.orders if self._is_summed else ():
+            singles = [range(epoch, epoch + 1) for epoch, orders in self.epochs.others.items() if orders.get(number)]
+            for epochs in [*self.epochs.whole[number], *singles]:
+                found[number] = added(found[number], self._tally(number, epochs))
+        return found
+
+    def _tally(self, number: int, epochs: range) -> Tally:
+        """What each member has in whole epochs of an order."""
+        order, weights = self.numbering.corpora[number].order, self._weights.get(number)
+        if self.epochs.number * (weights.total if weights else self.corpus.store.tokens) > _MOST_TOKENS:
+            raise ValueError(
+                f"until must be a step before which fewer than 2^62 tokens are read, got {self.epochs.number:,} epochs of"
+                f" {self.name!r}. Count until an earlier step."
+            )
+        examples, tokens = order.totals(epochs.start, epochs.stop)
+        if weights:
+            advance = self.track(f"{self.name}: whole epochs", len(epochs))
+            tokens = weights.of_kinds(epochs.start, epochs.stop, advance)
+        return Tally(examples, tokens)
+
+    @functools.cached_property
+    def _weights(self) -> dict[int, Weights]:
+        """The tokens of the units of each order; none of joined tokens."""
+        if self._is_joined:
+            return {}
         found = {}
         for number in self.orders:
-            found[number] = none(self.numbering.corpora[number])
-            if self._is_joined:
-                for epoch, orders in self.epochs.items():
-                    if orders.get(number):
-                        found[number] = added(found[number], _tally(self.numbering.corpora[number].order, epoch))
+            order = self.numbering.corpora[number].order
+            assert isinstance(order, Order)
+            parts = (np.arange(first, min(first + _AT_ONCE, order.tokens)) for first in range(0, order.tokens, _AT_ONCE))
+            found[number] = Weights.of(order, (self._tokens(units, *self._places(units, units + 1)) for units in parts))
         return found
 
     @functools.cached_property
@@ -173,9 +308,11 @@ class Reading:
         if not self.numbering.leaving_out.documents:
             return found
         to: list[tuple[np.ndarray, np.ndarray]] = []
-        for epoch, orders in self.epochs.items():
+        firsts = {number: self._first_moved(number) for number in self.orders}
+        advance = self.track(f"{self.name}: epochs with documents left out", len(self.epochs.others))
+        for epoch, orders in self.epochs.others.items():
             away: list[tuple[np.ndarray, np.ndarray]] = []
-            for number in orders:
+            for number in (number for number in orders if epoch >= firsts[number]):
                 for sign, ranges in self._moved(number, epoch):
                     starts, stops = self._places(ranges.starts, ranges.stops)
                     (to if sign > 0 else away).append((starts, stops))
@@ -185,6 +322,7 @@ class Reading:
                     found.tallies[number] = added(found.tallies[number], counted, sign)
             if away:
                 found.away[epoch] = Coverage.of(away)
+            advance(1)
         return found._replace(to=Coverage.of(to))
 
     def _moved(self, number: int, epoch: int) -> list[tuple[int, Ranges]]:
@@ -215,6 +353,11 @@ class Reading:
     def _is_joined(self) -> bool:
         return isinstance(self.corpus, OrderedCorpus) and self.corpus.pieces is None
 
+    @property
+    def _is_summed(self) -> bool:
+        """Whether what each member has in whole epochs is summed without looking at these."""
+        return self._is_joined or isinstance(self.corpus.order, Order)
+
     def _parts(self) -> Iterator[tuple[int, int]]:
         """Documents [first, stop) to look at together."""
         for begun in range(0, self.corpus.store.documents, _DOCUMENTS):
@@ -230,13 +373,13 @@ class Reading:
         lengths = stops - starts
         units, borders = self._units(documents, starts, stops)
         full = np.diff(borders) if self._has_records else lengths
-        times, read = (lengths > 0) * self._plain, lengths * self._plain
+        times, read = (full > 0) * self._plain, full * self._plain
         tallies = {number: none(self.numbering.corpora[number]) for number in self.orders}
         for epoch, orders in self._other_epochs.items():
             own = np.zeros_like(lengths)
             for number, is_whole in orders.items():
-                if is_whole and self._is_joined:
-                    own += lengths
+                if is_whole and self._is_summed:
+                    own += full
                 elif units[0] < units[1]:
                     covered, tally = self._covered(number, epoch, units, is_whole)
                     own += covered.within(borders[:-1], borders[1:])
@@ -250,14 +393,14 @@ class Reading:
 
     @functools.cached_property
     def _other_epochs(self) -> dict[int, dict[int, bool]]:
-        """The epochs in which some tokens may not have been read once, in their place."""
-        away = self.moved.away if self._is_joined else self.epochs
-        return {epoch: orders for epoch, orders in self.epochs.items() if epoch in away or not all(orders.values())}
+        """The epochs in which some tokens may not have been read once, in their place; or of which that is not summed."""
+        away = self.moved.away if self._is_summed else self.epochs.others
+        return {epoch: orders for epoch, orders in self.epochs.others.items() if epoch in away or not all(orders.values())}
 
     @property
     def _plain(self) -> int:
         """How many epochs are none of these."""
-        return len(self.epochs) - len(self._other_epochs)
+        return self.epochs.number - len(self._other_epochs)
 
     @property
     def _has_records(self) -> bool:
@@ -370,25 +513,3 @@ def _tallied(kinds: np.ndarray, is_first: np.ndarray, tokens: np.ndarray, member
     of_members = np.zeros(members, np.int64)
     np.add.at(of_members, kinds, tokens)
     return Tally(count(kinds[is_first]), of_members)
-
-
-def _tally(order: Order | BlockOrder, epoch: int) -> Tally:
-    """What an epoch has of each kind."""
-    if isinstance(order, BlockOrder):
-        found = Tally(*np.zeros([2, len(order.lengths)], np.int64))
-        for section in order.sections:
-            windows = epoch * section.windows + np.arange(section.windows)
-            found = added(found, _tally_of_epochs(section.inner, windows))
-        return found
-    return _tally_of_epochs(order, np.array([epoch]))
-
-
-def _tally_of_epochs(order: Order, epochs: np.ndarray) -> Tally:
-    counts = np.asarray(order.cycle.counts) * order.cycles * len(epochs)
-    full = Tally(counts, counts * np.asarray(order.lengths))
-    slots = order.cycles * len(order.cycle) + np.arange(order.tail)
-    for first in range(0, len(epochs), _AT_ONCE // max(1, order.tail) + 1):
-        some = epochs[first : first + _AT_ONCE // max(1, order.tail) + 1]
-        kinds, starts, stops = order.chunks(np.repeat(some, len(slots)), np.tile(slots, len(some)))
-        full = added(full, _tallied(kinds, np.ones(len(kinds), bool), stops - starts, len(order.lengths)))
-    return full

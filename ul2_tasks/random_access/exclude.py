@@ -114,9 +114,6 @@ def _checked_skip(pair: Sequence[int], first_step: int) -> tuple[int, int]:
 
 def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarray]:
     """The documents of each corpus that a list names. Warns of entries that name none."""
-    vague = next((entry for entry in named.entries if '"document": ' in entry and '"corpus": ' not in entry), None)
-    if vague and len(numbering.names) > 1:
-        raise ValueError(f'exclude must have "corpus" beside "document", one of {numbering.names}, got {vague}. Add it.')
     found, unknown = named_documents(named, {corpus.name: corpus.store for corpus in numbering.corpora})
     if unknown:
         logging.warning(
@@ -131,7 +128,7 @@ def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarra
 def _tell(numbering: Numbering) -> None:
     """Logs how much is left out of each corpus. Raises a ValueError where that is all of it."""
     for number, corpus in enumerate(numbering.corpora):
-        documents = numbering.left_out(corpus.name)
+        documents = numbering.leaving_out.left_out(corpus.name)
         if len(documents) >= corpus.store.documents:
             raise ValueError(
                 f"exclude must leave some of {corpus.name!r}, got lists with all of its {len(documents):,} documents. Shorten them,"

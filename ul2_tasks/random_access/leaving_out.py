@@ -108,6 +108,25 @@ class LeavingOut:
         """[skips + 1] int64, how many elements are skipped before each part of a run."""
         return np.cumsum([0, *(skip.count for skip in self.skips)])
 
+    def left_out(self, corpus: str, lists: int | None = None) -> np.ndarray:
+        """The documents of a corpus that are left out by the first lists, or by all, [n] int64, ascending."""
+        named = [each.documents.get(corpus, np.zeros([0], np.int64)) for each in self.documents[:lists]]
+        return np.unique(np.concatenate([np.zeros([0], np.int64), *named]))
+
+    def units(self, corpus: InOrder, lists: int) -> Units:
+        """What the documents of the first lists are in the orders of a corpus, of which all have the same units."""
+        if (corpus.name, lists) not in self._units:
+            self._units[corpus.name, lists] = units_of(corpus, self.left_out(corpus.name, lists))
+        return self._units[corpus.name, lists]
+
+    @functools.cached_property
+    def _units(self) -> dict[tuple[str, int], Units]:
+        return {}
+
+    def __reduce__(self) -> tuple:
+        """For another process, which finds units by itself."""
+        return LeavingOut, (self.documents, self.skips)
+
     def lists_of(self, numbers: np.ndarray) -> np.ndarray:
         """How many of `documents` hold for each element of a run, [n] int64."""
         return np.searchsorted([each.first for each in self.documents], numbers, side="right")

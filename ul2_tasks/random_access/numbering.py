@@ -17,7 +17,7 @@ from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
 from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, RowOrder, in_blocks, order_corpus
-from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, Units, moves, units_of
+from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, moves, units_of
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.random_access.records import OrderedRecords, RecordIndex, RecordMember, index_in_blocks, order_records
 from ul2_tasks.store.read import TokenStore
@@ -223,28 +223,14 @@ class Numbering:
         codes = found.corpora * most + lists
         for code in np.unique(codes).tolist():
             of = np.flatnonzero(codes == code)
-            units, corpus = self._units(*divmod(code, most)), self.corpora[code // most]
-            elsewhere[of] = moves(corpus, units, found.epochs[of], found.slots[of], must_fit[of])
+            corpus, count = self.corpora[code // most], code % most
+            elsewhere[of] = moves(corpus, self.leaving_out.units(corpus, count), found.epochs[of], found.slots[of], must_fit[of])
         return elsewhere
-
-    def _units(self, corpus: int, lists: int) -> Units:
-        """What the documents of the first lists are in the order of a corpus."""
-        if (corpus, lists) not in self._known_units:
-            self._known_units[corpus, lists] = units_of(self.corpora[corpus], self.left_out(self.corpora[corpus].name, lists))
-        return self._known_units[corpus, lists]
-
-    @functools.cached_property
-    def _known_units(self) -> dict[tuple[int, int], Units]:
-        return {}
-
-    def left_out(self, corpus: str, lists: int | None = None) -> np.ndarray:
-        """The documents of a corpus that are left out by the first lists, or by all, [n] int64, ascending."""
-        named = [each.documents.get(corpus, np.zeros([0], np.int64)) for each in self.leaving_out.documents[:lists]]
-        return np.unique(np.concatenate([np.zeros([0], np.int64), *named]))
 
     def slots_left_out(self, corpus: int, epoch: int) -> np.ndarray:
         """The slots of an epoch of a corpus that would have documents that are left out, [n] int64, ascending."""
-        return self.corpora[corpus].order.slots_with(epoch, *self._units(corpus, len(self.leaving_out.documents)))
+        units = self.leaving_out.units(self.corpora[corpus], len(self.leaving_out.documents))
+        return self.corpora[corpus].order.slots_with(epoch, *units)
 
     def _slots_of(self, corpus: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:

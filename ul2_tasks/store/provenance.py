@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TABLE = "origins.arrow"  # what the name of a table ends with
 _ROWS_AT_A_TIME = 1 << 16  # of a record batch
+_ROWS_SEARCHED = 1 << 22  # at a time: what is looked for is hashed for each
 _ROW_BITS = 40  # of a row, below the number of its file
 
 
@@ -366,13 +367,12 @@ def _matches(table: Table, column: str, values: Sequence | np.ndarray) -> tuple[
     parts = [(_NONE, _NONE)]
     if table.path:
         found = _opened(table.path, table.sha256, table.documents)[column]
-        wanted, first = _strings(list(values)) if pa.types.is_string(found.type) else _integers(np.asarray(values, np.uint64)), 0
-        for chunk in found.chunks:  # so that no more than the matches of one are in memory
-            index = pc.index_in(chunk, wanted)
+        wanted = _strings(list(values)) if pa.types.is_string(found.type) else _integers(np.asarray(values, np.uint64))
+        for first in range(0, len(found), _ROWS_SEARCHED):  # so that no more than the matches of these are in memory
+            index = pc.index_in(found.slice(first, _ROWS_SEARCHED), wanted)
             if index.null_count < len(index):
-                places = np.flatnonzero(index.is_valid().to_numpy(zero_copy_only=False))
+                places = np.flatnonzero(index.is_valid().to_numpy())
                 parts.append((first + places, index.drop_null().to_numpy().astype(np.int64)))
-            first += len(chunk)
     documents, which = zip(*parts)
     return np.concatenate(documents), np.concatenate(which)
 

@@ -129,6 +129,8 @@ def test_texts_are_read_from_lines_records_and_tables(tmp_path):
     assert named == [("0.q", "one"), ("0.a", "two"), ("1.q", "three"), ("1.a", "four")]
     pq.write_table(pa.table({"text": ["one", "two"], "id": [7, 9]}), tmp_path / "a.parquet")
     assert read_texts(str(tmp_path / "a.parquet")) == [("7", "one"), ("9", "two")]
+    (tmp_path / "c.jsonl").write_text('{"text": "one", "id": 7}\r\n\r\n{"text": "two"}\n{"text": "three", "id": null}\n')
+    assert read_texts(str(tmp_path / "c.jsonl")) == [("7", "one"), (1, "two"), (2, "three")], "an id is no more than a name"
     with pytest.raises(ValueError, match=r"--texts must be a file, got '.*none\.jsonl', which does not exist"):
         read_texts(str(tmp_path / "none.jsonl"))
     for name, content, error in (
