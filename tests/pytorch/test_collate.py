@@ -8,7 +8,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import Chat, HuggingFaceFeatureConverter, Mix, Mixture, UL2IterableDataset  # noqa: E402
+from ul2_tasks import (  # noqa: E402
+    Chat,
+    HuggingFaceChatConverter,
+    HuggingFaceFeatureConverter,
+    Mix,
+    Mixture,
+    UL2IterableDataset,
+)
 
 LENGTHS = {"inputs": 64, "targets": 48}
 FORMATS = {
@@ -72,6 +79,18 @@ def test_completions_have_the_labels_and_the_loss_groups_of_the_iterable_dataset
     batches = loader(found, HuggingFaceFeatureConverter("longest", **more), batch_size=4)
     assert_same(batches, torch.utils.data.DataLoader(expected, batch_size=None), 3)
     assert {-100} < {*next(iter(batches))["labels"].ravel().tolist()}
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_chats_are_those_of_the_iterable_dataset(pack):
+    found = ul2_tasks.examples(Chat(random_access=True, truncation="drop"), {"tokens": 512}, pack=pack, task_id=True)
+    converter = HuggingFaceChatConverter(pack, pad_token_id=3, task_id=True)
+    expected = UL2IterableDataset(found, feature_converter=converter)
+    batches = loader(found, pickle.loads(pickle.dumps(converter)), batch_size=2)
+    assert_same(batches, torch.utils.data.DataLoader(expected, batch_size=2), 1)
+    long = {key: values.repeat(99) for key, values in found[0].items() if not isinstance(values, str)} | {"task": "default_chat"}
+    with pytest.raises(ValueError, match=r"element 0 of the batch must have|all input arrays must have the same shape"):
+        converter.collator(found)([long, found[1]])
 
 
 def test_a_sampler_and_a_subset_decide_who_reads_what(found):
