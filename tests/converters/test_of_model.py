@@ -95,7 +95,7 @@ def test_a_model_is_its_arguments(name):
     model, is_one_row = make(), name in DECODER_ONLY
     by_hand = {"pad_token_id": 4 if pad is None else pad, "decoder_start_token_id": start or 0, "decoder_only": is_one_row}
     left = {"pad_token_id": 4} if pad is None else {}
-    for source in (model, model.config):
+    for source in (model, model.config, torch.nn.DataParallel(model)):
         taken = HuggingFaceFeatureConverter(model=source, **left)
         expected = HuggingFaceFeatureConverter(**by_hand, embedding_rows=ROWS)
         assert (taken.row_format, repr(taken)) == (expected.row_format, repr(expected))
@@ -172,9 +172,11 @@ def test_integers_of_numpy_are_pythons_in_what_states_compare():
 
 
 def test_what_is_no_model_or_says_too_little_is_an_error():
-    for wrong in ("google/t5-v1_1-small", 5, torch.nn.Linear(2, 2)):
+    for wrong, got in (("google/t5-v1_1-small", "'google"), (7, "7\\."), (torch.nn.Linear(2, 2), "Linear")):
         for call in (HuggingFaceFeatureConverter, lambda **given: UL2DataCollator("default", LENGTHS, **given)):
-            with pytest.raises(ValueError, match="model must be a model of transformers, or its configuration, got") as error:
+            with pytest.raises(
+                ValueError, match=f"model must be a model of transformers, or its configuration, got {got}"
+            ) as error:
                 call(model=wrong)
             assert len(str(error.value)) < 300
     t5 = of_t5("T5", ROWS)

@@ -140,7 +140,8 @@ def test_what_does_not_fit_is_an_error_that_says_what_to_pass(found):
         ({}, rows, "with pack=True for packed rows, got .* Read them with UL2IterableDataset"),
         ({"span_id": True}, found, "must be a HuggingFaceFeatureConverter without span_id for the examples"),
         ({}, chats, "must be a HuggingFaceChatConverter with pack=False for the examples of chats"),
-        ({}, found[:3], r"examples must be what ul2_tasks.examples\(..\) returns of texts, got \[\{'inputs'"),
+        ({}, found[:3], r"examples must be what ul2_tasks.examples\(..\) returns of texts, or of .*, got \[\{'inputs'"),
+        ({}, ul2_tasks.examples(Chat(truncation="drop"), {"tokens": 512}), "or of a Chat with random_access=True, got <ul2_tasks"),
         ({"pack": True, "task_id": True}, rows, "examples must have the task of each .* Pass task_id=True to"),
         ({"embedding_rows": 20}, found, r"embedding_rows must be above \d+, the largest id of the examples,"),
     ):

@@ -40,7 +40,7 @@ def settings_of(
             "decoder_only": False if decoder_only is None else decoder_only,
             "embedding_rows": embedding_rows,
         }
-    config = _config(model)
+    model, config = _unwrapped(model), _config(model)
     name, of_text, no_start = type(model).__name__, config.get_text_config(decoder=True), not config.is_encoder_decoder
     if decoder_only not in (None, no_start):
         raise ValueError(f"decoder_only must be {no_start} for {name}, got {decoder_only!r}. Leave it out.")
@@ -121,9 +121,14 @@ def t5gemma2_settings(
     return of_rows, image_tokens or tokens, int(size)
 
 
+def _unwrapped(model: Any) -> Any:
+    """A model without what trains it in parallel, such as DistributedDataParallel."""
+    return model if hasattr(model, "config") else getattr(model, "module", model)
+
+
 def _config(model: Model) -> Any:
     """The configuration of a model, or of what is one itself. Raises a ValueError for anything else."""
-    config: Any = getattr(model, "config", model)
+    config: Any = getattr(_unwrapped(model), "config", model)
     if not hasattr(config, "is_encoder_decoder") or not hasattr(config, "get_text_config"):
         raise ValueError(
             f"model must be a model of transformers, or its configuration, got {short(model)}. Load it, or pass pad_token_id,"

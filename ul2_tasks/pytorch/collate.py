@@ -37,7 +37,10 @@ class ExamplesCollator:
     def of(cls, converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter, examples: Examples) -> ExamplesCollator:
         """For these examples, or a ValueError where the converter does not fit them."""
         if not isinstance(examples, Examples):
-            raise ValueError(f"examples must be what ul2_tasks.examples(..) returns of texts, got {examples!r:.100}. Pass these.")
+            raise ValueError(
+                "examples must be what ul2_tasks.examples(..) returns of texts, or of a Chat with random_access=True, got"
+                f" {examples!r:.100}. Pass these."
+            )
         if getattr(converter, "batch_size", None) is not None:
             raise ValueError(
                 f"batch_size must be None for a collator, got {converter.batch_size}. Pass it to the DataLoader, which has it."

@@ -24,7 +24,7 @@ from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
-from ul2_tasks.scalars import check_flag, is_integer
+from ul2_tasks.scalars import check_flag, is_integer, short
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
 from ul2_tasks.tasks.registration import Registration
@@ -291,8 +291,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
 
 def _given(sequence_length: Mapping[str, int] | None) -> Mapping[str, int]:
-    if sequence_length is None:
-        raise ValueError('sequence_length must be {"inputs": int, "targets": int}, got None. Give the budgets in tokens.')
+    if not isinstance(sequence_length, Mapping):
+        raise ValueError(
+            f'sequence_length must be {{"inputs": int, "targets": int}}, got {short(sequence_length)}. Give the lengths in tokens.'
+        )
     return sequence_length
 
 
