@@ -68,7 +68,8 @@ class ExamplesCollator:
                 got = sorted(element) if isinstance(element, Mapping) else element
                 raise ValueError(
                     f"element {number} of the batch must have {sorted(names)}, as those of the examples that the collator was made"
-                    f" for, got {got!r:.200}. Pass these examples to the DataLoader."
+                    f" for, got {got!r:.200}. Pass these examples to the DataLoader, or to Trainer with"
+                    " remove_unused_columns=False."
                 )
         sizes: dict[str, np.ndarray] = {}
         if converter.pack:
