@@ -191,6 +191,18 @@ def test_what_is_no_model_or_says_too_little_is_an_error():
         HuggingFaceFeatureConverter(model=of_t5("UMT5", 20, pad_token_id=0), pad_token_id=20)
 
 
+def test_a_head_with_fewer_rows_counts_and_an_encoder_writes_no_text():
+    """A label beyond the head would be an assertion of the device; an encoder is not "decoder-only"."""
+    untied = of_t5("T5", ROWS, decoder_start_token_id=0, tie_word_embeddings=False)
+    untied.lm_head = torch.nn.Linear(16, 300, bias=False)
+    assert HuggingFaceFeatureConverter(model=untied).row_format.embedding_rows == 300
+    bert = transformers.BertConfig(vocab_size=ROWS, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    t5 = transformers.T5Config(vocab_size=ROWS, **T5)
+    for made in (transformers.BertForMaskedLM(bert), transformers.T5EncoderModel(t5)):
+        with pytest.raises(ValueError, match=rf"^model must be a model that writes text, got {type(made).__name__}\. Load it as"):
+            HuggingFaceFeatureConverter(model=made)
+
+
 @pytest.mark.parametrize("name", DECODER_ONLY)
 @pytest.mark.parametrize("pack", [True, False])
 def test_conversations_take_the_same_of_a_model(name, pack):

@@ -44,6 +44,11 @@ def settings_of(
     name, of_text, no_start = type(model).__name__, config.get_text_config(decoder=True), not config.is_encoder_decoder
     if decoder_only not in (None, no_start):
         raise ValueError(f"decoder_only must be {no_start} for {name}, got {decoder_only!r}. Leave it out.")
+    if no_start and not getattr(model, "can_generate", lambda: True)():
+        raise ValueError(
+            f"model must be a model that writes text, got {name}. Load it as an AutoModelForCausalLM or AutoModelForSeq2SeqLM, or"
+            " pass decoder_only, pad_token_id and embedding_rows in its place."
+        )
     configs = (config, of_text, getattr(model, "generation_config", None))
 
     def first(*names: str) -> int | None:
@@ -63,13 +68,11 @@ def settings_of(
             f"decoder_start_token_id must be given for {name}, whose configuration names none. Pass decoder_start_token_id=, 0"
             " for a T5."
         )
-    embedding: Any = getattr(model, "get_input_embeddings", None)
-    rows = of_text.vocab_size if embedding is None else embedding().num_embeddings
     return {
         "pad_token_id": pad,
         "decoder_start_token_id": decoder_start_token_id or 0 if no_start else start,
         "decoder_only": no_start,
-        "embedding_rows": rows if embedding_rows is None else embedding_rows,
+        "embedding_rows": _rows(model, config) if embedding_rows is None else embedding_rows,
     }
 
 
@@ -119,6 +122,15 @@ def t5gemma2_settings(
     if not is_integer(size, at_least=1):
         raise ValueError(f"image_size must be an integer of at least 1, got {size!r}.")
     return of_rows, image_tokens or tokens, int(size)
+
+
+def _rows(model: Any, config: Any) -> int:
+    """How many ids a model reads and predicts: the rows of its embedding, or of its head, where that has fewer."""
+    if not hasattr(model, "get_input_embeddings"):
+        return config.get_text_config(decoder=True).vocab_size  # of the encoder resize_token_embeddings keeps the old number
+    head = model.get_output_embeddings()
+    rows = [model.get_input_embeddings().num_embeddings, getattr(head, "out_features", None)]
+    return min(each for each in rows if each is not None)
 
 
 def _unwrapped(model: Any) -> Any:
