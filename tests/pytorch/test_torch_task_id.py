@@ -115,6 +115,8 @@ def test_chats_of_two_corpora_have_the_corpus_of_each_label(pack):
                 own = element["input_ids"][start:stop].tolist()
                 assert own[: len(alone[task])] == alone[task]
     assert found == {0, 1}
+    before.load_state_dict(dataset.state_dict())  # a run may turn it on
+    assert torch.equal(taken(before, 1)[0]["labels"], taken(resumed(dataset), 1)[0]["labels"])
 
 
 def test_single_examples_have_it_where_they_are_asked_for_it():
