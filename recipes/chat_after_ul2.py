@@ -68,12 +68,12 @@ def main() -> None:
         )
 
     # Stage 1: UL2.
-    converter = ul2_tasks.HuggingFaceFeatureConverter(embedding_rows=rows, task_id=True)
+    converter = ul2_tasks.HuggingFaceFeatureConverter(model=model, task_id=True)
     dataset = ul2_tasks.UL2IterableDataset(texts, lengths, feature_converter=converter, batch_size=args.rows)
     ul2_tasks.TaskLossTrainer(model, settings("ul2", args.ul2_steps), train_dataset=dataset).train()
 
     # Stage 2: prompts and completions. Reasoning and answer are loss groups, and each has a mean of its own over a step.
-    converter = ul2_tasks.HuggingFaceFeatureConverter(embedding_rows=rows, span_id=True)
+    converter = ul2_tasks.HuggingFaceFeatureConverter(model=model, span_id=True)
     dataset = ul2_tasks.UL2IterableDataset(chat, lengths, feature_converter=converter, batch_size=args.rows)
     held_out = ul2_tasks.UL2IterableDataset(chat, lengths, split="validation", num_epochs=1, feature_converter=converter)
     trainer = ul2_tasks.LossGroupTrainer(

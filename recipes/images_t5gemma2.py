@@ -35,10 +35,10 @@ def main() -> None:
     # The model, and its special tokens: those of a checkpoint, or of a tiny model with four places for an image of 8 x 8 pixels.
     special: dict[str, Any] = {}
     if args.model == "tiny":
-        vocabulary, image_tokens, image_size = "default", ul2_tasks.ImageTokens(4060, 4061, 4062, image_seq_length=4), 8
-        model = tiny_model(ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary()), image_tokens, image_size)
+        vocabulary, image_tokens = "default", ul2_tasks.ImageTokens(4060, 4061, 4062, image_seq_length=4)
+        model = tiny_model(ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary()), image_tokens)
     else:
-        vocabulary, image_tokens, image_size = args.model, ul2_tasks.ImageTokens(), 896
+        vocabulary, image_tokens = args.model, ul2_tasks.ImageTokens()
         special = {"sentinels": UNUSED, "modes": {"[R]": "<unused96>", "[S]": "<unused97>", "[X]": "<unused98>"}}
         model = transformers.AutoModelForSeq2SeqLM.from_pretrained(args.model)
     model.to(args.device).train()
@@ -60,7 +60,7 @@ def main() -> None:
         **special,
     )
     dataset = ul2_tasks.UL2IterableDataset(ul2_tasks.examples(records, lengths, task_id=True), batch_size=args.microbatch)
-    collate = ul2_tasks.T5Gemma2Collator(image_tokens=image_tokens, image_size=image_size)
+    collate = ul2_tasks.T5Gemma2Collator(model=model)  # its ids, its images, and the rows of its embedding
     batches = iter(torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=args.workers, collate_fn=collate))
 
     losses, images = ul2_tasks.TaskLosses(dataset.tasks), 0
@@ -85,11 +85,11 @@ def main() -> None:
         model.save_pretrained(args.output)
 
 
-def tiny_model(rows: int, image_tokens: ul2_tasks.ImageTokens, image_size: int) -> Any:
+def tiny_model(rows: int, image_tokens: ul2_tasks.ImageTokens) -> Any:
     """A T5Gemma 2 with random weights."""
     text = {"vocab_size": rows, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     text |= {"head_dim": 16, "num_key_value_heads": 1}
-    vision = {"model_type": "siglip_vision_model", "image_size": image_size, "patch_size": 2, "num_hidden_layers": 1}
+    vision = {"model_type": "siglip_vision_model", "image_size": 8, "patch_size": 2, "num_hidden_layers": 1}
     vision |= {"num_attention_heads": 1, "hidden_size": 16, "intermediate_size": 16}
     of_images = {"boi_token_index": image_tokens.boi_id, "eoi_token_index": image_tokens.eoi_id}
     of_images |= {"mm_tokens_per_image": image_tokens.image_seq_length}

@@ -96,7 +96,7 @@ def main() -> None:
     )
 
     settings: dict[str, Any] = SIZES[args.model] | {
-        "vocab_size": -(-ul2_tasks.embedding_rows(mixture.vocabulary) // 128) * 128,
+        "vocab_size": ul2_tasks.embedding_rows(mixture.vocabulary),
         "feed_forward_proj": "gated-gelu",
         "tie_word_embeddings": True,
         "dropout_rate": 0.0,

@@ -71,7 +71,7 @@ def main() -> None:
         batch_size=args.microbatch,
     )
 
-    model = new_model(args, -(-ul2_tasks.embedding_rows(mixture.vocabulary) // 128) * 128).to(device)
+    model = new_model(args, ul2_tasks.embedding_rows(mixture.vocabulary)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, betas=(0.9, 0.98))
 
     # The last checkpoint, if there is one. The data resume at an index, so the number of processes is free.

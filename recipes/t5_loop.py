@@ -81,8 +81,8 @@ def main() -> None:
     _, held_out = open_split("validation")
     of_masks = ["segment_ids", "decoder_segment_ids"] if args.pack else ["attention_mask", "decoder_attention_mask"]
 
-    # The model, with an embedding of a multiple of 128 rows.
-    rows = -(-ul2_tasks.embedding_rows(mixture.vocabulary) // 128) * 128
+    # The model, with a row of the embedding for each id, rounded up to a multiple of 128.
+    rows = ul2_tasks.embedding_rows(mixture.vocabulary)
     model: Any = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=rows, **SIZES[args.model], **T5))
     model.to(device)
     if args.pack:

@@ -73,8 +73,8 @@ def main() -> None:
     evaluated = ul2_tasks.UL2IterableDataset(mixture, lengths, split="validation", rank=0, world_size=1, **settings)
     held_out = list(itertools.islice(evaluated, args.eval_rows))
 
-    # The model, with an embedding of a multiple of 128 rows.
-    rows = -(-ul2_tasks.embedding_rows(mixture.vocabulary) // 128) * 128
+    # The model, with a row of the embedding for each id, rounded up to a multiple of 128.
+    rows = ul2_tasks.embedding_rows(mixture.vocabulary)
     config = transformers.T5Config(vocab_size=rows, **SIZES[args.model], **T5)
     model: Any = transformers.T5ForConditionalGeneration(config)
     if args.pack:

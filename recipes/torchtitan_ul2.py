@@ -85,7 +85,7 @@ class UL2DataLoader(BaseDataLoader):
 def tiny() -> Trainer.Config:
     """torchtitan's debug model, for the built-in tokenizer."""
     config = torchtitan.models.llama3.config_registry.llama3_debugmodel()
-    resize(config, -(-ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary()) // 128) * 128)
+    resize(config, ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary()))
     config.training.local_batch_size, config.training.seq_len, config.training.steps = 8, 512, 40
     return with_ul2(config)
 

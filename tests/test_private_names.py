@@ -50,6 +50,10 @@ READ = {
         "_ex_iterable",
         "ul2_tasks/sources/dataset_objects.py",
     ): "the steps of an IterableDataset, which has no fingerprint (tests/sources/test_dataset_objects.py)",
+    (
+        "_pad_token_id",
+        "ul2_tasks/megatron.py",
+    ): "what fills up a sample of GPTDataset, 0 for masks (tests/test_megatron_dataset.py)",
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
 }
 # What classes of SeqIO and TensorFlow leave to those that are made of them, by the names that it has there.

@@ -30,6 +30,15 @@ def as_python(value: T) -> T:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def short(value: object) -> str:
+    """What it is in an error: its repr; where that is long, its type alone.
+
+    >>> short(5), short(dict.fromkeys(range(100)))
+    ('5', 'a value of type dict')
+    """
+    return text if len(text := repr(value)) <= 100 else f"a value of type {type(value).__name__}"
+
+
 def check_flag(value: bool, name: str) -> bool:
     """The value, which is True or False. Raises a ValueError for another one."""
     if not isinstance(value, bool):

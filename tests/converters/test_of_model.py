@@ -7,7 +7,15 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import HuggingFaceFeatureConverter, UL2DataCollator, UL2IterableDataset  # noqa: E402
+from ul2_tasks import (  # noqa: E402
+    HuggingFaceChatConverter,
+    HuggingFaceFeatureConverter,
+    ImageTokens,
+    T5Gemma2Collator,
+    T5Gemma2FeatureConverter,
+    UL2DataCollator,
+    UL2IterableDataset,
+)
 
 LENGTHS = {"inputs": 96, "targets": 80}
 TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "a"]
@@ -87,7 +95,7 @@ def test_a_model_is_its_arguments(name):
     model, is_one_row = make(), name in DECODER_ONLY
     by_hand = {"pad_token_id": 4 if pad is None else pad, "decoder_start_token_id": start or 0, "decoder_only": is_one_row}
     left = {"pad_token_id": 4} if pad is None else {}
-    for source in (model, model.config):
+    for source in (model, model.config, torch.nn.DataParallel(model)):
         taken = HuggingFaceFeatureConverter(model=source, **left)
         expected = HuggingFaceFeatureConverter(**by_hand, embedding_rows=ROWS)
         assert (taken.row_format, repr(taken)) == (expected.row_format, repr(expected))
@@ -143,7 +151,7 @@ def test_a_model_that_names_no_padding_has_the_tokenizers_in_the_collator_alone(
     core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     core.add_special_tokens(["<end>", "<pad>"])
     told = (
-        r"pad_token_id must be given for a \w+ForCausalLM whose configuration names none. Pass pad_token_id=tokenizer.pad_token_id"
+        r"pad_token_id must be given for \w+ForCausalLM, whose configuration names none. Pass pad_token_id=tokenizer.pad_token_id"
     )
     with pytest.raises(ValueError, match=told):
         HuggingFaceFeatureConverter(model=model)
@@ -164,18 +172,84 @@ def test_integers_of_numpy_are_pythons_in_what_states_compare():
 
 
 def test_what_is_no_model_or_says_too_little_is_an_error():
-    for wrong in ("google/t5-v1_1-small", 5, torch.nn.Linear(2, 2)):
+    for wrong, got in (("google/t5-v1_1-small", "'google"), (7, "7\\."), (torch.nn.Linear(2, 2), "Linear")):
         for call in (HuggingFaceFeatureConverter, lambda **given: UL2DataCollator("default", LENGTHS, **given)):
-            with pytest.raises(ValueError, match="model must be a model of transformers, or its configuration, got") as error:
+            with pytest.raises(
+                ValueError, match=f"model must be a model of transformers, or its configuration, got {got}"
+            ) as error:
                 call(model=wrong)
             assert len(str(error.value)) < 300
     t5 = of_t5("T5", ROWS)
     assert t5.generation_config.decoder_start_token_id is None
-    with pytest.raises(ValueError, match="decoder_start_token_id must be given for a T5ForConditionalGeneration whose"):
+    with pytest.raises(ValueError, match="decoder_start_token_id must be given for T5ForConditionalGeneration, whose"):
         HuggingFaceFeatureConverter(model=t5)
     t5.generation_config.decoder_start_token_id = 0
     assert HuggingFaceFeatureConverter(model=t5).row_format == HuggingFaceFeatureConverter(embedding_rows=ROWS).row_format
-    with pytest.raises(ValueError, match="decoder_only must be False for a T5ForConditionalGeneration, got True"):
+    with pytest.raises(ValueError, match="decoder_only must be False for T5ForConditionalGeneration, got True"):
         HuggingFaceFeatureConverter(model=t5, decoder_only=True)
     with pytest.raises(ValueError, match="pad_token_id must be an id below embedding_rows, 20, got 20"):
         HuggingFaceFeatureConverter(model=of_t5("UMT5", 20, pad_token_id=0), pad_token_id=20)
+
+
+def test_a_head_with_fewer_rows_counts_and_an_encoder_writes_no_text():
+    """A label beyond the head would be an assertion of the device; an encoder is not "decoder-only"."""
+    untied = of_t5("T5", ROWS, decoder_start_token_id=0, tie_word_embeddings=False)
+    untied.lm_head = torch.nn.Linear(16, 300, bias=False)
+    assert HuggingFaceFeatureConverter(model=untied).row_format.embedding_rows == 300
+    bert = transformers.BertConfig(vocab_size=ROWS, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    t5 = transformers.T5Config(vocab_size=ROWS, **T5)
+    for made in (transformers.BertForMaskedLM(bert), transformers.T5EncoderModel(t5)):
+        with pytest.raises(ValueError, match=rf"^model must be a model that writes text, got {type(made).__name__}\. Load it as"):
+            HuggingFaceFeatureConverter(model=made)
+
+
+@pytest.mark.parametrize("name", DECODER_ONLY)
+@pytest.mark.parametrize("pack", [True, False])
+def test_conversations_take_the_same_of_a_model(name, pack):
+    make, pad, _ = DECODER_ONLY[name]
+    model, left = make(4096 + 128), {"pad_token_id": 4} if pad is None else {}
+    talks = ul2_tasks.Chat("of_model", truncation="drop", random_access=True)
+    for source in (model, model.config):
+        taken, expected = (
+            HuggingFaceChatConverter(pack, **given)
+            for given in ({"model": source, **left}, {"pad_token_id": pad or 4, "embedding_rows": 4096 + 128})
+        )
+        assert (vars(taken), repr(taken)) == (vars(expected), repr(expected))
+    few = HuggingFaceChatConverter(pack, model=make(4000), **left)
+    for mixture in (talks, ul2_tasks.register_chat("of_model", truncation="drop")):
+        told = r"the tokens of a (packed sequence|conversation) hold the id \d+, but embedding_rows is 4000\. Call model\.resize_"
+        with pytest.raises(ValueError, match=told):
+            next(iter(UL2IterableDataset(mixture, {"tokens": 512}, feature_converter=few)))
+        row = next(iter(UL2IterableDataset(mixture, {"tokens": 512}, feature_converter=taken)))
+    assert model(**{key: row[key][None] for key in ("input_ids", "position_ids", "labels")}, use_cache=False).loss.isfinite()
+
+
+def test_a_chat_is_for_a_decoder_and_images_are_for_t5gemma2():
+    with pytest.raises(ValueError, match="model must be a decoder-only model for HuggingFaceChatConverter, got T5ForCond"):
+        HuggingFaceChatConverter(model=of_t5("T5", ROWS))
+    with pytest.raises(ValueError, match="pad_token_id must be given for LlamaForCausalLM, whose configuration names none"):
+        HuggingFaceChatConverter(model=decoder_only("Llama", ROWS))
+    with pytest.raises(ValueError, match="embedding_rows must be an integer above pad_token_id, 7, got 7"):
+        HuggingFaceChatConverter(pad_token_id=7, embedding_rows=7)
+    for call in (T5Gemma2Collator, lambda **given: T5Gemma2FeatureConverter(2, **given)):
+        for wrong in (t5gemma(ROWS), decoder_only("Llama", ROWS)):
+            with pytest.raises(ValueError, match=r"model must be a T5Gemma 2, or its configuration, got \w+\. Use Hugging"):
+                call(model=wrong)
+        with pytest.raises(ValueError, match="model must be a model of transformers, or its configuration, got 7"):
+            call(model=7)
+
+
+def test_t5gemma2_has_the_images_of_its_model():
+    model = t5gemma2(ROWS)
+    tokens = ImageTokens(255_999, 256_001, 256_000, image_seq_length=4)
+    by_hand = {"pad_token_id": 0, "decoder_start_token_id": 2, "image_tokens": tokens, "image_size": 8, "embedding_rows": ROWS}
+    for source in (model, model.config):
+        taken, expected = T5Gemma2Collator(model=source), T5Gemma2Collator(**by_hand)
+        assert vars(taken) == vars(expected)
+        ours, theirs = (T5Gemma2FeatureConverter(2, **given) for given in ({"model": source}, by_hand))
+        assert (ours._row_format, ours._image_tokens, ours._image_size) == (theirs._row_format, tokens, 8)
+    assert vars(T5Gemma2Collator(model=model, image_size=16))["_image_size"] == 16
+    with pytest.raises(
+        ValueError, match=r"example 1 of the batch, counted from 0: its targets hold the id \d+, but embedding_rows"
+    ):
+        taken([{"input_ids": [5], "labels": [1]}, {"input_ids": [5], "labels": [ROWS, 1]}])

@@ -8,7 +8,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import Chat, HuggingFaceFeatureConverter, Mix, Mixture, UL2IterableDataset  # noqa: E402
+from ul2_tasks import (  # noqa: E402
+    Chat,
+    HuggingFaceChatConverter,
+    HuggingFaceFeatureConverter,
+    Mix,
+    Mixture,
+    UL2IterableDataset,
+)
 
 LENGTHS = {"inputs": 64, "targets": 48}
 FORMATS = {
@@ -74,6 +81,18 @@ def test_completions_have_the_labels_and_the_loss_groups_of_the_iterable_dataset
     assert {-100} < {*next(iter(batches))["labels"].ravel().tolist()}
 
 
+@pytest.mark.parametrize("pack", [True, False])
+def test_chats_are_those_of_the_iterable_dataset(pack):
+    found = ul2_tasks.examples(Chat(random_access=True, truncation="drop"), {"tokens": 512}, pack=pack, task_id=True)
+    converter = HuggingFaceChatConverter(pack, pad_token_id=3, task_id=True)
+    expected = UL2IterableDataset(found, feature_converter=converter)
+    batches = loader(found, pickle.loads(pickle.dumps(converter)), batch_size=2)
+    assert_same(batches, torch.utils.data.DataLoader(expected, batch_size=2), 1)
+    long = {key: values.repeat(99) for key, values in found[0].items() if not isinstance(values, str)} | {"task": "default_chat"}
+    with pytest.raises(ValueError, match=r"element 0 of the batch must have|all input arrays must have the same shape"):
+        converter.collator(found)([long, found[1]])
+
+
 def test_a_sampler_and_a_subset_decide_who_reads_what(found):
     converter = HuggingFaceFeatureConverter("longest")
     collate, indices = converter.collator(found), [40, 3, 3, 17, 900]
@@ -121,7 +140,8 @@ def test_what_does_not_fit_is_an_error_that_says_what_to_pass(found):
         ({}, rows, "with pack=True for packed rows, got .* Read them with UL2IterableDataset"),
         ({"span_id": True}, found, "must be a HuggingFaceFeatureConverter without span_id for the examples"),
         ({}, chats, "must be a HuggingFaceChatConverter with pack=False for the examples of chats"),
-        ({}, found[:3], r"examples must be what ul2_tasks.examples\(..\) returns of texts, got \[\{'inputs'"),
+        ({}, found[:3], r"examples must be what ul2_tasks.examples\(..\) returns of texts, or of .*, got \[\{'inputs'"),
+        ({}, ul2_tasks.examples(Chat(truncation="drop"), {"tokens": 512}), "or of a Chat with random_access=True, got <ul2_tasks"),
         ({"pack": True, "task_id": True}, rows, "examples must have the task of each .* Pass task_id=True to"),
         ({"embedding_rows": 20}, found, r"embedding_rows must be above \d+, the largest id of the examples,"),
     ):

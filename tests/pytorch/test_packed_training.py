@@ -1,6 +1,7 @@
 """Packed rows in models of Transformers: a row gives what each of its examples gives alone."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,14 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import HuggingFaceFeatureConverter, UL2IterableDataset, accept_packed_sequences, packed_attention_masks  # noqa: E402
+from ul2_tasks import (  # noqa: E402
+    HuggingFaceFeatureConverter,
+    TaskLossTrainer,
+    UL2IterableDataset,
+    accept_packed_sequences,
+    packed_attention_masks,
+)
+from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
 
 pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]
 
@@ -247,6 +255,26 @@ def test_a_decoder_only_model_takes_packed_rows_with_and_without_prefixes():
     assert abs(float(alone[True] / alone[False] - 1)) > 1e-6, "a prefix is attended to from both sides"
     causal = model(**inputs, use_cache=False).loss * (batch["labels"] >= 0).sum()
     torch.testing.assert_close(causal.detach(), alone[False], rtol=1e-6, atol=0)  # Transformers finds segments by positions
+
+
+def test_examples_that_would_attend_to_each_other_are_told(tmp_path):
+    """Trainer leaves out segment ids by default, and a model that does not know them ignores them; without a mask none is cut."""
+    model, batch = accept_packed_sequences(of_t5("T5", "sdpa")), packed_batch()
+    left = {key: batch[key] for key in ("input_ids", "decoder_input_ids", "labels")}
+    with pytest.warns(UserWarning, match=r"a batch has neither segment_ids nor attention_mask\. .* set remove_unused_columns"):
+        model.train()(**left)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.train()(**left, attention_mask=torch.ones_like(left["input_ids"]))
+        model.train()(**batch)
+        model.eval()(**left)
+    rows = [{key: values[0] for key, values in batch.items()} | {"task_id": torch.where(batch["labels"][0] < 0, -1, 0)}]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=1, remove_unused_columns=False, report_to="none", use_cpu=True
+    )
+    tasks = [TaskInfo("packed_s", "s", "packed_corpus")]
+    with pytest.raises(ValueError, match="model must accept packed sequences for a batch with segment_ids, got T5ForConditional"):
+        TaskLossTrainer(of_t5("T5", "sdpa"), arguments, train_dataset=rows, tasks=tasks).train()
 
 
 def test_trainer_trains_on_packed_rows(tmp_path):

@@ -453,7 +453,9 @@ def test_denoising_beside_a_supervised_task_is_resumed_too():
 
 @pytest.mark.parametrize("wrong", [{"rank": 1}, {"world_size": 2}, {"rank": 2, "world_size": 2}, {"rank": -1, "world_size": 2}])
 def test_half_a_process_is_refused(wrong):
-    with pytest.raises(ValueError, match="rank and world_size must be 0 <= rank < world_size, or both be left out, got rank"):
+    with pytest.raises(
+        ValueError, match="rank and world_size must be integers, 0 <= rank < world_size, or both be left out, got rank"
+    ):
         dataset(**wrong)
 
 

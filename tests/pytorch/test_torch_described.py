@@ -189,7 +189,8 @@ def test_a_pair_of_megatrons_is_that_of_its_name(tmp_path):
     ("arguments", "sentence"),
     [
         ({"use_cached": True}, r"use_cached must be False with a description,.*of its cache, cache_dirs=\[\.\.\]"),
-        ({"sequence_length": None}, 'sequence_length must be {"inputs": int, "targets": int}, got None. Give the budgets'),
+        ({"sequence_length": None}, 'sequence_length must be {"inputs": int, "targets": int}, got None. Give the lengths'),
+        ({"sequence_length": 512}, 'sequence_length must be {"inputs": int, "targets": int}, got 512. Give the lengths'),
         ({"seed": None}, "seed must be an integer, because it decides the examples, got None"),
         ({"shuffle": 0}, "shuffle must be True or False, got 0"),
         ({"num_epochs": 0}, "num_epochs must be an integer of at least 1, or None for no end, got 0"),

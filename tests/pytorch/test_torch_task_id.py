@@ -82,6 +82,43 @@ def resumed(dataset):
     return dataset
 
 
+@pytest.mark.parametrize("pack", [True, False])
+def test_chats_of_two_corpora_have_the_corpus_of_each_label(pack):
+    """Each by the loss groups of its own source, as one of them has the conversations with reasoning alone."""
+    first, last = ([talk] * 9 for talk in (embedded_conversations()[0], embedded_conversations()[-1]))
+    described = {
+        ul2_tasks.Chat(name, ul2_tasks.MemoryDataSource(lambda talks=talks: talks, validation=0), truncation="drop"): weight
+        for name, talks, weight in (("tid_first", first, 2), ("tid_last", last, 1))
+    }
+    examples = ul2_tasks.examples(Mix("tid_two", described), {"tokens": 512}, pack=pack, task_id=True)
+    settings = {"feature_converter": HuggingFaceChatConverter(pack, task_id=True)}
+    dataset = UL2IterableDataset(Mix("tid_two", described), {"tokens": 512}, **settings)
+    before = UL2IterableDataset(Mix("tid_two", described), {"tokens": 512}, feature_converter=HuggingFaceChatConverter(pack))
+    assert [info.corpus for info in dataset.tasks] == ["tid_first_corpus", "tid_last_corpus"]
+    alone = [next(iter(ul2_tasks.examples(Mix("one", {chat: 1}), {"tokens": 512})))["tokens"].tolist() for chat in described]
+    found = set()
+    for element, same, example in zip(taken(dataset, 12), taken(before, 12), itertools.chain(examples, examples.epoch(1))):
+        assert element.keys() - same.keys() == {"task_id"}
+        assert all(torch.equal(element[key], same[key]) for key in same)
+        ids = element["task_id"].numpy()
+        assert ((ids == -1) == (element["labels"].numpy() == -100)).all()
+        assert (
+            (ids[: len(example["task_id"])][ids[: len(example["task_id"])] >= 0]).tolist()
+            == example["task_id"][ids[: len(example["task_id"])] >= 0].tolist()
+        )
+        starts = np.flatnonzero(element["position_ids"].numpy() == 0).tolist() if pack else [0]
+        for start, stop in itertools.pairwise([*starts, len(ids)]):
+            of_talk = {*ids[start:stop].tolist()} - {-1}
+            if of_talk:
+                (task,) = of_talk
+                found.add(task)
+                own = element["input_ids"][start:stop].tolist()
+                assert own[: len(alone[task])] == alone[task]
+    assert found == {0, 1}
+    before.load_state_dict(dataset.state_dict())  # a run may turn it on
+    assert torch.equal(taken(before, 1)[0]["labels"], taken(resumed(dataset), 1)[0]["labels"])
+
+
 def test_single_examples_have_it_where_they_are_asked_for_it():
     for mixture in (plain(), both()):
         examples = ul2_tasks.examples(mixture, LENGTHS, task_id=True)
@@ -122,15 +159,12 @@ def test_a_batch_of_t5gemma2_has_it_where_its_examples_do():
 
 def test_examples_that_have_it_need_a_converter_that_keeps_it():
     found = ul2_tasks.examples(plain(), LENGTHS, task_id=True)
-    with pytest.raises(
-        ValueError, match=r"^feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples"
-    ):
+    without = r"^feature_converter must have task_id=True for examples that have it, got a HuggingFace\w+ without\. Pass"
+    with pytest.raises(ValueError, match=without):
         UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter())
     talks = ul2_tasks.Chat("tid_chats", truncation="drop", random_access=True)
     chats = ul2_tasks.examples(talks, {"tokens": 512}, task_id=True)
-    with pytest.raises(
-        ValueError, match=r"^feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples"
-    ):
+    with pytest.raises(ValueError, match=without):
         UL2IterableDataset(chats, feature_converter=HuggingFaceChatConverter(pack=False))
     single = taken(UL2IterableDataset(chats), 1)[0]
     assert ((single["task_id"] == -1) == (single["labels"] == -100)).all()
@@ -145,6 +179,10 @@ def test_names_are_told_to_read_by_index():
         converter(None, LENGTHS)
     with pytest.raises(ValueError, match=r"^mixture must have random access for its tasks, got the name 'ul2_mix'\. Pass"):
         _ = UL2IterableDataset("ul2_mix", LENGTHS).tasks
+    with pytest.raises(ValueError, match=sentence):
+        UL2IterableDataset("ul2_mix", {"tokens": 512}, feature_converter=HuggingFaceChatConverter(task_id=True))
+    with pytest.raises(ValueError, match=sentence):
+        HuggingFaceChatConverter(task_id=True)(None, {"tokens": 512})
     by_index = UL2IterableDataset(ul2_tasks.examples("ul2_mix", LENGTHS), feature_converter=converter)
     assert "task_id" in taken(by_index, 1)[0]
     with pytest.raises(ValueError, match=r"^task_id must be True or False, got 'yes'\.$"):

@@ -159,7 +159,9 @@ def test_t5s_own_has_its_sentinels_and_its_modes_take_spare_rows():
 
 
 def test_what_is_no_open_vocabulary_has_no_rows_and_what_is_no_tokenizer_no_vocabulary():
-    with pytest.raises(ValueError, match=r"vocabulary must be open, got a T5Tokenizer.* Pass ul2_tasks.open_vocabulary"):
+    with pytest.raises(
+        ValueError, match=r"vocabulary must be open, got a value of type T5Tokenizer.* Pass ul2_tasks.open_vocabulary"
+    ):
         ul2_tasks.embedding_rows(transformers.T5Tokenizer())
     for wrong in (None, 5, transformers.T5Tokenizer):
         with pytest.raises(ValueError, match="spec must be a path, a name, or a fast tokenizer of transformers, got"):

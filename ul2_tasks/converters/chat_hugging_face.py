@@ -18,26 +18,33 @@ which has no label. The ids are the tokenizer's own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ul2_tasks.converters.hugging_face import specs_in_words
-from ul2_tasks.example_features import IGNORED, LOSS_MASK, SPAN_ID
+from ul2_tasks.converters.of_model import decoder_settings
+from ul2_tasks.converters.row_format import OF_PACKED, check_embedded
+from ul2_tasks.example_features import IGNORED, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID
 from ul2_tasks.imported import subclass_of_seqio
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import as_python, check_flag, is_integer
 
 if TYPE_CHECKING:
     import seqio
     import tensorflow as tf
+    import torch
+
+    from ul2_tasks.converters.of_model import Model
 
 
 @subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
 class HuggingFaceChatConverter:
     """Converts conversations for decoder-only models of `transformers`.
 
-        dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
+        converter = HuggingFaceChatConverter(model=model)
+        dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=converter)
         LossGroupTrainer(model, arguments, train_dataset=dataset).train()
 
     An element is a row of `task_feature_lengths["tokens"]` tokens, [length] int32 for each of:
@@ -48,6 +55,7 @@ class HuggingFaceChatConverter:
       `LossGroupTrainer`.
     * `position_ids`: they begin at 0 with each conversation of a packed row.
     * `attention_mask`, not with `pack`: 1 for tokens, 0 for padding.
+    * `task_id`, where it is asked for: the task of each label, -1 elsewhere.
 
     **Packed rows have no attention mask.** Models of Transformers (4.53 and later) find conversations in a row by positions, but
     only without a mask and a cache: otherwise each conversation would attend to the one before it. So `model.config.use_cache` must
@@ -60,20 +68,42 @@ class HuggingFaceChatConverter:
     vocabulary has a `special_ids.id_shift` of 1, pass `vocabulary`.
     """
 
-    def __init__(self, pack: bool = True, pad_token_id: int = 0, vocabulary: seqio.Vocabulary | None = None):
+    def __init__(
+        self,
+        pack: bool = True,
+        pad_token_id: int | None = None,
+        vocabulary: seqio.Vocabulary | None = None,
+        *,
+        embedding_rows: int | None = None,
+        task_id: bool = False,
+        model: Model | None = None,
+    ):
         """
         Args:
             pack: whether several conversations share a row.
-            pad_token_id: the id that pads `input_ids`.
+            pad_token_id: the id that pads `input_ids`; by default the model's, without one 0.
             vocabulary: of the tasks, for tasks of other packages whose ids are offset by one.
+            embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's,
+                without one there is no check.
+            task_id: whether there is `task_id`, too, an index into the `tasks` of `UL2IterableDataset`. The conversations must have
+                random access.
+            model: a decoder-only model of `transformers`, or its configuration, for what is left out of the arguments above. It is
+                not kept.
 
         Raises:
-            ValueError: an argument has a value that is not supported; or, when it converts, the tasks' ids are offset and those of
-                `vocabulary` are not.
+            ValueError: an argument has a value that is not supported, or neither it nor the model has one; or, when it converts,
+                the tasks' ids are offset and those of `vocabulary` are not, or an id has no row in the model's embedding.
         """
-        if not is_integer(pad_token_id, at_least=0):
-            raise ValueError(f"pad_token_id must be an id, 0 or more, got {pad_token_id!r}.")
-        self.pack, self.pad_token_id, self.vocabulary = pack, int(pad_token_id), vocabulary
+        pad, rows = decoder_settings(model, pad_token_id=pad_token_id, embedding_rows=embedding_rows)
+        if not is_integer(pad, at_least=0):
+            raise ValueError(f"pad_token_id must be an id, 0 or more, got {pad!r}.")
+        if rows is not None and not is_integer(rows, at_least=pad + 1):
+            raise ValueError(
+                f"embedding_rows must be an integer above pad_token_id, {pad}, got {rows!r}. Pass"
+                " model.get_input_embeddings().num_embeddings, or leave it out."
+            )
+        self.pack, self.pad_token_id, self.vocabulary = check_flag(pack, "pack"), int(pad), vocabulary
+        self.embedding_rows, self.task_id = as_python(rows), check_flag(task_id, "task_id")
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         """
@@ -93,9 +123,16 @@ class HuggingFaceChatConverter:
         """The length of each model input."""
         return self._of_seqio.get_model_feature_lengths(task_feature_lengths)
 
+    def collator(self, examples: Sequence[Mapping[str, Any]]) -> Callable[[Sequence[Mapping[str, Any]]], dict[str, torch.Tensor]]:
+        """Returns a collate function for a DataLoader over `ul2_tasks.examples(chat, ..)`, with a sampler of your own.
+
+        See `HuggingFaceFeatureConverter.collator`. The rows have the length of `examples`.
+        """
+        return importlib.import_module("ul2_tasks.pytorch.collate").ExamplesCollator.of(self, examples)  # which needs torch
+
     @property
     def _names(self) -> tuple[str, ...]:
-        """The names of the model inputs."""
+        """The names of the model inputs, without the task."""
         return "input_ids", "labels", SPAN_ID, "position_ids", *(() if self.pack else ("attention_mask",))
 
     def _written(self, rows: Mapping[str, np.ndarray], is_token: np.ndarray) -> dict[str, np.ndarray]:
@@ -112,13 +149,17 @@ class HuggingFaceChatConverter:
             "position_ids": np.ascontiguousarray(position_ids),
             "attention_mask": is_token.astype(np.int32),
         }
-        return {name: inputs[name] for name in self._names}
+        check_embedded(
+            {"tokens": inputs["input_ids"]}, self.embedding_rows, OF_PACKED if self.pack else "the {key} of a conversation"
+        )
+        tasks = {TASK_ID: np.where(is_trained, rows[TASK_ID], np.int32(NO_TASK))} if self.task_id else {}
+        return {name: inputs[name] for name in self._names} | tasks
 
     @functools.cached_property
     def _of_seqio(self) -> seqio.FeatureConverter:
         from ul2_tasks.converters.chat_hugging_face_graph import GraphChatConverter
 
-        return GraphChatConverter(self.pack, self.pad_token_id, self.vocabulary, self._names, self._written)
+        return GraphChatConverter(self.pack, self.vocabulary, self._names, self._written, self.task_id)
 
     def __getattr__(self, name: str) -> Any:
         """What SeqIO asks a converter for of its own."""
@@ -136,13 +177,14 @@ class HuggingFaceChatConverter:
 
 
 def chat_inputs(
-    converter: HuggingFaceChatConverter, rows: Mapping[str, np.ndarray], sizes: np.ndarray, length: int
+    converter: HuggingFaceChatConverter, rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], lengths: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
     """The model inputs of rows of `random_access.sequence.read_rows`, [rows, length] int32 each, without TensorFlow.
 
-    `sizes`, [rows] int64, are how many tokens each row has, where it has one conversation; packed rows tell it themselves.
+    `sizes["tokens"]`, [rows] int64, are how many tokens each row has, where it has one conversation; packed rows say it themselves.
     """
     if converter.pack:
         return converter._written(rows, rows["tokens_segment_ids"] > 0)
+    length = lengths["tokens"]
     wide = {key: np.pad(values, [(0, 0), (0, length - values.shape[1])]) for key, values in rows.items()}
-    return converter._written(wide, np.arange(length) < sizes[:, None])
+    return converter._written(wide, np.arange(length) < sizes["tokens"][:, None])

@@ -124,7 +124,7 @@ class HuggingFaceFeatureConverter:
                 f"batch_size must be None with padding='max_length', got {batch_size!r}. Pass it to"
                 " seqio.get_dataset(batch_size=..)."
             )
-        self.batch_size, self.vocabulary, self.pack = batch_size, vocabulary, pack
+        self.batch_size, self.vocabulary, self.pack, self.task_id = batch_size, vocabulary, pack, task_id
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         """See `seqio.FeatureConverter`; `task_feature_lengths` has inputs and targets alone, as marks have the targets' lengths."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
 from ul2_tasks.converters.marks import absent, example_spec, misaligned
-from ul2_tasks.converters.row_format import NO_ROW, TASK_ID_OF_STREAM, RowFormat, packed_inputs, padded_inputs
+from ul2_tasks.converters.row_format import NO_ROW, OF_DATASET, TASK_ID_OF_STREAM, RowFormat, packed_inputs, padded_inputs
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.datasets import stated_id_shift
 from ul2_tasks.example_features import EXAMPLE, PROMPT_COMPLETION, SPAN_ID, Feature
@@ -175,5 +175,7 @@ def _embedded(ids: tf.Tensor, key: str, embedding_rows: int, first: tf.Tensor) -
     """An error that says which example has an id that a model's embedding has no row for."""
     largest = tf.reduce_max(ids, axis=1)
     row = tf.argmax(largest)
-    message = tf.strings.format(NO_ROW.format("{}", key, "{}", embedding_rows), [first + row, largest[row]])
+    message = tf.strings.format(
+        NO_ROW.format(OF_DATASET.format(number="{}", key=key), "{}", embedding_rows), [first + row, largest[row]]
+    )
     return tf.debugging.Assert(largest[row] < embedding_rows, [message])

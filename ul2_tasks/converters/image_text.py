@@ -8,6 +8,7 @@ decoder_input_ids       2 ..                                     the decoder sta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import seqio
@@ -15,20 +16,23 @@ import tensorflow as tf
 
 from ul2_tasks.converters.hugging_face_graph import batch_inputs, shift_of_ids
 from ul2_tasks.converters.marks import absent, example_spec
+from ul2_tasks.converters.of_model import t5gemma2_settings
 from ul2_tasks.converters.row_format import RowFormat
 from ul2_tasks.example_features import EXAMPLE, IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
-from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_IMAGE_SIZE, T5GEMMA2_START, check_placeholders, pixel_values
+from ul2_tasks.images.interleaved import ImageTokens
+from ul2_tasks.images.t5gemma2 import PIXELS, check_placeholders, pixel_values
 from ul2_tasks.scalars import is_integer
+
+if TYPE_CHECKING:
+    from ul2_tasks.converters.of_model import Model
 
 
 class T5Gemma2FeatureConverter(seqio.FeatureConverter):
     """A SeqIO converter of interleaved image-text data for `T5Gemma2ForConditionalGeneration` of `transformers`.
 
-        dataset = UL2IterableDataset(
-            "mine_mix", {"inputs": 1024, "targets": 512}, feature_converter=T5Gemma2FeatureConverter(batch_size=8)
-        )
+        converter = T5Gemma2FeatureConverter(batch_size=8, model=model)
+        dataset = UL2IterableDataset("mine_mix", {"inputs": 1024, "targets": 512}, feature_converter=converter)
         for batch in torch.utils.data.DataLoader(dataset, batch_size=None):
             loss = model(**batch).loss
 
@@ -55,41 +59,38 @@ class T5Gemma2FeatureConverter(seqio.FeatureConverter):
         padding: str = "longest",
         *,
         pad_to_multiple_of: int | None = 8,
-        decoder_start_token_id: int = T5GEMMA2_START,
-        pad_token_id: int = 0,
-        image_tokens: ImageTokens = T5GEMMA2_IMAGE,
-        image_size: int = T5GEMMA2_IMAGE_SIZE,
+        decoder_start_token_id: int | None = None,
+        pad_token_id: int | None = None,
+        image_tokens: ImageTokens | None = None,
+        image_size: int | None = None,
         vocabulary: seqio.Vocabulary | None = None,
+        embedding_rows: int | None = None,
+        model: Model | None = None,
     ):
         """
         Args:
             batch_size: examples in a batch; do not pass it to SeqIO, too.
-            padding, pad_to_multiple_of, decoder_start_token_id, pad_token_id, vocabulary: see `HuggingFaceFeatureConverter`.
-            image_tokens: as in `register_image_text`, with the tokenizer's own ids.
-            image_size: width and height of the model's images, in pixels.
+            padding, pad_to_multiple_of, vocabulary: see `HuggingFaceFeatureConverter`.
+            decoder_start_token_id, pad_token_id, image_tokens, image_size, embedding_rows, model: see `T5Gemma2Collator`.
 
         Raises:
             ValueError: an argument is invalid.
         """
-        for name, value in (("batch_size", batch_size), ("image_size", image_size)):
-            if not is_integer(value, at_least=1):
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
-        self._row_format = RowFormat(
-            padding=padding,
-            pad_to_multiple_of=pad_to_multiple_of,
+        if not is_integer(batch_size, at_least=1):
+            raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+        of_rows, self._image_tokens, self._image_size = t5gemma2_settings(
+            model,
             pad_token_id=pad_token_id,
             decoder_start_token_id=decoder_start_token_id,
-            decoder_only=False,
+            embedding_rows=embedding_rows,
+            image_tokens=image_tokens,
+            image_size=image_size,
         )
-        self._batch_size, self._image_tokens, self._image_size, self._vocabulary = (
-            int(batch_size),
-            image_tokens,
-            int(image_size),
-            vocabulary,
-        )
+        self._row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_rows)
+        self._batch_size, self._vocabulary = int(batch_size), vocabulary
         of_rows = dict.fromkeys(self._row_format.names, seqio.FeatureConverter.FeatureSpec(dtype=tf.int32, rank=2))
         self.MODEL_FEATURES = of_rows | {PIXELS: seqio.FeatureConverter.FeatureSpec(dtype=tf.float32, rank=4)}
-        super().__init__(pack=False, apply_length_check=False, bos_id=decoder_start_token_id)
+        super().__init__(pack=False, apply_length_check=False, bos_id=self._row_format.decoder_start_token_id)
 
     def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         """

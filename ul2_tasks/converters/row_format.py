@@ -14,8 +14,8 @@ from ul2_tasks.scalars import as_python, is_integer
 
 BESIDE_LABELS = {SPAN_ID: 0, TASK_ID: NO_TASK}  # what may be said of each label, and where that is -100
 PADDINGS = ("longest", "max_length")
-# What is said of an example with an id that the model's embedding has no row for.
-_HOLD_NO_ROW = (
+# What is said of an example with an id that the model's embedding has no row for, and which example that is.
+NO_ROW = (
     "{} hold the id {}, but embedding_rows is {}. Call"
     " model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)) before training, with the task's vocabulary. See"
     " docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
@@ -24,7 +24,20 @@ TASK_ID_OF_STREAM = (
     "task_id must be False for a dataset of SeqIO's, got True. Read the mixture by index: pass ul2_tasks.examples(mixture, ..) to"
     " UL2IterableDataset."
 )
-NO_ROW = "example {} of the dataset, counted from 0: its " + _HOLD_NO_ROW
+OF_DATASET = "example {number} of the dataset, counted from 0: its {key}"
+OF_PACKED = "the {key} of a packed sequence"
+
+
+def check_embedded(rows: Mapping[str, np.ndarray], embedding_rows: int | None, where: str, first: int = 0) -> None:
+    """Raises a ValueError where one of the ids, [n, tokens] of each feature, is beyond the rows of a model's embedding.
+
+    `where` names what holds it, by its number, from `first` on, and its feature.
+    """
+    for key, ids in rows.items() if embedding_rows is not None else ():
+        largest = ids.max(axis=1, initial=0)
+        if (largest >= embedding_rows).any():
+            row = int(largest.argmax())
+            raise ValueError(NO_ROW.format(where.format(number=first + row, key=key), largest[row], embedding_rows))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,12 +239,10 @@ def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtyp
     for key in EXAMPLE:
         segment_ids[key] = rows[f"{key}_segment_ids"]
         is_token[key] = segment_ids[key] > 0
-        largest = rows[key].max(initial=0, where=is_token[key])
-        if row_format.embedding_rows is not None and largest >= row_format.embedding_rows:
-            raise ValueError(_HOLD_NO_ROW.format(f"the {key} of a packed sequence", largest, row_format.embedding_rows))
     pad, start = row_format.pad_token_id, row_format.decoder_start_token_id
     is_trained = is_token["targets"] & (rows[LOSS_MASK] == 1 if LOSS_MASK in rows else True)
     ids = {key: np.where(is_token[key], rows[key], pad) for key in EXAMPLE}
+    check_embedded(ids, row_format.embedding_rows, OF_PACKED)
     labels = np.where(is_trained, rows["targets"], IGNORED)
     beside = {
         name: np.where(is_trained, rows[name], nothing) for name, nothing in BESIDE_LABELS.items() if name in row_format.names

@@ -85,7 +85,7 @@ class Run:
     @functools.cached_property
     def _examples(self) -> Examples:
         found = examples(
-            self.mixture,  # type: ignore[arg-type]  # a Chat that has random access gives such examples, too
+            self.mixture,
             self.sequence_length,
             split=self.split,
             seed=self.seed,
@@ -93,6 +93,7 @@ class Run:
             pack=self.pack,
             cache_dirs=self.cache_dirs,
         )
+        assert isinstance(found, Examples), "a Chat with random access has them, too"
         return leave_out(found, self.exclude, self.skip, self.batch_size, self.first_step)
 
     def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:

@@ -24,7 +24,7 @@ from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
-from ul2_tasks.scalars import check_flag, is_integer
+from ul2_tasks.scalars import check_flag, is_integer, short
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
 from ul2_tasks.tasks.registration import Registration
@@ -160,7 +160,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         elif isinstance(mixture, str | Registration):
             remedy = " Pass use_cached=True, and call seqio.add_global_cache_dirs."
             _check_left_out("a name", remedy, cache_dirs=(tuple(cache_dirs), ()))
-            if isinstance(feature_converter, HuggingFaceFeatureConverter) and feature_converter.row_format.task_id:
+            if isinstance(feature_converter, HuggingFaceFeatureConverter | HuggingFaceChatConverter) and feature_converter.task_id:
                 raise ValueError(TASK_ID_OF_STREAM)
             self._sequence_length = dict(_given(sequence_length))
             importlib.import_module("ul2_tasks.pytorch.streams")  # here, so that workers that are forked need not
@@ -291,8 +291,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
 
 def _given(sequence_length: Mapping[str, int] | None) -> Mapping[str, int]:
-    if sequence_length is None:
-        raise ValueError('sequence_length must be {"inputs": int, "targets": int}, got None. Give the budgets in tokens.')
+    if not isinstance(sequence_length, Mapping):
+        raise ValueError(
+            f'sequence_length must be {{"inputs": int, "targets": int}}, got {short(sequence_length)}. Give the lengths in tokens.'
+        )
     return sequence_length
 
 
@@ -326,10 +328,10 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
     if not is_taken:
         remedy = "Leave it out, or register the mixture and give its name" if is_optional else "Read them with UL2IterableDataset"
         raise ValueError(f"feature_converter must be {expected} for {what}, got {converter!r:.100}. {remedy}.")
-    if of.task_id and not (isinstance(converter, HuggingFaceFeatureConverter) and converter.row_format.task_id):
+    if of.task_id and not getattr(converter, "task_id", False):
         raise ValueError(
-            f"feature_converter must be a HuggingFaceFeatureConverter with task_id=True for examples that have it, got"
-            f" {converter!r:.100}. Pass task_id=True to it, or leave it out of examples(..)."
+            f"feature_converter must have task_id=True for examples that have it, got a {type(converter).__name__} without. Pass"
+            " task_id=True to it, or leave it out of examples(..)."
         )
     lengths = {key: of.budgets.get(key) for key in token_features(features)}
     if is_fixed and None in lengths.values():

@@ -19,7 +19,7 @@ import torch
 
 from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter, chat_inputs
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-from ul2_tasks.converters.row_format import NO_ROW, RowFormat, packed_inputs, padded_inputs
+from ul2_tasks.converters.row_format import OF_DATASET, RowFormat, check_embedded, packed_inputs, padded_inputs
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, NO_TASK, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
@@ -47,9 +47,7 @@ class Indexed:
         pipeline: Mapping[str, Any],
     ):
         self._examples, self._reader, self._converter = examples, reader, converter
-        self._with_task_id = (
-            converter.row_format.task_id if isinstance(converter, HuggingFaceFeatureConverter) else examples.task_id
-        )
+        self._with_task_id = examples.task_id if converter is None else converter.task_id
         spec = features_of(members_of(examples.numbering))
         self._features = with_task_id(spec) if self._with_task_id else spec
         self._budgets = {key: int(length) for key, length in examples.budgets.items() if length is not None}
@@ -90,7 +88,7 @@ class Indexed:
             rows, sizes, _ = read_rows(self._examples, numbers, self._with_task_id)
             count = len(next(iter(rows.values())))
             if isinstance(self._converter, HuggingFaceChatConverter):
-                rows = chat_inputs(self._converter, rows, sizes["tokens"], self._budgets["tokens"])
+                rows = chat_inputs(self._converter, rows, sizes, self._budgets)
                 yield from ({name: values[row] for name, values in rows.items()} for row in range(count))
             elif self._examples.numbering.packed:
                 if self._converter is not None:
@@ -120,11 +118,7 @@ def model_inputs(
     row_format: RowFormat, budgets: Mapping[str, int], rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], first: int
 ) -> dict[str, np.ndarray]:
     """The model inputs of a batch of examples, in rows. `first` is the number of its first example among those that were read."""
-    for key in EXAMPLE if row_format.embedding_rows is not None else ():
-        largest = rows[key].max(axis=1)
-        row = int(largest.argmax())
-        if largest[row] >= row_format.embedding_rows:
-            raise ValueError(NO_ROW.format(first + row, key, largest[row], row_format.embedding_rows))
+    check_embedded({key: rows[key] for key in EXAMPLE}, row_format.embedding_rows, OF_DATASET, first)
     marks = {key: rows[key] for key in rows.keys() - EXAMPLE.keys()}
     return padded_inputs(rows, sizes, budgets, row_format, marks, dtype=np.int32)
 

@@ -9,6 +9,7 @@ A place of padding attends to padding, and to the first place of the inputs, so 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -80,8 +81,9 @@ def accept_packed_sequences(model: Any) -> Any:
 
     These models have one argument for the masks of the encoder and of cross-attention, so no mask that is passed to them can
     separate examples. This registers a hook before the encoder and one before the decoder, which make the masks of the batch's
-    `segment_ids` and `decoder_segment_ids`. A batch without these is as before, and so are weights, checkpoints and generation. It
-    works in whatever calls the model: `Trainer`, DistributedDataParallel, FSDP, gradient checkpointing.
+    `segment_ids` and `decoder_segment_ids`. A batch without these is as before, and so are weights, checkpoints and generation. In
+    training a warning says so where there is no attention mask, either, because Trainer leaves segment ids out by default. It works
+    in whatever calls the model: `Trainer`, DistributedDataParallel, FSDP, gradient checkpointing.
 
     Raises:
         ValueError: the model is another one, or a batch comes to it with an attention implementation that takes no such masks.
@@ -99,10 +101,26 @@ def accept_packed_sequences(model: Any) -> Any:
     return model
 
 
+def check_accepted(model: Any) -> None:
+    """Raises a ValueError for a model that ignores the segment ids of packed batches, whose examples would attend to each other."""
+    is_known = getattr(getattr(model, "config", None), "model_type", None) in MODEL_TYPES
+    if is_known and not getattr(model.get_encoder(), "accepts_packed_sequences", False):
+        raise ValueError(
+            f"model must accept packed sequences for a batch with segment_ids, got {type(model).__name__}, which ignores them. Call"
+            " ul2_tasks.accept_packed_sequences(model)."
+        )
+
+
 def _mask_encoder(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Gives an encoder the mask of its segment ids."""
     of_encoder, _, kwargs = _without_segments(kwargs)
     if of_encoder is None:
+        if module.training and kwargs.get("attention_mask") is None:
+            warnings.warn(
+                "accept_packed_sequences: a batch has neither segment_ids nor attention_mask. If it is packed, its examples attend"
+                " to each other. Pass segment_ids to the model; for transformers.Trainer set remove_unused_columns=False.",
+                stacklevel=2,
+            )
         return args, kwargs
     config = getattr(module.config, "text_config", module.config)
     masks = _of_layers(of_encoder, of_encoder, module, config, {}, _window_of_encoder(config))

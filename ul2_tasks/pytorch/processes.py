@@ -11,6 +11,7 @@ from types import FrameType
 import torch
 
 from ul2_tasks.random_access.numbering import Share
+from ul2_tasks.scalars import is_integer
 
 # Who deals the rows of an iterable dataset out to processes, by module. Both of accelerate's loaders do what accelerate decided.
 _DEALERS = {
@@ -67,12 +68,14 @@ def this_process() -> tuple[int, int]:
 
 def given_process(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
     """The process that is given; None if none is. Raises a ValueError where one is given alone, or rank is out of range."""
-    process = None if rank is None or world_size is None else (rank, world_size)
-    if (rank is None) != (world_size is None) or (process and not 0 <= process[0] < process[1]):
+    if rank is None and world_size is None:
+        return None
+    if not (is_integer(rank, at_least=0) and is_integer(world_size, at_least=rank + 1)):
         raise ValueError(
-            f"rank and world_size must be 0 <= rank < world_size, or both be left out, got rank {rank} and world_size {world_size}."
+            "rank and world_size must be integers, 0 <= rank < world_size, or both be left out, got rank"
+            f" {rank!r} and world_size {world_size!r}."
         )
-    return process
+    return int(rank), int(world_size)
 
 
 def reading_process(given: tuple[int, int] | None, started_in: tuple[int, int] | None = None) -> tuple[int, int]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ul2_tasks.converters.row_format import RowFormat, padded_inputs
-from ul2_tasks.example_features import IMAGES, SINGLE_EXAMPLE, TASK_ID
-from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
-from ul2_tasks.images.t5gemma2 import PIXELS, T5GEMMA2_IMAGE_SIZE, T5GEMMA2_START, check_placeholders, pixel_values
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.converters.of_model import t5gemma2_settings
+from ul2_tasks.converters.row_format import RowFormat, check_embedded, padded_inputs
+from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, TASK_ID
+from ul2_tasks.images.interleaved import ImageTokens
+from ul2_tasks.images.t5gemma2 import PIXELS, check_placeholders, pixel_values
+from ul2_tasks.scalars import short
+
+if TYPE_CHECKING:
+    from ul2_tasks.converters.of_model import Model
 
 try:
     import torch
+
+    from ul2_tasks.pytorch.indexed import single_example
 except ImportError as error:
     raise ImportError(
         f"ul2_tasks.pytorch.t5gemma2_collator needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
@@ -26,42 +32,48 @@ class T5Gemma2Collator:
     """A collate function for a PyTorch DataLoader: pads texts, and decodes images, for `T5Gemma2ForConditionalGeneration`.
 
         dataset = UL2IterableDataset("mine_mix", {"inputs": 1024, "targets": 512})
-        for batch in torch.utils.data.DataLoader(dataset, batch_size=8, collate_fn=T5Gemma2Collator()):
+        for batch in torch.utils.data.DataLoader(dataset, batch_size=8, collate_fn=T5Gemma2Collator(model=model)):
             loss = model(**batch).loss
 
-    An example is one of `UL2IterableDataset` of `register_image_text`, or any dictionary of `input_ids` and `labels`, [tokens] in
+    An example is one of `UL2IterableDataset` or of `ul2_tasks.examples`, or any dictionary of `input_ids` and `labels`, [tokens] in
     the tokenizer's own ids, and `images`, the bytes of each image in order; without it there are none. An image can also be as
-    `datasets.Image(decode=False)` gives it, {"bytes": .., "path": ..}.
+    `datasets.Image(decode=False)` gives it, {"bytes": .., "path": ..}. Where some labels are -100, as in pairs of prompts and
+    completions, the example has `targets`, too, which the decoder reads.
     """
 
     def __init__(
         self,
         pad_to_multiple_of: int | None = 8,
-        decoder_start_token_id: int = T5GEMMA2_START,
-        pad_token_id: int = 0,
-        image_tokens: ImageTokens = T5GEMMA2_IMAGE,
-        image_size: int = T5GEMMA2_IMAGE_SIZE,
+        decoder_start_token_id: int | None = None,
+        pad_token_id: int | None = None,
+        image_tokens: ImageTokens | None = None,
+        image_size: int | None = None,
+        *,
+        embedding_rows: int | None = None,
+        model: Model | None = None,
     ):
         """
         Args:
             pad_to_multiple_of: the length of rows is a multiple of it; None is 1.
-            decoder_start_token_id, pad_token_id: the model's.
-            image_tokens: as in `register_image_text`.
-            image_size: width and height of the model's images, in pixels.
+            decoder_start_token_id, pad_token_id: by default the model's, without one 2, BOS, and 0.
+            image_tokens: as in `register_image_text`; by default the model's, without one `ImageTokens()`.
+            image_size: width and height of images, in pixels; by default the model's, without one 896.
+            embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's,
+                without one there is no check.
+            model: a T5Gemma 2 of `transformers`, or its configuration, for what is left out of the arguments above. It is not kept.
 
         Raises:
             ValueError: an argument is invalid.
         """
-        if not is_integer(image_size, at_least=1):
-            raise ValueError(f"image_size must be an integer of at least 1, got {image_size!r}.")
-        self._row_format = RowFormat(
-            padding="longest",
-            pad_to_multiple_of=pad_to_multiple_of,
+        of_rows, self._image_tokens, self._image_size = t5gemma2_settings(
+            model,
             pad_token_id=pad_token_id,
             decoder_start_token_id=decoder_start_token_id,
-            decoder_only=False,
+            embedding_rows=embedding_rows,
+            image_tokens=image_tokens,
+            image_size=image_size,
         )
-        self._image_size, self._image_tokens = image_size, image_tokens
+        self._row_format = RowFormat(padding="longest", pad_to_multiple_of=pad_to_multiple_of, **of_rows)
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Makes a batch.
@@ -75,17 +87,25 @@ class T5Gemma2Collator:
             image.
 
         Raises:
-            ValueError: there is no example; the placeholders are not those of the images; an image cannot be read.
+            ValueError: there is no example; the placeholders are not those of the images; an image cannot be read; an id has no row
+                in the model's embedding; or labels are -100 without `targets`.
         """
         if not examples:
             raise ValueError("examples must have at least one example, got none.")
+        examples = [_single(example) for example in examples]
         rows, sizes = {}, {}
-        for key, name in SINGLE_EXAMPLE.items():
-            rows[key], sizes[key] = _side_by_side([np.asarray(example[name]) for example in examples])
-        row_format, marks = self._row_format, {}
+        for key, values in (
+            ("inputs", [example["input_ids"] for example in examples]),
+            ("targets", [example.get("targets", example["labels"]) for example in examples]),
+        ):
+            rows[key], sizes[key] = _side_by_side(values)
+        if (rows["targets"] == IGNORED).any():
+            raise ValueError("examples must have targets, all ids that a decoder reads, where some labels are -100. Pass both.")
+        check_embedded(rows, self._row_format.embedding_rows, "example {number} of the batch, counted from 0: its {key}")
+        row_format, marks = self._row_format, {LOSS_MASK: _side_by_side([example["labels"] for example in examples])[0] != IGNORED}
         if all(TASK_ID in example for example in examples):
             row_format = dataclasses.replace(row_format, task_id=True)
-            marks[TASK_ID] = _side_by_side([np.asarray(example[TASK_ID]) for example in examples])[0]
+            marks[TASK_ID] = _side_by_side([example[TASK_ID] for example in examples])[0]
         batch = padded_inputs(rows, sizes, {}, row_format, marks)
         images = [_file_of(image) for example in examples for image in example.get(IMAGES, ())]
         check_placeholders(batch["input_ids"], len(images), self._image_tokens)
@@ -94,13 +114,26 @@ class T5Gemma2Collator:
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
 
+def _single(example: Any) -> Mapping[str, Any]:
+    """An example as `UL2IterableDataset` gives it, also one of `ul2_tasks.examples`. Raises a ValueError for anything else."""
+    if isinstance(example, Mapping) and example.keys() >= EXAMPLE.keys():
+        return {**single_example(example), IMAGES: example.get(IMAGES, ())}
+    if not (isinstance(example, Mapping) and example.keys() >= {"input_ids", "labels"}):
+        got = sorted(example) if isinstance(example, Mapping) else short(example)
+        raise ValueError(
+            f"an example must have input_ids and labels, got {got}. Pass those of UL2IterableDataset, or of ul2_tasks.examples."
+        )
+    return example
+
+
 def _file_of(image: Any) -> Any:
     """The bytes, or the path, of an image of `datasets`; anything else as it is."""
     return (image["bytes"] or image["path"]) if isinstance(image, Mapping) else image
 
 
-def _side_by_side(examples: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _side_by_side(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Rows of ids, [B, longest] int64, and how many of each are used, [B] int64."""
+    examples = [np.asarray(each) for each in values]
     sizes = np.array([len(ids) for ids in examples])
     rows = np.zeros((len(examples), sizes.max()), np.int64)
     rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.concatenate(examples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ul2_tasks.converters.row_format import BESIDE_LABELS
 from ul2_tasks.example_features import TASK_ID
 from ul2_tasks.pytorch.task_loss import divisor, shifted, task_means, task_sums, token_losses, weights_of
 from ul2_tasks.random_access.tasks import TaskInfo, products, task_weights
@@ -100,8 +101,12 @@ class TaskLossTrainer(transformers.Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """The loss of a batch, or its part in the weighted loss of its step."""
+        if "decoder_segment_ids" in inputs:
+            from ul2_tasks.pytorch.packed_attention import check_accepted
+
+            check_accepted(self.model)
         task_id, labels = self._task_id(inputs), inputs["labels"]
-        given = {name: values for name, values in inputs.items() if name != TASK_ID}
+        given = {name: values for name, values in inputs.items() if name not in BESIDE_LABELS}
         if self._loss_weights is None:
             loss, outputs = super().compute_loss(model, given, True, num_items_in_batch)
             with torch.no_grad():

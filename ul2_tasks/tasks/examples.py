@@ -58,6 +58,21 @@ def examples(
     cache_dirs: Sequence[str | os.PathLike] = ...,
 ) -> ChatExamples: ...
 @overload
+def examples(
+    mixture: Chat,
+    sequence_length: Mapping[str, int],
+    *,
+    split: str = ...,
+    seed: int = ...,
+    shuffle: bool = ...,
+    pack: bool = ...,
+    cache_dirs: Sequence[str | os.PathLike] = ...,
+    exclude: Exclude | None = ...,
+    skip: Sequence[tuple[int, int]] = ...,
+    batch_size: int | None = ...,
+    task_id: bool = ...,
+) -> Examples | ChatExamples: ...
+@overload
 def examples(mixture: HasRows, sequence_length: None = ..., *, cache_dirs: Sequence[str | os.PathLike] = ...) -> ImageRows: ...
 def examples(
     mixture: Mixture | Mix | Chat | ImageText | HasRows | str,
@@ -95,8 +110,8 @@ def examples(
         skip: pairs of steps (first, stop), ascending, whose elements are never read. Step `first` reads those of step `stop`. Each
             pair counts steps with the earlier pairs already skipped.
         batch_size: how many elements a step has; needed with `skip`, and with steps of `exclude`.
-        task_id: whether each element has `task_id`, too, [targets] int32, which of the mixture's tasks each target is of, an index
-            into the `tasks` of the result.
+        task_id: whether each element has `task_id`, too, [targets] int32, of chats [tokens], which of the mixture's tasks each is
+            of, an index into the `tasks` of the result.
 
     Raises:
         ValueError: the seed is not an integer; the mixture does not exist, or SeqIO made it; it has a task that is not a

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ul2_tasks.files.systems import is_folder, names_in
 from ul2_tasks.imported import is_seqio
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import is_integer, short
 from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary, is_bytes
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
@@ -72,7 +72,7 @@ def open_vocabulary(
     if (tokenizer := in_memory(spec)) is not None:
         return HuggingFaceVocabulary(tokenizer, sentinels, modes)
     if not isinstance(spec, str | os.PathLike):
-        raise ValueError(f"spec must be a path, a name, or a fast tokenizer of transformers, got {_short(spec)}.")
+        raise ValueError(f"spec must be a path, a name, or a fast tokenizer of transformers, got {short(spec)}.")
     spec = os.fspath(spec)
     if spec == "default":
         has_all = sentinels <= DEFAULT_SENTINELS and {*modes} <= {*PRESET_MODES}
@@ -126,7 +126,7 @@ def open_for_modes(
     if not (is_open or isinstance(spec, str | os.PathLike | InMemory)):
         raise ValueError(
             "vocabulary must be a path, a fast tokenizer of transformers, or a seqio.Vocabulary such as"
-            f" seqio.SentencePieceVocabulary('my.model'), got {_short(spec)}."
+            f" seqio.SentencePieceVocabulary('my.model'), got {short(spec)}."
         )
     number = int(sentinels) if is_integer(sentinels, at_least=0) else None
     ids = plain_sentinels(sentinels) if number is None else None
@@ -152,15 +152,6 @@ def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentine
     if isinstance(sentinels, str):
         return f"leave sentinels out and {opened}"
     return f"pass {needed} ids, if it has that many that text does not contain, or leave sentinels out and {opened}"
-
-
-def _short(value: object) -> str:
-    """What it is in an error: its repr, and of an object with a long one the type alone.
-
-    >>> _short(5), _short(dict.fromkeys(range(100)))
-    ('5', 'a dict')
-    """
-    return text if len(text := repr(value)) <= 100 else f"a {type(value).__name__}"
 
 
 def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import is_integer, short
 from ul2_tasks.vocabulary.pieces import Pieces
 from ul2_tasks.vocabulary.purposes import purpose_of
 from ul2_tasks.vocabulary.sentencepiece import SentencePieces, is_sentencepiece, text_becomes_0
@@ -123,7 +123,7 @@ def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
     """
     if not hasattr(vocabulary, "encode_tf"):
         raise ValueError(
-            f"vocabulary must be open, got a {type(vocabulary).__name__}, which may lack sentinels and modes. Pass"
+            f"vocabulary must be open, got {short(vocabulary)}, which may lack sentinels and modes. Pass"
             " ul2_tasks.open_vocabulary(..) of it, or mixture.vocabulary."
         )
     return -(-vocabulary.vocab_size // 128) * 128

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ul2_tasks.files.systems import exists, is_folder, read
 from ul2_tasks.imported import is_instance
+from ul2_tasks.scalars import short
 from ul2_tasks.vocabulary.pieces import free_name
 from ul2_tasks.vocabulary.purposes import is_unused, is_word
 
@@ -298,7 +299,7 @@ def _companion(file: str | InMemory, name: str) -> Mapping[str, Any]:
     content, path = _content(file, name), _beside(file, name)
     found = {} if content is None else _json(content, path)
     if not isinstance(found, Mapping):
-        raise ValueError(f"{path} must be a JSON object, got a {type(found).__name__}.")
+        raise ValueError(f"{path} must be a JSON object, got {short(found)}.")
     return found
 
 
