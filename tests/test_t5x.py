@@ -363,7 +363,7 @@ def test_a_run_gets_a_longer_list_and_skips_steps_with_other_hosts_than_before(c
     assert record["skip"] == [{"first": 8 * 8, "elements": 2 * 8}, {"first": 23 * 8, "elements": 3 * 8}]
     assert len(list(run.glob("ul2_exclude_*.jsonl"))) == 2
     log = refused(copy(run, tmp_path / "other"), *arguments, steps(40), files=(*AT_STEPS, str(first)))
-    assert "exclude is [" in log[log.rindex("ValueError: the run in") :]
+    assert "exclude was [" in log[log.rindex("ValueError: the run in") :]
 
 
 @pytest.mark.parametrize(
