@@ -420,8 +420,8 @@ def test_files_are_read_by_all_workers(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"rank": 1}, r"rank and world_size must be 0 <= rank <.*out, got rank 1 and world_size 1"),
-        ({"rank": None}, r"rank and world_size must be 0 <= rank <.*out, got rank None and world_size 1"),
+        ({"rank": 1}, r"rank and world_size must be integers, 0 <= rank <.*out, got rank 1 and world_size 1"),
+        ({"rank": None}, r"rank and world_size must be integers, 0 <= rank <.*out, got rank None and world_size 1"),
         ({"shuffle_blocks": -1}, r"shuffle_blocks must be an integer of at least 0, got -1"),
         ({"num_epochs": 0}, r"epochs must be an integer of at least \d, got 0"),
     ],

@@ -503,7 +503,7 @@ def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
             "4294967295",
         ),
         ("tokenizer_config.json", b"{", r" is not JSON: Expecting property name enclosed.*quotes: line 1 column 2 \(char 1\)"),
-        ("tokenizer_config.json", b"[]", " must be a JSON object, got []"),
+        ("tokenizer_config.json", b"[]", r" must be a JSON object, got \[\]"),
         ("tokenizer_config.json", b'{"eos_token": 7}', " eos_token must be a token, got 7"),
     ],
 )

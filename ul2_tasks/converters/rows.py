@@ -45,5 +45,5 @@ def row_source(dataset: tf.data.Dataset) -> RowSource | None:
 
 def refuse_images(dataset: tf.data.Dataset) -> None:
     """Raises a ValueError where examples have images, of which a converter of ids would leave the placeholders."""
-    if IMAGES in dataset.element_spec:
+    if isinstance(dataset.element_spec, Mapping) and IMAGES in dataset.element_spec:
         raise ValueError("the examples must have no images with this converter. Use T5Gemma2FeatureConverter.")

@@ -24,7 +24,8 @@ from ul2_tasks.jobs.manifest import load, load_object
 STALE = 60.0  # seconds after which a claim is that of a job that was killed
 _AGAIN = STALE / 6  # seconds after which a job rewrites its own
 _SETTLED = 1.0  # seconds in which jobs that began at once have written theirs, where no file system says which came first
-_TRIES = 100  # to write a claim: each time another job has just ended, or has written that claim first
+_TRIES = 100  # to write a claim: each time another job has just ended, or is writing that claim
+_PAUSE = 0.02  # seconds between tries: in most file systems a file is there before it is listed, or all of it is
 _NAME = re.compile(r"running(?:\.(\d+))?")
 _WRITTEN = re.compile(r"running(\.\d+)?(\.[0-9a-f]{32}\.tmp)?")
 _FORM = {"host": str, "process": int, "time": int | float}
@@ -73,13 +74,12 @@ def is_claim(name: str) -> bool:
 def _claim(records: str, token: str) -> str:
     """Writes a claim, and returns its name."""
     for _ in range(_TRIES):
-        _refuse_others(records)
-        name = _name(max(_numbers(records), default=-1) + 1)
-        make_folders(records)
         try:
+            name = _name(max(_refuse_others(records), default=-1) + 1)
+            make_folders(records)
             is_first = _create(place(records, name), token)
-        except FileNotFoundError:  # a job that ends has removed the folder, or its claim
-            continue
+        except FileNotFoundError:  # a job that ends has removed the folder, or its claim; or one that begins is writing it again
+            is_first = False
         if is_first:
             try:
                 _refuse_others(records, name)  # one that found no claim, because the last job was removing its own
@@ -87,6 +87,7 @@ def _claim(records: str, token: str) -> str:
                 remove(place(records, name))
                 raise
             return name
+        time.sleep(_PAUSE)
     raise ValueError(
         f"{records} must be a folder that keeps what is written, got one whose files were removed {_TRIES} times. Look for what"
         " removes files there, and re-run the command."
@@ -127,14 +128,20 @@ def _name(number: int) -> str:
     return f"running.{number}" if number else "running"
 
 
-def _refuse_others(records: str, own: str | None = None) -> None:
-    """Raises a ValueError where a job that runs has a claim other than this job's."""
-    for name in names_in(records):
-        if name == own or not _NAME.fullmatch(name):
+def _refuse_others(records: str, own: str | None = None) -> list[int]:
+    """Raises a ValueError where a job that runs has a claim other than this job's. Returns the numbers of all claims.
+
+    Without a claim of its own, raises a FileNotFoundError where another one is gone before it is read.
+    """
+    numbers = _numbers(records)
+    for name in map(_name, numbers):
+        if name == own:
             continue
         try:
             running = load_object(place(records, name), _FORM, "Delete the folder, and start again.")
         except FileNotFoundError:
+            if own is None:
+                raise
             continue  # it has just ended
         age = time.time() - running["time"]
         is_here = running["host"] == socket.gethostname()
@@ -144,6 +151,7 @@ def _refuse_others(records: str, own: str | None = None) -> None:
                 f" {records}. Wait for it, or stop it; if it was killed, re-run this command in {STALE:.0f} s and it resumes. See"
                 " docs/help/troubleshooting.md#a-job-of-another-process."
             )
+    return numbers
 
 
 def _is_lost(records: str, own: str, token: str) -> bool:
