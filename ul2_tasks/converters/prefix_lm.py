@@ -1,7 +1,7 @@
-"""Turns examples into the features of a decoder-only model with a prefix, by index: inputs and targets of each in one sequence.
+"""Turns examples into the features of a decoder-only model with a prefix: each is one sequence, its inputs and then its targets.
 
-SeqIO's converter takes examples one by one, and what comes out of it has no index. Here rows are made many at a time of the
-numbers of their examples, so that a run can go on at any row, on any number of hosts.
+SeqIO's converter takes examples one at a time, and its rows have no index. Here a batch of rows is made from the indices of its
+examples. So a run can continue at any row, on any number of hosts.
 """
 
 from __future__ import annotations

@@ -453,7 +453,9 @@ def _as_t5x(run: Run, registration: Registration, use_cached: bool) -> _Way:
         seqio.add_global_cache_dirs([str(folder) for folder in run.cache_dirs])
     provider = seqio.get_mixture_or_task(run.name)
     if "images" in provider.output_features:
-        raise ValueError(f"--t5x must be left out for images ({run.name}), which no model of t5x reads. Leave it out.")
+        raise ValueError(
+            f"--t5x must be left out for images ({run.name}), which no model of t5x reads. Without it a DataLoader is measured."
+        )
     is_chat = "tokens" in provider.output_features
     tasks = seqio.get_subtasks(provider)
     of_replies = any(is_instance(task, "ul2_tasks.tasks.chat", "ChatTask") for task in tasks) and not is_chat
