@@ -95,9 +95,9 @@ class Schedule(Generic[_Of]):
                 parts[each] = parts.get(each, 0.0) + steps * fraction
         return _fractions(parts)
 
-    def flat(self) -> list[FlatStage[_Of]]:
+    def flat(self) -> list[FlatStage]:
         """The stages without ramps, each of which is a number of stages, with the weights of its middle."""
-        found: list[FlatStage[_Of]] = []
+        found: list[FlatStage] = []
         for stage in self.stages:
             weights = dict(stage.mixtures)
             if not stage.ramp_steps:
@@ -112,11 +112,11 @@ class Schedule(Generic[_Of]):
         return found
 
 
-class FlatStage(NamedTuple, Generic[_Of]):
+class FlatStage(NamedTuple):
     """The weights from a step on."""
 
     first_step: int
-    weights: Mapping[_Of, float]
+    weights: Mapping[Any, float]
 
 
 def check_schedule(

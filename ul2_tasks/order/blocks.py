@@ -65,7 +65,8 @@ class BlockShuffle:
             object.__setattr__(self, name, int(value))
 
 
-class Section(NamedTuple, Generic[_Inner]):
+@dataclasses.dataclass(frozen=True)
+class Section(Generic[_Inner]):
     """Windows of one size in each epoch: how many, how many of them take turns, and the order of each, of examples or rows."""
 
     windows: int
