@@ -39,6 +39,7 @@ NEEDED = {  # packages that not all have, by what needs them
     "grain": (r"\bgrain\b", "grain is not installed"),
     "torch": (r"\bul2 bench\b|\bUL2IterableDataset\b|\btorch\b|\brows\(", "the extra torch is not installed"),
 }
+MARKERS = {"t5x": pytest.mark.t5x, "grain": pytest.mark.torch, "torch": pytest.mark.torch}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def kinds(tmp_path_factory):
 def _tried():
     for run, (where, cell) in TRIED.items():
         needed = {package: why for package, (pattern, why) in NEEDED.items() if re.search(pattern, run)}
-        yield pytest.param(cell, needed, id=where, marks=[pytest.mark.t5x] if "t5x" in needed else [])
+        yield pytest.param(cell, needed, id=where, marks=[MARKERS[package] for package in needed])
 
 
 @pytest.mark.parametrize(("cell", "needed"), _tried())

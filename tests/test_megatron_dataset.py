@@ -22,6 +22,8 @@ from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer
 from ul2_tasks.megatron import AlignedGPTDataset, LossGroupWeights, group_counts, group_loss, group_sums  # noqa: E402
 from ul2_tasks.store.write import PairWriter  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 LENGTH, EOD = 16, 1000
 DTYPES = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
 

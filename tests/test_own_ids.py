@@ -115,6 +115,7 @@ def lists(example) -> dict[str, list[int]]:
     return {key: [int(id) for id in example[key]] for key in ("inputs", "targets")}
 
 
+@pytest.mark.torch
 def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name, folder, own, tmp_path):
     pytest.importorskip("torch")
     found = ul2_tasks.examples(name, LENGTHS)

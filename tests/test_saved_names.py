@@ -10,6 +10,7 @@ from ul2_tasks.images.recipe import _name
 from ul2_tasks.images.video import FrameSampler
 
 
+@pytest.mark.torch
 def test_a_converter_is_described_in_a_state_as_version_1_did():
     pytest.importorskip("torch", reason="the extra torch is not installed")
     from ul2_tasks.pytorch.dataset import _describe_converter

@@ -144,6 +144,7 @@ if __name__ == "__main__":
 )
 
 
+@pytest.mark.torch
 def test_workers_that_read_rows_of_images_have_no_tensorflow(tmp_path):
     """Whether they are forked or spawned; and their parent has none, if it opens no vocabulary of SeqIO's.
 

@@ -208,6 +208,7 @@ def test_what_cannot_be_exported_is_an_error(name, tmp_path):
         write_conversations(bare, str(tmp_path / "other"), console=QUIET)
 
 
+@pytest.mark.torch
 def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
     indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset")
     torch = pytest.importorskip("torch")

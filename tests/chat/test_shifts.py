@@ -54,6 +54,7 @@ def test_transformers_shift_labels_themselves(name, said, pack):
     assert fed["span_id"][:size].tolist() == spans.tolist()
 
 
+@pytest.mark.torch
 def test_megatron_takes_everything_from_the_second_token_on(name, said, tmp_path):
     pytest.importorskip("megatron.core.datasets.gpt_dataset")
     from megatron.core.datasets.gpt_dataset import GPTDatasetConfig

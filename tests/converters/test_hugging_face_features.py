@@ -343,7 +343,6 @@ def log_probabilities(logits, labels):
 
 
 def t5(vocabulary_size):
-    pytest.importorskip("torch", reason="a model of PyTorch")
     transformers = pytest.importorskip("transformers", reason="its T5")
     config = transformers.T5Config(
         vocab_size=vocabulary_size,
@@ -360,7 +359,6 @@ def t5(vocabulary_size):
 
 
 def llama(vocabulary_size):
-    pytest.importorskip("torch", reason="a model of PyTorch")
     transformers = pytest.importorskip("transformers", reason="its Llama")
     config = transformers.LlamaConfig(
         vocab_size=vocabulary_size, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, pad_token_id=0
@@ -393,6 +391,7 @@ def loss_of(model, batch):
         return model(**{key: torch.tensor(np.array(rows)).long() for key, rows in batch.items()}).loss.item()
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("padding", "decoder_only"), [("longest", False), ("max_length", True)])
 def test_a_model_has_the_loss_of_each_example_alone(padding, decoder_only):
     model = (llama if decoder_only else t5)(64)
@@ -404,6 +403,7 @@ def test_a_model_has_the_loss_of_each_example_alone(padding, decoder_only):
     assert loss_of(model, batch) != pytest.approx(loss_alone(model, others, decoder_only), rel=1e-4)
 
 
+@pytest.mark.torch
 def test_decoder_input_ids_are_those_that_t5_makes_of_the_labels():
     torch = pytest.importorskip("torch", reason="a model of PyTorch")
     model = t5(64)

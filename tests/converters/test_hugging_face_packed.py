@@ -103,6 +103,7 @@ def test_a_stream_packs_the_examples_that_it_pads(stream, decoder_only):
     assert sorted(example for row in found for example in of_each(row, "segment_ids")) == padded
 
 
+@pytest.mark.torch
 def test_a_name_with_random_access_gives_seqio_and_pytorch_the_rows_of_examples(tmp_path):
     torch_dataset = pytest.importorskip("ul2_tasks.pytorch.dataset")
     with PairWriter(str(tmp_path / "pair.bin"), str(tmp_path / "pair.idx"), np.dtype(np.uint16)) as pair:
@@ -127,6 +128,7 @@ def test_a_name_with_random_access_gives_seqio_and_pytorch_the_rows_of_examples(
                 assert np.asarray(values).tolist() == of_examples[name][0].tolist()
 
 
+@pytest.mark.torch
 def test_a_state_of_padded_examples_is_not_taken_for_one_of_packed_rows():
     torch_dataset = pytest.importorskip("ul2_tasks.pytorch.dataset")
     mixture = Mixture("packed_numbers", chunk_tokens=CHUNKS)

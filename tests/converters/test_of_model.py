@@ -17,6 +17,8 @@ from ul2_tasks import (  # noqa: E402
     UL2IterableDataset,
 )
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 96, "targets": 80}
 TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "a"]
 ROWS = ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary())

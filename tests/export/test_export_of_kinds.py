@@ -189,6 +189,7 @@ def test_examples_that_are_too_long_are_counted_and_told(tmp_path):
     assert manifest["totals"]["examples"] == len(TALKS) - dropped
 
 
+@pytest.mark.torch
 def test_datasets_gives_images_and_the_collator_takes_them(write, tmp_path):
     datasets, image = (
         pytest.importorskip("datasets", reason="the extra huggingface is not installed"),

@@ -84,6 +84,7 @@ def test_a_checkpoint_goes_on(saved, name, unpacked):
     assert rest_of(map(as_numpy, iterator)) == loaded(saved, "continuations")["checkpoints"][name]
 
 
+@pytest.mark.torch
 @of_each("states")
 def test_a_state_goes_on(saved, name, unpacked):
     pytest.importorskip("torch", reason="the extra torch is not installed")

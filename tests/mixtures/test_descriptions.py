@@ -91,6 +91,7 @@ def test_as_many_samples_as_are_asked_for():
     assert len(list(draw(mixture(), LENGTHS, 1500, denoisers=["r1"]))) == 1500
 
 
+@pytest.mark.torch
 def test_a_state_of_a_later_epoch_is_refused_by_an_earlier_one():
     torch = pytest.importorskip("torch", reason="the extra torch is not installed")
     del torch

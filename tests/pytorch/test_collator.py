@@ -20,6 +20,8 @@ from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 96, "targets": 80}
 VOCABULARIES = {"default": "default", "bytes": "bytes", "mistral": mistral_model()}
 TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "<extra_id_0> [R] </s> <pad>", "a"]
@@ -188,6 +190,7 @@ def test_another_pass_without_another_epoch_is_told_once():
             each(EXAMPLES)
 
 
+@pytest.mark.torch
 def test_texts_ids_and_dictionaries_are_the_same_examples():
     torch = pytest.importorskip("torch", reason="its tensors are examples, too")
     text = TEXTS[0]
@@ -201,6 +204,7 @@ def test_texts_ids_and_dictionaries_are_the_same_examples():
     assert_same(collate(forms[:3]), wanted)
 
 
+@pytest.mark.torch
 def test_tensors_are_torchs_by_default_and_the_same():
     torch = pytest.importorskip("torch", reason="its tensors")
     batch = UL2DataCollator("default", LENGTHS)(EXAMPLES)
@@ -384,6 +388,7 @@ def test_a_model_has_the_loss_of_each_example_alone(decoder_only):
     assert loss_of(model, batch) == pytest.approx(loss_alone(model, examples, decoder_only), rel=1e-4)
 
 
+@pytest.mark.torch
 def test_a_stream_of_datasets_goes_through_a_data_loader():
     torch = pytest.importorskip("torch", reason="its DataLoader")
     datasets = pytest.importorskip("datasets", reason="its streams")
@@ -437,12 +442,12 @@ print(json.dumps(read))
 @pytest.fixture(scope="module")
 def in_workers():
     """What a new process reads, and its errors; one that hangs is killed."""
-    pytest.importorskip("torch", reason="its DataLoader")
     done = new_process.run("-c", IN_WORKERS, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.torch
 def test_workers_have_the_noise_of_the_epoch_also_those_that_stay(in_workers):
     """New ones for each pass without an epoch, which is told; and then forked ones that stay, beside no worker at all."""
     read, errors = in_workers
@@ -452,6 +457,7 @@ def test_workers_have_the_noise_of_the_epoch_also_those_that_stay(in_workers):
     assert len({str(batch) for batch in [*read["kept"][0], *read["kept"][1]]}) == 12, "no batch of an epoch is another's"
 
 
+@pytest.mark.torch
 def test_workers_may_be_forked_where_tensorflow_has_run_and_spawned(in_workers):
     read, _ = in_workers
     assert read["forked"] == read["spawned"] == read["alone"]

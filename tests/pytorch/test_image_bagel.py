@@ -11,6 +11,8 @@ from ul2_tasks.images.dropout import Dropout  # noqa: E402
 from ul2_tasks.images.pixels import pixels, resized  # noqa: E402
 from ul2_tasks.pytorch.bagel import bagel_batch  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 BUDGETS = {"tokens": 900, "vit": 400, "vae": 600}
 
 

@@ -25,7 +25,7 @@ from ul2_tasks.images.recipe import Source  # noqa: E402
 from ul2_tasks.images.records import open_records  # noqa: E402
 from ul2_tasks.images.special_tokens import SpecialTokenConfig  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 BUDGETS = {"tokens": 150, "vit": 100, "vae": 120}
 BAD = {"image": b"none", "captions": "a"}
 

@@ -30,6 +30,8 @@ from ul2_tasks.pytorch.streams import Numbers  # noqa: E402
 from ul2_tasks.sources.memory import MemoryDataSource, texts_in_memory  # noqa: E402
 from ul2_tasks.tasks.registration import Registration  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 64, "targets": 64}
 DENOISERS = [T5GEMMA2[0], T5GEMMA2[4]]

@@ -14,6 +14,8 @@ from ul2_tasks import Chat, EncDecFeatureConverter, HuggingFaceFeatureConverter,
 from ul2_tasks.random_access.sequence import Examples  # noqa: E402
 from ul2_tasks.store.write import PairWriter  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 64, "targets": 48}
 SETTINGS = {"separate_documents": True}
 CONVERTERS = {

@@ -22,6 +22,8 @@ from ul2_tasks import (  # noqa: E402
 from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
 from ul2_tasks.sources.memory import embedded_conversations  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 512, "targets": 512}
 CONVERTERS = {
     "longest": {"padding": "longest", "batch_size": 4},

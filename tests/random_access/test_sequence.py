@@ -329,6 +329,7 @@ def test_a_document_without_a_token_is_in_no_example(tmp_path):
     assert (examples.find(1), bool(examples.find(0)), bool(examples.find(2))) == ([], True, True)
 
 
+@pytest.mark.torch
 def test_forked_workers_of_pytorch_read_it_though_tensorflow_has_run(found):
     """Which would hang if it ran there."""
     data = pytest.importorskip("torch.utils.data")
@@ -339,6 +340,7 @@ def test_forked_workers_of_pytorch_read_it_though_tensorflow_has_run(found):
     assert all(map(equal, found[:], read))
 
 
+@pytest.mark.torch
 def test_pytorch_reads_it_as_a_map_style_dataset(found):
     data = pytest.importorskip("torch.utils.data")
     sampler = data.BatchSampler(data.SequentialSampler(found), batch_size=7, drop_last=False)
@@ -346,6 +348,7 @@ def test_pytorch_reads_it_as_a_map_style_dataset(found):
     assert all(map(equal, [example for batch in batches for example in batch], found))
 
 
+@pytest.mark.torch
 def test_grain_reads_shuffles_and_resumes_it(found):
     grain = pytest.importorskip("grain")
     dataset = grain.MapDataset.source(found).shuffle(seed=3)

@@ -121,6 +121,7 @@ for spec in (loaded, streamed, streamed.take(13), f"hf:{folder}/saved"):
 """
 
 
+@pytest.mark.torch
 def test_each_worker_of_a_loader_reads_all_rows_that_it_is_asked_for(files, tmp_path):
     """An `IterableDataset` that is iterated in a worker leaves out the shards of others, of which there are none here."""
     pytest.importorskip("torch", reason="the extra torch is not installed")

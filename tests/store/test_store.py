@@ -38,6 +38,7 @@ def test_golden_bytes(tmp_path):
     assert [entry["bytes"] for entry in entries.values()] == [12, len(index)]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32"])
 def test_megatrons_builder_writes_the_same_bytes_and_its_reader_the_same_documents(tmp_path, dtype):
     indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="needs megatron-core and torch")

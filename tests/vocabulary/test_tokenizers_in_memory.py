@@ -116,6 +116,7 @@ print(all(one["labels"].equal(other["labels"]) for one, other in zip(spawned, he
 """
 
 
+@pytest.mark.torch
 def test_it_goes_to_workers_that_are_spawned():
     pytest.importorskip("torch", reason="the extra torch is not installed")
     assert new_process.run("-c", SPAWNED, check=True).stdout == "True\n"
