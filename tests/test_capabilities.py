@@ -15,6 +15,7 @@ from test_command_line import ul2
 from ul2_command import main
 from ul2_tasks.tasks import image_text, providers
 
+pytestmark = pytest.mark.docs  # of what a page says
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "explanation" / "kinds_of_data.md"
 
@@ -39,7 +40,6 @@ NEEDED = {  # packages that not all have, by what needs them
     "grain": (r"\bgrain\b", "grain is not installed"),
     "torch": (r"\bul2 bench\b|\bUL2IterableDataset\b|\btorch\b|\brows\(", "the extra torch is not installed"),
 }
-MARKERS = {"t5x": pytest.mark.t5x, "grain": pytest.mark.torch, "torch": pytest.mark.torch}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def kinds(tmp_path_factory):
 def _tried():
     for run, (where, cell) in TRIED.items():
         needed = {package: why for package, (pattern, why) in NEEDED.items() if re.search(pattern, run)}
-        yield pytest.param(cell, needed, id=where, marks=[MARKERS[package] for package in needed])
+        yield pytest.param(cell, needed, id=where, marks=[pytest.mark.t5x] if "t5x" in needed else [])
 
 
 @pytest.mark.parametrize(("cell", "needed"), _tried())
