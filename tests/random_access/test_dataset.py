@@ -117,17 +117,6 @@ def test_packed_rows_hold_each_example_once_and_have_numbers(name):
             assert sequence.find(document) == held
 
 
-def test_packed_corpora_are_mixed_by_their_examples():
-    sequence = ul2_tasks.examples("numbered_both_mix", LENGTHS, seed=3, pack=True)
-    numbering = sequence.numbering
-    examples = [
-        count * corpus.order.examples / packed.rows
-        for count, corpus, packed in zip(numbering.timeline.stages[0].mixing.counts, numbering.corpora, numbering.packed)
-    ]
-    names = [corpus.name for corpus in numbering.corpora]
-    assert examples[names.index("numbered_corpus")] / examples[names.index("numbered_other_corpus")] == pytest.approx(2, rel=1e-3)
-
-
 @pytest.mark.parametrize(("batch_size", "first", "pack"), [(1, 0, True), (7, 20, False), (7, 20, True), (1000, 0, False)])
 def test_whole_batches_are_the_rows_in_batches(pack, batch_size, first):
     epochs = 50 if batch_size == 1000 else 1
