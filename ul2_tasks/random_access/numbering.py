@@ -171,14 +171,14 @@ class Numbering:
         return max(self._begun(number, data) for number in range(len(self.corpora)))
 
     def begun_again(self, epoch: int) -> list[str]:
-        """The corpora that end, and begin again, within an epoch: it may have tokens of them twice."""
+        """The corpora that end, and begin again, within an epoch: it may have tokens of them more than once."""
         if self.size is not None or len(self.corpora) == 1 or not epoch:
             return []
         first, stop = (int(self.leaving_out.data_of(np.array([self.first_of(each)]))[0]) for each in (epoch, epoch + 1))
         found = []
         for number, corpus in enumerate(self.corpora):
             begun = self._begun(number, stop - 1)
-            if begun and first < self._first_with(number, begun):
+            if begun:
                 end = self.orders[number].first_of(begun, 0)
                 last = np.arange(max(0, end - self.timeline.stages[0].mixing.unit), end)
                 found += [corpus.name] * bool((self.timeline.numbers(number, last) >= first).any())

@@ -106,12 +106,12 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     def epoch(self, epoch: int) -> Examples:
         """Returns another epoch, from 0, which has other borders of chunks, other denoisers, another order and other masks.
 
-        Warns where a corpus that is not the first to end comes to its end in that epoch, and so may have tokens in it twice.
+        Warns where a corpus that is not the first to end comes to its end in that epoch, and so may have tokens in it more than once.
         """
         if not is_integer(epoch, at_least=0):
             raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}.")
         if again := self.numbering.begun_again(int(epoch)):
-            logging.warning("epoch %d may have tokens of %s twice, which end in it, and begin again.", epoch, again)
+            logging.warning("epoch %d may have tokens more than once of %s, which end in it, and begin again.", epoch, again)
         return self._epoch(int(epoch))
 
     def _epoch(self, epoch: int) -> Examples:
