@@ -144,8 +144,8 @@ def test_a_golden():
     timeline = arrange(schedule, orders(), 0)
     found, indices = timeline.elements(np.arange(998, 1006))
     assert timeline.parts[0] == ((0, 0, 0), (1057, 1, 981))
-    assert found.tolist() == [0, 0, 0, 3, 0, 0, 3, 3]
-    assert indices.tolist() == [998, 999, 1000, 0, 1001, 1002, 1, 2]
+    assert found.tolist() == [0, 0, 0, 0, 3, 3, 0, 3]
+    assert indices.tolist() == [998, 999, 1000, 1001, 0, 1, 1002, 2]
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

@@ -12,15 +12,17 @@ many places of its kind come before, follow from n by one multiplication a level
 With `partitions` C a kind comes C times in a row of turns, one turn for each partition: place i is of partition i mod C, and so is
 the position that it has among those of its kind, modulo C. So a reader of every C-th place reads every C-th position of each kind.
 
-With a key the kinds of each unit are shuffled, `_GROUP` places of each partition, each partition's in another turn: a reader of
-every h-th place would otherwise find the same kinds always. Positions of a kind ascend all the same, those of each partition: so
-where a corpus ends is one place of a mixture, before which nothing after it is read.
+With a key the kinds of each unit are shuffled, a group of places of each partition, each partition's in another turn: a reader of
+every h-th place would otherwise find the same kinds always. A group is the shortest that has the ratio exactly, or has `_MOST`
+places. Positions of a kind ascend all the same, those of each partition: so where a corpus ends is one place of a mixture, before
+which nothing after it is read.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -30,8 +32,9 @@ from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.order.permutation import GOLDEN, keys, mix, permute
 from ul2_tasks.scalars import is_finite
 
-_GROUP = 64  # places that are shuffled among each other, of each partition
+_MOST = 64  # places that are shuffled among each other, of each partition
 _ROWS, _TURNS = 0, 1  # what a key is for
+_EXACT = 1e-9  # of a place, what rounding of floats explains
 _GOLDEN = np.uint64(GOLDEN)
 _mix = part_of_compiled(mix)  # of one uint64
 
@@ -54,10 +57,17 @@ class Shares:
         if not self.weights or not all(is_finite(weight) and weight > 0 for weight in self.weights):
             raise ValueError(f"weights must be finite numbers above 0, got {list(self.weights)}.")
 
+    @functools.cached_property
+    def group(self) -> int:
+        """How many places of each partition are shuffled among each other."""
+        counts = np.outer(np.arange(1, _MOST), np.array(self.weights) / math.fsum(self.weights))
+        exact = np.flatnonzero((np.abs(counts - np.rint(counts)) < _EXACT).all(axis=1))
+        return int(exact[0]) + 1 if len(exact) else _MOST
+
     @property
     def unit(self) -> int:
         """How many places make a unit: its kinds are a permutation of those of the tree, of each partition."""
-        return _GROUP * self.partitions
+        return self.group * self.partitions
 
     @functools.cached_property
     def _tree(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -106,9 +116,9 @@ class Shares:
         units, within = np.divmod(places.reshape(-1), self.unit)
         turns, partitions = np.divmod(within, self.partitions)
         if key is None:
-            kinds, ranks = _walk(self._tree, units * _GROUP + turns)
+            kinds, ranks = _walk(self._tree, units * self.group + turns)
         else:
-            kinds, ranks = _at_turns(self._tree, units, self._seeds(units, key), self._offsets(units, partitions, key), turns)
+            kinds, ranks = _at_turns(self._tree, self.group, *self._shuffled(units, partitions, key), turns)
         return kinds.reshape(places.shape), (ranks * self.partitions + partitions).reshape(places.shape)
 
     def places(self, kinds: np.ndarray, positions: np.ndarray, key: int | None = None) -> np.ndarray:
@@ -118,24 +128,25 @@ class Shares:
             return positions.copy()
         ranks, partitions = np.divmod(positions.reshape(-1), self.partitions)
         of = np.ascontiguousarray(np.broadcast_to(np.asarray(kinds, np.int64), positions.shape)).reshape(-1)
-        units, turns = np.divmod(_climb(self._tree, of, ranks), _GROUP)
+        units, turns = np.divmod(_climb(self._tree, of, ranks), self.group)
         if key is not None:
-            turns = _turns_at(self._tree, units, self._seeds(units, key), self._offsets(units, partitions, key), of, ranks)
+            turns = _turns_at(self._tree, self.group, *self._shuffled(units, partitions, key), of, ranks)
         return (units * self.unit + turns * self.partitions + partitions).reshape(positions.shape)
 
     def taken(self, units: int) -> np.ndarray:
         """[K] int64, how many places of each kind the first units have."""
-        kinds = np.arange(len(self.weights))
-        return self.partitions * _counts(self._tree, kinds, units * _GROUP)
+        return self.partitions * self.counts(units * self.group)
 
-    def _seeds(self, units: np.ndarray, key: int) -> np.ndarray:
-        return keys(key, units, np.full_like(units, _ROWS))
+    def counts(self, places: int) -> np.ndarray:
+        """[K] int64, how many of the first places each kind has, in the order of the tree and for one partition."""
+        return _counts(self._tree, np.arange(len(self.weights)), places)
 
-    def _offsets(self, units: np.ndarray, partitions: np.ndarray, key: int) -> np.ndarray:
-        """[n] int64, the turn with which each partition begins in a unit."""
-        if self.partitions == 1:
-            return np.zeros_like(units)
-        return permute(partitions % _GROUP, _GROUP, keys(key, units, np.full_like(units, _TURNS)))
+    def _shuffled(self, units: np.ndarray, partitions: np.ndarray, key: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The units, [n] int64, the seeds of their shuffles, and the turns with which each partition begins there."""
+        offsets = np.zeros_like(units)
+        if self.partitions > 1:
+            offsets = permute(partitions % self.group, self.group, keys(key, units, np.full_like(units, _TURNS)))
+        return units, keys(key, units, np.full_like(units, _ROWS)), offsets
 
 
 def _half(weights: Sequence[int]) -> int:
@@ -185,15 +196,15 @@ def _walk(tree, places):
 
 @part_of_compiled
 def _shuffle_unit(tree, unit, seed, kinds):
-    """Writes the kinds of a unit, shuffled by a seed, and gives the rank of each kind's first, [_GROUP] int64 both."""
+    """Writes the kinds of a unit, shuffled by a seed, and gives the rank of each kind's first, [group] int64 both."""
     firsts = np.zeros_like(kinds)
-    for turn in range(_GROUP):
-        kinds[turn], firsts[turn] = _descend(tree, unit * _GROUP + turn)
+    for turn in range(len(kinds)):
+        kinds[turn], firsts[turn] = _descend(tree, unit * len(kinds) + turn)
         for other in range(turn):
             if kinds[other] == kinds[turn]:
                 firsts[turn] = firsts[other]
                 break
-    for turn in range(_GROUP - 1, 0, -1):
+    for turn in range(len(kinds) - 1, 0, -1):
         seed += _GOLDEN
         other = np.int64(_mix(seed) % np.uint64(turn + 1))
         kinds[turn], kinds[other] = kinds[other], kinds[turn]
@@ -202,34 +213,34 @@ def _shuffle_unit(tree, unit, seed, kinds):
 
 
 @compiled
-def _at_turns(tree, units, seeds, offsets, turns):
+def _at_turns(tree, group, units, seeds, offsets, turns):
     """The kinds at turns of shuffled units, which begin at an offset, and their ranks; all are [n] int64, but [n] uint64 seeds."""
     kinds, ranks = np.zeros_like(turns), np.zeros_like(turns)
-    of_unit = np.zeros(_GROUP, np.int64)
+    of_unit = np.zeros(group, np.int64)
     firsts = of_unit
     for number in range(len(turns)):
         if number == 0 or units[number] != units[number - 1]:
             firsts = _shuffle_unit(tree, units[number], seeds[number], of_unit)
-        place = (turns[number] + offsets[number]) % _GROUP
+        place = (turns[number] + offsets[number]) % group
         rank = firsts[place]
         for turn in range(turns[number]):
-            rank += of_unit[(turn + offsets[number]) % _GROUP] == of_unit[place]
+            rank += of_unit[(turn + offsets[number]) % group] == of_unit[place]
         kinds[number], ranks[number] = of_unit[place], rank
     return kinds, ranks
 
 
 @compiled
-def _turns_at(tree, units, seeds, offsets, kinds, ranks):
+def _turns_at(tree, group, units, seeds, offsets, kinds, ranks):
     """The inverse of `_at_turns`: the turn of each rank of each kind."""
     turns = np.zeros_like(ranks)
-    of_unit = np.zeros(_GROUP, np.int64)
+    of_unit = np.zeros(group, np.int64)
     firsts = of_unit
     for number in range(len(ranks)):
         if number == 0 or units[number] != units[number - 1]:
             firsts = _shuffle_unit(tree, units[number], seeds[number], of_unit)
         before = np.int64(0)
-        for turn in range(_GROUP):
-            place = (turn + offsets[number]) % _GROUP
+        for turn in range(group):
+            place = (turn + offsets[number]) % group
             if of_unit[place] == kinds[number]:
                 if firsts[place] + before == ranks[number]:
                     turns[number] = turn

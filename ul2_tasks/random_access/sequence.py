@@ -106,7 +106,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     def epoch(self, epoch: int) -> Examples:
         """Returns another epoch, from 0, which has other borders of chunks, other denoisers, another order and other masks.
 
-        Warns where a corpus that is not the first to end comes to its end in that epoch, and so may have tokens in it more than once.
+        Warns where a corpus comes to its end within that epoch, which then may have tokens of it more than once.
         """
         if not is_integer(epoch, at_least=0):
             raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}.")
