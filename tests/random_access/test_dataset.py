@@ -324,3 +324,22 @@ def test_lengths_of_rows_may_be_numpys_integers(pack):
     of_numpy = {"inputs": np.int64(LENGTHS["inputs"]), "targets": np.int32(LENGTHS["targets"])}
     one, other = (flat(rows_of("numbered_r1", pack, lengths=lengths, num_epochs=1)) for lengths in (LENGTHS, of_numpy))
     assert list(map(as_text, one)) == list(map(as_text, other))
+
+
+def uncached(**arguments):
+    name = register("numbered_uncached", MemoryDataSource(lambda: TEXTS, validation=0), BYTES, modes=MODES)
+    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, shuffle=True, seed=5, **arguments)
+    return [example["targets"].tolist() for example in dataset.take(400).as_numpy_iterator()], name
+
+
+def test_an_epoch_without_a_cache_is_that_of_the_index_in_which_denoisers_share_the_corpus():
+    targets, name = uncached(num_epochs=1)
+    expected = ul2_tasks.examples(name, LENGTHS, seed=5)
+    assert targets == [example["targets"].tolist() for example in expected][:400]
+    assert len(expected) > 20
+
+
+@pytest.mark.xfail(strict=True, reason="without a cache and an end, a corpus is a stream of which each denoiser reads all")
+def test_a_run_without_a_cache_is_that_of_the_index():
+    targets, name = uncached(num_epochs=None)
+    assert targets[:50] == [example["targets"].tolist() for example in ul2_tasks.examples(name, LENGTHS, seed=5)[:50]]

@@ -177,12 +177,14 @@ def test_skipped_elements_are_never_read_and_each_other_once(skips):
 
 
 @of_pipelines
-def test_after_skipped_steps_come_the_data_of_the_next(pipeline):
+@pytest.mark.parametrize("skips", [[(8, 16), (24, 8)], [(0, 16), (0, 8)], [(0, 1), (3, 2)]], ids=str)
+def test_after_skipped_steps_come_the_data_of_the_next(pipeline, skips):
     before = read(pipeline, False)
-    found = without(before, skips=[(8, 16), (24, 8)])
-    expected = [*range(8), *range(24, 40), *range(48, 60)]
+    found, expected = without(before, skips=skips), list(range(60))
+    for first, count in skips:
+        del expected[first : first + count]
     assert [found.locate(index) for index in range(len(expected))] == [before.locate(index) for index in expected]
-    assert len(found) == len(before) - 24
+    assert len(found) == len(before) - sum(count for _, count in skips)
     assert found.epoch(1).locate(0) == before.epoch(1).locate(0)
     assert found.at(found.epoch(1).first)[0].number == 1
 
@@ -199,6 +201,11 @@ def test_stages_begin_at_their_steps_with_skipped_steps_before():
     assert not any(of_other[:40])
     assert 3 <= sum(of_other[40:48]) <= 5
     assert len(found) == len(before)
+    at_its_beginning = without(before, skips=[(40, 12)])
+    for index in range(40, 60):
+        assert at_its_beginning.locate(index) == before.locate(index + 12), (
+            "of what the stage would have read, the first is skipped"
+        )
     seen = [(where.epoch, where.tokens) for where in map(found.locate, range(len(found))) if where.corpus == pre.corpus().name]
     assert len(set(seen)) == len(seen), "nothing is read twice"
 
