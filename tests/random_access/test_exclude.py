@@ -124,10 +124,10 @@ def test_a_list_of_strangers_is_no_slower_than_one_of_documents(caplog):
 
 
 def test_a_list_of_all_documents_is_rejected_at_once():
-    with pytest.raises(
-        ValueError, match=r"exclude must leave some of 'ul2_corpus', got lists with all of its 491 documents\. Short"
-    ):
-        read(exclude=[{"document": number} for number in range(491)])
+    everything = [{"document": number} for number in range(491)]
+    for exclude in (everything, {60: everything}, {3: everything[:200], 60: everything[200:]}):
+        with pytest.raises(ValueError, match="exclude must leave some of 'ul2_corpus'"):
+            read(exclude=exclude, batch_size=8)
 
 
 @pytest.mark.torch

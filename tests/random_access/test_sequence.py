@@ -280,13 +280,18 @@ def test_in_an_epoch_of_several_corpora_no_example_comes_twice(weights):
     both = mix(f"addressed_sides_{weights[0]}", dict(zip((f"{name}_mix" for name in names), weights)))
     examples = ul2_tasks.examples(both, LENGTHS)
     for epoch in range(3):
-        found = [examples.epoch(epoch).locate(number) for number in range(len(examples))]
+        of_epoch = examples.epoch(epoch)
+        found = [of_epoch.locate(number) for number in range(len(of_epoch))]
         seen = collections.Counter((location.corpus, location.epoch, location.chunk_index) for location in found)
         assert set(seen.values()) == {1}
         counts = collections.Counter(location.corpus for location in found)
-        assert counts[f"{names[0]}_corpus"] / counts[f"{names[1]}_corpus"] == pytest.approx(weights[0] / weights[1])
+        of_first, of_second = (counts[f"{name}_corpus"] for name in names)
+        assert of_first / len(found) == pytest.approx(weights[0] / sum(weights), abs=8 / len(found))
         if epoch == 0:
             assert {location.epoch for location in found} == {0}
+            assert any(
+                count == corpus.order.examples for count, corpus in zip((of_first, of_second), examples.numbering.corpora)
+            ), "one comes to its end"
 
 
 def pair_of(folder, documents, dtype=np.uint16) -> str:
