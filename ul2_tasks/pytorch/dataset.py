@@ -239,7 +239,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._stream, self._place = stream, None
         if loaded is not None and stream.resume(loaded):
             self._passes.end()
-        return Pass(stream, self._passes.end)
+        return Pass(stream, self._passes)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of the last iterator. Before the first iterator it is the state that was loaded, or the start.
@@ -257,7 +257,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 of this dataset; or this is one of several readers that take batches in turn, in the middle of a batch.
         """
         self._check_seed()
-        self._passes.check_read_here("a state", "Use the StatefulDataLoader of torchdata, or count the steps.")
+        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, or count the steps.")
         if self._stream is not None:
             return self._stream.state()
         indexed = self._mixture

@@ -189,7 +189,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._here, self._epoch = ({}, self._passes.epoch or 0) if state is None else self._checked(state)
         if self._here.get("ended"):
             self._passes.end()
-        return Pass(self._rows(self._here, self._epoch, *self._shard), self._passes.end)
+        return Pass(self._rows(self._here, self._epoch, *self._shard), self._passes)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
@@ -222,7 +222,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: the rows are read by workers, of which this dataset does not know where they are.
         """
-        self._passes.check_read_here("a state", "Use the StatefulDataLoader of torchdata, or num_workers=0.")
+        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, or num_workers=0.")
         if self._here is None and self._passes.loaded is not None:
             return self._of_own_shard(self._passes.loaded)
         epoch = (self._passes.epoch or 0) if self._here is None else self._epoch
@@ -297,7 +297,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         return {name: dict(counts) for name, counts in self._problems().by_source.items()}
 
     def _problems(self) -> Problems:
-        self._passes.check_read_here("counts", "Pass skipped_file=PATH, where all of them write what they skip.")
+        self._passes.check_read_here("Pass skipped_file=PATH, where all of them write what they skip.")
         found = Problems(self._recipe.names_of_sources)
         if self._here and "problems" in self._here:
             found.load(self._here["problems"])

@@ -7,7 +7,7 @@ not asked when they begin or end. So they leave a word in memory that all copies
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -56,12 +56,6 @@ class Passes:
         worker = torch.utils.data.get_worker_info()
         is_another = bool(self._has_begun or self._shared[_READ_BY_WORKERS])
         self._has_begun, self._shared[_READ_BY_WORKERS] = True, int(worker is not None)
-        if worker is not None and not self._is_own:
-            if self._loads != self._shared[_LOADS]:
-                raise ValueError(
-                    "load_state_dict must be called before the workers start, got a call after it, and persistent workers keep"
-                    " what they started with. Make a new DataLoader."
-                )
         if not self._is_own and self._is_after_an_end(worker):
             self.loaded = None
         if self.loaded is not None and is_another and self.epoch not in (None, self.loaded.get("epoch", 0)):
@@ -83,12 +77,20 @@ class Passes:
         self._shared[_IS_TOLD] = 1
         return True
 
-    def check_read_here(self, what: str, advice: str) -> None:
+    def check_not_too_late(self) -> None:
+        """Raises a ValueError in a worker that stays, where the main process has loaded a state since it started."""
+        if self._loads != self._shared[_LOADS] and not self._is_own:
+            raise ValueError(
+                "load_state_dict must be called before the workers start, got a call after it, and persistent workers keep what"
+                " they started with. Make a new DataLoader."
+            )
+
+    def check_read_here(self, advice: str) -> None:
         """Raises a ValueError in the main process where workers have read, of which it does not know where they are."""
         if self._shared[_READ_BY_WORKERS] and torch.utils.data.get_worker_info() is None:
             raise ValueError(
-                f"{what} must be those of the workers of the DataLoader, which read the data, got this dataset. {advice} See"
-                " docs/help/troubleshooting.md#the-position-is-not-known-with-workers."
+                "state and counts must be those of the workers of the DataLoader, which read the data, got this dataset."
+                f" {advice} See docs/help/troubleshooting.md#the-position-is-not-known-with-workers."
             )
 
     def _is_after_an_end(self, worker: Any) -> bool:
@@ -100,19 +102,22 @@ class Passes:
 
 
 class Pass(Iterator[dict[str, Any]]):
-    """An iterator over elements that tells when they have come to their end. After an error there is no end, but the same error."""
+    """An iterator over elements that notes when they have come to their end. After an error there is no end, but the same error."""
 
-    def __init__(self, elements: Iterator[dict[str, Any]], on_end: Callable[[], None]):
-        self._elements, self._on_end = elements, on_end
+    def __init__(self, elements: Iterator[dict[str, Any]], passes: Passes):
+        self._elements, self._passes, self._has_begun = elements, passes, False
         self._error: Exception | None = None
 
     def __next__(self) -> dict[str, Any]:
+        if not self._has_begun:  # and not when it is made: of an error there the workers of PyTorch that stay say nothing
+            self._passes.check_not_too_late()
+            self._has_begun = True
         try:
             return next(self._elements)
         except StopIteration:
             if self._error is not None:
                 raise self._error from None
-            self._on_end()
+            self._passes.end()
             raise
         except Exception as error:
             self._error = error

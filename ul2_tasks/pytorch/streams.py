@@ -23,6 +23,7 @@ from ul2_tasks.pytorch.indexed import single_example, to_torch
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, OF_STREAMS, REMEDY, check_same, number_of, state_of
 from ul2_tasks.random_access.dataset import fingerprint_of, numbering_of, shared_out
+from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
 from ul2_tasks.tasks.registration import Registration
 
@@ -63,7 +64,7 @@ def open_stream(
         return converted(shared_out(examples, reader.share(start)))
 
     settings = {key: value for key, value in pipeline.items() if key not in OF_STREAMS}
-    return Numbers(build, {**fingerprint, **settings, **reader.worker_of_several}, reader)
+    return Numbers(build, {**fingerprint, **settings, **reader.worker_of_several}, reader, numbering_of(examples))
 
 
 def _provider(mixture: str | Registration) -> seqio.Task | seqio.Mixture:
@@ -200,15 +201,21 @@ class Stream:
 class Numbers(Stream):
     """The same where examples have numbers, so that a number says where it is.
 
-    `build` makes the dataset of this process and worker from a number on.
+    `build` makes the dataset of this process and worker from a number on. `numbering` is that of single examples; rows have another.
     """
 
-    def __init__(self, build: Callable[[int], tf.data.Dataset], pipeline: Mapping[str, Any], reader: Reader):
+    def __init__(
+        self,
+        build: Callable[[int], tf.data.Dataset],
+        pipeline: Mapping[str, Any],
+        reader: Reader,
+        numbering: Numbering | None,
+    ):
         dataset = build(0)
         told = fingerprint_of(dataset) or {}  # of rows, where a converter packs
         super().__init__(dataset, {**pipeline, **{key: told[key] for key in ("window_rows",) if key in told}}, reader.shard)
         self._build, self._reader, self._start = build, reader, 0
-        epochs, numbering = pipeline["num_epochs"], numbering_of(dataset)
+        epochs, numbering = pipeline["num_epochs"], numbering_of(dataset) or numbering
         self._stop = None if epochs is None or numbering is None else numbering.first_of(epochs)
 
     def resume(self, state: Mapping[str, Any]) -> bool:
