@@ -27,7 +27,6 @@ from ul2_tasks import (  # noqa: E402
     Mixture,
     UL2IterableDataset,
 )
-
 from ul2_tasks.images.problems import RecordError  # noqa: E402
 
 pytestmark = [
@@ -85,7 +84,11 @@ def new(pipelines):
 def plain(elements) -> list[str]:
     """Each element in words; of a batch of elements each of them."""
     lists = (each if isinstance(each, list) else [each] for each in elements)
-    return [str({key: getattr(value, "tolist", lambda: value)() for key, value in e.items()}) for e in itertools.chain(*lists)]
+    return [str({key: in_words(value) for key, value in element.items()}) for element in itertools.chain(*lists)]
+
+
+def in_words(value: Any) -> str:
+    return str(value.tolist() if isinstance(value, torch.Tensor) else value)
 
 
 def read(loader, count: int | None = None) -> list[str]:
@@ -251,6 +254,13 @@ def test_an_error_is_no_end(new):
     for _ in range(2):
         with pytest.raises(RecordError):
             list(rows)
+
+
+@pytest.mark.parametrize("kind", ["single", "batches", "packed", "chats", "images"])
+def test_an_element_that_is_kept_keeps_no_other(new, kind):
+    for element in [*itertools.islice(new(kind), 3)]:
+        for key, value in element.items():
+            assert not isinstance(value, torch.Tensor) or value.untyped_storage().nbytes() == value.nbytes, key
 
 
 @pytest.mark.parametrize("workers", [0, 2])

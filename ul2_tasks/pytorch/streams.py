@@ -201,7 +201,7 @@ class Stream:
 class Numbers(Stream):
     """The same where examples have numbers, so that a number says where it is.
 
-    `build` makes the dataset of this process and worker from a number on. `numbering` is that of single examples; rows have another.
+    `build` makes the dataset of this process and worker from a number on. `numbering` is that of single examples.
     """
 
     def __init__(
