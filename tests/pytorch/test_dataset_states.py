@@ -247,6 +247,28 @@ def test_a_state_is_of_whole_batches_where_several_read_in_turn(new, kind):
         assert share.state_dict()["number"] == len(whole)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["single", "batches", "packed"])
+def test_a_step_of_processes_that_each_read_all_has_the_next_numbers(new, kind, workers):
+    """What Trainer does with dispatch_batches=False; a resume by the index of a step."""
+    shard = pytest.importorskip("accelerate.data_loader").IterableDatasetShard
+    processes, elements, first = 2, 1 if kind == "batches" else BATCH, 2
+    of_step = processes * BATCH
+
+    def steps(first: int) -> list[list[str]]:
+        loaders = []
+        for rank in range(processes):
+            dataset = new(kind, batch_size=BATCH, num_epochs=None)
+            dataset.load_state_dict({**dataset.state_dict(), "number": first * of_step})
+            share = shard(dataset, elements, num_processes=processes, process_index=rank)
+            loaders.append(torch.utils.data.DataLoader(share, elements, collate_fn=list, num_workers=workers))
+        return [plain(itertools.chain(*step)) for step in itertools.islice(zip(*loaders), 5)]
+
+    whole = read(new(kind, num_epochs=None), 7 * processes * elements)
+    size = processes * elements
+    assert [*steps(0)[:first], *steps(first)] == [whole[start : start + size] for start in range(0, len(whole), size)]
+
+
 def test_an_error_is_no_end(new):
     """A record that cannot be read: what comes then is the error again, and no end."""
     records = [*made(4), {"image": b"none", "captions": "a"}, *made(4)]
