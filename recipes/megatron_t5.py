@@ -82,6 +82,7 @@ def main() -> None:
         optimizer.load_state_dict(saved["optimizer"])
         dataset.load_state_dict(saved["data"])
         first = saved["step"]
+    data = dataset.state_dict()  # where the data begin
 
     batches = iter(torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=args.workers))
     for step in range(first, args.steps):
@@ -107,7 +108,7 @@ def main() -> None:
                 print(f"step {done}: loss {(total[0] / total[1]).item():.4f}", flush=True)
         if rank == 0 and args.output and (done % args.save_every == 0 or done == args.steps):
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
-            place = {**dataset.state_dict(), "number": done * args.rows}  # not what workers have read ahead
+            place = {**data, "number": done * args.rows}  # not what workers have read ahead
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": place, "step": done}
             torch.save(state, checkpoint.with_suffix(".new"))
             os.replace(checkpoint.with_suffix(".new"), checkpoint)  # so that it is whole at any moment

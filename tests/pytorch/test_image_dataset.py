@@ -92,16 +92,6 @@ def test_it_resumes_after_each_row_of_an_epoch():
         assert again.skipped == skipped
 
 
-def test_an_iterator_without_a_state_begins_anew():
-    data = dataset()
-    first = digests(itertools.islice(data, 3))
-    assert digests(itertools.islice(data, 3)) == first
-    state = data.state_dict()
-    data.load_state_dict(state)
-    assert digests(itertools.islice(data, 3)) != first
-    assert digests(itertools.islice(data, 3)) == first
-
-
 def test_iterators_have_places_of_their_own_and_the_state_is_the_last_ones():
     data = dataset()
     whole, first = digests(dataset()), iter(data)
@@ -555,11 +545,8 @@ def test_what_workers_skip_is_in_the_file_and_the_dataset_says_that_it_does_not_
     assert list(loader(data, 2))
     [line] = (tmp_path / "skipped.jsonl").read_text().splitlines()
     assert json.loads(line)["record"] == "made, record 20"
-    sentence = "state and counts must be those of the workers of the DataLoader, which read the rows, got this dataset. "
-    with pytest.raises(ValueError, match=f"^{sentence}Use the StatefulDataLoader of torchdata"):
-        data.state_dict()
     for ask in (lambda: data.skipped, lambda: data.skipped_by_source):
-        with pytest.raises(ValueError, match=f"^{sentence}Pass skipped_file="):
+        with pytest.raises(ValueError, match=r"^state and counts must be .* Pass skipped_file="):
             ask()
     assert list(data)
     assert data.skipped_by_source == {"source 1: made, 51 records, schema t2i_pretrain": {"sample": 1}}

@@ -295,17 +295,6 @@ def test_without_a_shuffle_documents_come_in_the_order_of_the_corpus_and_a_state
     assert plain(loaded) == given[20:]
 
 
-def test_a_state_of_other_batches_is_refused_each_time():
-    batches = dataset(feature_converter=BATCHES_OF_TWO)
-    batches.load_state_dict(batches.state_dict())
-    iter(batches)
-    other = dataset(feature_converter=HuggingFaceFeatureConverter("longest", batch_size=4))
-    other.load_state_dict(batches.state_dict())
-    for _ in range(2):
-        with pytest.raises(ValueError, match=r"feature_converter was .*'_batch_size', 2.* is .*'_batch_size', 4"):
-            iter(other)
-
-
 def test_a_state_of_other_chunks_under_the_same_name_is_refused(state, monkeypatch):
     for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
         monkeypatch.setattr(registry, "_REGISTRY", {})

@@ -93,6 +93,12 @@ def test_an_example_is_the_same_alone_in_any_batch_and_in_another_object(mixture
     assert all(map(equal, iter(found), examples))
 
 
+@pytest.mark.parametrize("pack", [False, True])
+def test_an_element_that_is_kept_keeps_no_other(mixture, pack):
+    for element in itertools.islice(ul2_tasks.examples(mixture, LENGTHS, pack=pack), 3):
+        assert {value.base is None for value in element.values() if isinstance(value, np.ndarray)} == {True}
+
+
 def test_another_seed_and_another_epoch_have_another_order_and_other_noise(mixture, found):
     for others in (found.epoch(1), ul2_tasks.examples(mixture, LENGTHS, seed=2)):
         assert len(others) == len(found)

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ul2_tasks.converters.hugging_face import specs_in_words
 from ul2_tasks.converters.of_model import decoder_settings
 from ul2_tasks.converters.row_format import OF_PACKED, check_embedded
 from ul2_tasks.example_features import IGNORED, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID
@@ -168,11 +167,9 @@ class HuggingFaceChatConverter:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        """The settings, as states of datasets have them from a time when this was a class of SeqIO's."""
         return (
-            f"HuggingFaceChatConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(self._names, 'int32'), rank=1)}), "
-            f"('_apply_length_check', False), ('_bos_id', 0), ('_pack', {self.pack}), ('_pad_token_id', {self.pad_token_id}), "
-            f"('_passthrough_features', {{}}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
+            f"HuggingFaceChatConverter of {', '.join(self._names)}: pack {self.pack}, pad_token_id {self.pad_token_id}, vocabulary"
+            f" {self.vocabulary!r}"
         )
 
 

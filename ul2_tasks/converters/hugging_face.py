@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat
-from ul2_tasks.example_features import PROMPT_COMPLETION, TASK_ID
+from ul2_tasks.example_features import TASK_ID
 from ul2_tasks.imported import subclass_of_seqio
 from ul2_tasks.scalars import is_integer
 
@@ -167,16 +167,13 @@ class HuggingFaceFeatureConverter:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        """The settings, as states of datasets have them from a time when this was a class of SeqIO's."""
-        row_format, rank = self.row_format, 1 if self.batch_size is None else 2
-        compared = [name for name in row_format.names if name != TASK_ID]  # which changes no example, so a run may turn it on
-        of_pairs = f"('TASK_FEATURES', {specs_in_words({key: each.dtype for key, each in PROMPT_COMPLETION.items()}, rank=1)}), "
-        return (
-            f"HuggingFaceFeatureConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(compared, 'int32'), rank)}), "
-            f"{of_pairs if row_format.span_id else ''}('_apply_length_check', False), ('_batch_size', {self.batch_size}), "
-            f"('_bos_id', {row_format.decoder_start_token_id}), ('_pack', {row_format.pack}), ('_passthrough_features', {{}}), "
-            f"('_row_format', {row_format}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
-        )
+        return f"{self.described}, batch_size {self.batch_size}"
+
+    @property
+    def described(self) -> str:
+        """What decides the rows of model inputs that an example gives, in words: how many are in a batch does not."""
+        compared = ", ".join(name for name in self.row_format.names if name != TASK_ID)  # which a run may turn on
+        return f"HuggingFaceFeatureConverter of {compared}: {self.row_format}, vocabulary {self.vocabulary!r}"
 
 
 def check_batch_size(converter: HuggingFaceFeatureConverter) -> None:
@@ -186,9 +183,3 @@ def check_batch_size(converter: HuggingFaceFeatureConverter) -> None:
             "batch_size must be a positive integer with padding='longest', got None. Pass it to the converter and not to"
             " seqio.get_dataset, because padding is to the longest of a batch; or set padding='max_length'."
         )
-
-
-def specs_in_words(dtypes: Mapping[str, str], rank: int) -> str:
-    """What `repr` of features of SeqIO's converters says, by the names of their types."""
-    each = (f"{key!r}: FeatureConverter.FeatureSpec(dtype=tf.{dtypes[key]}, rank={rank}, sequence_dim=0)" for key in dtypes)
-    return f"{{{', '.join(each)}}}"

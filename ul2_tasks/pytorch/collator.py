@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import multiprocessing
 import os
 import re
 import warnings
@@ -19,6 +17,7 @@ from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, check_rows, solve
 from ul2_tasks.denoising.write import longest, recipe, write_examples
 from ul2_tasks.example_features import EXAMPLE, TASK_ID
+from ul2_tasks.pytorch.shared import SharedIntegers, for_copy
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.by_name import open_for_modes
@@ -140,16 +139,11 @@ class UL2DataCollator:
         if (embedding_rows := self._row_format.embedding_rows) is not None:
             check_rows(solutions, embedding_rows, vocabulary)
             self._is_text[embedding_rows + self._shift :] = False
-        self._shared = _shared_numbers([0] * len(_SHARED))
+        self._shared = SharedIntegers([0] * len(_SHARED))
 
     def __getstate__(self) -> dict[str, Any]:
         """A worker that is started shares the numbers; any other copy has its own."""
-        is_worker = multiprocessing.context.get_spawning_popen() is not None
-        return {**self.__dict__, "_shared": self._shared if is_worker else list(self._shared)}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        shared = state["_shared"]
-        self.__dict__.update(state, _shared=_shared_numbers(shared) if isinstance(shared, list) else shared)
+        return {**self.__dict__, "_shared": for_copy(self._shared)}
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor | np.ndarray]:
         """Makes a batch.
@@ -317,7 +311,7 @@ class UL2DataCollator:
 
     def _notice_another_pass(self, keys: np.ndarray) -> None:
         """Warns if no epoch was ever set, and the first example of all workers comes again."""
-        _, is_told, first = self._shared
+        _, is_told, first = self._shared[:]
         if is_told:
             return
         keys = keys.view(np.int64)
@@ -360,11 +354,6 @@ class UL2DataCollator:
 
 def _name(number: int) -> str:
     return f"example {number} of the batch, counted from 0,"
-
-
-def _shared_numbers(numbers: Sequence[int]) -> ctypes.Array:
-    """Integers in memory that workers share, whether they are forked or spawned."""
-    return multiprocessing.RawArray(ctypes.c_int64, numbers)
 
 
 def _torch() -> Any:

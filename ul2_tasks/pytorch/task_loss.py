@@ -98,6 +98,11 @@ class TaskLosses:
         sums = torch.zeros(len(self.tasks), 2, dtype=torch.float64) if self._sums is None else self._sums
         self._sums = None
         if torch.distributed.is_available() and torch.distributed.is_initialized():
+            # All processes need one kind of device, also those in which nothing was added, and NCCL has no CPU.
+            if "cpu:" in torch.distributed.get_backend_config():
+                sums = sums.cpu()
+            elif sums.device.type == "cpu":
+                sums = sums.cuda()
             torch.distributed.all_reduce(sums)
         return task_means(sums, self.tasks, name)
 

@@ -138,7 +138,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             return []
         rows, sizes, of_members = read_rows(self, self._numbers(indices), self.task_id)
         if self.numbering.packed:
-            return [dict(zip(rows, row)) for row in zip(*rows.values())]
+            return [dict(zip(rows, [values.copy() for values in row])) for row in zip(*rows.values())]
         members = members_of(self.numbering)
         spec = with_task_id(features_of(members)) if self.task_id else features_of(members)
         keys = dict.fromkeys([*spec, *([IMAGES] if IMAGES in rows else [])])
@@ -146,7 +146,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         made: list[dict] = [empty[member].copy() for member in of_members.tolist()]
         for key, feature in spec.items():
             for example, row, size in zip(made, rows[key], sizes[feature.per_token_of].tolist()):
-                example[key] = row[:size]
+                example[key] = row[:size].copy()  # else one that is kept would keep all that were made with it
         if IMAGES in rows:
             for example, row, count in zip(made, rows[IMAGES], sizes[IMAGES].tolist()):
                 example[IMAGES] = row[:count].tolist()
