@@ -231,7 +231,8 @@ def train(model, mixture, converter, args):
     every, tokens, start = max(1, args.steps // 10), 0, time.perf_counter()
     rows = torch.utils.data.DataLoader(dataset_of(mixture, converter, args, "train"), batch_size=args.batch_size)
     for step, batch in zip(range(1, args.steps + 1), rows):
-        tokens += int((batch["input_ids"] != PAD).sum() + (batch["labels"] != -100).sum())
+        ids = batch["packed_input_ids" if args.pack else "input_ids"]
+        tokens += int((ids != PAD).sum() + (batch["labels"] != -100).sum())
         batch = {name: values.to(args.device) for name, values in batch.items() if name != "task_id"}
         with computation(args):
             loss = model(**batch).loss

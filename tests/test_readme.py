@@ -179,8 +179,8 @@ logged = trainer.state.log_history[0]
 assert {"loss", "reasoning_loss", "reasoning_tokens", "answer_weight"} <= logged.keys()
 assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 anew = UL2IterableDataset(chat, {"tokens": 1024}, rank=0, world_size=1, feature_converter=HuggingFaceChatConverter())
-read = [row["input_ids"] for row, _ in zip(anew, range(10))]
-assert kept["step"] == 2 and next(rows)["input_ids"].equal(torch.stack(read[8:]))
+read = [row["packed_input_ids"] for row, _ in zip(anew, range(10))]
+assert kept["step"] == 2 and next(rows)["packed_input_ids"].equal(torch.stack(read[8:]))
 """,
     "docs/guides/chat_megatron.md": """
 assert len(train) == 16 and sample["span_id"].any()

@@ -59,8 +59,9 @@ class HuggingFaceFeatureConverter:
     (counted over all epochs). Nothing is truncated here. But SeqIO silently trims the examples of other tasks before it
     converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
 
-    **Packed rows**, with pack=True, are [length] int32 for each model input. `accept_packed_sequences` makes models attend within
-    examples, and `packed_attention_masks` makes the masks for others.
+    **Packed rows**, with pack=True, are [length] int32 for each model input. They have `packed_input_ids` but no `input_ids`, so
+    that they fail in a model, unless `accept_packed_sequences` made it attend within examples. `packed_attention_masks` makes the
+    masks for others.
 
     **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
     their ids are offset for SeqIO. For other tasks whose vocabulary has an `id_shift` of 1, pass `vocabulary`.

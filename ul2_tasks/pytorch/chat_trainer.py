@@ -95,10 +95,6 @@ class LossGroupTrainer(transformers.Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """The part of a batch in the loss of its step; in evaluation, and without the counts of a step, its own loss."""
-        if "decoder_segment_ids" in inputs:
-            from ul2_tasks.pytorch.packed_attention import check_accepted
-
-            check_accepted(self.model)
         labels, span_id = self._labels_and_groups(inputs)
         outputs = model(**{name: value for name, value in inputs.items() if name not in ("labels", *BESIDE_LABELS)})
         losses = self._losses(outputs.logits[:, : labels.shape[1]], labels, span_id)
