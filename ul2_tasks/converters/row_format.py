@@ -54,6 +54,7 @@ class RowFormat:
         span_id: whether labels have spans beside them.
         pack: whether a row has several examples, see `packed_inputs`.
         task_id: whether labels have the task of their example beside them. It changes no other row.
+        names_start: whether the user or a model names the decoder's start.
     """
 
     padding: str
@@ -67,6 +68,7 @@ class RowFormat:
     pack: bool = dataclasses.field(default=False, repr=False)  # the same holds of packed rows
 
     task_id: bool = dataclasses.field(default=False, repr=False)
+    names_start: bool = dataclasses.field(default=True, repr=False)
 
     def __post_init__(self):
         if self.pad_to_multiple_of is None:
@@ -94,6 +96,14 @@ class RowFormat:
         for key in ("pad_token_id", *(() if self.decoder_only else ("decoder_start_token_id",))):
             if self.embedding_rows is not None and getattr(self, key) >= self.embedding_rows:
                 raise ValueError(f"{key} must be an id below embedding_rows, {self.embedding_rows}, got {getattr(self, key)}.")
+
+    def check_start(self, pads_with_0: bool) -> None:
+        """Raises a ValueError where nobody names the decoder's start, for a tokenizer whose id 0 is not its padding."""
+        if not (self.names_start or self.decoder_only or pads_with_0):
+            raise ValueError(
+                "decoder_start_token_id must be given for a tokenizer whose id 0 is not its padding, got None. Pass model=, which"
+                " names it, or decoder_start_token_id=, such as tokenizer.bos_token_id or tokenizer.pad_token_id."
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
