@@ -24,6 +24,7 @@ class LossGroupTrainer(transformers.Trainer):
     """A `transformers.Trainer` whose loss is a weighted sum of a mean for reasoning, one for answers, and one for all other tokens.
 
         dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
+        model = accept_packed_sequences(model)  # and remove_unused_columns=False in the arguments
         LossGroupTrainer(model, arguments, train_dataset=dataset, loss_group_weights=LossGroupWeights(answer=2.0)).train()
 
     Batches need `span_id` beside `labels`. `HuggingFaceChatConverter` makes them of conversations, for a decoder, and

@@ -12,6 +12,7 @@ Transformers ignores that it has no inputs, while most ignore what else they do 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -109,7 +110,10 @@ def accept_packed_sequences(model: Any) -> Any:
     Raises:
         ValueError: the model is another one; or a batch comes to it without the segment ids or positions, or with an attention
             implementation that cannot keep its examples apart.
+        ImportError: transformers is older than 5.0, or than 4.53 for a decoder-only model.
     """
+    import transformers
+
     config = getattr(model, "config", None)
     model_type, has_encoder = getattr(config, "model_type", None), getattr(config, "is_encoder_decoder", False)
     if model_type not in (ENCODER_DECODERS if has_encoder else DECODERS):
@@ -117,10 +121,17 @@ def accept_packed_sequences(model: Any) -> Any:
             f"model must be a model of Transformers of the types {ENCODER_DECODERS + DECODERS}, got {type(model).__name__}. Pass"
             " the masks of ul2_tasks.packed_attention_masks to the attention of others."
         )
-    hooks = {model.get_decoder(): _mask_decoder_only}
+    # Before, windows of layers were made beside the masks that a model is given, or not at all.
+    needed = (5, 0) if has_encoder else (4, 53)
+    if tuple(map(int, re.findall(r"\d+", transformers.__version__)[:2])) < needed:
+        raise ImportError(
+            f"packed rows of a {type(model).__name__} need transformers {needed[0]}.{needed[1]} or later, got"
+            f" {transformers.__version__}. Upgrade it."
+        )
+    hooks = [(model.get_decoder(), _mask_decoder_only)]
     if has_encoder:
-        hooks = {model.get_encoder(): _mask_encoder, model.get_decoder(): _mask_decoder}
-    for module, mask in hooks.items():
+        hooks = [(model.get_encoder(), _mask_encoder), (model.get_decoder(), _mask_decoder)]
+    for module, mask in hooks:
         if not getattr(module, "accepts_packed_sequences", False):
             module.register_forward_pre_hook(mask, with_kwargs=True)
             module.accepts_packed_sequences = True
