@@ -87,7 +87,7 @@ def stream(tmp_path_factory):
 @pytest.mark.parametrize("decoder_only", [False, True])
 def test_a_stream_packs_the_examples_that_it_pads(stream, decoder_only):
     def rows(**settings):
-        converter = HuggingFaceFeatureConverter(decoder_only=decoder_only, **settings)
+        converter = HuggingFaceFeatureConverter(decoder_only=decoder_only, decoder_start_token_id=7, **settings)
         dataset = seqio.get_dataset(
             stream, {"inputs": 64, "targets": 48}, converter, dataset_split="train", shuffle=False, num_epochs=1, seed=0
         )

@@ -68,7 +68,7 @@ class RowFormat:
     pack: bool = dataclasses.field(default=False, repr=False)  # the same holds of packed rows
 
     task_id: bool = dataclasses.field(default=False, repr=False)
-    names_start: bool = dataclasses.field(default=True, repr=False)
+    names_start: bool = dataclasses.field(default=True, repr=False, compare=False)
 
     def __post_init__(self):
         if self.pad_to_multiple_of is None:
