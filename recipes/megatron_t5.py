@@ -153,7 +153,7 @@ def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model) -> tuple
     masks: Any = ul2_tasks.packed_attention_masks(batch)  # True where it attends
     is_trained = batch["labels"] >= 0
     losses = model(
-        batch["input_ids"],
+        batch["packed_input_ids"],
         batch["decoder_input_ids"],
         ~masks["encoder"],
         ~masks["decoder"],

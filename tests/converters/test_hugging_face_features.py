@@ -186,7 +186,9 @@ def test_the_tokenizer_itself_reads_the_batches_of_a_mixture(own_zero):
     )
     other = with_mode(vocabulary_task("hf_own_task", folder, text), "[R]")
     for each, padding in ((name, "longest"), (stock, "max_length"), (other, "longest")):
-        converter = HuggingFaceFeatureConverter(padding, 2 if padding == "longest" else None, pad_token_id=7)
+        converter = HuggingFaceFeatureConverter(
+            padding, 2 if padding == "longest" else None, pad_token_id=7, decoder_start_token_id=7
+        )
         options = {"num_epochs": None, "seed": 1} | ({} if padding == "longest" else {"batch_size": 2})
         batch = next(seqio.get_dataset(each, lengths, converter, **options).as_numpy_iterator())
         assert (batch["input_ids"][batch["attention_mask"] == 0] == 7).all()
@@ -217,7 +219,7 @@ def test_another_task_is_converted_by_the_vocabulary_that_is_given(own_zero):
     tokenizer, folder = own_zero
     name = vocabulary_task("hf_own_other", folder, "so! and so!")
     vocabulary = open_vocabulary(folder)
-    converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary)
+    converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary, decoder_start_token_id=7)
     (batch,) = seqio.get_dataset(name, SMALL, converter).as_numpy_iterator()
     assert read_back(tokenizer, *pairs_of(batch)[0]) == "so! and so!<|endoftext|>"
     ours = register("hf_own_told", texts_in_memory(["so!"] * 500), folder, T5GEMMA2[:1])

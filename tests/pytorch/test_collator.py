@@ -28,7 +28,7 @@ TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 
 
 
 def collator(denoisers=T5GEMMA2, vocabulary="default", lengths=LENGTHS, **settings):
-    return UL2DataCollator(vocabulary, lengths, denoisers, **{"return_tensors": "np", **settings})
+    return UL2DataCollator(vocabulary, lengths, denoisers, **{"return_tensors": "np", "decoder_start_token_id": 0, **settings})
 
 
 def text_ids(size, length, seed=0):

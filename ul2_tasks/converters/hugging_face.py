@@ -59,8 +59,9 @@ class HuggingFaceFeatureConverter:
     (counted over all epochs). Nothing is truncated here. But SeqIO silently trims the examples of other tasks before it
     converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
 
-    **Packed rows**, with pack=True, are [length] int32 for each model input. `accept_packed_sequences` makes models attend within
-    examples, and `packed_attention_masks` makes the masks for others.
+    **Packed rows**, with pack=True, are [length] int32 for each model input. They have `packed_input_ids` but no `input_ids`, so
+    that they fail in a model, unless `accept_packed_sequences` made it attend within examples. `packed_attention_masks` makes the
+    masks for others.
 
     **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
     their ids are offset for SeqIO. For other tasks whose vocabulary has an `id_shift` of 1, pass `vocabulary`.
@@ -89,7 +90,7 @@ class HuggingFaceFeatureConverter:
             batch_size: examples in a batch; for padding "longest" alone, which needs it everywhere but in `collator`.
             pad_to_multiple_of: that multiple, in tokens; for padding "longest" alone. None is 1.
             decoder_start_token_id: the id that the decoder reads before the first target; by default the model's, or without a
-                model 0, as T5's; not for decoder-only models.
+                model 0, as T5's, if that is the tokenizer's padding; not for decoder-only models.
             decoder_only: whether inputs and targets make one row, with a loss on the targets only; by default as the model is, or
                 without a model False.
             pad_token_id: the id that pads rows of ids; by default the model's, or without a model 0. The masks are 0 there.
@@ -106,7 +107,8 @@ class HuggingFaceFeatureConverter:
 
         Raises:
             ValueError: an argument has another value, or neither it nor the model has one; or, when it converts, the tasks' ids are
-                offset and those of `vocabulary` are not.
+                offset and those of `vocabulary` are not, or nobody names the decoder's start, and id 0 is not the tokenizer's
+                padding.
         """
         of_model = settings_of(
             model,

@@ -26,6 +26,7 @@ from ul2_tasks.vocabulary.special_ids import (
     Sentinels,
     SpecialTokensRequest,
     id_shift,
+    pads_with_0,
     text_vocabulary,
 )
 
@@ -123,6 +124,7 @@ class UL2DataCollator:
             vocabulary=vocabulary,
         )
         self._row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_model, task_id=task_id)
+        self._row_format.check_start(pads_with_0(vocabulary))
         self._shift = id_shift(vocabulary)
         request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
         solutions = [

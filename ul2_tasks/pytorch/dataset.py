@@ -30,6 +30,7 @@ from ul2_tasks.scalars import check_flag, is_integer, short
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
 from ul2_tasks.tasks.registration import Registration
+from ul2_tasks.vocabulary.special_ids import pads_with_0
 
 try:
     import torch
@@ -368,7 +369,10 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
         raise ValueError(
             f"sequence_length must have the lengths of rows for this feature_converter, got {lengths}. Give them in tokens."
         )
-    if isinstance(converter, HuggingFaceFeatureConverter) and (rows := converter.row_format.embedding_rows) is not None:
+    if not isinstance(converter, HuggingFaceFeatureConverter):
+        return
+    converter.row_format.check_start(pads_with_0(members[0].vocabulary))
+    if (rows := converter.row_format.embedding_rows) is not None:
         check_rows([member.solution for member in members if isinstance(member, Member)], rows, members[0].vocabulary)
 
 
