@@ -21,7 +21,7 @@ from ul2_tasks.example_features import IMAGES
 from ul2_tasks.images.elements import Element, Image, Text
 from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
-from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.saved_names import saved_repr, saved_words
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.image_examples import parsed, serialized
@@ -212,10 +212,9 @@ def read_record(
         for image in found.images:
             pixels(image)
         return found, b""
-    except NOT_OF_RECORDS:
-        raise
     except Exception as error:
         place = where.decode(errors="replace") or "a record"
+        check_of_record(error, place)
         return _NOTHING, f"{place}: {sentence_of(error)}".encode(errors="replace")
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 _WAITS = (0.1, 0.4, 1, 3, 8, 20)  # seconds before each further try: an object store that stops for half a minute is no error
+# A file is not there, or not for this user: these keep their types.
+_ABSENT = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+}
 # What another try would not change. Each package for fsspec has errors of its own, so all others are tried again.
 _LASTING = (
-    FileNotFoundError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
+    *_ABSENT,
     AssertionError,
     AttributeError,
     ImportError,
@@ -23,31 +28,46 @@ _LASTING = (
     TypeError,
     ValueError,
 )
+_LASTING_NUMBERS = {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EOPNOTSUPP}
 _random = random.Random()  # of its own, so that no one's sequence of random numbers is another one
 _Found = TypeVar("_Found")
 
 
-class ShortReadError(OSError):
+class ReadError(OSError):
+    """A file could not be read, after all tries: that is neither its end, nor anything that is wrong with what it holds."""
+
+
+class ShortReadError(ReadError):
     """A request was answered with fewer bytes than were asked for. Its message says what to do if that does not change."""
 
 
 def wait_after(failed: int, error: Exception, path: str) -> float:
     """How many seconds to wait after a request for a file has failed that many times; many that failed together wait unequally.
 
-    Raises the error, if another try would not change it, or an OSError that names the file, after the last try.
+    Raises the error, if another try would not change it, or a `ReadError` that names the file, after the last try.
     """
-    if isinstance(error, _LASTING):
+    if isinstance(error, _LASTING) or getattr(error, "errno", None) in _LASTING_NUMBERS or type(error) is ReadError:
         raise error
     if failed <= len(_WAITS):
         return _WAITS[failed - 1] * _random.uniform(0.75, 1.25)
     if isinstance(error, ShortReadError):
         raise error
     said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-    raise OSError(
+    raise ReadError(
         f"{path} must answer a request within {failed} tries in {sum(_WAITS):.0f} seconds, got errors, the last of them {said}."
         " Check the object store and the network, then resume. See"
         " docs/help/troubleshooting.md#an-object-store-does-not-answer."
     ) from error
+
+
+def named(error: Exception, path: str) -> OSError:
+    """An error of a file system as one that names the file: a `ReadError`, unless the file is not there, or not for this user."""
+    for kind, number in _ABSENT.items():
+        if isinstance(error, kind):
+            return error if error.filename else kind(error.errno or number, error.strerror or str(error), path)
+    if isinstance(error, ReadError):
+        return error
+    return ReadError(f"{path} cannot be read: {type(error).__name__}: {error}")
 
 
 def retried(request: Callable[[], _Found], path: str) -> _Found:

@@ -21,6 +21,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFile
 
+from ul2_tasks.files.retried_file import RetriedFile
 from ul2_tasks.files.retries import retried
 
 
@@ -111,11 +112,15 @@ def sha256(path: str) -> str:
 
 
 def open_to_read(path: str) -> BinaryIO:
-    """A file, as its bytes lie there."""
+    """A file, as its bytes lie there. A read that fails is tried again, see `RetriedFile`."""
     system, name = file_system(path)
-    file: Any = open(name, "rb") if isinstance(system, LocalFileSystem) else system.open(name, "rb")  # noqa: SIM115 - it is returned
-    # Of files in memory, fsspec gives all callers the same object, with a single position.
-    return io.BytesIO(file.getvalue()) if isinstance(file, MemoryFile) else file
+
+    def opened() -> Any:
+        file: Any = open(name, "rb", buffering=0) if isinstance(system, LocalFileSystem) else system.open(name, "rb")
+        # Of files in memory, fsspec gives all callers the same object, with a single position.
+        return io.BytesIO(file.getvalue()) if isinstance(file, MemoryFile) else file
+
+    return RetriedFile(opened, path)
 
 
 def open_to_write(path: str) -> BinaryIO:
