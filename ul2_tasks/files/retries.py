@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 _WAITS = (0.1, 0.4, 1, 3, 8, 20)  # seconds before each further try: an object store that stops for half a minute is no error
@@ -76,6 +76,20 @@ def retried(request: Callable[[], _Found], path: str) -> _Found:
     while True:
         try:
             return request()
+        except Exception as error:
+            failed += 1
+            time.sleep(wait_after(failed, error, path))
+
+
+def retried_items(items_from: Callable[[int], Iterator[_Found]], path: str) -> Iterator[_Found]:
+    """Yields what `items_from(0)` does. After it has failed it goes on with `items_from` the number of the next one, see `wait_after`."""
+    number = failed = 0
+    while True:
+        try:
+            for item in items_from(number):
+                yield item
+                number, failed = number + 1, 0
+            return
         except Exception as error:
             failed += 1
             time.sleep(wait_after(failed, error, path))

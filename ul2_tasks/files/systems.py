@@ -116,7 +116,8 @@ def open_to_read(path: str) -> BinaryIO:
     system, name = file_system(path)
 
     def opened() -> Any:
-        file: Any = open(name, "rb", buffering=0) if isinstance(system, LocalFileSystem) else system.open(name, "rb")
+        is_local = isinstance(system, LocalFileSystem)
+        file: Any = open(name, "rb", buffering=0) if is_local else system.open(name, "rb")  # noqa: SIM115 - it is returned
         # Of files in memory, fsspec gives all callers the same object, with a single position.
         return io.BytesIO(file.getvalue()) if isinstance(file, MemoryFile) else file
 

@@ -59,9 +59,9 @@ class HuggingFaceSource(RecordSource):
         return [f"{self._path}/{split}[{shard}]" for shard in range(self._dataset(split).num_shards)]
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
-        dataset = self._dataset(split)
-        for number, row in enumerate(rows_of(dataset.shard(num_shards=dataset.num_shards, index=segment))):
-            where = records.At(f"{self._path}, split {split}, shard {segment}, row {number}", number)
+        dataset, name = self._dataset(split), f"{self._path}, split {split}, shard {segment}"
+        for number, row in enumerate(rows_of(dataset.shard(num_shards=dataset.num_shards, index=segment), name)):
+            where = records.At(f"{name}, row {number}", number)
             yield records.document_of(row, where, self._layout)
 
     @functools.cached_property
@@ -80,7 +80,7 @@ class HuggingFaceSource(RecordSource):
             dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SEGMENTS, len(saved))))
         else:
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
-        columns = dataset.column_names or next(rows_of(dataset), None)  # of some datasets only a row tells the columns
+        columns = dataset.column_names or next(rows_of(dataset, self._path), None)  # of some datasets only a row tells the columns
         records.check_fields(f"{self._path}, split {split},", None if columns is None else sorted(columns), self._layout)
         return dataset
 
