@@ -12,12 +12,12 @@ corpora becomes a corpus and a position in that corpus's own order (`Cycle.posit
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.permutation import invert, keys, permute
 from ul2_tasks.scalars import is_finite
 
@@ -62,7 +62,7 @@ class Cycle:
         """[K] int64, how many places of each kind the first units have."""
         return units * np.asarray(self.counts, np.int64)
 
-    @functools.cached_property
+    @cached_property
     def kinds(self) -> np.ndarray:
         """[slots] int64, the kind of each slot.
 
@@ -76,19 +76,19 @@ class Cycle:
             gained[kinds[-1]] -= sum(self.counts)
         return np.array(kinds)
 
-    @functools.cached_property
+    @cached_property
     def _ranks(self) -> np.ndarray:
         """[slots], how many slots of the same kind stand before each."""
         ranks = np.zeros(len(self), np.int64)
         ranks[self._by_kind] = np.arange(len(self)) - self._firsts[self.kinds[self._by_kind]]
         return ranks
 
-    @functools.cached_property
+    @cached_property
     def _by_kind(self) -> np.ndarray:
         """[slots], those of kind 0, then those of kind 1, and so on."""
         return np.argsort(self.kinds, kind="stable")
 
-    @functools.cached_property
+    @cached_property
     def _firsts(self) -> np.ndarray:
         """[K], where the slots of each kind begin in `_by_kind`."""
         return np.cumsum(self.counts) - self.counts

@@ -17,12 +17,12 @@ In a unit of `_GROUP` C places each partition meets each of `_GROUP` leaves once
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.order.permutation import invert, keys, permute
 from ul2_tasks.scalars import is_finite
@@ -56,7 +56,7 @@ class Shares:
         """How many places make a unit: they are a permutation of places of the tree, or of each partition's."""
         return _GROUP * self.partitions
 
-    @functools.cached_property
+    @cached_property
     def _tree(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The left and right child of each node and the fraction of the left, in 2**-64; and the parents of all, [nodes] each.
 

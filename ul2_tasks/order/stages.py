@@ -20,12 +20,12 @@ after which another order goes on: so each token of an epoch stays in one exampl
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.order.epochs import Switch
 from ul2_tasks.order.shares import Shares
@@ -65,7 +65,7 @@ class Stage:
     left: tuple[np.ndarray, ...]
     fresh: tuple[int, ...]
 
-    @functools.cached_property
+    @cached_property
     def _lanes(self) -> tuple[_Lanes, ...]:
         """What is left of each kind."""
         found = []

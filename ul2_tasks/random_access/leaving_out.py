@@ -11,12 +11,12 @@ Both are functions of an element's number, so that any host finds the same, and 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.document_list import DocumentList
 from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.order.epochs import Order, Ranges
@@ -99,11 +99,11 @@ class LeavingOut:
         parts = np.searchsorted(self._firsts + self._skipped[1:], data, side="right")
         return np.minimum(data - self._skipped[parts], np.append(self._firsts, 1 << 62)[parts])
 
-    @functools.cached_property
+    @cached_property
     def _firsts(self) -> np.ndarray:
         return np.array([skip.first for skip in self.skips], np.int64)
 
-    @functools.cached_property
+    @cached_property
     def _skipped(self) -> np.ndarray:
         """[skips + 1] int64, how many elements are skipped before each part of a run."""
         return np.cumsum([0, *(skip.count for skip in self.skips)])
@@ -119,7 +119,7 @@ class LeavingOut:
             self._units[corpus.name, lists] = units_of(corpus, self.left_out(corpus.name, lists))
         return self._units[corpus.name, lists]
 
-    @functools.cached_property
+    @cached_property
     def _units(self) -> dict[tuple[str, int], Units]:
         return {}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.order.cycles import MAX_SLOTS, Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
@@ -142,7 +142,7 @@ class Numbering:
     size: int | None
     leaving_out: LeavingOut = NOTHING
 
-    @functools.cached_property
+    @cached_property
     def names(self) -> list[str]:
         """The names of the corpora, each once, as the timeline counts them."""
         return list(dict.fromkeys(corpus.name for corpus in self.corpora))
@@ -161,7 +161,7 @@ class Numbering:
         data = int(self.leaving_out.data_of(np.array([number]))[0])
         return self.orders[0].begun(data).epoch if len(self.corpora) == 1 else data // self._common
 
-    @functools.cached_property
+    @cached_property
     def _common(self) -> int:
         """How many elements an epoch has: whole units of the mixture, so that no element of the first corpus to end comes twice."""
         mixing = self.timeline.stages[0].mixing

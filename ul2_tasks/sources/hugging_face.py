@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
 from ul2_tasks.sources import records
 from ul2_tasks.sources.base import RecordSource
@@ -48,7 +49,7 @@ class HuggingFaceSource(RecordSource):
         held = [path for path in found if not os.path.basename(path).startswith(_NO_DATA)]
         return f"{contents(held)}{repr(self).removeprefix(f'HuggingFaceSource({self._path!r}').removesuffix(')')}"
 
-    @functools.cached_property
+    @cached_property
     def splits(self) -> Sequence[str]:
         saved = self._saved
         if saved is not None:
@@ -64,7 +65,7 @@ class HuggingFaceSource(RecordSource):
             where = records.At(f"{name}, row {number}", number)
             yield records.document_of(row, where, self._layout)
 
-    @functools.cached_property
+    @cached_property
     def _saved(self):
         """The datasets that `save_to_disk` wrote, by split; None where the path is no such folder."""
         if not any(os.path.exists(f"{self._path}/{name}") for name in ("state.json", "dataset_dict.json")):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
 from ul2_tasks.files.systems import read
 from ul2_tasks.images.draws import Draws, draws_of
@@ -75,7 +76,7 @@ class ImageTextSource(RecordSource):
     def __repr__(self) -> str:
         return self._in_words
 
-    @functools.cached_property
+    @cached_property
     def _in_words(self) -> str:
         """Made once: all records in memory are hashed for it."""
         held = {split: _in_words(held) for split, held in self._held.items()}

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.systems import is_local
 from ul2_tasks.order.epochs import expanded
 from ul2_tasks.scalars import is_integer
@@ -478,7 +479,7 @@ class BlockCache:
         folder = _blocks.setting.folder
         return f"{folder}/{self._name}" if folder and self._name else None
 
-    @functools.cached_property
+    @cached_property
     def _name(self) -> str | None:
         """The same for the same tokens in the same blocks; None if all are in memory already."""
         tokens = _description(self.store)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.systems import exists, is_local, parallel_map, read
 from ul2_tasks.store.write import HashedFile
 
@@ -122,7 +123,7 @@ class TableWriter:
         self._waiting = table.slice(rows).to_batches()
         self._count -= rows
 
-    @functools.cached_property
+    @cached_property
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
@@ -257,7 +258,7 @@ class Provenance:
         parts = parallel_map(functools.partial(_matches, column=column, values=values), self.tables) if len(values) else []
         return _joined([(border + documents, which) for border, (documents, which) in zip(self._borders, parts)])
 
-    @functools.cached_property
+    @cached_property
     def _borders(self) -> np.ndarray:
         """The first document of each pair, and at the end how many there are."""
         return np.concatenate([[0], np.cumsum(np.array([table.documents for table in self.tables], np.int64))]).astype(np.int64)

@@ -1,0 +1,172 @@
+"""Real servers of object stores on this machine, and a proxy before each that counts requests and breaks answers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import http.server
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+HOST = "127.0.0.1"
+STALL = 4.0  # seconds; clients wait for less, see conftest.py
+
+
+class Request(NamedTuple):
+    """What a client asked for."""
+
+    method: str
+    path: str
+    range: str
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it lists a bucket of S3."""
+        return "list-type=" in self.path
+
+
+# What the proxy does with a request: None hands it on, "reset", "cut" and "stall" break it, and a status and a body answer it.
+Fault = Callable[[Request], str | tuple[int, bytes] | None]
+
+
+def error(status: int, code: str) -> tuple[int, bytes]:
+    """An answer of S3 that says what is wrong."""
+    return status, f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code} it is</Message></Error>".encode()
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind((HOST, 0))
+        return listening.getsockname()[1]
+
+
+@contextlib.contextmanager
+def program(command: Sequence[str], port: int, **variables: str) -> Iterator[None]:
+    """A server that is a program, until the end of the block."""
+    process = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **variables}
+    )
+    try:
+        for _ in range(600):
+            with contextlib.suppress(urllib.error.HTTPError):
+                try:
+                    urllib.request.urlopen(f"http://{HOST}:{port}/", timeout=5).close()
+                except (urllib.error.HTTPError, http.client.HTTPException):
+                    break
+                except OSError:
+                    assert process.poll() is None, f"{command} has ended"
+                    time.sleep(0.05)
+                    continue
+                break
+        yield
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+class Proxy:
+    """Hands requests on to a server, and notes them; `fault` says what it does with one instead.
+
+    `requests` are those since `reset`.
+    """
+
+    def __init__(self, port: int):
+        self.fault: Fault = lambda request: None
+        self.requests: list[Request] = []
+        proxy, lock = self, threading.Lock()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                self.server_side = http.client.HTTPConnection(HOST, port)
+
+            def finish(self) -> None:
+                self.server_side.close()
+                with contextlib.suppress(OSError):
+                    super().finish()
+
+            def log_message(self, *words: object) -> None:
+                pass
+
+            def _body(self) -> bytes:
+                if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                    return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                parts = []
+                while size := int(self.rfile.readline().split(b";")[0], 16):
+                    parts.append(self.rfile.read(size))
+                    self.rfile.readline()
+                while self.rfile.readline().strip():
+                    pass
+                return b"".join(parts)
+
+            def _serve(self) -> None:
+                body, request = self._body(), Request(self.command, self.path, self.headers.get("Range", ""))
+                with lock:
+                    proxy.requests.append(request)
+                    fault = proxy.fault(request)
+                if fault == "reset":
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                if fault == "stall":
+                    time.sleep(STALL)
+                    self.close_connection = True
+                    return
+                if isinstance(fault, tuple):
+                    status, content = fault
+                    headers = [("Content-Type", "application/xml")]
+                else:
+                    sent = {key: value for key, value in self.headers.items() if key.lower() not in ("expect", "transfer-encoding")}
+                    if body or self.command in ("PUT", "POST"):
+                        sent["Content-Length"] = str(len(body))
+                    self.server_side.request(self.command, self.path, body, sent)
+                    answer = self.server_side.getresponse()
+                    status, content = answer.status, answer.read()
+                    dropped = ("transfer-encoding", "connection", "content-length", "date", "server")
+                    headers = [(key, value) for key, value in answer.getheaders() if key.lower() not in dropped]
+                    length = answer.headers.get("Content-Length")
+                self.send_response(status)
+                for key, value in headers:
+                    self.send_header(key, value)
+                is_head = self.command == "HEAD"
+                self.send_header(
+                    "Content-Length", length if is_head and not isinstance(fault, tuple) and length else str(len(content))
+                )
+                self.end_headers()
+                if not is_head:
+                    self.wfile.write(content[: len(content) // 2] if fault == "cut" else content)
+                if fault == "cut":
+                    self.wfile.flush()
+                    self.close_connection = True
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - names of the library
+
+        class Server(http.server.ThreadingHTTPServer):
+            request_queue_size = 128
+
+            def handle_error(self, *request: object) -> None:
+                pass  # a client has gone
+
+        self._server = Server((HOST, 0), Handler)
+        self.address = f"http://{HOST}:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def reset(self) -> None:
+        self.fault, self.requests = lambda request: None, []
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
