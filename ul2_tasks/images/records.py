@@ -75,7 +75,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
     if not paths:
         raise ValueError("files must be paths, globs or folders, got none.")
-    facts = parallel_map(facts_of, paths)  # before they are read: what is changed meanwhile is another file then
+    facts = facts_of(paths)  # before they are read: what is changed meanwhile is another file then
     pieces = list(itertools.chain(*parallel_map(_pieces, paths)))
     if not pieces:
         raise ValueError(

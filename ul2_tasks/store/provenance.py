@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.files.systems import exists, is_local, parallel_map, read
+from ul2_tasks.files.systems import infos_of_present, is_local, parallel_map, read
 from ul2_tasks.store.write import HashedFile
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _meant_by(files: Sequence[str]) -> Callable[[str], list[int]]:
 def provenance_of_pairs(prefixes: Sequence[str], documents: Sequence[int]) -> Provenance:
     """Where the documents of pairs of files are from that no manifest of a cache lists: by their tables, where they have them."""
     paths = [f"{prefix}.{TABLE}" for prefix in prefixes]
-    present = parallel_map(exists, paths)
+    present = [found is not None for found in infos_of_present(paths)]
     files = parallel_map(_file_of, [path for path, is_there in zip(paths, present) if is_there])
     named = iter(files)
     tables = [
