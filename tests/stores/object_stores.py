@@ -75,13 +75,14 @@ def program(command: Sequence[str], port: int, **variables: str) -> Iterator[Non
 
 
 class Proxy:
-    """Hands requests on to a server, and notes them; `fault` says what it does with one instead.
+    """Hands requests on to a server, and notes them; `fault` says what it does with one instead, `before` is called first.
 
     `requests` are those since `reset`.
     """
 
     def __init__(self, port: int):
         self.fault: Fault = lambda request: None
+        self.before: Callable[[Request], object] = lambda request: None
         self.requests: list[Request] = []
         proxy, lock = self, threading.Lock()
 
@@ -113,6 +114,7 @@ class Proxy:
 
             def _serve(self) -> None:
                 body, request = self._body(), Request(self.command, self.path, self.headers.get("Range", ""))
+                proxy.before(request)
                 with lock:
                     proxy.requests.append(request)
                     fault = proxy.fault(request)
@@ -165,7 +167,8 @@ class Proxy:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def reset(self) -> None:
-        self.fault, self.requests = lambda request: None, []
+        self.fault = self.before = lambda request: None
+        self.requests = []
 
     def stop(self) -> None:
         self._server.shutdown()
