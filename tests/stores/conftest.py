@@ -5,7 +5,8 @@ import uuid
 
 import fsspec
 import pytest
-from object_stores import Proxy, _free_port, program
+from object_stores import Proxy, free_port, program, web_server
+from small_corpus import FILES, cached, texts
 
 from ul2_tasks.files import retries
 
@@ -15,7 +16,7 @@ QUICK = {"config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 2,
 
 @pytest.fixture(scope="session")
 def s3_server():
-    port = _free_port()
+    port = free_port()
     with program(["-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
         proxy = Proxy(port)
         yield proxy
@@ -55,3 +56,47 @@ def bucket(s3_client) -> str:
     name = f"bucket-{uuid.uuid4().hex[:8]}"
     fsspec.filesystem("s3").mkdir(name)
     return f"s3://{name}"
+
+
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory):
+    """A bucket of an emulator of Google Cloud Storage, behind a proxy, which is given too."""
+    port = free_port()
+    command = ["-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", str(port), "--in-memory"]
+    with program(command, port), pytest.MonkeyPatch.context() as patch:
+        proxy = Proxy(port)
+        patch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # which asks Google's server over gRPC
+        import gcsfs
+
+        patch.setitem(gcsfs.retry.DEFAULT_RETRY_CONFIG, "initial", 0.01)
+        patch.setenv("STORAGE_EMULATOR_HOST", proxy.address)
+        options = {"token": "anon", "endpoint_url": proxy.address, "project": "test"}
+        patch.setitem(fsspec.config.conf, "gs", options)
+        patch.setitem(fsspec.config.conf, "gcs", options)
+        patch.setattr(retries, "_WAITS", (0.01, 0.02, 0.05, 0.05))
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        fsspec.filesystem("gs").mkdir("bucket")
+        yield proxy, "gs://bucket"
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        proxy.stop()
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    """A folder that a web server has, and the proxy before it."""
+    folder = tmp_path_factory.mktemp("web")
+    with web_server(folder) as port, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retries, "_WAITS", (0.01, 0.02, 0.05, 0.05))
+        proxy = Proxy(port)
+        yield proxy, folder
+        proxy.stop()
+
+
+@pytest.fixture(scope="session")
+def local(tmp_path_factory):
+    """A corpus on a disk, with its cache."""
+    folder = tmp_path_factory.mktemp("local")
+    for number in range(FILES):
+        (folder / f"{number}.jsonl").write_text(texts(number))
+    cached(f"{folder}/*.jsonl", folder / "cache")
+    return folder

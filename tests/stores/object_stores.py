@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
 import http.client
 import http.server
+import io
+import itertools
 import os
+import pathlib
+import random
+import re
 import signal
 import socket
 import struct
@@ -44,7 +51,21 @@ def error(status: int, code: str) -> tuple[int, bytes]:
     return status, f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code} it is</Message></Error>".encode()
 
 
-def _free_port() -> int:
+def faults(share: float, *kinds: str | tuple[int, bytes], most: int = 2) -> Fault:
+    """Breaks this share of the requests to read, by kinds in turn, and a tenth of it of others; none oftener than `most` times."""
+    draw, broken, kind = random.Random(0), collections.Counter(), itertools.cycle(kinds)
+
+    def fault(request: Request) -> str | tuple[int, bytes] | None:
+        if draw.random() >= share / (1 if request.method in ("GET", "HEAD") else 10) or broken[request] >= most:
+            return None
+        broken[request] += 1
+        return next(kind)
+
+    return fault
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
     with socket.socket() as listening:
         listening.bind((HOST, 0))
         return listening.getsockname()[1]
@@ -72,6 +93,39 @@ def program(command: Sequence[str], port: int, **variables: str) -> Iterator[Non
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+
+class _Ranges(http.server.SimpleHTTPRequestHandler):
+    """Files by HTTP, also parts of them, as servers of files have it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+    def send_head(self):
+        wanted, path = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")), self.translate_path(self.path)
+        if not wanted or not os.path.isfile(path):
+            return super().send_head()
+        content = pathlib.Path(path).read_bytes()
+        part = content[int(wanted[1]) : int(wanted[2]) + 1]
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {wanted[1]}-{int(wanted[1]) + len(part) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        return io.BytesIO(part)
+
+
+@contextlib.contextmanager
+def web_server(folder: pathlib.Path) -> Iterator[int]:
+    """The port of a server of the files of a folder, until the end of the block."""
+    server = http.server.ThreadingHTTPServer((HOST, 0), functools.partial(_Ranges, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class Proxy:

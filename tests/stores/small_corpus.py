@@ -45,3 +45,12 @@ def examples(files, output, **settings):
 
 def plain(example) -> dict[str, object]:
     return {key: np.asarray(value).tolist() for key, value in example.items()}
+
+
+def failure_of(files, output) -> str:
+    """What a job ends with; "" where it ends well."""
+    try:
+        cached(files, output)
+        return ""
+    except (OSError, RuntimeError) as failure:
+        return str(failure)

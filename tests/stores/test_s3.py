@@ -13,24 +13,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from new_process import Program
-from object_stores import HOST, _free_port, error
-from small_corpus import FILES, cached, examples, plain, texts, tokens_of
+from object_stores import HOST, error, faults, free_port
+from small_corpus import FILES, cached, examples, failure_of, plain, texts, tokens_of
 
 from ul2_command import main
 from ul2_tasks.files import systems
 from ul2_tasks.files.listing import contents, list_files, stamps
 from ul2_tasks.store.fetch import fetch
 from ul2_tasks.store.read import Store
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory):
-    """The corpus on a disk, with its cache."""
-    folder = tmp_path_factory.mktemp("local")
-    for number in range(FILES):
-        (folder / f"{number}.jsonl").write_text(texts(number))
-    cached(f"{folder}/*.jsonl", folder / "cache")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -50,33 +40,12 @@ def overwrite(path: str, content: str) -> None:
     fsspec.filesystem("s3", skip_instance_cache=True).pipe(path, content.encode())
 
 
-def faults(share: float, *kinds, most: int = 2):
-    """Breaks this share of the requests to read, by kinds in turn, and a tenth of it of others; none oftener than `most` times."""
-    draw, broken, kind = np.random.default_rng(0), collections.Counter(), itertools.cycle(kinds)
-
-    def fault(request):
-        if draw.random() >= share / (1 if request.method in ("GET", "HEAD") else 10) or broken[request] >= most:
-            return None
-        broken[request] += 1
-        return next(kind)
-
-    return fault
-
-
 def test_a_cache_is_the_same_wherever_it_and_its_corpus_lie(remote, remote_cache, local, bucket, tmp_path):
     expected = tokens_of(f"{local}/cache")
     assert tokens_of(f"{remote_cache}") == expected
     cached(remote, tmp_path)
     cached(f"{local}/*.jsonl", f"{bucket}/from_disk")
     assert tokens_of(tmp_path) == tokens_of(f"{bucket}/from_disk") == expected
-
-
-def failure_of(files, output) -> str:
-    try:
-        cached(files, output)
-        return ""
-    except (OSError, RuntimeError) as failure:
-        return str(failure)
 
 
 def test_a_cache_is_the_same_where_a_fifth_of_the_requests_fails(remote, local, bucket, s3):
@@ -279,7 +248,7 @@ def test_what_is_refused_is_one_sentence_with_the_object_at_once(remote, remote_
 
 
 def test_a_server_that_is_down_is_one_sentence_with_the_object(remote, remote_cache, bucket, s3, monkeypatch, tmp_path):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{HOST}:{_free_port()}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{HOST}:{free_port()}")
     systems.file_system(bucket)[0].clear_instance_cache()
     try:
         assert f"{bucket}/texts" in failed("cache", "down", "--corpus", remote, "--vocabulary", "bytes", "--output", tmp_path)

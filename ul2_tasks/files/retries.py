@@ -67,7 +67,7 @@ def wait_after(failed: int, error: Exception, path: str) -> float:
 def _of_store(error: Exception, path: str) -> Exception:
     """What an error of a remote file system means, in a sentence that names the object, where another try changes nothing."""
     error = without_disguise(error)
-    if path in str(error):
+    if isinstance(error, ReadError) or (isinstance(error, tuple(_ABSENT)) and path in str(error)):
         return error
     said = in_short(error)
     if is_changed(error):
