@@ -17,13 +17,13 @@ which has no label. The ids are the tokenizer's own.
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.converters.of_model import decoder_settings
 from ul2_tasks.converters.row_format import OF_PACKED, check_embedded
 from ul2_tasks.example_features import IGNORED, LOSS_MASK, NO_TASK, PACKED_IDS, SPAN_ID, TASK_ID
@@ -159,7 +159,7 @@ class HuggingFaceChatConverter:
         tasks = {TASK_ID: np.where(is_trained, rows[TASK_ID], np.int32(NO_TASK))} if self.task_id else {}
         return {name: inputs[name] for name in self._names} | tasks
 
-    @functools.cached_property
+    @cached_property
     def _of_seqio(self) -> seqio.FeatureConverter:
         from ul2_tasks.converters.chat_hugging_face_graph import GraphChatConverter
 

@@ -18,11 +18,11 @@ The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`spec
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat
 from ul2_tasks.example_features import TASK_ID
@@ -155,7 +155,7 @@ class HuggingFaceFeatureConverter:
         """
         return importlib.import_module("ul2_tasks.pytorch.collate").ExamplesCollator.of(self, examples)  # which needs torch
 
-    @functools.cached_property
+    @cached_property
     def _of_seqio(self) -> seqio.FeatureConverter:
         from ul2_tasks.converters.hugging_face_graph import GraphConverter
 

@@ -26,7 +26,7 @@ from ul2_tasks.corpus.cached_files import COMPLETED, COUNTED, expected_files, is
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.files import systems
-from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place, size
+from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place
 from ul2_tasks.imported import failures
 from ul2_tasks.jobs.forms import EACH, NAME, check_form
 from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, parse_manifest, sizes, total
@@ -319,7 +319,7 @@ def record_files(cache_dir: str, split: str, manifest: Mapping | None) -> list[s
     if manifest is not None:
         return [place(cache_dir, shard["file"]) for shard in manifest["splits"][split]["shards"] if shard["documents"]]
     paths = [place(cache_dir, name) for name in expected_files(cache_dir, split)]
-    return [path for path, size in zip(paths, parallel_map(size, paths)) if size]
+    return [path for path, size in zip(paths, systems.sizes(paths)) if size]
 
 
 def _check_split(cache_dir: str, split: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.by_name import Renderer, render_all
 from ul2_tasks.chat.messages import Message, messages_in, parse
 from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversations
@@ -60,7 +61,7 @@ class ChatCorpus(Corpus):
     columns = types.MappingProxyType({MESSAGES: np.dtype(np.int32)})
     counts_ids = True
 
-    @functools.cached_property
+    @cached_property
     def _in_memory(self) -> dict[str, ConversationsInMemory]:
         return {}
 

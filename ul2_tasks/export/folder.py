@@ -26,6 +26,7 @@ from ul2_tasks.example_features import (
     token_features,
 )
 from ul2_tasks.export.formats import Examples, open_format
+from ul2_tasks.files.opening import is_unreachable
 from ul2_tasks.files.systems import exists, is_folder, names_in, place
 from ul2_tasks.jobs.forms import EACH, NAME
 from ul2_tasks.jobs.manifest import FILE, altered, differences, faults, load, load_manifest, missing_or_resized
@@ -175,6 +176,8 @@ def _readable(batches: Iterator[Examples], where: str) -> Iterator[Examples]:
     try:
         yield from batches
     except (OSError, RuntimeError, ValueError, LookupError, pa.ArrowException, tf.errors.OpError) as error:
+        if is_unreachable(error):
+            raise
         raise ValueError(f"{where} cannot be read ({type(error).__name__}: {error}). {_REMEDY}") from error
 
 

@@ -14,11 +14,12 @@ import pyarrow as pa
 from backports import zstd
 
 from ul2_tasks.files.systems import open_to_read
+from ul2_tasks.imported import is_instance
 
 # What these open are files, but share no type.
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstd.open}
-# These errors mean that a file is not what its name says; any other OSError means that it cannot be reached. (bz2 raises a plain
-# OSError, without a number.)
+# These errors mean that a file is not what its name says, as does a plain OSError without a number, which bz2, pyarrow and Pillow
+# raise; any other OSError means that it cannot be reached.
 CORRUPT = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException, UnicodeDecodeError)
 
 
@@ -29,6 +30,28 @@ def open_file(path: str) -> BinaryIO:
     return decompress(file) if decompress else file
 
 
+# What code that others wrote raises for what a record holds, which no failed read is: of these many share no type.
+_OF_CONTENT = (
+    *CORRUPT,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+
+def is_of_content(error: Exception) -> bool:
+    """Whether an error says that what was read is wrong, or names a file that is not there; any other may be a read that failed."""
+    is_absent = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
+    is_no_image = is_instance(error, "PIL", "UnidentifiedImageError")  # an OSError
+    return is_absent or is_no_image or (isinstance(error, _OF_CONTENT) and not is_unreachable(error))
+
+
 def is_unreachable(error: Exception) -> bool:
     """Whether an error, of `CORRUPT` or an OSError, says that a file cannot be reached, and not that it is corrupt."""
-    return isinstance(error, OSError) and error.errno is not None and not isinstance(error, CORRUPT)
+    is_plain = type(error) is OSError and error.errno is None
+    return isinstance(error, OSError) and not is_plain and not isinstance(error, CORRUPT)

@@ -24,6 +24,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
+from ul2_tasks.files.opening import is_unreachable
+from ul2_tasks.files.retries import named
+from ul2_tasks.files.systems import open_to_read
+
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
@@ -32,7 +36,7 @@ MAX_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
 MOST_SCANS = 100  # of a JPEG, each of which goes over all pixels; encoders make about ten
 _SCAN = b"\xff\xda"
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # one that ends a scan: not a byte 255, nor a place to begin again after damage
-_NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+_NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 _ORIENTATION = 0x0112  # the EXIF tag
 # What turns an image upright, by its EXIF orientation: names of Pillow's Image.Transpose.
 _TURNS = {
@@ -177,10 +181,10 @@ def _file_at(path: str, what: str) -> BinaryIO:
             raise ValueError(
                 f"the {what} must be a file, got {path!r}, a device or a pipe."
             )  # which could be waited for without end
-        return open(path, "rb")
+        return open_to_read(path)
     except OSError as error:
         if error.errno not in _NO_FILE:
-            raise
+            raise named(error, path) from error
         raise ValueError(f"the {what} must be a file that can be read, got {path!r}: {error.strerror}.") from error
 
 
@@ -243,7 +247,7 @@ def _told() -> Iterator[None]:
     except (pil.DecompressionBombError, pil.DecompressionBombWarning) as error:
         raise ValueError(f"the image has too many pixels: {error}") from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if is_unreachable(error):
             raise
         raise ValueError(f"the image is damaged: {error}") from error
 

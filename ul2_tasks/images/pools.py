@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.images.left import Left
 from ul2_tasks.order.permutation import invert, keyed, permute
 from ul2_tasks.order.shares import Shares
@@ -62,12 +63,12 @@ class Pools:
     first: int = 0
     window: int = 0
 
-    @functools.cached_property
+    @cached_property
     def count(self) -> int | None:
         """How many pools there are; None for no end."""
         return None if self._stop is None else -(-(self._stop - self._start) // self.size)
 
-    @functools.cached_property
+    @cached_property
     def of_epoch(self) -> int:
         """How many pools there are in the time in which the source that takes longest has an epoch, at least 1."""
         turns = max(sum(pieces) / weight for pieces, weight in zip(self.pieces, self._mixing.weights))
@@ -166,11 +167,11 @@ class Pools:
         last = int(ends[min((window + 1) * self.window, len(ends)) - 1])
         return first, last, keyed(self.seed, _FOR_RECORDS, source, epoch, window)
 
-    @functools.cached_property
+    @cached_property
     def _start(self) -> int:
         return self._end(self.first)
 
-    @functools.cached_property
+    @cached_property
     def _stop(self) -> int | None:
         return None if self.epochs is None else self._end(self.first + self.epochs)
 
@@ -181,7 +182,7 @@ class Pools:
     def _place(self, source: int, position: int) -> int:
         return int(self._mixing.places(np.array([source]), np.array([position]))[0])
 
-    @functools.cached_property
+    @cached_property
     def _mixing(self) -> Shares:
         return Shares(tuple(fractions(dict(enumerate(self.weights))).values()))
 

@@ -17,7 +17,7 @@ from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable
 from ul2_tasks.files.systems import is_folder, parallel_map
 from ul2_tasks.images.identity import facts_of, files_in_words, records_in_words
 from ul2_tasks.images.paths import located
-from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece, may_hold
 from ul2_tasks.imported import is_instance
 
@@ -75,7 +75,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
     if not paths:
         raise ValueError("files must be paths, globs or folders, got none.")
-    facts = parallel_map(facts_of, paths)  # before they are read: what is changed meanwhile is another file then
+    facts = facts_of(paths)  # before they are read: what is changed meanwhile is another file then
     pieces = list(itertools.chain(*parallel_map(_pieces, paths)))
     if not pieces:
         raise ValueError(
@@ -218,9 +218,8 @@ def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -
     for number in range(piece.start + start, piece.start + piece.records):
         try:
             record = records[number]
-        except NOT_OF_RECORDS:
-            raise
         except Exception as error:
+            check_of_record(error, f"{piece.path}, record {number}")
             yield f"{piece.path}, record {number}", ValueError(f"the record cannot be read: {sentence_of(error)}")
             continue
         wrong = ValueError(f"a record must be a dictionary, got a value of type {type(record).__name__}.")

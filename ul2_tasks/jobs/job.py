@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ul2_tasks.files.systems import is_folder, names_in, place, remove
+from ul2_tasks.files.systems import is_folder, is_local, names_in, place, remove
 from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.shards import JobShard, remove_records
 
@@ -91,6 +91,7 @@ def import_beam():
 
 
 POLL = 0.5  # seconds between looks at what workers have written
+_POLL_REMOTE = 10.0  # the same, where each look is a request
 LINES = 60.0  # seconds between lines in a log, which has no progress bar
 _INTERRUPTED = {code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)}  # exit statuses
 
@@ -204,9 +205,10 @@ def _progress(
             shown.update(bar, examples=f"{examples:,} {job.of}")
 
         def watch() -> None:
-            begun = said = time.monotonic()
-            while not stop.wait(POLL):
-                written = present + len(names_in(job.records) & to_come if waiting else ())
+            begun, written = (said := time.monotonic()), present
+            while not stop.wait(POLL if is_local(job.records) else _POLL_REMOTE):
+                with contextlib.suppress(OSError):  # what is written says what is wrong
+                    written = present + len(names_in(job.records) & to_come if waiting else ())
                 shown.update(bar, completed=written)
                 if not console.is_terminal and time.monotonic() - said >= LINES:
                     said = time.monotonic()

@@ -20,12 +20,12 @@ blocks.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.order.epochs import Order, Ranges, Switch, cut_at_the_end, expanded
 from ul2_tasks.order.packing_plans import Sizes
@@ -91,7 +91,7 @@ class Windows:
     partitions: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    @functools.cached_property
+    @cached_property
     def starts(self) -> np.ndarray:
         """[sections + 1] int64, where each section begins in an epoch, in elements; at the end, where the epoch ends."""
         return np.cumsum([0, *(count * size for count, size in zip(self.windows, self.sizes))])
@@ -165,7 +165,7 @@ class BlockOrder:
     def _whole_blocks(self) -> int:
         return self.tokens // self.blocks.block_tokens
 
-    @functools.cached_property
+    @cached_property
     def sections(self) -> tuple[Section[Order], ...]:
         """The sections of an epoch, as the top of this file draws them; those that have a window."""
         per_partition = self._whole_blocks // self.blocks.partitions
@@ -187,12 +187,12 @@ class BlockOrder:
             if windows
         )
 
-    @functools.cached_property
+    @cached_property
     def windows(self) -> Windows:
         """The examples of its windows."""
         return windows_of(self.sections, [section.inner.examples for section in self.sections])
 
-    @functools.cached_property
+    @cached_property
     def _first_tokens(self) -> np.ndarray:
         """[sections] int64, where the first window of each section begins in the stream of an epoch, in tokens."""
         tokens = [section.windows * section.inner.tokens for section in self.sections]
@@ -353,7 +353,7 @@ class PackedBlockOrder:
     sizes: Sizes
     budgets: tuple[int, ...]
 
-    @functools.cached_property
+    @cached_property
     def sections(self) -> tuple[Section[PackedOrder], ...]:
         """Those of the order, with the rows of their windows."""
         return tuple(
@@ -361,7 +361,7 @@ class PackedBlockOrder:
             for section in self.order.sections
         )
 
-    @functools.cached_property
+    @cached_property
     def windows(self) -> Windows:
         """The rows of its windows."""
         return windows_of(self.sections, [section.inner.rows for section in self.sections])

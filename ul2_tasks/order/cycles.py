@@ -11,12 +11,12 @@ the nearest such cycle's, which tells its error. Corpora are mixed by `Shares`, 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import is_finite
 
 MAX_SLOTS = 4096
@@ -46,7 +46,7 @@ class Cycle:
         """How many slots a cycle has."""
         return len(self.kinds)
 
-    @functools.cached_property
+    @cached_property
     def kinds(self) -> np.ndarray:
         """[slots] int64, the kind of each slot.
 
@@ -60,19 +60,19 @@ class Cycle:
             gained[kinds[-1]] -= sum(self.counts)
         return np.array(kinds)
 
-    @functools.cached_property
+    @cached_property
     def _ranks(self) -> np.ndarray:
         """[slots], how many slots of the same kind stand before each."""
         ranks = np.zeros(len(self), np.int64)
         ranks[self._by_kind] = np.arange(len(self)) - self._firsts[self.kinds[self._by_kind]]
         return ranks
 
-    @functools.cached_property
+    @cached_property
     def _by_kind(self) -> np.ndarray:
         """[slots], those of kind 0, then those of kind 1, and so on."""
         return np.argsort(self.kinds, kind="stable")
 
-    @functools.cached_property
+    @cached_property
     def _firsts(self) -> np.ndarray:
         """[K], where the slots of each kind begin in `_by_kind`."""
         return np.cumsum(self.counts) - self.counts

@@ -24,11 +24,11 @@ hosts or batches: who reads every h-th example, reads i = h, h + H, ..
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.order.permutation import GOLDEN, invert, keyed, keys, permute
 
@@ -102,7 +102,7 @@ class Order:
         if self.tokens < 1:
             raise ValueError(f"the corpus must have at least 1 token, got {self.tokens}. Without any there is no example.")
 
-    @functools.cached_property
+    @cached_property
     def cycle_tokens(self) -> int:
         """S, how many tokens a full cycle has."""
         return sum(count * length for count, length in zip(self.cycle.counts, self.lengths))
@@ -112,13 +112,13 @@ class Order:
         """A, how many full cycles an epoch has."""
         return self.tokens // self.cycle_tokens
 
-    @functools.cached_property
+    @cached_property
     def tail(self) -> int:
         """How many examples of an epoch are shortened: so many that from any slot on their full chunks would hold the remainder."""
         firsts = np.arange(len(self.cycle))
         return int((np.searchsorted(self._bounds, self._bounds[firsts] + self._remainder) - firsts).max())
 
-    @functools.cached_property
+    @cached_property
     def examples(self) -> int:
         """E, how many examples an epoch has."""
         return self.cycles * len(self.cycle) + self.tail
@@ -127,7 +127,7 @@ class Order:
     def _remainder(self) -> int:
         return self.tokens % self.cycle_tokens
 
-    @functools.cached_property
+    @cached_property
     def _bounds(self) -> np.ndarray:
         """[2 n + 1] int64, where the slots of two cycles begin and end."""
         return np.concatenate([[0], np.cumsum(np.tile(np.asarray(self.lengths)[self.cycle.kinds], 2))])

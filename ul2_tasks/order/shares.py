@@ -21,13 +21,13 @@ which nothing after it is read.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.order.permutation import GOLDEN, keys, mix, permute
 from ul2_tasks.scalars import is_finite
@@ -57,7 +57,7 @@ class Shares:
         if not self.weights or not all(is_finite(weight) and weight > 0 for weight in self.weights):
             raise ValueError(f"weights must be finite numbers above 0, got {list(self.weights)}.")
 
-    @functools.cached_property
+    @cached_property
     def group(self) -> int:
         """How many places of each partition are shuffled among each other."""
         counts = np.outer(np.arange(1, _MOST), np.array(self.weights) / math.fsum(self.weights))
@@ -69,7 +69,7 @@ class Shares:
         """How many places make a unit: its kinds are a permutation of those of the tree, of each partition."""
         return self.group * self.partitions
 
-    @functools.cached_property
+    @cached_property
     def _tree(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The left and right child of each node and the fraction of the left, in 2**-64; and the parents of all, [nodes] each.
 

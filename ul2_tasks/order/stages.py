@@ -20,12 +20,12 @@ after which another order goes on: so each token of an epoch stays in one exampl
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.epochs import Switch
 from ul2_tasks.order.shares import Shares
 
@@ -64,7 +64,7 @@ class Stage:
     left: tuple[np.ndarray, ...]
     fresh: tuple[int, ...]
 
-    @functools.cached_property
+    @cached_property
     def _lanes(self) -> tuple[_Lanes, ...]:
         """What is left of each kind."""
         found = []
@@ -237,7 +237,7 @@ class Timeline:
         """The parts with an order: their corpora, they themselves, and where they end."""
         return self._by_order.get(order, [])
 
-    @functools.cached_property
+    @cached_property
     def _by_order(self) -> dict[int, list[tuple[int, Part, int]]]:
         found: dict[int, list[tuple[int, Part, int]]] = {}
         for corpus in range(len(self.parts)):

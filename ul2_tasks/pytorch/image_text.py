@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.images.elements import ElementKind
 from ul2_tasks.images.left import Left
 from ul2_tasks.images.problems import Problems
@@ -470,7 +470,7 @@ class _Ids:
     def __call__(self, text: str) -> Sequence[int]:
         return self._encode(text)
 
-    @functools.cached_property
+    @cached_property
     def _encode(self) -> Callable[[str], Sequence[int]]:
         from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import example_sizes, recipe_of
@@ -165,7 +165,7 @@ class OrderedCorpus:
         if isinstance(self.store, BlockCache):
             self.store.prefetch(blocks_ahead(self.order, self._begun, epochs, slots))
 
-    @functools.cached_property
+    @cached_property
     def _begun(self) -> set[tuple[int, int, int]]:
         """The windows whose blocks were asked for."""
         return set()
@@ -174,7 +174,7 @@ class OrderedCorpus:
     def _vocabulary(self):
         return self.members[0].solution.vocabulary
 
-    @functools.cached_property
+    @cached_property
     def _is_text(self) -> np.ndarray:
         """[ids + 1] bool. What is beyond the vocabulary is no text."""
         is_text = np.append(np.ones(self._vocabulary.vocab_size, bool), False)

@@ -12,12 +12,12 @@ Both are functions of an element's number, so that any host finds the same, and 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.document_list import DocumentList
 from ul2_tasks.order.blocks import BlockOrder, cut
 from ul2_tasks.order.epochs import Order, Ranges, cut_at
@@ -107,11 +107,11 @@ class LeavingOut:
         parts = np.searchsorted(self._firsts + self._skipped[1:], data, side="right")
         return np.minimum(data - self._skipped[parts], np.append(self._firsts, 1 << 62)[parts])
 
-    @functools.cached_property
+    @cached_property
     def _firsts(self) -> np.ndarray:
         return np.array([skip.first for skip in self.skips], np.int64)
 
-    @functools.cached_property
+    @cached_property
     def _skipped(self) -> np.ndarray:
         """[skips + 1] int64, how many elements are skipped before each part of a run."""
         return np.cumsum([0, *(skip.count for skip in self.skips)])
@@ -165,26 +165,26 @@ class Instead:
         begins = corpus.units_of(chosen + np.searchsorted(before, chosen, side="right"))[0]
         return dataclasses.replace(left, firsts=begins - left._left_before[np.searchsorted(left.starts, begins)])
 
-    @functools.cached_property
+    @cached_property
     def others(self) -> int:
         """How many units are not of the ranges."""
         return self.count - int(self._left_before[-1])
 
-    @functools.cached_property
+    @cached_property
     def _left_before(self) -> np.ndarray:
         """[n + 1] int64, how many units are in the ranges before each."""
         return np.concatenate([[0], np.cumsum(self.stops - self.starts)])
 
-    @functools.cached_property
+    @cached_property
     def _others_before(self) -> np.ndarray:
         """[n] int64, how many others come before each range."""
         return self.starts - self._left_before[:-1]
 
-    @functools.cached_property
+    @cached_property
     def _borders(self) -> np.ndarray:
         return np.unique([self.starts, self.stops])
 
-    @functools.cached_property
+    @cached_property
     def _other_borders(self) -> np.ndarray:
         return np.unique(self._others_before)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.shares import Shares
@@ -144,7 +144,7 @@ class Numbering:
     size: int | None
     leaving_out: LeavingOut = NOTHING
 
-    @functools.cached_property
+    @cached_property
     def names(self) -> list[str]:
         """The names of the corpora, each once, as the timeline counts them."""
         return list(dict.fromkeys(corpus.name for corpus in self.corpora))

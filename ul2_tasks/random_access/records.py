@@ -7,13 +7,13 @@ each example which record it is of, and how long it is, without its tokens.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cache import read_manifest
 from ul2_tasks.example_features import EXAMPLE, SPAN_ID, Feature, token_features
 from ul2_tasks.files.kept_counts import KeptCounts
@@ -178,7 +178,7 @@ class OrderedRecords:
             for cache in caches:
                 cache.prefetch(blocks)
 
-    @functools.cached_property
+    @cached_property
     def _begun(self) -> set[tuple[int, int, int]]:
         """The windows whose blocks were asked for."""
         return set()

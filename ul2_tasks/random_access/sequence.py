@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features, with_task_id
 from ul2_tasks.random_access.batches import members_of, read_batch, widest, write_batch
 from ul2_tasks.random_access.corpora import OrderedCorpus
@@ -117,7 +118,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     def _epoch(self, epoch: int) -> Examples:
         return Examples(self.numbering, self.budgets, self.describe, epoch, self.task_id)
 
-    @functools.cached_property
+    @cached_property
     def tasks(self) -> tuple[TaskInfo, ...]:
         """The tasks of the mixture, in the order of their names, which `task_id` counts from 0."""
         return tasks_of(members_of(self.numbering))
@@ -193,7 +194,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
                 found |= set((numbers - first).tolist())
         return sorted(found)
 
-    @functools.cached_property
+    @cached_property
     def first(self) -> int:
         """The first element of the epoch, counted over all epochs."""
         return self.numbering.first_of(self.number)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from ul2_tasks.files.listing import contents
+from ul2_tasks.files.retries import retried_items
 from ul2_tasks.imported import is_instance
 from ul2_tasks.sources import records
 from ul2_tasks.sources.base import RecordSource
@@ -116,7 +117,7 @@ class DatasetSource(RecordSource):
             count, first = _num_shards(dataset), 0
             name = f"{name}, shard {segment}"
             dataset = dataset.shard(num_shards=count, index=segment) if count > 1 else dataset
-        for number, row in enumerate(rows_of(dataset), first):
+        for number, row in enumerate(rows_of(dataset, name), first):
             yield records.document_of(row, records.At(f"{name}, row {number}", number), self._layout)
 
     def _name(self, split: str) -> str:
@@ -125,12 +126,17 @@ class DatasetSource(RecordSource):
         return " ".join(filter(None, [type(dataset).__name__, dataset.info and dataset.info.dataset_name])) + f", split {split}"
 
 
-def rows_of(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
-    """Yields all rows. In a worker of a DataLoader, `iter` of an `IterableDataset` would leave out those of other workers."""
-    if _has_rows(dataset):
-        yield from dataset
-    else:
-        yield from ({name: values[0] for name, values in batch.items()} for batch in dataset.iter(batch_size=1))
+def rows_of(dataset: Dataset, name: str) -> Iterator[Mapping[str, Any]]:
+    """Yields all rows of a dataset that errors call `name`. Those that cannot be read are tried again, see `retried_items`."""
+
+    def rows_from(number: int) -> Iterator[Mapping[str, Any]]:
+        if _has_rows(dataset):
+            return iter(dataset.select(range(number, len(dataset))) if number else dataset)
+        # In a worker of a DataLoader, `iter` of an `IterableDataset` would leave out the rows of other workers.
+        rows = ({name: values[0] for name, values in batch.items()} for batch in dataset.iter(batch_size=1))
+        return itertools.islice(rows, number, None)
+
+    return retried_items(rows_from, name)
 
 
 def _has_rows(dataset: Dataset) -> TypeGuard[datasets.Dataset]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ul2_tasks.files.listing import FORMATS, named_format
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
-from ul2_tasks.files.systems import parallel_map, size
+from ul2_tasks.files.systems import parallel_map, sizes
 
 DOCUMENTS = ("line", "paragraph", "file")
 ID = "id"  # the field that is taken for the id where no other is named
@@ -102,8 +102,8 @@ def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
 
     Raises a ValueError where all files are empty, or no file has a row.
     """
-    sizes = parallel_map(size, paths)
-    if not any(sizes):
+    lengths = sizes(paths)
+    if not any(lengths):
         raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
     if len(paths) >= MAX_SEGMENTS or layout.format == "tfrecord" or (layout.format == "text" and layout.documents != "line"):
         return [Segment(path) for path in paths]
@@ -114,8 +114,8 @@ def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
                 f"files must hold a document, but none of the {len(paths)} files has a row, the first is {paths[0]!r}."
             )
         return groups
-    length = min(max(-(-sum(sizes) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
-    return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, sizes))))
+    length = min(max(-(-sum(lengths) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
+    return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, lengths))))
 
 
 def _ranges(path: str, size: int, length: int) -> list[Segment]:

@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
 from ul2_tasks.sources import records
 from ul2_tasks.sources.base import RecordSource
@@ -48,7 +49,7 @@ class HuggingFaceSource(RecordSource):
         held = [path for path in found if not os.path.basename(path).startswith(_NO_DATA)]
         return f"{contents(held)}{repr(self).removeprefix(f'HuggingFaceSource({self._path!r}').removesuffix(')')}"
 
-    @functools.cached_property
+    @cached_property
     def splits(self) -> Sequence[str]:
         saved = self._saved
         if saved is not None:
@@ -59,12 +60,12 @@ class HuggingFaceSource(RecordSource):
         return [f"{self._path}/{split}[{shard}]" for shard in range(self._dataset(split).num_shards)]
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
-        dataset = self._dataset(split)
-        for number, row in enumerate(rows_of(dataset.shard(num_shards=dataset.num_shards, index=segment))):
-            where = records.At(f"{self._path}, split {split}, shard {segment}, row {number}", number)
+        dataset, name = self._dataset(split), f"{self._path}, split {split}, shard {segment}"
+        for number, row in enumerate(rows_of(dataset.shard(num_shards=dataset.num_shards, index=segment), name)):
+            where = records.At(f"{name}, row {number}", number)
             yield records.document_of(row, where, self._layout)
 
-    @functools.cached_property
+    @cached_property
     def _saved(self):
         """The datasets that `save_to_disk` wrote, by split; None where the path is no such folder."""
         if not any(os.path.exists(f"{self._path}/{name}") for name in ("state.json", "dataset_dict.json")):
@@ -80,7 +81,7 @@ class HuggingFaceSource(RecordSource):
             dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SEGMENTS, len(saved))))
         else:
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
-        columns = dataset.column_names or next(rows_of(dataset), None)  # of some datasets only a row tells the columns
+        columns = dataset.column_names or next(rows_of(dataset, self._path), None)  # of some datasets only a row tells the columns
         records.check_fields(f"{self._path}, split {split},", None if columns is None else sorted(columns), self._layout)
         return dataset
 

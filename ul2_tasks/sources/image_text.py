@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
 from ul2_tasks.files.systems import read
 from ul2_tasks.images.draws import Draws, draws_of
@@ -18,7 +19,7 @@ from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.paths import is_address, is_below
 from ul2_tasks.images.pixels import file_of, kind_of
-from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.images.record_files import row_of
 from ul2_tasks.images.records import Records, check_no_dataset, listed_records, open_records, within
 from ul2_tasks.images.schemas import vlm_sft
@@ -75,7 +76,7 @@ class ImageTextSource(RecordSource):
     def __repr__(self) -> str:
         return self._in_words
 
-    @functools.cached_property
+    @cached_property
     def _in_words(self) -> str:
         """Made once: all records in memory are hashed for it."""
         held = {split: _in_words(held) for split, held in self._held.items()}
@@ -129,9 +130,8 @@ class ImageTextSource(RecordSource):
                     Record(_as_example(checked(layout) if layout else layout, each, folder), where=where, own_id=own_id)
                     for layout, each in zip(layouts, names)
                 ]
-            except NOT_OF_RECORDS:
-                raise
             except Exception as error:
+                check_of_record(error, name)
                 read = [Record(_as_example([], name, folder), problem=sentence_of(error), where=where, own_id=own_id)]
             yield from read
 
@@ -235,5 +235,5 @@ def _bytes_of(image: object, folder: str) -> bytes:
         )
     try:
         return read(image)
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise ValueError(f"the image must be a file that can be read, got {image!r}: {error.strerror or error}.") from error

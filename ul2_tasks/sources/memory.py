@@ -10,6 +10,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import DataSource, name_of
 from ul2_tasks.sources.splits import check_fraction, hash_fraction, split_rule
@@ -60,7 +61,7 @@ class MemoryDataSource(DataSource):
             return {**self.__dict__, "_load": _Loaded(texts, name_of(self._load)), "_documents": None}
         return self.__dict__
 
-    @functools.cached_property
+    @cached_property
     def identity(self) -> str:
         """What it reads: the number of documents, and a SHA-256 of them. Loads them."""
         found = hashlib.sha256()

@@ -291,6 +291,8 @@ def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
                     yield from _rows(batch, where, row, before, layout)
                     row += len(batch)
             except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a page that it cannot read
+                if is_unreachable(error):
+                    raise
                 yield Record(problem=f"{where}: is corrupt, so the rest of it is lost: {type(error).__name__}: {error}")
 
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import functools
 import struct
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.systems import size
 from ul2_tasks.store.arrays import Reader, open_reader
 
@@ -52,28 +52,28 @@ class Index:
     entries: int
     _read: Reader
 
-    @functools.cached_property
+    @cached_property
     def lengths(self) -> np.ndarray:
         """[S] int32, how many tokens each sequence has."""
         return self._read("<i4", _HEADER.size, self.sequences)
 
-    @functools.cached_property
+    @cached_property
     def pointers(self) -> np.ndarray:
         """[S] int64, at which byte of the `.bin` file each sequence begins."""
         return self._read("<i8", _HEADER.size + 4 * self.sequences, self.sequences)
 
-    @functools.cached_property
+    @cached_property
     def documents(self) -> np.ndarray:
         """[D + 1] int64, the first sequence of each document; at the end S."""
         return self._read("<i8", _HEADER.size + 12 * self.sequences, self.entries)
 
-    @functools.cached_property
+    @cached_property
     def document_lengths(self) -> np.ndarray:
         """[D] integers, how many tokens each document has."""
         is_one_each = self.entries == self.sequences + 1 and self.documents[0] == 0 and (np.diff(self.documents) == 1).all()
         return self.lengths if is_one_each else self.lengths_within(0, self.entries - 1)
 
-    @functools.cached_property
+    @cached_property
     def tokens(self) -> int:
         """How many tokens the `.bin` file has; sequences lie in it back to back."""
         if not self.sequences:
