@@ -1,4 +1,4 @@
-"""A file system of fsspec's kind, `faulty://`, over local files. Its requests are counted, and some of them fail as they are told to."""
+"""A file system of fsspec's kind, `faulty://`, over local files. Its requests are counted, and some of them fail."""
 
 import errno
 from typing import ClassVar

@@ -82,7 +82,7 @@ def retried(request: Callable[[], _Found], path: str) -> _Found:
 
 
 def retried_items(items_from: Callable[[int], Iterator[_Found]], path: str) -> Iterator[_Found]:
-    """Yields what `items_from(0)` does. After it has failed it goes on with `items_from` the number of the next one, see `wait_after`."""
+    """Yields what `items_from(0)` does. Where that fails, `items_from` the number of the next one goes on, see `wait_after`."""
     number = failed = 0
     while True:
         try:
