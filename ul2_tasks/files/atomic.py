@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from ul2_tasks.files.systems import exists, is_local, move, open_to_write, remove
 
 
-def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
+def write_atomically(path: str | os.PathLike, content: str | bytes, is_lasting: bool = True) -> None:
     """Writes a temporary file beside the path and then renames it, so that a file at the path is always whole.
+
+    For `is_lasting` see `systems.move`.
 
     What is there and is neither a file nor a folder, such as /dev/stdout, is written as it is.
 
@@ -28,7 +30,7 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     with removed_on_failure(temporary):
         with open_to_write(temporary) as file:
             file.write(data)
-        move(temporary, path)
+        move(temporary, path, is_lasting)
 
 
 def check_folder_of(path: str) -> None:

@@ -59,7 +59,7 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
                 if _is_lost(records, own, dead, token):
                     lost.set()
                     return
-                write_atomically(place(records, own), _content(token, written))
+                write_atomically(place(records, own), _content(token, written), is_lasting=False)
 
     def check() -> None:
         if lost.is_set():
