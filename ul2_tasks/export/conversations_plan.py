@@ -66,8 +66,8 @@ def shards_of(
     by_folder = {folder_of(split): split for split in task.splits}
     if both := [sorted((split, by_folder[folder_of(split)])) for split in task.splits if by_folder[folder_of(split)] != split]:
         raise ValueError(
-            f"splits must have a folder each, got {both[0]} of {task.name!r}, which both are {folder_of(both[0][0])!r}. Register the"
-            " source without one of them, or under another name."
+            f"splits must have a folder each, got {both[0]} of {task.name!r}, which both are {folder_of(both[0][0])!r}. Register"
+            " the source without one of them, or under another name."
         )
     for split in task.splits:
         groups = _files(task.corpus.source, split)
