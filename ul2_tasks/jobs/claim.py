@@ -109,7 +109,7 @@ def _create(path: str, token: str) -> bool:
     """Writes a claim where there is none of this name. Of jobs that do so at once, one is told that it did."""
     if is_local(path):
         temporary = f"{path}.{token}.tmp"
-        with removed_on_failure(temporary), open(temporary, "w") as file:
+        with removed_on_failure(temporary, where=path), open(temporary, "w") as file:
             file.write(_content(token))
         try:
             os.link(temporary, path)  # never over another file, and never half a file
@@ -192,10 +192,14 @@ def _is_lost(records: str, own: str, dead: Collection[str], token: str) -> bool:
 
 
 def _release(records: str, own: str, is_lost: bool) -> None:
-    """Removes the claim, those of dead jobs below it, and then the folder, if nothing else is in it."""
+    """Removes the claim, those of dead jobs below it, and then the folder, if nothing else is in it.
+
+    A job that was killed while it wrote its claim has left a temporary file; one that is writing its own writes it again.
+    """
     with contextlib.suppress(Exception):
+        left = [] if is_lost else [name for name in names_in(records) if is_claim(name) and name.endswith(".tmp")]
         numbers = [] if is_lost else sorted(_numbers(records))
-        for name in map(_name, numbers):
+        for name in (*left, *map(_name, numbers)):
             remove(place(records, name))
             if name == own:
                 break
