@@ -25,6 +25,7 @@ from support import byte_vocabulary
 from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.files import retries
+from ul2_tasks.files.listing import list_files
 from ul2_tasks.images import pixels
 from ul2_tasks.images.record_files import Piece
 from ul2_tasks.images.records import listed_records, open_records
@@ -120,7 +121,7 @@ def test_each_fault_of_each_request_changes_nothing_or_is_an_error_that_names_th
     wanted, requests = read(path, name), FaultyFileSystem.requests
     assert len(wanted) == {"whole.txt": 1}.get(name, 6 if name.startswith("images") else 300)
     assert not any(problem for _, problem in wanted) or read is images_of
-    for number in range(requests):
+    for number in range(0, requests, 1 + requests // 12):
         for fault in FAULTS.values():
             FaultyFileSystem.fails(fault, number)
             assert read(path, name) == wanted, (number, fault)
@@ -248,3 +249,20 @@ def test_a_tokenizer_is_read_whole_or_not_at_all(tmp_path):
     for number in range(3):
         FaultyFileSystem.fails(FAULTS["time-out"], number)
         assert open_vocabulary(path).encode("a tokenizer") == wanted
+
+
+@pytest.mark.parametrize("pattern", ["", "/*/a.jsonl", "/**", "/b/*"])
+@pytest.mark.parametrize("fault", [fault for fault, error in (FAULTS | LASTING).items() if isinstance(error, Exception)])
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path, monkeypatch, pattern, fault):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_text("{}")
+    monkeypatch.setattr(FaultyFileSystem, "listed", "/b")
+    path, error = f"faulty://{tmp_path}{pattern}", (FAULTS | LASTING)[fault]
+    wanted = list_files(path)
+    FaultyFileSystem.fails(error, 0, last=-1)
+    with pytest.raises(type(error) if fault in LASTING else OSError):
+        list_files(path)
+    if fault in FAULTS:
+        FaultyFileSystem.fails(error, 0)
+        assert list_files(path) == wanted

@@ -14,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from ul2_tasks.files.opening import COMPRESSIONS
 from ul2_tasks.files.systems import file_system, is_local, parallel_map
+from ul2_tasks.files.walking import below, matching
 
 # The formats that names say.
 FORMATS = {
@@ -105,13 +106,13 @@ def _expand(pattern: str) -> list[str]:
     if system.isfile(path):  # asked first, because a file's name may have [brackets], which a glob has too
         names = [path]
     elif system.isdir(path):
-        found = system.find(path, detail=True)
+        found = below(system, path)
         names = _visible(list(found), path)
         links = [name for name in names if found[name].get("islink") and system.isdir(name)]
         if links:
             raise ValueError(f"{links[0]!r} is a link to a folder, which is not followed. Name the folders, as a list.")
     else:
-        names = _visible(list(filter(system.isfile, system.glob(path))), path)
+        names = _visible(list(filter(system.isfile, matching(system, path))), path)
     return names if is_local(pattern) else [system.unstrip_protocol(name) for name in names]
 
 
