@@ -27,8 +27,10 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.files import retries
 from ul2_tasks.files.listing import list_files
 from ul2_tasks.images import pixels
+from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.record_files import Piece
 from ul2_tasks.images.records import listed_records, open_records
+from ul2_tasks.images.video import FrameSampler
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
@@ -207,6 +209,13 @@ def test_an_image_that_cannot_be_opened_is_no_bad_record_and_one_that_is_damaged
             pixels.pixels(str(tmp_path / "cut.png"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_an_image_or_a_video_of_which_no_byte_can_be_read_is_no_damaged_one():
+    path = "/proc/self/mem"  # a regular file, whose first byte is an input/output error
+    for read in (pixels.pixels, pixels.size_of, lambda path: FrameSampler()(path, draws_of(0, 0, "r"))):
+        with pytest.raises(OSError, match=path):
+            read(path)
 
 
 def test_images_of_another_file_system_are_asked_for_again(tmp_path):
