@@ -62,12 +62,16 @@ def wait_after(failed: int, error: Exception, path: str) -> float:
 
 def named(error: Exception, path: str) -> OSError:
     """An error of a file system as one that names the file: a `ReadError`, unless the file is not there, or not for this user."""
-    for kind, number in _ABSENT.items():
-        if isinstance(error, kind):
-            return error if error.filename else kind(error.errno or number, error.strerror or str(error), path)
     if isinstance(error, ReadError):
         return error
-    return ReadError(f"{path} cannot be read: {type(error).__name__}: {error}")
+    found: OSError = ReadError(f"{path} cannot be read: {type(error).__name__}: {error}")
+    for kind, number in _ABSENT.items():
+        if isinstance(error, kind):
+            if error.filename:
+                return error
+            found = kind(error.errno or number, error.strerror or str(error), path)
+    found.__cause__ = error
+    return found
 
 
 def retried(request: Callable[[], _Found], path: str) -> _Found:
