@@ -119,7 +119,8 @@ def _create(path: str, token: str) -> bool:
         except OSError:
             pass  # a file system without links
         finally:
-            os.remove(temporary)
+            with contextlib.suppress(FileNotFoundError):  # a job that ends has removed it
+                os.remove(temporary)
     if exists(path):
         return False
     write_atomically(path, _content(token))
