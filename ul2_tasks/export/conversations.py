@@ -45,6 +45,7 @@ from ul2_tasks.export.conversations_plan import (
     reads_now,
     shards_of,
 )
+from ul2_tasks.files.retries import ReadError
 from ul2_tasks.files.systems import absolute, exists, place
 from ul2_tasks.imported import failures
 from ul2_tasks.jobs.job import Job, import_beam, run_job
@@ -200,7 +201,9 @@ def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str],
             if not is_same:
                 wrong.append(f"{shard.name} differs from {shard.source}, of which {sequences} sequences were rendered again")
         return wrong, compared
-    except failures(ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError):
+    except failures(ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ReadError):
+            raise
         return [], 0  # the text, or the tokenizer, is not here
 
 

@@ -62,7 +62,13 @@ def chat_task(name: str) -> ChatTask:
 def shards_of(
     task: ChatTask, folder: str, records: str, max_conversations: int | None, use_cached: bool
 ) -> Iterator[ConversationShard]:
-    """A shard for each file of each split."""
+    """A shard for each file of each split. Raises a ValueError where two splits would have one folder."""
+    by_folder = {folder_of(split): split for split in task.splits}
+    if both := [sorted((split, by_folder[folder_of(split)])) for split in task.splits if by_folder[folder_of(split)] != split]:
+        raise ValueError(
+            f"splits must have a folder each, got {both[0]} of {task.name!r}, which both are {folder_of(both[0][0])!r}. Register"
+            " the source without one of them, or under another name."
+        )
     for split in task.splits:
         groups = _files(task.corpus.source, split)
         reads = _reads(task, split, groups, use_cached)

@@ -15,8 +15,8 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from ul2_tasks.files.opening import COMPRESSIONS
-from ul2_tasks.files.retries import retried
 from ul2_tasks.files.systems import check_bucket, file_system, info, infos, is_local
+from ul2_tasks.files.walking import below, matching
 
 # The formats that names say.
 FORMATS = {
@@ -130,15 +130,15 @@ def _expand(pattern: str) -> list[str]:
     if found is not None and found["type"] != "directory":
         names = [path]
     elif found is not None:
-        below = retried(lambda: system.find(path, detail=True), pattern)
-        names = _visible([name for name in below if below[name]["type"] != "directory"], path)
-        links = [name for name in names if below[name].get("islink") and system.isdir(name)]
+        listed = below(system, path)
+        names = _visible(list(listed), path)
+        links = [name for name in names if listed[name].get("islink") and system.isdir(name)]
         if links:
             raise ValueError(f"{links[0]!r} is a link to a folder, which is not followed. Name the folders, as a list.")
     else:
-        below = retried(lambda: system.glob(path, detail=True), pattern)
-        is_file = os.path.isfile if is_local(pattern) else lambda name: below[name]["type"] == "file"
-        names = _visible(list(filter(is_file, below)), path)
+        listed = matching(system, path)
+        is_file = os.path.isfile if is_local(pattern) else lambda name: listed[name]["type"] == "file"
+        names = _visible(list(filter(is_file, listed)), path)
     return names if is_local(pattern) else [system.unstrip_protocol(name) for name in names]
 
 

@@ -30,9 +30,9 @@ def open_file(path: str) -> BinaryIO:
     return decompress(file) if decompress else file
 
 
-# What code that others wrote raises for what a record holds, which no failed read is: of these many share no type.
+# What code that others wrote raises for what a record holds. An EOFError is none of these, as a connection that is closed is one.
 _OF_CONTENT = (
-    *CORRUPT,
+    *(kind for kind in CORRUPT if kind is not EOFError),
     ArithmeticError,
     AssertionError,
     AttributeError,

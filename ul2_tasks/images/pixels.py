@@ -183,9 +183,10 @@ def _file_at(path: str, what: str) -> BinaryIO:
             )  # which could be waited for without end
         return open_to_read(path)
     except OSError as error:
-        if error.errno not in _NO_FILE:
-            raise named(error, path) from error
-        raise ValueError(f"the {what} must be a file that can be read, got {path!r}: {error.strerror}.") from error
+        if error.errno in _NO_FILE:
+            raise ValueError(f"the {what} must be a file that can be read, got {path!r}: {error.strerror}.") from error
+        failure = named(error, path)
+    raise failure
 
 
 @contextlib.contextmanager

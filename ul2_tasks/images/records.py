@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import operator
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from ul2_tasks.files.kept_counts import beside
 from ul2_tasks.files.listing import list_files, local_path, real_path
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable
+from ul2_tasks.files.retries import retried
 from ul2_tasks.files.systems import is_folder, parallel_map
 from ul2_tasks.images.identity import facts_of, files_in_words, records_in_words
 from ul2_tasks.images.paths import located
@@ -217,7 +219,7 @@ def _located(record: Mapping[str, Any], folder: str, record_file: str = "") -> d
 def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
     for number in range(piece.start + start, piece.start + piece.records):
         try:
-            record = records[number]
+            record = retried(functools.partial(operator.getitem, records, number), f"{piece.path}, record {number}")
         except Exception as error:
             check_of_record(error, f"{piece.path}, record {number}")
             yield f"{piece.path}, record {number}", ValueError(f"the record cannot be read: {sentence_of(error)}")

@@ -234,7 +234,7 @@ def _progress() -> Iterator[Track]:
 def _parquet(path: str) -> Iterator[Callable[[str, DocumentsRead], None]]:
     """A function that writes lines of documents to a Parquet file, which is there when all of it is written."""
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with removed_on_failure(temporary):
+    with removed_on_failure(temporary, where=path):
         with open_to_write(temporary) as file, pq.ParquetWriter(file, _SCHEMA) as writer:
 
             def write(name: str, part: DocumentsRead) -> None:

@@ -64,12 +64,15 @@ class MegatronSource(DataSource):
     def num_input_examples(self, split: str) -> int:
         return self.store(split).documents
 
+    def patterns(self, split: str) -> list[str]:
+        """What names the pairs of a split, without their endings."""
+        check_split(split, self.splits, self)
+        return [os.path.expanduser(str(prefix)).removesuffix(".bin").removesuffix(".idx") for prefix in self._prefixes[split]]
+
     @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
     def store(self, split: str) -> Store:
         """The documents of a split, EOD included."""
-        check_split(split, self.splits, self)
-        given = (str(prefix).removesuffix(".bin").removesuffix(".idx") for prefix in self._prefixes[split])
-        paths = list_files([f"{prefix}.idx" for prefix in given])
+        paths = list_files([f"{prefix}.idx" for prefix in self.patterns(split)])
         return Store.open([path.removesuffix(".idx") for path in paths])
 
     @functools.lru_cache(maxsize=16)  # noqa: B019
