@@ -121,6 +121,7 @@ CASES = {
     "stream.arrow": (write_arrow_stream, {}, TEXTS),
     "a.tfrecord": (write_tfrecord, {}, TEXTS),
     "a.tfrecord.gz": (write_tfrecord, {}, TEXTS),
+    "a.tfrecord.xz": (lambda path: path.write_bytes(lzma.compress((path.parent / "a.tfrecord").read_bytes())), {}, TEXTS),
     "hf:saved": (write_saved, {}, TEXTS),
     "hf:hub": (write_hub_layout, {}, [text for shard in range(4) for text in TEXTS[shard::4]]),
     "dataset:rows": (write_saved, {}, TEXTS),
@@ -823,14 +824,31 @@ def test_text_that_is_not_utf8_is_named_where_it_is(tmp_path):
 
 def test_a_tfrecord_that_lacks_the_feature_is_a_problem(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
-        for example in (tf_example(text=b"good"), tf_example(other=b"x")):
+        for example in (tf_example(text=b"good"), tf_example(other=b"x"), b"\x0a\xff", tf_example(text=b"good, too")):
             file.write(example)
-    assert problems(open_source(tmp_path / "a.tfrecord")) == [
-        f"{tmp_path}/a.tfrecord, record 2: has not exactly one value in each of its features ['text']"
-    ]
-    (tmp_path / "b.tfrecord.zst").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"TFRecords must be uncompressed or end in \.gz,.*got \['\.zst'\]\. Compress them again"):
-        open_source(tmp_path / "b.tfrecord.zst").get_dataset()
+    source = open_source(tmp_path / "a.tfrecord")
+    lacking, broken = problems(source)
+    assert lacking == f"{tmp_path}/a.tfrecord, record 2: has not exactly one value in each of its features ['text']"
+    assert broken.startswith(f"{tmp_path}/a.tfrecord, record 3: is not a tf.Example")
+    assert [text for text in texts(source.get_dataset()) if text] == ["good", "good, too"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("at", [5, 10, 20, 60, 1000, -3, -14])
+def test_tfrecords_that_are_cut_or_altered_anywhere_say_so(tmp_path, suffix, at):
+    write_tfrecord(tmp_path / "a.tfrecord", TEXTS[:40])
+    content = (tmp_path / "a.tfrecord").read_bytes()
+    altered = bytearray(content)
+    altered[at] ^= 1
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd.compress}.get(suffix, bytes)
+    for number, damaged in enumerate((content[:at], altered)):
+        path = tmp_path / f"{number}.tfrecord{suffix}"
+        path.write_bytes(compress(damaged))
+        source = open_source(path)
+        (found,) = problems(source)
+        assert found.startswith(f"{path}: is corrupt, so all from here on is lost: ")
+        read = texts(source.get_dataset(shuffle=False))[:-1]
+        assert read == TEXTS[: len(read)]
 
 
 def test_a_file_that_is_gone_is_an_error_and_no_bad_record(folder, tmp_path):

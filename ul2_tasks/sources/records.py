@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from ul2_tasks.files.opening import CORRUPT, is_unreachable, open_file
 from ul2_tasks.sources.files import ID, METADATA, Layout, Segment
+from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
 
 PROBLEM = "problem"  # the name of this feature in a dataset
 SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
@@ -76,7 +77,7 @@ class _Row(NamedTuple):
 
 
 def read(segment: Segment, layout: Layout) -> Iterator[Record]:
-    """Yields the records of a segment, without holding it in memory. Reads every format but TFRecord, which TensorFlow reads."""
+    """Yields the records of a segment, without holding it in memory."""
     try:
         yield from _READERS[layout.documents if layout.format == "text" else layout.format](segment, layout)
     except (*CORRUPT, OSError) as error:
@@ -130,6 +131,8 @@ def fields(segment: Segment, layout: Layout) -> list[str] | None:
                 return pq.ParquetFile(file).schema_arrow.names
             if layout.format == "arrow":
                 return _open_arrow(file).schema.names
+            if layout.format == "tfrecord":
+                return next((sorted(features_of(record)) for record in records_of(file)), None)
         rows = (_parsed(line) for _, line in itertools.islice(_lines(segment), _ROWS_LOOKED_AT))
         return sorted({key for row in rows if isinstance(row, dict) for key in row}) or None
     except (*CORRUPT, OSError) as error:
@@ -312,6 +315,24 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
             before += len(batch)
 
 
+def _read_tfrecord(segment: Segment, layout: Layout) -> Iterator[Record]:
+    with open_file(segment.path) as file:
+        for number, record in enumerate(records_of(file), 1):
+            at = At(f"{segment.path}, record {number}", number)
+            try:
+                found = {name: values_of(feature) for name, feature in features_of(record).items() if name in layout.read}
+            except ValueError as error:
+                yield Record(problem=f"{at}: is not a tf.Example: {error}", where=at)
+                continue
+            row = {name: values[0] for name, values in found.items() if len(values) == 1}
+            text = row.get(layout.text_key)
+            if isinstance(text, bytes) and not layout.missing(row):
+                yield _with_id(_document(text, at), row, layout)
+            else:
+                names = [key for key in (layout.text_key, layout.id_key) if key]
+                yield _with_problem(f"{at}: has not exactly one value in each of its features {names}", at, row, layout)
+
+
 _READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
     "line": _read_lines,
     "file": _read_file,
@@ -319,6 +340,7 @@ _READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
     "jsonl": _read_json,
     "parquet": _read_parquet,
     "arrow": _read_arrow,
+    "tfrecord": _read_tfrecord,
 }
 
 

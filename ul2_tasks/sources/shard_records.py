@@ -112,9 +112,8 @@ def _records(
     if isinstance(source, MemoryDataSource) and id_key is None:
         texts = enumerate(source.documents(split)[shard::num_shards])
         return (Record(text.encode(), where=At("", shard + number * num_shards)) for number, text in texts)
-    if isinstance(source, RecordSource) and not (isinstance(source, FileSource) and source.layout(split).format == "tfrecord"):
+    if isinstance(source, RecordSource):
         return source.records(split, shard)
-    from ul2_tasks.sources.dataset_records import shard_of_dataset, until_corrupt
+    from ul2_tasks.sources.dataset_records import shard_of_dataset
 
-    found = shard_of_dataset(source, split, shard, num_shards, text_key, id_key)
-    return until_corrupt(found, source.list_shards(split)[shard]) if isinstance(source, FileSource) else found
+    return shard_of_dataset(source, split, shard, num_shards, text_key, id_key)
