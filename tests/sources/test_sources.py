@@ -726,6 +726,30 @@ def test_each_bad_line_of_json_is_named(tmp_path):
     assert [text for text in texts(source.get_dataset(shuffle=False)) if text] == ["good", "also good"]
 
 
+TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.json_()]
+TYPES += [pa.dictionary(pa.int16(), pa.string()), pa.dictionary(pa.int32(), pa.large_string())]
+
+
+@pytest.mark.parametrize("type", TYPES, ids=str)
+def test_texts_are_read_of_columns_of_every_type_of_texts(tmp_path, type):
+    written = [*TEXTS[:20], None]
+    plain = pa.array(written).cast(pa.large_string())
+    storage = type.storage_type if isinstance(type, pa.BaseExtensionType) else type
+    if pa.types.is_dictionary(storage):
+        column = plain.cast(storage.value_type).dictionary_encode().cast(storage)
+    else:
+        column = pa.array([text and text.encode() for text in written] if "binary" in str(storage) else written, storage)
+    column = pa.ExtensionArray.from_storage(type, column) if storage is not type else column
+    table = pa.table({"text": column})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    for name in ("a.parquet", "a.arrow"):
+        (*found, last) = open_source(tmp_path / name).records("train", 0)
+        assert [record.text.decode() for record in found] == TEXTS[:20], name
+        assert last.problem.endswith("row 20: 'text' must be a text, got null")
+
+
 def damaged(content, at=0.5):
     middle = int(len(content) * at)
     return content[:middle] + bytes(byte ^ 0x55 for byte in content[middle : middle + 40]) + content[middle + 40 :]

@@ -95,7 +95,7 @@ def open_source(
     source = _open(spec, text_key, id_key, format, documents, as_json)
     if validation is None:
         return source
-    split = HashSplit(source, validation, text_key=text_key, id_key=id_key)
+    split = HashSplit(source, validation, text_key=text_key, id_key=id_key, as_json=as_json)
     if not (
         isinstance(source, HuggingFaceSource) or is_seqio(source, "TfdsDataSource")
     ):  # these know their splits only once they are opened

@@ -28,6 +28,10 @@ _ROWS_AT_A_TIME = 128
 _ROWS_LOOKED_AT = 1000  # lines of JSON, to know the fields
 _MAX_COUNTED = 1 << 30  # at most so many bytes are read to find the number of a line
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+_TEXT_KINDS = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
 
 _decode_json = json.JSONDecoder().raw_decode
 
@@ -429,8 +433,9 @@ def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
     if missing := layout.missing(schema.names):
         return f"has no column {missing!r}, only {schema.names}"
     kind = schema.field(layout.text_key).type
-    text_kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
-    if not layout.as_json and not any(is_kind(kind) for is_kind in text_kinds):
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not any(is_kind(kind) for is_kind in _TEXT_KINDS) and not (layout.as_json and pa.types.is_nested(kind)):
         return f"column {layout.text_key!r} must be a text, got one of type {kind}"
     return None
 
@@ -439,6 +444,10 @@ def _rows(batch: pa.RecordBatch, part: str, first: int, before: int, layout: Lay
     """The rows of a batch, of which the first has a number in its part of the file, and the part so many rows before it."""
     column = batch.column(layout.text_key)
     is_value = layout.as_json and pa.types.is_nested(column.type)
+    if isinstance(column, pa.ExtensionArray):  # JSON, for one
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     texts = (column if is_value else column.cast(pa.large_binary())).to_pylist()
     beside = [name for name in layout.read[1:] if name in batch.schema.names]
     of_ids = batch.select(beside).to_pylist() if beside else itertools.repeat({})
