@@ -41,9 +41,9 @@ Item = TypeVar("Item")
 class Record(NamedTuple):
     """A document; or, where `problem` is not empty, what is wrong at the place of one, and where that is.
 
-    `id` is empty where none is wanted; `own_id` is the one that the record has, wanted or not. `str(where)` is the place of the
-    document, if it is known, and `where.row` its row, see `At`. `value` is what JSON or Arrow has in place of a text, see
-    `Layout.as_json`; `text` then is bytes of about its size.
+    `id` is that of `Layout.own_id_key`, empty where there is none; `own_id` is the one that the record has, wanted or not.
+    `str(where)` is the place of the document, if it is known, and `where.row` its row, see `At`. `value` is what JSON or Arrow has
+    in place of a text, see `Layout.as_json`; `text` then is bytes of about its size.
     """
 
     text: bytes = b""
@@ -187,7 +187,7 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
         both = ", and ".join(f"{name} is {id.decode(errors='replace')!r}" for name, id in ids.items())
         return record._replace(problem=f"{record.where}: must have one id, but {both}")
     id = next(iter(ids.values()))
-    return record._replace(id=id if layout.id_key else b"", own_id=id)
+    return record._replace(id=id, own_id=id)
 
 
 def _with_problem(problem: str, where: object, row: Mapping[str, object], layout: Layout) -> Record:
