@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ul2_tasks.files import listing
 from ul2_tasks.sources import files, records, survey
-from ul2_tasks.sources.base import RecordSource
+from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.records import Record
 
@@ -52,7 +51,7 @@ class FileSource(RecordSource):
     def __repr__(self) -> str:
         return f"FileSource({', '.join([repr(self._files), *self._changed])})"
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    @kept
     def contents(self, split: str) -> str:
         """The files of a split, see `listing.contents`, and how they are read. Asks for size and time of each file, once."""
         return ", ".join([listing.contents(self._list(split)[0]), *self._changed])
