@@ -839,6 +839,68 @@ def test_nulls_and_columns_of_another_type_are_named(tmp_path):
     ]
 
 
+TOKENS = [[5, 6, 7], [8]]
+
+
+def tokens_of_lines(folder):
+    (folder / "a.jsonl").write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in TOKENS))
+    return str(folder / "a.jsonl")
+
+
+def tokens_of_parquet(folder):
+    pq.write_table(pa.table({"input_ids": TOKENS}), folder / "a.parquet")
+    return str(folder / "a.parquet")
+
+
+def tokens_of_arrow(folder):
+    with pa.ipc.new_stream(folder / "a.arrow", pa.table({"input_ids": TOKENS}).schema) as file:
+        file.write_table(pa.table({"input_ids": TOKENS}))
+    return str(folder / "a.arrow")
+
+
+def tokens_of_datasets(folder):
+    return datasets.Dataset.from_dict({"input_ids": TOKENS})
+
+
+def tokens_of_a_saved_dataset(folder):
+    tokens_of_datasets(folder).save_to_disk(folder / "saved")
+    return f"hf:{folder}/saved"
+
+
+def tokens_of_numpy(folder):
+    np.save(folder / "a.npy", np.arange(9))
+    return str(folder / "a.npy")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [tokens_of_lines, tokens_of_parquet, tokens_of_arrow, tokens_of_datasets, tokens_of_a_saved_dataset, tokens_of_numpy],
+    ids=lambda write: write.__name__,
+)
+def test_tokens_of_others_are_refused_at_once_and_megatrons_are_named(tmp_path, write):
+    with pytest.raises(ValueError, match="'megatron:PREFIX'"):
+        open_source(write(tmp_path), text_key="input_ids").list_shards("train")
+
+
+@pytest.mark.parametrize("name", ["hf", "tfds", "megatron"])
+def test_a_folder_may_have_the_name_of_a_kind_of_source(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    write_json(tmp_path / name / "a.jsonl", ["x"])
+    assert texts(open_source(name).get_dataset()) == ["x"]
+    with pytest.raises(ValueError, match=f"'{name}:|no file matches"):
+        open_source(f"{name}:").list_shards("train")
+
+
+def test_no_file_of_a_format_that_has_no_lines_is_cut_within(tmp_path):
+    (tmp_path / "a").write_bytes(b"x\n" * 200_000)
+    cut = {
+        layout.format: len(files.segments([str(tmp_path / "a")], layout))
+        for layout in (Layout("csv"), Layout("tfrecord"), Layout("text", "paragraph"), Layout("jsonl"))
+    }
+    assert cut == {"csv": 1, "tfrecord": 1, "text": 1, "jsonl": 7}
+
+
 def test_text_that_is_not_utf8_is_named_where_it_is(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"good\nna\xefve\ngood")
     assert problems(open_source(tmp_path / "a.txt", documents="line")) == [

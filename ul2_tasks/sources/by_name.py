@@ -196,7 +196,8 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
 
 
 def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None, as_json: bool) -> seqio.DataSource:
-    kind, _, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    before, colon, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    kind = before if colon else ""  # a folder may be called "hf"
     held = datasets_by_split(spec)
     if is_source(spec) or held or kind in ("tfds", "hf") or (isinstance(spec, str) and spec == "embedded"):
         for option, value in {"format": format, "documents": documents}.items():
@@ -218,6 +219,8 @@ def _open(spec, text_key: str, id_key: str | None, format: str | None, documents
         return TfdsSource(name, text_key)
     if kind == "hf":
         path, _, config = name.partition(":")
+        if not path:
+            raise ValueError(f"source must be 'hf:NAME', 'hf:NAME:CONFIG' or 'hf:FOLDER', got {spec!r}.")
         return HuggingFaceSource(path, config or None, text_key=text_key, id_key=id_key, as_json=as_json)
     if spec and isinstance(spec, str | os.PathLike | Sequence | Mapping) and not isinstance(spec, bytes):
         split_to_files = spec if isinstance(spec, Mapping) else {"train": spec}

@@ -75,6 +75,8 @@ class DatasetSource(RecordSource):
         for split, dataset in self._datasets.items():
             if not _is_transformed(dataset):
                 records.check_fields(f"{self._name(split)},", dataset.column_names, self._layout)
+                if dataset.features is not None:
+                    records.check_kind(self._name(split), dataset.features.arrow_schema, self._layout)
 
     def __repr__(self) -> str:
         return f"DatasetSource({self._identities}, {self._read_as})"

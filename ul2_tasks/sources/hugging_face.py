@@ -85,6 +85,8 @@ class HuggingFaceSource(RecordSource):
         else:
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
         columns = dataset.column_names or next(rows_of(dataset), None)  # of some datasets only a row tells the columns
+        if dataset.features is not None:
+            records.check_kind(f"{self._path}, split {split}", dataset.features.arrow_schema, self._layout)
         records.check_fields(f"{self._path}, split {split},", None if columns is None else sorted(columns), self._layout)
         return dataset
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.files.opening import CORRUPT, is_unreachable, open_file
-from ul2_tasks.sources.files import ID, METADATA, Layout, Segment
+from ul2_tasks.sources.files import ID, METADATA, OF_TOKENS, Layout, Segment
 from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
 
 PROBLEM = "problem"  # the name of this feature in a dataset
@@ -115,6 +115,8 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout, line: 
     text = row[layout.text_key]
     if layout.as_json and isinstance(text, list | Mapping):
         return _with_id(Record(line, where=where, value=text), row, layout)
+    if isinstance(text, bytes):
+        return _with_id(_document(text, where), row, layout)
     if not isinstance(text, str):
         problem = f"{where}: {layout.text_key!r} must be a text, got a value of type {type(text).__name__}"
         return _with_problem(problem, where, row, layout)
@@ -128,21 +130,44 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout, line: 
 
 
 def fields(segment: Segment, layout: Layout) -> list[str] | None:
-    """The fields of a Parquet or Arrow file, or of the first records of JSON Lines; None where these cannot be read."""
+    """The fields of a Parquet or Arrow file, or of the first records of JSON Lines; None where these cannot be read.
+
+    Raises a ValueError where the field of the text is there and has values of another kind throughout.
+    """
     try:
         with open_file(segment.path) as file:
             if layout.format == "parquet":
-                return pq.ParquetFile(file).schema_arrow.names
-            if layout.format == "arrow":
-                return _open_arrow(file).schema.names
+                schema = pq.ParquetFile(file).schema_arrow
+            elif layout.format == "arrow":
+                schema = _open_arrow(file).schema
+            else:
+                schema = None
+            if schema is not None:
+                check_kind(segment.path, schema, layout)
+                return schema.names
             if layout.format == "tfrecord":
                 return next((sorted(features_of(record)) for record in records_of(file)), None)
-        rows = (_parsed(line) for _, line in itertools.islice(_lines(segment), _ROWS_LOOKED_AT))
-        return sorted({key for row in rows if isinstance(row, dict) for key in row}) or None
+        parsed = (_parsed(line) for _, line in itertools.islice(_lines(segment), _ROWS_LOOKED_AT))
+        rows = [row for row in parsed if isinstance(row, dict)]
+        values = [row[layout.text_key] for row in rows if row.get(layout.text_key) is not None]
+        if values and not any(isinstance(value, (str, list, Mapping) if layout.as_json else str) for value in values):
+            raise _not_text(segment.path, layout, f"a value of type {type(values[0]).__name__}")
+        return sorted({key for row in rows for key in row}) or None
     except (*CORRUPT, OSError) as error:
         if is_unreachable(error):
             raise
         return None
+
+
+def check_kind(where: str, schema: pa.Schema, layout: Layout) -> None:
+    """Raises a ValueError where the column of the text is there, and no value of its type is a document."""
+    if layout.text_key in schema.names and (kind := _other_kind(schema.field(layout.text_key).type, layout)):
+        raise _not_text(where, layout, f"values of type {kind}")
+
+
+def _not_text(where: str, layout: Layout, got: str) -> ValueError:
+    option, of = ("messages_key", "messages") if layout.as_json else ("text_key", "texts")
+    return ValueError(f"{option} must be a field of {of}, got {layout.text_key!r}, in {where} {got}. {OF_TOKENS}")
 
 
 def check_fields(where: str, present: Sequence[str] | None, layout: Layout) -> None:
@@ -432,12 +457,16 @@ def _in_words(error: Exception) -> str:
 def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
     if missing := layout.missing(schema.names):
         return f"has no column {missing!r}, only {schema.names}"
-    kind = schema.field(layout.text_key).type
+    kind = _other_kind(schema.field(layout.text_key).type, layout)
+    return kind and f"column {layout.text_key!r} must be a text, got one of type {kind}"
+
+
+def _other_kind(kind: pa.DataType, layout: Layout) -> str | None:
+    """The type of a column in words, where its values are no documents."""
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not any(is_kind(kind) for is_kind in _TEXT_KINDS) and not (layout.as_json and pa.types.is_nested(kind)):
-        return f"column {layout.text_key!r} must be a text, got one of type {kind}"
-    return None
+    is_read = any(is_kind(kind) for is_kind in _TEXT_KINDS) or (layout.as_json and pa.types.is_nested(kind))
+    return None if is_read else str(kind)
 
 
 def _rows(batch: pa.RecordBatch, part: str, first: int, before: int, layout: Layout) -> Iterator[Record]:
