@@ -603,7 +603,7 @@ def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
     (tmp_path / "c.parquet").touch()
     fails(str(tmp_path), r"files must be of one format, got several, such as \{'jsonl': '.*', 'parquet': '.*'\}\. Register those")
     (tmp_path / "what.bin").touch()
-    fails(str(tmp_path / "what.bin"), r"'.*what\.bin' must have a name that ends in one of \.txt .*, or pass format")
+    fails(str(tmp_path / "what.bin"), r"'.*what\.bin' must have a name that ends in one of \.txt .* Pass format")
     fails("s4://bucket/a.jsonl", "s4:// must have a file system that is installed")
 
 
@@ -834,8 +834,13 @@ def test_nulls_and_columns_of_another_type_are_named(tmp_path):
         "null.parquet, row group 0, row 1: 'text' must be a text, got null" in problems(open_source(tmp_path / "null.parquet"))[0]
     )
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "number.parquet")
-    assert problems(open_source(tmp_path / "number.parquet")) == [
-        f"{tmp_path}/number.parquet: column 'text' must be a text, got one of type int64"
+    with pytest.raises(ValueError, match=r"text_key must be .*got 'text', in .*number\.parquet"):
+        open_source(tmp_path / "number.parquet").get_dataset()
+    (tmp_path / "later").mkdir()
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "later" / "a.parquet")
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "later" / "b.parquet")
+    assert problems(open_source(tmp_path / "later")) == [
+        f"{tmp_path}/later/b.parquet: column 'text' must be a text, got one of type int64"
     ]
 
 
