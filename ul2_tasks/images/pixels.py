@@ -250,22 +250,17 @@ def _told() -> Iterator[None]:
 
 def _orientation(opened: ImageFile) -> int:
     """The orientation, 1 to 8, by EXIF, or where that has none by XMP, as `ImageOps.exif_transpose` has it."""
+    content = None
+    if _is_told_behind_pixels(opened):
+        with _from_beginning(opened) as file:
+            content = io.BytesIO(file.read())
     pil = pillow()
-    try:
-        # What a PNG has behind its pixels is read with them, and before them, too, by its own `getexif`.
-        exif = _decoded(opened).getexif() if _is_told_behind_pixels(opened) else pil.Image.getexif(opened)
+    try:  # a PNG's own `getexif` decodes it, to find what is behind its pixels
+        exif = pil.Image.getexif(opened) if content is None else pil.open(content, formats=FORMATS).getexif()
         found = exif.get(_ORIENTATION)
     except Exception:  # damaged EXIF says nothing; the image is as it is
         return 1
     return found if found in _TURNS else 1
-
-
-def _decoded(opened: ImageFile) -> ImageFile:
-    """The same image opened once more, and decoded."""
-    with _from_beginning(opened) as file:
-        again = pillow().open(io.BytesIO(file.read()), formats=FORMATS)
-    again.load()
-    return again
 
 
 def _is_told_behind_pixels(opened: ImageFile) -> bool:
