@@ -771,6 +771,28 @@ def test_a_corrupt_compressed_file_gives_what_is_readable_and_says_that_the_rest
     assert read == TEXTS[: len(read)]
 
 
+def test_an_arrow_stream_that_is_cut_between_batches_or_goes_on_behind_its_end_says_so(folder, tmp_path):
+    content = (folder / "stream.arrow").read_bytes()
+    with pa.ipc.open_stream(folder / "stream.arrow") as reader:
+        reader.read_next_batch()
+        one = pa.BufferOutputStream()
+        with pa.ipc.new_stream(one, reader.schema) as writer:
+            writer.write_batch(reader.read_next_batch())
+    for number, wrong in enumerate((one.getvalue().to_pybytes()[:-8], content[:-8], content + content, content + b"x" * 8)):
+        path = tmp_path / f"{number}.arrow"
+        path.write_bytes(wrong)
+        (found,) = problems(open_source(path))
+        assert found.startswith(f"{path}: is corrupt")
+
+
+@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress])
+def test_datasets_do_not_read_what_they_may_leave_out(tmp_path, compress):
+    suffix = {lzma.compress: "xz", bz2.compress: "bz2"}[compress]
+    (tmp_path / f"a.jsonl.{suffix}").write_bytes(compress(b'{"text": "a"}\n') + b"\0" * 8 + compress(b'{"text": "b"}\n'))
+    with pytest.raises(ValueError, match=f"a.jsonl.{suffix}"):
+        open_source(f"hf:{tmp_path}").list_shards("train")
+
+
 def test_a_file_that_is_not_compressed_at_all_is_corrupt(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(b'{"text": "x"}\n')
     assert "a.jsonl.gz: is corrupt" in problems(open_source(str(tmp_path)))[0]

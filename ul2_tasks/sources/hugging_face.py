@@ -83,6 +83,11 @@ class HuggingFaceSource(RecordSource):
             saved = self._saved[split]
             dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SEGMENTS, len(saved))))
         else:
+            if held := sorted(name for _, _, names in os.walk(self._path) for name in names if name.endswith((".xz", ".bz2"))):
+                raise ValueError(
+                    f"source must have no .xz or .bz2, whose later streams datasets may leave out in silence, got {held[0]!r} in"
+                    f" {self._path!r}. Pass its files, as {self._path + '/*'!r}, or compress them as .gz or .zst."
+                )
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
         columns = dataset.column_names or next(rows_of(dataset), None)  # of some datasets only a row tells the columns
         if dataset.features is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import functools
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ul2_tasks.files.opening import CORRUPT, is_unreachable, open_file
+from ul2_tasks.files.opening import CORRUPT, CorruptFileError, is_unreachable, open_file
 from ul2_tasks.sources.files import ID, METADATA, OF_TOKENS, Layout, Segment
 from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
 
@@ -32,6 +33,8 @@ _TEXT_KINDS = (
     *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null),
     *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
 )
+
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # of Arrow, which takes the end of a file for it, too
 
 _decode_json = json.JSONDecoder().raw_decode
 
@@ -322,6 +325,8 @@ def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
                 for batch in parquet.iter_batches(batch_size=_ROWS_AT_A_TIME, row_groups=[group], columns=names):
                     yield from _rows(batch, where, row, before, layout)
                     row += len(batch)
+                if row != sizes[group]:
+                    yield Record(problem=f"{where}: is corrupt: it has {row} rows, and {sizes[group]} by the file's footer")
             except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a page that it cannot read
                 yield Record(problem=f"{where}: is corrupt, so the rest of it is lost: {type(error).__name__}: {error}")
 
@@ -342,6 +347,10 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
             _check_places(batch, layout)
             yield from _rows(batch, f"{segment.path}, record batch {index}", 0, before, layout)
             before += len(batch)
+        if not isinstance(arrow, pa.RecordBatchFileReader):
+            file.seek(-len(_END_OF_STREAM), io.SEEK_CUR)
+            if file.read() != _END_OF_STREAM:
+                raise CorruptFileError("an Arrow stream must end with its mark, got other bytes")
 
 
 def _read_tfrecord(segment: Segment, layout: Layout) -> Iterator[Record]:
