@@ -144,12 +144,15 @@ def documents(source: seqio.DataSource, split: str, max_characters: int, seed: i
         yield from _in_turn(source, split, max_characters, seed)
         return
     for document in source.get_dataset(split, shuffle=True, seed=seed).shuffle(1000, seed=seed).as_numpy_iterator():
-        if isinstance(document, bytes):
-            yield document.decode()
-        elif problem := document.get(PROBLEM):
+        record = {"text": document} if isinstance(document, bytes) else document
+        if problem := record.get(PROBLEM):
             raise ValueError(problem.decode())
-        else:
-            yield document[getattr(source, "text_key", "text")].decode()
+        text = record["text" if isinstance(document, bytes) else getattr(source, "text_key", "text")]
+        try:
+            yield text.decode()
+        except UnicodeDecodeError as error:
+            begins = text[: error.start].decode()[-40:]
+            raise ValueError(f"documents of {source!r} must be UTF-8, got one that is not, after {begins!r}.") from error
 
 
 def _in_turn(source: seqio.DataSource, split: str, max_characters: int, seed: int) -> Iterator[str]:

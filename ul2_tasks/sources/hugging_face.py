@@ -43,8 +43,9 @@ class HuggingFaceSource(RecordSource):
         if self._saved is not None:  # other files in its folders, such as those that `map` keeps, are not read
             top = os.path.join(self._path, split)
             folder = top if os.path.isdir(top) else self._path
-            beside = (f"{folder}/{name}" for name in ("state.json", "dataset_info.json"))
-            return f"{contents([*(file['filename'] for file in self._saved[split].cache_files), *beside])}{read_as}"
+            paths = [file["filename"] for file in self._saved[split].cache_files]
+            paths += filter(os.path.exists, (f"{folder}/{name}" for name in ("state.json", "dataset_info.json")))
+            return f"{contents(paths)}{read_as}"
         if os.path.isdir(self._path):
             walked = os.walk(self._path, followlinks=True)
             found = sorted(os.path.join(folder, name) for folder, _, names in walked for name in names)

@@ -56,6 +56,8 @@ def _bare(value: object) -> object:
     if isinstance(value, Mapping):
         found = {str(key): _bare(item) for key, item in value.items()}
         return {key: item for key, item in found.items() if item is not None and item not in ([], {})}
+    if isinstance(value, np.ndarray | np.generic):  # of a dataset that a function of the user makes
+        return _bare(value.tolist())
     if isinstance(value, list | tuple):
         return list(map(_bare, value))
     return int(value) if isinstance(value, float) and value.is_integer() else value
