@@ -41,15 +41,24 @@ def conversation_key(conversation: object) -> bytes:
     >>> conversation_key(b'[{"b": null, "a": 1.0}]') == conversation_key([{"a": 1, "c": []}]) == b'[{"a": 1}]'
     True
     """
-    if isinstance(conversation, bytes):
-        try:
-            parsed = json.loads(conversation)
-        except (ValueError, RecursionError):
-            return conversation
-        if not isinstance(parsed, list | dict):
-            return conversation
-        conversation = parsed
-    return json.dumps(_bare(conversation), sort_keys=True, default=str).encode()
+    value = _held(conversation)
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, Mapping):  # of which the messages, too, may be a text
+        value = {key: _held(item) for key, item in value.items()}
+    try:
+        return json.dumps(_bare(value), sort_keys=True, default=str).encode()
+    except RecursionError:  # no messages are so deep
+        return b""
+
+
+def _held(value: object) -> object:
+    """What a text of JSON holds, if that is a list or an object; any other value as it is."""
+    try:
+        parsed = json.loads(value) if isinstance(value, str | bytes) else None
+    except (ValueError, RecursionError):
+        parsed = None
+    return parsed if isinstance(parsed, list | dict) else value
 
 
 def _bare(value: object) -> object:
