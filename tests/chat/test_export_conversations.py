@@ -241,20 +241,34 @@ def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
     assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"refused": 1}
 
 
-def write_ids(path, ids, conversations):
-    path.write_text("".join(json.dumps({"id": id, "messages": one}) + "\n" for id, one in zip(ids, conversations)))
+def as_chosen(id, messages):
+    return {"id": id, "messages": messages}
 
 
-def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path, monkeypatch):
+def as_synthetic(id, messages):
+    """What has its id under the name that goes with the messages', or in its metadata."""
+    beside = {"synth_id": id} if id in "ab" else {"metadata_json": json.dumps({"synth_id": id})}
+    return {"messages_json": json.dumps(messages), **beside}
+
+
+@pytest.mark.parametrize(
+    ("record", "given"),
+    [(as_chosen, {"id_key": "id"}), (as_synthetic, {"messages_key": "messages_json"})],
+    ids=["id_key", "synth_id"],
+)
+def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path, monkeypatch, record, given):
+    def write_ids(path, ids, conversations):
+        path.write_text("".join(json.dumps(record(id, one)) + "\n" for id, one in zip(ids, conversations)))
+
     for number, ids in enumerate((["a", "b", "a"], ["c", "b", "d"])):
         write_ids(tmp_path / f"{number}.jsonl", ids, CONVERSATIONS[3 * number : 3 * number + 3])
     write_ids(tmp_path / "valid.json", ["a", "e"], CONVERSATIONS[6:8])
     files = {"train": str(tmp_path / "*.jsonl"), "validation": str(tmp_path / "valid.json")}
-    name = ul2_tasks.register_chat("ec_ids", files, id_key="id")
+    name = ul2_tasks.register_chat(f"ec_ids_{record.__name__}", files, **given)
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "cache")])
     console = Console(record=True, quiet=False, file=io.StringIO(), width=200)
     manifests = [
-        build("ec_ids_corpus", str(tmp_path / "cache"), console=console),
+        build(f"ec_ids_{record.__name__}_corpus", str(tmp_path / "cache"), console=console),
         write_conversations(name, str(tmp_path / "text"), console=console),
         write_conversations(name, str(tmp_path / "cached"), use_cached=True, console=console),
     ]

@@ -11,6 +11,7 @@ import re
 import resource
 import tarfile
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,8 @@ import pytest
 from backports import zstd
 from faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
 from image_sources import made
+from rich.console import Console
+from support import byte_vocabulary
 
 from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, register
 from ul2_tasks.corpus.build_cache import build

@@ -27,6 +27,7 @@ from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, or
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import file_of
+from ul2_tasks.sources.splits import conversation_key
 from ul2_tasks.store.provenance import Origin, Provenance
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -84,8 +85,8 @@ class ChatCorpus(Corpus):
         return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns, problems)
 
     def hashed(self, record: Record) -> bytes:
-        """The messages as JSON, with their fields in order and without those that are empty."""
-        return json.dumps(_without_empty(messages_of(record)), ensure_ascii=True, sort_keys=True).encode()
+        """The messages, the same in each file format."""
+        return conversation_key(messages_of(record))
 
     def _render(self, records: Sequence[Record]) -> list[list[Segment] | ValueError]:
         """The segments of each record, none of one with a problem; or why it cannot be rendered."""
@@ -221,12 +222,6 @@ def messages_of(record: Record) -> list[Message]:
 
 def _some(origins: Callable[[], list[Origin]], numbers: np.ndarray) -> list[Origin]:
     return [origins()[number] for number in numbers.tolist()]
-
-
-def _without_empty(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _without_empty(each) for key, each in value.items() if each is not None}
-    return [_without_empty(each) for each in value] if isinstance(value, list) else value
 
 
 def _where(record: Record) -> str:

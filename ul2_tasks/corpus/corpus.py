@@ -80,7 +80,8 @@ class Corpus:
 
     def encode(self, records: Sequence[Record]) -> Encoded:
         """Tokenizes some records. One that is no document raises a ValueError, if the corpus is to raise it."""
-        texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
+        texts = [record.text for record in records]
+        problems = [record.problem.encode(errors="backslashreplace") for record in records]  # a path may be of any bytes
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
         if not are_whole.all():
             problems = [problem or not_utf8(text) for problem, text in zip(problems, texts)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from ul2_tasks.images.record_files import row_of
 from ul2_tasks.images.records import Records, check_no_dataset, listed_records, open_records, within
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.base import RecordSource, kept, name_of
 from ul2_tasks.sources.files import ID
 from ul2_tasks.sources.image_examples import serialized
 from ul2_tasks.sources.records import At, Record, as_id
@@ -94,7 +93,7 @@ class ImageTextSource(RecordSource):
         """The files of records; none of records in memory."""
         return [] if _are_records(self._held[split]) else sorted({piece.path for piece in self._records(split).pieces})
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    @kept
     def contents(self, split: str) -> str:
         """The records of a split: files by their size and time, see `listing.contents`; records in memory by their SHA-256."""
         paths = self.files(split)
