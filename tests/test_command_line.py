@@ -449,8 +449,8 @@ def test_the_help_of_each_command_has_all_of_its_options():
         for word in line.split():
             command = command.commands[word]
         told = ul2(*line.split(), "--help").stdout
-        options = [option for option in command.params if isinstance(option, click.Option)]
-        assert [option.opts for option in options if not any(re.search(rf"^  .*{name}\b", told, re.M) for name in option.opts)] == []
+        names = [option.opts for option in command.params if isinstance(option, click.Option)]
+        assert [own for own in names if not any(re.search(rf"^  .*{name}\b", told, re.MULTILINE) for name in own)] == []
 
 
 @pytest.mark.parametrize("data", ["texts", "conversations"])
