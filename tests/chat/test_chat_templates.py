@@ -413,7 +413,7 @@ def test_special_tokens_reach_the_template(tmp_path):
     folder = write(tmp_path, "{{ bos_token }}" + CHATML + "{{ eos_token }}", bos_token={"content": "<|im_start|>"})
     pathlib.Path(folder, "special_tokens_map.json").write_text(json.dumps({"bos_token": "<|im_end|>", "unk_token": None}))
     decoded = oracle(write(tmp_path / "other")).decode(joined(TemplateRenderer(folder).render(PAIR)))
-    assert decoded.startswith("<|im_start|><|im_start|>user")
+    assert decoded.startswith("<|im_end|><|im_start|>user"), "as for transformers the second file counts more"
     assert decoded.endswith(EOD)
 
 

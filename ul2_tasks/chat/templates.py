@@ -39,9 +39,8 @@ from ul2_tasks.chat.skeletons import (
     make_skeleton,
     stand_in,
 )
-from ul2_tasks.files.systems import exists, read
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
-from ul2_tasks.vocabulary.tokenizer_json import COMPANIONS, load_marked
+from ul2_tasks.vocabulary.tokenizer_json import InMemory, load_marked, settings_of, special_tokens_of
 
 _REASONING = ("reasoning_content", "thinking")
 _FIELDS = {"role", "content", "weight", *_REASONING}
@@ -72,11 +71,11 @@ class TemplateRenderer:
         self._arguments = folder, date, eod, dict(settings or {})
         self.vocabulary = HuggingFaceVocabulary(folder)
         self.eod = self._own_id(eod)
-        configuration = _configuration(folder)
-        template = _template(folder, configuration)
-        variables = {**_special_tokens(configuration), **(settings or {})}
+        source = self.vocabulary.source
+        template = _template(source, given := settings_of(source))
+        variables = {**special_tokens_of(given), **(settings or {})}
         self._render, self._render_marked = (_compile(template, variables, date, marks) for marks in (("", ""), MARKS))
-        self._marked = load_marked(folder)
+        self._marked = load_marked(source)
         self._attribution = Attribution(self._marked, self.vocabulary.vocab_size)
         self._skeleton = functools.lru_cache(_SHAPES)(
             lambda shapes: make_skeleton(shapes, self._render_marked, tuple(self._marked.ids))
@@ -244,31 +243,13 @@ def _compile(template: str, variables: Mapping[str, Any], date: str | None, mark
     return compile_template(template, variables, day, marks)
 
 
-def _content_of(file: str) -> str | None:
-    return read(file).decode() if exists(file) else None
-
-
-def _configuration(folder: str) -> dict[str, Any]:
-    """The settings in the files beside the tokenizer."""
-    found = (_content_of(f"{folder.rstrip('/')}/{name}") for name in reversed(COMPANIONS))
-    return {key: value for text in found if text for key, value in json.loads(text).items() if value is not None}
-
-
-def _special_tokens(configuration: Mapping[str, Any]) -> dict[str, str]:
-    """The names of special tokens, `bos_token` and others, as templates know them."""
-    tokens = {key: value for key, value in configuration.items() if key.endswith("_token")}
-    names = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in tokens.items()}
-    return {key: name for key, name in names.items() if isinstance(name, str)}
-
-
-def _template(folder: str, configuration: Mapping[str, Any]) -> str:
+def _template(source: InMemory, settings: Mapping[str, Any]) -> str:
     """The chat template: that of its own file, if there is one; of several the default one."""
-    template = _content_of(f"{folder.rstrip('/')}/{_FILE}")
-    if template is None:
-        template = configuration.get("chat_template")
+    content = dict(source.beside).get(_FILE)
+    template = settings.get("chat_template") if content is None else content.decode()
     if isinstance(template, list):
         named = [each for each in template if isinstance(each, Mapping) and each.get("name") == "default"]
         template = named[-1].get("template") if named else None
     if not isinstance(template, str):
-        raise ValueError(f"{folder} must have a chat template, got none. Add {_FILE}, or chat_template in tokenizer_config.json.")
+        raise ValueError(f"{source} must have a chat template, got none. Add {_FILE}, or chat_template in tokenizer_config.json.")
     return template
