@@ -6,10 +6,12 @@ import random
 
 import pytest
 import sentencepiece
+from click.testing import CliRunner
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer
 
+from ul2_command import main
 from ul2_tasks import Mixture, open_vocabulary
 from ul2_tasks.vocabulary.special_ids import id_shift, piece_id, special_tokens, text_vocabulary, vocabulary_identity
 
@@ -23,8 +25,8 @@ LAYOUTS = {
 
 @pytest.fixture(scope="module")
 def pieces():
-    """SentencePiece models of both kinds and two layouts."""
-    return {(kind, layout): trained(kind, layout) for kind in ("bpe", "unigram") for layout in LAYOUTS}
+    """SentencePiece models of two kinds and two layouts."""
+    return {each: trained(*each) for each in (("bpe", "llama"), ("unigram", "llama"), ("bpe", "t5"))}
 
 
 def trained(kind, layout, more="a b c") -> bytes:
@@ -36,6 +38,7 @@ def trained(kind, layout, more="a b c") -> bytes:
         vocab_size=300,
         byte_fallback=True,
         minloglevel=2,
+        num_threads=1,
         **LAYOUTS[layout],
     )
     return written.getvalue()
@@ -239,3 +242,18 @@ def test_a_tokenizer_that_is_replaced_is_read_again(kind, pieces, tmp_path):
     assert vocabulary_identity(again) != had[0]
     assert (vocabulary_identity(first), [first.encode(text) for text in TEXTS], first.eos_id) == had[:3]
     assert Mixture("replaced", vocabulary=spec).fingerprint() != had[3]
+
+
+@pytest.mark.parametrize("data", ["mine", "chat"])
+def test_the_doctor_finds_ids_that_clash(data, tmp_path):
+    files = {"tokenizer_config.json": {"eos_token": "</s>", "pad_token": "<unk>", "chat_template": "{{ messages[0].content }}"}}
+    files["config.json"] = {"vocab_size": 64, "pad_token_id": 0, "bos_token_id": 50256}
+    for name, eos in (("same", [4, 5]), ("other", [5])):
+        folder_of(tmp_path / name, {"tokenizer.json": words(), **files, "generation_config.json": {"eos_token_id": eos}})
+    assert open_vocabulary(str(tmp_path / "same")).clashes == ()
+    folder, corpus = tmp_path / "other", tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"text": "a b c " * 50, "messages": [{"role": "assistant", "content": "a b"}]}) + "\n")
+    spec = ["--renderer", f"template:{folder}", "--lengths", "64"] if data == "chat" else ["--vocabulary", str(folder)]
+    done = CliRunner().invoke(main, ["doctor", f"clash_{data}", "--corpus", str(corpus), *spec], env={"COLUMNS": "600"})
+    said = "eos_token is '</s>', 4, for the tokenizer, and [5] in config.json and generation_config.json"
+    assert (done.exit_code, said in done.stdout) == (1, True), done.output

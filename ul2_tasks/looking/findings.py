@@ -180,8 +180,15 @@ def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: C
             modes[task.denoiser.mode] = special.mode
     if special and not problems:
         yield Finding("ok", "vocabulary", _describe_vocabulary(vocabulary, special, modes))
+        yield from examine_ids(vocabulary)
         yield from _examine_embedding(vocabulary, {*special.sentinels, *itertools.chain(*modes.values())})
         yield from _examine_round_trip(corpus.tokenizer)
+
+
+def examine_ids(vocabulary: seqio.Vocabulary) -> Iterator[Finding]:
+    """Looks at whether the files of a tokenizer say the same of its special ids."""
+    for clash in getattr(vocabulary, "clashes", ()):
+        yield Finding("problem", "vocabulary", clash, "correct the file that is wrong, or pass the tokenizer of the model")
 
 
 def _describe_vocabulary(vocabulary: seqio.Vocabulary, special: SpecialTokens, modes: Mapping[str, tuple[int, ...]]) -> str:

@@ -116,6 +116,11 @@ class HuggingFaceVocabulary(Vocabulary):
         """What tokens are for, by name, of those that the files beside the tokenizer name; see `pieces.Pieces`."""
         return self._loaded.roles
 
+    @property
+    def clashes(self) -> tuple[str, ...]:
+        """What the tokenizer and the files beside it say differently, in words."""
+        return self._loaded.clashes
+
     def piece_id(self, name: str) -> int | None:
         """The id of a sentinel, a mode, or any other token."""
         return self._loaded.special.get(name, self._loaded.ids.get(name))

@@ -132,6 +132,7 @@ class Loaded:
         added: the ids of added tokens, and of BERT's unused ones, which are not in that list.
         roles: what tokens are for, by name, of those that the files beside the tokenizer name.
         never_encoded: the ids that no text is encoded to.
+        clashes: what the tokenizer and the files beside it say differently, in words.
     """
 
     encoder: Any
@@ -150,6 +151,7 @@ class Loaded:
     added: frozenset[int]
     roles: Mapping[str, str]
     never_encoded: frozenset[int]
+    clashes: tuple[str, ...]
 
 
 def is_loaded(files: Set[str]) -> bool:
@@ -191,7 +193,7 @@ def _by_transformers(folder: str, files: tuple[tuple[str, bytes], ...]) -> InMem
             pathlib.Path(copied, name).write_bytes(content)
         try:
             made = transformers.AutoTokenizer.from_pretrained(copied, local_files_only=True, trust_remote_code=False)
-            found = in_memory(made)
+            found = in_memory(made) if hasattr(made, "backend_tokenizer") else None  # a slow one has none
         except Exception as error:  # of any type: it runs all kinds of conversions
             raise ValueError(
                 f"{folder} must have a {TOKENIZER}, or files that transformers makes a fast tokenizer of, got an error:"
@@ -253,6 +255,7 @@ def load(source: InMemory, names: tuple[str, ...], eos_name: str | None, never_e
         roles=_roles(source, [name for name in is_special if name not in names])
         | {names_of.get(id, f"<{id}>"): meaning for id, meaning in meanings.items() if names_of.get(id) not in names},
         never_encoded=_shifted(never, shift),
+        clashes=tuple(_clashes(source, own, roles)),
     )
 
 
@@ -411,21 +414,38 @@ def _list(value: Any) -> list[Any]:
 
 
 def _ids_with_meanings(source: InMemory) -> dict[int, str]:
-    """The ids that the files beside a tokenizer give a meaning, each with that, whether the tokenizer has them or not.
+    """The ids that the files beside a tokenizer give a meaning, each with that, whether the tokenizer has them or not."""
+    found = {id: f"{key} in {name}" for name, key, id in _ids_of_the_model(source)}
+    found |= {id: f"{token!r} in {_ADDED}" for token, id in _companion(source, _ADDED).items()}
+    listed = settings_of(source).get("added_tokens_decoder", {})
+    return found | {int(id): f"{_name_of(token)!r} in {COMPANIONS[0]}" for id, token in listed.items()}
+
+
+def _ids_of_the_model(source: InMemory) -> Iterable[tuple[str, str, int]]:
+    """The ids that the model's files name, each with the file and the key.
 
     Ids that are beyond the rows of the model's embedding are left out: they are defaults that were never set.
     """
-    found: dict[int, str] = {}
     rows = max((value for key, value in _fields(_companion(source, _MODEL[0])) if key == "vocab_size"), default=_MOST_ID)
     for name in _MODEL:
         for key, id in _fields(_companion(source, name)):
             if key.endswith(("_token_id", "_token_ids", "_token_index")) and id < rows:
-                found.setdefault(id, f"{key} in {name}")
-    for id, token in settings_of(source).get("added_tokens_decoder", {}).items():
-        found.setdefault(int(id), f"{_name_of(token)!r} in {COMPANIONS[0]}")
-    for token, id in _companion(source, _ADDED).items():
-        found.setdefault(id, f"{token!r} in {_ADDED}")
-    return found
+                yield name, key, id
+
+
+def _clashes(source: InMemory, own: Mapping[str, int], roles: Mapping[str, str]) -> Iterable[str]:
+    by_key: dict[str, set[int]] = {}
+    for _, key, id in _ids_of_the_model(source):
+        by_key.setdefault(key, set()).add(id)
+    for role in ("bos_token", "eos_token", "pad_token"):
+        id, others = own.get(roles.get(role, "")), by_key.get(f"{role}_id")
+        if id is not None and others and id not in others:
+            named = " and ".join(name for name in _MODEL if dict(source.beside).get(name))
+            yield f"{role} is {roles[role]!r}, {id}, for the tokenizer, and {sorted(others)} in {named}"
+    by_id: dict[int, list[str]] = {}
+    for name, id in own.items():
+        by_id.setdefault(id, []).append(name)
+    yield from (f"the id {id} is of several tokens, {names}" for id, names in by_id.items() if len(names) > 1)
 
 
 def _fields(settings: Mapping[str, Any]) -> Iterable[tuple[str, int]]:
