@@ -120,6 +120,10 @@ def _examine_rejected(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Iter
     if seen.conversations:
         messages = sum(len(one.messages) for one in seen.conversations)
         yield about("ok", "corpus", f"{len(seen.conversations):,} conversations of {messages:,} messages were read")
+    unread = collections.Counter(name for one in seen.conversations for name in one.unread)
+    if unread:
+        named = ", ".join(f"{name} ({count:,})" for name, count in unread.most_common())
+        yield about("note", "corpus", f"fields of records that nothing reads, and how many have them: {named}")
 
 
 def _examine_messages(conversations: Sequence[Rendered], about: About) -> Iterator[Finding]:
