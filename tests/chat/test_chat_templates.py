@@ -428,7 +428,12 @@ def test_results_that_a_template_writes_in_its_own_way(tmp_path):
 )
 def test_what_a_record_has_beside_its_messages_is_written_or_an_error(beside, renderer):
     with pytest.raises(ValueError, match="|".join(beside)):
-        for segments in renderer.render_all([parse(json.dumps({"messages": PAIR, **beside}))]):
+        parsed_and_rendered(renderer, {"messages": PAIR, **beside})
+
+
+def parsed_and_rendered(renderer, record) -> None:
+    for segments in renderer.render_all([parse(json.dumps(record))]):
+        if isinstance(segments, ValueError):
             raise segments
 
 

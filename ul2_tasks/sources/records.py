@@ -192,11 +192,15 @@ def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> R
     """The record of a conversation with the fields that go with its messages, and the names of those that nothing reads."""
     read = layout.read
     unread = tuple(name for name in row if name not in read and not _is_empty(row[name]))
-    beside = {name: row[name] for name in layout.beside if not _is_empty(row.get(name))}
+    beside = {name: _as_text(row[name]) for name in layout.beside if not _is_empty(row.get(name))}
     if not beside or record.problem:
         return record._replace(unread=unread)
     messages = record.text.decode() if record.value is None else record.value
     return record._replace(value={**beside, MESSAGES: messages}, unread=unread)
+
+
+def _as_text(value: object) -> object:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _is_empty(value: object) -> bool:
