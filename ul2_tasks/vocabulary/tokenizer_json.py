@@ -381,6 +381,7 @@ def special_tokens_of(settings: Mapping[str, Any]) -> dict[str, str]:
     return {key: found[key] for key in (*_ROLES, *found) if isinstance(found.get(key), str) and found[key]}
 
 
+@functools.lru_cache(maxsize=8)
 def _with_named(source: InMemory) -> bytes:
     """The content of a tokenizer, with the tokens that only the files beside it name: they have the next ids, in the same order."""
     settings = settings_of(source)
