@@ -6,13 +6,15 @@ import random
 
 import pytest
 import sentencepiece
+import seqio
 from click.testing import CliRunner
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from ul2_command import main
-from ul2_tasks import Mixture, open_vocabulary
+from ul2_tasks import Mixture, open_renderer, open_vocabulary
+from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import id_shift, piece_id, special_tokens, text_vocabulary, vocabulary_identity
 
 MODES = ("[R]", "[S]", "[X]")
@@ -29,17 +31,17 @@ def pieces():
     return {each: trained(*each) for each in (("bpe", "llama"), ("unigram", "llama"), ("bpe", "t5"))}
 
 
-def trained(kind, layout, more="a b c") -> bytes:
+def trained(kind, layout, more="a b c", **ids) -> bytes:
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([f"plain text of {number} <words>, naïve user {more}" for number in range(60)]),
         model_writer=written,
         model_type=kind,
-        vocab_size=300,
+        vocab_size=295,
         byte_fallback=True,
         minloglevel=2,
         num_threads=1,
-        **LAYOUTS[layout],
+        **{**LAYOUTS[layout], **ids},
     )
     return written.getvalue()
 
@@ -195,6 +197,17 @@ def test_lines_may_end_as_in_windows(tmp_path):
     written = {name: json.dumps(content, indent=1).replace("\n", "\r\n").encode() for name, content in files.items()}
     folder = folder_of(tmp_path / "windows", {"tokenizer.json": words().replace(b"\n", b"\r\n"), **written})
     check_as_loaded(open_vocabulary(folder), folder)
+
+
+def test_a_model_without_an_eos_is_an_error_not_an_id(tmp_path):
+    content = trained("bpe", "t5", eos_id=-1, unk_id=1)
+    path = f"{folder_of(tmp_path / 'endless', {'my.model': content})}/my.model"
+    assert (open_vocabulary(path).eos_id, open_vocabulary(path).bos_id) == (None, None)
+    for vocabulary in (path, seqio.SentencePieceVocabulary(path, extra_ids=100)):
+        with pytest.raises(ValueError, match="vocabulary must have an EOS"):
+            special_tokens(open_for_modes(vocabulary, [], None, None)[0], None)
+    with pytest.raises(ValueError, match="vocabulary must have an EOS"):
+        open_renderer(f"harmony:{path}")
 
 
 @pytest.mark.parametrize(

@@ -64,16 +64,16 @@ class SentencePieceVocabulary(Vocabulary):
         return self._sentencepiece_model_file
 
     @property
-    def bos_id(self) -> int:
-        return self.tokenizer.bos_id()
+    def bos_id(self) -> int | None:
+        return _if_any(self.tokenizer.bos_id())
 
     @property
-    def eos_id(self) -> int:
-        return self.tokenizer.eos_id()
+    def eos_id(self) -> int | None:
+        return _if_any(self.tokenizer.eos_id())
 
     @property
-    def unk_id(self) -> int:
-        return self.tokenizer.unk_id()
+    def unk_id(self) -> int | None:
+        return _if_any(self.tokenizer.unk_id())
 
     @property
     def vocab_size(self) -> int:
@@ -151,6 +151,11 @@ class SentencePieceVocabulary(Vocabulary):
     def __str__(self) -> str:
         md5 = hashlib.md5(self.sp_model).hexdigest()
         return f"SentencePieceVocabulary(file={self.sentencepiece_model_file}, extra_ids={self._extra_ids}, spm_md5={md5})"
+
+
+def _if_any(id: int) -> int | None:
+    """An id; None for -1, with which SentencePiece says that there is none."""
+    return None if id < 0 else id
 
 
 def is_sentencepiece(value: object) -> TypeGuard[seqio.SentencePieceVocabulary]:
