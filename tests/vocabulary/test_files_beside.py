@@ -264,6 +264,9 @@ def test_the_doctor_finds_ids_that_clash(data, tmp_path):
     for name, eos in (("same", [4, 5]), ("other", [5])):
         folder_of(tmp_path / name, {"tokenizer.json": words(), **files, "generation_config.json": {"eos_token_id": eos}})
     assert open_vocabulary(str(tmp_path / "same")).clashes == ()
+    moved = folder_of(tmp_path / "moved", {"tokenizer.json": words(), **files, "added_tokens.json": {"<tool>": 8}})
+    [clash] = open_vocabulary(moved).clashes
+    assert clash == "'<tool>' is 6 for the tokenizer, as transformers loads it, and 8 in added_tokens.json"
     folder, corpus = tmp_path / "other", tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"text": "a b c " * 50, "messages": [{"role": "assistant", "content": "a b"}]}) + "\n")
     spec = ["--renderer", f"template:{folder}", "--lengths", "64"] if data == "chat" else ["--vocabulary", str(folder)]

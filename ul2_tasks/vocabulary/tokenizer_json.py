@@ -201,7 +201,7 @@ def _by_transformers(folder: str, files: tuple[tuple[str, bytes], ...]) -> InMem
             ) from error
     if found is None:
         raise ValueError(f"{folder} must have a fast tokenizer, got a {type(made).__name__} of transformers. {remedy}.")
-    beside = {name: content for name, content in files if name in (*_MODEL, *_TEMPLATES)} | dict(found.beside)
+    beside = {name: content for name, content in files if name in (*_MODEL, *_TEMPLATES, _ADDED)} | dict(found.beside)
     return InMemory(found.content, tuple(beside.items()), folder)
 
 
@@ -417,9 +417,14 @@ def _list(value: Any) -> list[Any]:
 def _ids_with_meanings(source: InMemory) -> dict[int, str]:
     """The ids that the files beside a tokenizer give a meaning, each with that, whether the tokenizer has them or not."""
     found = {id: f"{key} in {name}" for name, key, id in _ids_of_the_model(source)}
-    found |= {id: f"{token!r} in {_ADDED}" for token, id in _companion(source, _ADDED).items()}
+    return found | {id: f"{token!r} in {name}" for name, token, id in _ids_of_tokens(source)}
+
+
+def _ids_of_tokens(source: InMemory) -> Iterable[tuple[str, str, int]]:
+    """The ids that files beside a tokenizer name for tokens, each with the file and the token."""
+    yield from ((_ADDED, token, id) for token, id in _companion(source, _ADDED).items())
     listed = settings_of(source).get("added_tokens_decoder", {})
-    return found | {int(id): f"{_name_of(token)!r} in {COMPANIONS[0]}" for id, token in listed.items()}
+    yield from ((COMPANIONS[0], _name_of(token), int(id)) for id, token in listed.items())
 
 
 def _ids_of_the_model(source: InMemory) -> Iterable[tuple[str, str, int]]:
@@ -443,6 +448,9 @@ def _clashes(source: InMemory, own: Mapping[str, int], roles: Mapping[str, str])
         if id is not None and others and id not in others:
             named = " and ".join(name for name in _MODEL if dict(source.beside).get(name))
             yield f"{role} is {roles[role]!r}, {id}, for the tokenizer, and {sorted(others)} in {named}"
+    for file, token, id in _ids_of_tokens(source):
+        if own.get(token, id) != id:
+            yield f"{token!r} is {own[token]} for the tokenizer, as transformers loads it, and {id} in {file}"
     by_id: dict[int, list[str]] = {}
     for name, id in own.items():
         by_id.setdefault(id, []).append(name)
