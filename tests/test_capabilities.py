@@ -9,7 +9,6 @@ import sys
 
 import pytest
 import seqio
-from support import check_packages_once
 from test_command_line import ul2
 
 from ul2_command import main
@@ -71,7 +70,6 @@ def _tried():
 def test_a_cell_is_as_the_table_says(cell, needed, kinds, tmp_path, monkeypatch):
     for package, why in needed.items():
         pytest.importorskip(package, reason=why, exc_type=ImportError)
-    check_packages_once(monkeypatch)
     monkeypatch.setattr(image_text, "SHUFFLED_TOKENS", providers.SHUFFLED_TOKENS)  # see conftest.py
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     (tmp_path / "CACHE").symlink_to(kinds["folder"] / "CACHE")

@@ -283,7 +283,7 @@ def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path
 
 def test_splits_that_would_have_one_folder_are_refused_before_anything_is_written(tmp_path):
     for split in ("valid", "validation"):
-        write_ids(tmp_path / f"{split}.jsonl", ["a", "b"], CONVERSATIONS[:2])
+        write_jsonl(tmp_path / f"{split}.jsonl", CONVERSATIONS[:2])
     name = ul2_tasks.register_chat("ec_valid", {split: str(tmp_path / f"{split}.jsonl") for split in ("valid", "validation")})
     with pytest.raises(ValueError, match="'valid', 'validation'"):
         write_conversations(name, str(tmp_path / "out"), console=QUIET)

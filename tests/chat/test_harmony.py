@@ -228,7 +228,7 @@ def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turn
         theirs += [question, {"role": "assistant", "thinking": reasoning, "content": answer}]
     for turn, example in enumerate(read(renderer, [ours], turns="each")):
         text = renderer.vocabulary.decode([id + 1 for id in example["tokens"][:-1]])
-        written = render(theirs[: 2 * turn + 2], False)
+        written = render(theirs[: 2 * turn + 2], False, {})
         assert written[written.index("<|end|>") + len("<|end|>") :] == text, "behind the system message"
 
 

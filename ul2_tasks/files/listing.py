@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
+import functools
 import hashlib
 import itertools
 import os
@@ -15,7 +16,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from ul2_tasks.files.opening import COMPRESSIONS
-from ul2_tasks.files.systems import check_bucket, file_system, info, infos, is_local
+from ul2_tasks.files.systems import check_bucket, file_system, info, infos, is_local, read
 from ul2_tasks.files.walking import below, matching
 
 # The formats that names say.
@@ -91,6 +92,16 @@ def mark(found: Mapping[str, Any]) -> str:
     if isinstance(value, float):
         value = datetime.datetime.fromtimestamp(value, datetime.timezone.utc)
     return value.isoformat() if isinstance(value, datetime.datetime) else str(value)
+
+
+def read_as_it_is(path: str) -> bytes:
+    """All of a small file. A remote one that was read before is read again only where its stamp is another one."""
+    return read(path) if is_local(path) else _read_once(path, stamp(path))
+
+
+@functools.lru_cache(maxsize=64)
+def _read_once(path: str, _: str) -> bytes:
+    return read(path)
 
 
 def contents(paths: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.files.opening import CORRUPT, CorruptFileError, is_unreachable, open_file
-from ul2_tasks.sources.files import ID, METADATA, OF_TOKENS, Layout, Segment
+from ul2_tasks.sources.files import ID, MESSAGES, METADATA, OF_TOKENS, Layout, Segment
 from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
 
 PROBLEM = "problem"  # the name of this feature in a dataset
@@ -47,6 +47,8 @@ class Record(NamedTuple):
     `id` is that of `Layout.own_id_key`, empty where there is none; `own_id` is the one that the record has, wanted or not.
     `str(where)` is the place of the document, if it is known, and `where.row` its row, see `At`. `value` is what JSON or Arrow has
     in place of a text, see `Layout.as_json`; `text` then is bytes of about its size.
+
+    `unread` are the names of the fields of a conversation's record that nothing reads.
     """
 
     text: bytes = b""
@@ -55,6 +57,7 @@ class Record(NamedTuple):
     where: object = ""
     value: object = None
     own_id: bytes = b""
+    unread: tuple[str, ...] = ()
 
     @property
     def as_text(self) -> bytes:
@@ -124,7 +127,7 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout, line: 
         problem = f"{where}: {layout.text_key!r} must be a text, got a value of type {type(text).__name__}"
         return _with_problem(problem, where, row, layout)
     try:
-        if layout.own_id_key:
+        if layout.own_id_key or layout.as_json:
             return _with_id(Record(text.encode(), where=where), row, layout)
         return Record(text.encode(), where=where, own_id=as_id(row[ID]) if ID in row else b"")
     except UnicodeEncodeError as error:
@@ -189,6 +192,8 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
     A record is a problem where its id is wrong, also if none is wanted; where there is none, if one is wanted. What is in the field
     "id" without anybody having said so is taken for what it is.
     """
+    if layout.as_json:
+        record = _with_beside(record, row, layout)
     key = layout.own_id_key
     if not key:
         return record._replace(own_id=as_id(row[ID])) if ID in row else record
@@ -216,6 +221,25 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
         return record._replace(problem=f"{record.where}: must have one id, but {both}")
     id = next(iter(ids.values()))
     return record._replace(id=id, own_id=id)
+
+
+def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> Record:
+    """The record of a conversation with the fields that go with its messages, and the names of those that nothing reads."""
+    read = layout.read
+    unread = tuple(name for name in row if name not in read and not _is_empty(row[name]))
+    beside = {name: _as_text(row[name]) for name in layout.beside if not _is_empty(row.get(name))}
+    if not beside or record.problem:
+        return record._replace(unread=unread)
+    messages = record.text.decode() if record.value is None else record.value
+    return record._replace(value={**beside, MESSAGES: messages}, unread=unread)
+
+
+def _as_text(value: object) -> object:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str | bytes | list | tuple | Mapping) and not value)
 
 
 def _with_problem(problem: str, where: object, row: Mapping[str, object], layout: Layout) -> Record:
@@ -323,7 +347,7 @@ def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
             try:
                 row = 0
                 for batch in parquet.iter_batches(batch_size=_ROWS_AT_A_TIME, row_groups=[group], columns=names):
-                    yield from _rows(batch, where, row, before, layout)
+                    yield from _rows(batch, where, row, before, layout, parquet.schema_arrow.names)
                     row += len(batch)
                 if row != sizes[group]:
                     yield Record(problem=f"{where}: is corrupt: it has {row} rows, and {sizes[group]} by the file's footer")
@@ -347,7 +371,7 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
         before = 0
         for index, batch in enumerate(batches, segment.start):
             _check_places(batch, layout)
-            yield from _rows(batch, f"{segment.path}, record batch {index}", 0, before, layout)
+            yield from _rows(batch, f"{segment.path}, record batch {index}", 0, before, layout, batch.schema.names)
             before += len(batch)
         if not isinstance(arrow, pa.RecordBatchFileReader):
             file.seek(-len(_END_OF_STREAM), io.SEEK_CUR)
@@ -480,8 +504,11 @@ def _other_kind(kind: pa.DataType, layout: Layout) -> str | None:
     return None if is_read else str(kind)
 
 
-def _rows(batch: pa.RecordBatch, part: str, first: int, before: int, layout: Layout) -> Iterator[Record]:
-    """The rows of a batch, of which the first has a number in its part of the file, and the part so many rows before it."""
+def _rows(batch: pa.RecordBatch, part: str, first: int, before: int, layout: Layout, columns: Sequence[str]) -> Iterator[Record]:
+    """The rows of a batch, of which the first has a number in its part of the file, and the part so many rows before it.
+
+    `columns` are those of the file.
+    """
     column = batch.column(layout.text_key)
     is_value = layout.as_json and pa.types.is_nested(column.type)
     if isinstance(column, pa.ExtensionArray):  # JSON, for one
@@ -491,10 +518,12 @@ def _rows(batch: pa.RecordBatch, part: str, first: int, before: int, layout: Lay
     texts = (column if is_value else column.cast(pa.large_binary())).to_pylist()
     beside = [name for name in layout.read[1:] if name in batch.schema.names]
     of_ids = batch.select(beside).to_pylist() if beside else itertools.repeat({})
+    unread = tuple(name for name in columns if layout.as_json and name not in layout.read)
     for row, (text, ids) in enumerate(zip(texts, of_ids), first):
         at = _Row(part, row, before + row)
         if text is None:
             problem = f"{at}: {layout.text_key!r} must be a text, got null"
             yield _with_problem(problem, at, ids, layout)
         else:
-            yield _with_id(Record(where=at, value=text) if is_value else _document(text, at), ids, layout)
+            record = _with_id(Record(where=at, value=text) if is_value else _document(text, at), ids, layout)
+            yield record._replace(unread=unread) if unread else record

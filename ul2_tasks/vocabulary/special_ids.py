@@ -189,6 +189,11 @@ def check_padding(vocabulary: seqio.Vocabulary) -> None:
         raise ValueError(f"{vocabulary} must pad with 0, as SeqIO pads and packs, got {vocabulary.pad_id}. Shift the ids.")
     if not is_sentencepiece(vocabulary):
         return
+    if vocabulary.eos_id in (None, -1):
+        raise ValueError(
+            f"vocabulary must have an EOS, which ends an example, got {vocabulary}, which has none. Train it with an EOS, or pass a"
+            " tokenizer.json. See docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
+        )
     if vocabulary.eos_id == 0 or text_becomes_0(vocabulary.sp_model):
         file = vocabulary.sentencepiece_model_file
         raise ValueError(
