@@ -156,7 +156,7 @@ assert row["packed_vae_patches"].shape[1] == 768 and [len(source.records) for so
 assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum() and len(row) == 17
 """,
     "docs/guides/images/rows.md": """
-assert found.sample.shape == tensors["packed_position_ids"].shape and sum(batch["sample_lens"]) == 16384
+assert found.sample.shape == tensors["packed_position_ids"].shape and sum(data["sample_lens"]) == 16384
 """,
     "docs/guides/images/t5gemma2.md": """
 assert {263} < set(example["inputs"].tolist()) and len(example["images"]) == (example["inputs"] == 263).sum() / 4

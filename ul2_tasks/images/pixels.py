@@ -24,6 +24,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
+from ul2_tasks.files.retries import retried
+from ul2_tasks.files.systems import read
+from ul2_tasks.images.paths import Address, is_address
+
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
@@ -50,12 +54,16 @@ _TURNS = {
 class Frame:
     """A frame of a video. It is decoded when its pixels are asked for.
 
-    Width and height are as it is seen upright. `read` gives its pixels, [height, width, 3] uint8.
+    Attributes:
+        width, height: as it is seen upright.
+        read: gives its pixels, [height, width, 3] uint8.
+        number: its number in the video, from 0.
     """
 
     width: int
     height: int
     read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
+    number: int = 0
 
 
 def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
@@ -171,6 +179,16 @@ def kind_of(value: object) -> str:
 
 
 def _file_at(path: str, what: str) -> BinaryIO:
+    if isinstance(path, Address):
+        try:
+            return io.BytesIO(retried(lambda: read(path), path))
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise ValueError(f"the {what} must be a file that can be read, got {str(path)!r}: {error}.") from error
+    if is_address(path):
+        raise ValueError(
+            f"the {what} on another file system must be below folder, got {path!r}. Pass folder=, the address that the files are"
+            " below, or download them."
+        )
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
