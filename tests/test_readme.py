@@ -190,7 +190,7 @@ losses = torch.ones(len(train), 128, requires_grad=True)
 groups = torch.stack([train[number]["span_id"] for number in range(len(train))])
 loss, reported = loss_function(groups, losses)
 loss.backward()
-assert loss.isfinite() and reported["reasoning"][1] == (groups == 1).sum() and ((losses.grad > 0) == (groups > 0)).all()
+assert loss.isfinite() and reported["tokens_reasoning"][0] == (groups == 1).sum() and ((losses.grad > 0) == (groups > 0)).all()
 """,
 }
 

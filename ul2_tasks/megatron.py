@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ul2_tasks.pytorch.group_loss import LossGroupWeights, group_counts, group_loss, group_sums
+from ul2_tasks.pytorch.step_report import group_report, task_report
 
 try:
     import torch
@@ -20,7 +21,7 @@ try:
 except ImportError as error:
     raise ImportError(f"ul2_tasks.megatron needs the packages torch and megatron-core ({error})") from error
 
-__all__ = ["AlignedGPTDataset", "LossGroupWeights", "group_counts", "group_loss", "group_sums"]
+__all__ = ["AlignedGPTDataset", "LossGroupWeights", "group_counts", "group_loss", "group_report", "group_sums", "task_report"]
 
 TOKENS, LOSS_MASK, SPAN = SUFFIXES = "_tokens", "_lossmask", "_span"
 _BLOCKS, _BLOCK = 16, 1 << 20  # of the values of a pair that are looked at, in bytes

@@ -55,7 +55,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """An image between its two marks. All of it stands at one position.
+    """An image between its two marks. All of it is at one position.
 
     Attributes:
         image: the bytes of the image, or what its reader finds it by, such as a path.
