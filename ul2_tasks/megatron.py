@@ -9,7 +9,9 @@ import os
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from absl import logging
 
+from ul2_tasks.jobs.trial import in_words
 from ul2_tasks.pytorch.group_loss import LossGroupWeights, group_counts, group_loss, group_sums
 from ul2_tasks.pytorch.step_report import group_report, task_report
 
@@ -185,6 +187,8 @@ def _check_listed(prefix: str, files: list[str]) -> None:
         manifest = json.load(file)
     if not isinstance(manifest, dict) or manifest.get("kind") != "conversations":
         return  # of something else
+    if words := in_words(manifest.get("arguments", {})):
+        logging.warning("%s is %s", os.path.dirname(folder), words)
     splits = [split for name, split in manifest["splits"].items() if split.get("folder", name) == os.path.basename(folder)]
     listed = {
         entry["file"]: entry for split in splits for one in split["shards"] if one["shard"] == shard for entry in one["files"]
