@@ -114,6 +114,7 @@ assert resumed.find(3) == [index for index in examples.find(3) if index < 40 * 8
 assert resumed.locate(20 * 8) == ul2_tasks.examples(mixture, lengths, exclude={10: listed}, batch_size=8).locate(22 * 8)
 """,
     "docs/guides/export.md": """
+assert collate([{"inputs": [5, 6], "targets": [7]}, {"inputs": [5], "targets": [7, 8]}])["labels"].tolist() == [[7, -100], [7, 8]]
 assert image.size[0] > 0 and batch["pixel_values"].shape[1:] == (3, 8, 8)
 assert batch["labels"].shape[0] == 4 and (batch["input_ids"] == 263).sum() == 4 * len(batch["pixel_values"])
 """,

@@ -157,7 +157,7 @@ def test_a_trial_run_has_the_first_examples_of_each_shard_and_says_so(write, wan
     assert totals["examples"] == len(list(read_examples(str(tmp_path / "tokens"))))
     with pytest.raises(ValueError, match=r"max_examples was 7, and is now None"):
         write(tmp_path / "few")
-    with pytest.raises(ValueError, match=r"would have no example: a trial run, of at most 1 tokens"):
+    with pytest.raises(ValueError, match=r"would have no example, because it is a trial run, of at most 1 tokens"):
         write(tmp_path / "none", max_tokens=1)
     for wrong in (0, True, "3"):
         with pytest.raises(ValueError, match=r"max_examples must be an integer of at least 1"):

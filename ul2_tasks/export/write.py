@@ -194,8 +194,8 @@ def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], Non
         open_format(export.arguments["format"]).write(local, batches, export.features)
         sums = total(counts.values(), counted(export.features))
         if not sums["examples"]:
-            words = in_words(export.arguments) or "the corpus is too small for that many shards"
-            raise ValueError(f"{shard.name} would have no example: {words}. Write fewer shards, or more of the corpus.")
+            words = f"it is {trial}" if (trial := in_words(export.arguments)) else "the corpus is too small for that many shards"
+            raise ValueError(f"{shard.name} would have no example, because {words}. Write fewer shards, or more of the corpus.")
         entry = {"file": shard.name, "bytes": size(local), "sha256": sha256(local), **sums, "tasks": counts}
         if local != temporary:
             copy(local, temporary)
