@@ -32,10 +32,10 @@ STEPS = ElementKind("steps", 302, 303, int, ramp, width=2, causal=True, dropout=
 
 def both(record, draws):
     return [
-        Text("a"),
+        Text("a", droppable=False),
         Custom(SOUND, record["sound"], after="text"),
-        Custom(STEPS, record["steps"], droppable=True),
-        Image(record["image"], "clean"),
+        Custom(STEPS, record["steps"]),
+        Image(record["image"], "clean", droppable=False),
     ]
 
 

@@ -129,7 +129,8 @@ def test_a_stateful_data_loader_resumes_it(workers):
 
 def test_a_sorted_corpus_is_mixed_by_shuffling_blocks():
     """Of four kinds of records one after the other: a row has one kind, or several."""
-    words = [source([{"text": str(number // 200)} for number in range(800)], lambda record, draws: [Text(record["text"] * 9)])]
+    records = [{"text": str(number // 200)} for number in range(800)]
+    words = [source(records, lambda record, draws: [Text(record["text"] * 9, droppable=False)])]
 
     def kinds(shuffle_blocks):
         rows = dataset(*words, pool=64, shuffle_blocks=shuffle_blocks)
@@ -363,7 +364,7 @@ def test_an_epoch_of_bad_records_ends_with_an_error():
 
 def test_an_epoch_of_which_all_is_dropped_ends_with_an_error():
     for epochs in (1, None):
-        words = source(made(30), lambda record, draws: [Text("a", droppable=True)], dropout=Dropout(text=1))
+        words = source(made(30), lambda record, draws: [Text("a")], dropout=Dropout(text=1))
         with pytest.raises(
             ValueError, match=r"^sources must give at least one row, got none of \d pools; skipped, by cause: \{\}\.$"
         ):

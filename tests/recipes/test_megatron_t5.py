@@ -62,7 +62,7 @@ def test_an_example_of_a_row_has_the_losses_that_it_has_alone(one_process, monke
         torch.nn.init.normal_(parameter, std=0.3)
 
     def losses_of(batch):
-        return recipe.forward(iter([batch]), model)[0]
+        return recipe.forward(iter([batch]), model, (), parts=1)[0]
 
     lengths = {"inputs": 64, "targets": 64}
     mixture = ul2_tasks.Mixture(chunk_tokens=24)

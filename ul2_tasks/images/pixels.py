@@ -26,7 +26,8 @@ import numpy as np
 
 from ul2_tasks.files.opening import is_unreachable
 from ul2_tasks.files.retries import named
-from ul2_tasks.files.systems import open_to_read
+from ul2_tasks.files.systems import open_to_read, read
+from ul2_tasks.images.paths import Address, is_address
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -54,12 +55,16 @@ _TURNS = {
 class Frame:
     """A frame of a video. It is decoded when its pixels are asked for.
 
-    Width and height are as it is seen upright. `read` gives its pixels, [height, width, 3] uint8.
+    Attributes:
+        width, height: as it is seen upright.
+        read: gives its pixels, [height, width, 3] uint8.
+        number: its number in the video, from 0.
     """
 
     width: int
     height: int
     read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
+    number: int = 0
 
 
 def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
@@ -175,6 +180,16 @@ def kind_of(value: object) -> str:
 
 
 def _file_at(path: str, what: str) -> BinaryIO:
+    if isinstance(path, Address):
+        try:
+            return io.BytesIO(read(path))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise ValueError(f"the {what} must be a file that can be read, got {str(path)!r}: {error}.") from error
+    if is_address(path):
+        raise ValueError(
+            f"the {what} on another file system must be below folder, got {path!r}. Pass folder=, the address that the files are"
+            " below, or download them."
+        )
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):

@@ -100,13 +100,21 @@ class Mix:
             told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, parts[each]) for each in parts))
         return digest(told)
 
-    def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
+    def cache(
+        self,
+        output_dir: str | os.PathLike,
+        *,
+        max_documents: int | None = None,
+        max_tokens: int | None = None,
+        git_revision: str | None = None,
+    ) -> dict[str, dict]:
         """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Returns the manifests by mixture."""
+        most = {"max_documents": max_documents, "max_tokens": max_tokens}
         manifests: dict[str, dict] = {}  # by corpus, as several mixtures may share one
         for mixture, _ in _pairs(self):
             corpus = mixture.corpus().name
             if corpus not in manifests:
-                manifests[corpus] = mixture.cache(output_dir, max_documents=max_documents)
+                manifests[corpus] = mixture.cache(output_dir, **most, git_revision=git_revision)
         return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
 
 
