@@ -1,4 +1,4 @@
-"""A file system of fsspec's kind, `faulty://`, over local files. Its requests are counted, and some of them fail as they are told to."""
+"""A file system of fsspec's kind, `faulty://`, over local files. Its requests are counted, and some of them fail."""
 
 import errno
 from typing import ClassVar
@@ -43,6 +43,7 @@ class FaultyFileSystem(AbstractFileSystem):
     first: ClassVar[int] = 0
     last: ClassVar[int] = 0
     requests: ClassVar[int] = 0
+    listed: ClassVar[str] = ""  # a folder whose listing is a request, too
 
     @classmethod
     def fails(cls, fault: object = None, first: int = 0, last: int | None = None) -> None:
@@ -70,6 +71,8 @@ class FaultyFileSystem(AbstractFileSystem):
         return self.local.info(path)
 
     def ls(self, path, detail=True, **options):
+        if self.listed and path.rstrip("/").endswith(self.listed):
+            self.ask()
         return self.local.ls(path, detail)
 
     def modified(self, path):

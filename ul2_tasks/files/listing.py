@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
+import functools
 import hashlib
 import itertools
 import os
@@ -15,8 +16,8 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from ul2_tasks.files.opening import COMPRESSIONS
-from ul2_tasks.files.retries import retried
-from ul2_tasks.files.systems import check_bucket, file_system, info, infos, is_local
+from ul2_tasks.files.systems import check_bucket, file_system, info, infos, is_local, read
+from ul2_tasks.files.walking import below, matching
 
 # The formats that names say.
 FORMATS = {
@@ -93,6 +94,16 @@ def mark(found: Mapping[str, Any]) -> str:
     return value.isoformat() if isinstance(value, datetime.datetime) else str(value)
 
 
+def read_as_it_is(path: str) -> bytes:
+    """All of a small file. A remote one that was read before is read again only where its stamp is another one."""
+    return read(path) if is_local(path) else _read_once(path, stamp(path))
+
+
+@functools.lru_cache(maxsize=64)
+def _read_once(path: str, _: str) -> bytes:
+    return read(path)
+
+
 def contents(paths: Sequence[str]) -> str:
     """Files in few words, others once one of them is changed, or another: by what its path leads to, its size and its time."""
     paths = list(map(local_path, paths))
@@ -130,15 +141,15 @@ def _expand(pattern: str) -> list[str]:
     if found is not None and found["type"] != "directory":
         names = [path]
     elif found is not None:
-        below = retried(lambda: system.find(path, detail=True), pattern)
-        names = _visible([name for name in below if below[name]["type"] != "directory"], path)
-        links = [name for name in names if below[name].get("islink") and system.isdir(name)]
+        listed = below(system, path)
+        names = _visible(list(listed), path)
+        links = [name for name in names if listed[name].get("islink") and system.isdir(name)]
         if links:
             raise ValueError(f"{links[0]!r} is a link to a folder, which is not followed. Name the folders, as a list.")
     else:
-        below = retried(lambda: system.glob(path, detail=True), pattern)
-        is_file = os.path.isfile if is_local(pattern) else lambda name: below[name]["type"] == "file"
-        names = _visible(list(filter(is_file, below)), path)
+        listed = matching(system, path)
+        is_file = os.path.isfile if is_local(pattern) else lambda name: listed[name]["type"] == "file"
+        names = _visible(list(filter(is_file, listed)), path)
     return names if is_local(pattern) else [system.unstrip_protocol(name) for name in names]
 
 

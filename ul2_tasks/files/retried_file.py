@@ -107,7 +107,7 @@ class _Reads(io.RawIOBase):
             raise
         except Exception as error:  # of the file system: it says nothing of what the file holds
             self.failure = named(error, self._path)
-            raise self.failure from error
+        raise self.failure
 
     def _opened(self) -> Any:
         if self._file is None:

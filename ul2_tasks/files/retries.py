@@ -89,14 +89,16 @@ def _of_store(error: Exception, path: str) -> Exception:
 
 def named(error: Exception, path: str) -> OSError:
     """An error of a file system as one that names the file: a `ReadError`, unless the file is not there, or not for this user."""
-    for kind, number in _ABSENT.items():
-        if isinstance(error, kind):
-            return (
-                error if error.filename or path in str(error) else kind(error.errno or number, error.strerror or str(error), path)
-            )
     if isinstance(error, ReadError):
         return error
-    return ReadError(f"{path} cannot be read: {type(error).__name__}: {error}")
+    found: OSError = ReadError(f"{path} cannot be read: {type(error).__name__}: {error}")
+    for kind, number in _ABSENT.items():
+        if isinstance(error, kind):
+            if error.filename or path in str(error):
+                return error
+            found = kind(error.errno or number, error.strerror or str(error), path)
+    found.__cause__ = error
+    return found
 
 
 def retried(request: Callable[[], _Found], path: str) -> _Found:
@@ -111,7 +113,7 @@ def retried(request: Callable[[], _Found], path: str) -> _Found:
 
 
 def retried_items(items_from: Callable[[int], Iterator[_Found]], path: str) -> Iterator[_Found]:
-    """Yields what `items_from(0)` does. After a failure it goes on with `items_from` the number of the next, see `wait_after`."""
+    """Yields what `items_from(0)` does. Where that fails, `items_from` the number of the next one goes on, see `wait_after`."""
     number = failed = 0
     while True:
         try:

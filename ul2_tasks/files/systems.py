@@ -242,12 +242,15 @@ def copy(source: str, target: str) -> None:
         shutil.copyfileobj(read_from, written, _BLOCK)
 
 
-def move(source: str, target: str) -> None:
-    """Renames a file, over what is there. Both are on one file system."""
+def move(source: str, target: str, is_lasting: bool = True) -> None:
+    """Renames a file, over what is there. Both are on one file system.
+
+    A local file is on its disk then, where the machine stops, too; unless it need not last.
+    """
     system, name = file_system(source)
     _, new_name = file_system(target)
     if isinstance(system, LocalFileSystem):
-        os.replace(name, new_name)
+        _replace(name, new_name, is_lasting)
     elif isinstance(system, AsyncFileSystem) or type(system).mv is AbstractFileSystem.mv:  # which takes [brackets] for a glob
         _asked(lambda: system.cp_file(name, new_name), source)
         _asked(lambda: system.rm_file(name), source)
@@ -311,6 +314,24 @@ def _fresh(path: str) -> tuple[AbstractFileSystem, str]:
     system, name = file_system(path)
     system.invalidate_cache()
     return system, name
+
+
+def _replace(source: str, target: str, is_lasting: bool) -> None:
+    """Without the first, the name can be on the disk before the content; without the last, what is written next before the name."""
+    if is_lasting:
+        _sync(source)
+    os.replace(source, target)
+    if is_lasting:
+        with contextlib.suppress(OSError):  # not every file system does it for a folder
+            _sync(os.path.dirname(target) or ".")
+
+
+def _sync(path: str) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 @functools.lru_cache

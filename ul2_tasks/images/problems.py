@@ -160,7 +160,7 @@ def check_of_record(error: Exception, name: str) -> None:
     if isinstance(error, MemoryError | ImportError):
         raise error
     if not is_of_content(error):
-        raise named(error, name) from error
+        raise named(error, name)
 
 
 def sentence_of(error: Exception) -> str:

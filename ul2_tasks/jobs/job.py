@@ -90,8 +90,7 @@ def import_beam():
     return apache_beam
 
 
-POLL = 0.5  # seconds between looks at what workers have written
-_POLL_REMOTE = 10.0  # the same, where each look is a request
+POLL, REMOTE_POLL = 0.5, 10.0  # seconds between looks at what workers have written
 LINES = 60.0  # seconds between lines in a log, which has no progress bar
 _INTERRUPTED = {code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)}  # exit statuses
 
@@ -205,12 +204,17 @@ def _progress(
             shown.update(bar, examples=f"{examples:,} {job.of}")
 
         def watch() -> None:
-            begun, written = (said := time.monotonic()), present
-            while not stop.wait(POLL if is_local(job.records) else _POLL_REMOTE):
-                with contextlib.suppress(OSError):  # what is written says what is wrong
+            begun = said = time.monotonic()
+            while not stop.wait(POLL if is_local(job.records) else REMOTE_POLL):
+                is_line = not console.is_terminal
+                if is_line and time.monotonic() - said < LINES:
+                    continue
+                try:
                     written = present + len(names_in(job.records) & to_come if waiting else ())
+                except Exception:  # of any file system; the next look tells it
+                    continue
                 shown.update(bar, completed=written)
-                if not console.is_terminal and time.monotonic() - said >= LINES:
+                if is_line:
                     said = time.monotonic()
                     console.print(
                         f"{job.name}: {written} of {shards} shards after {said - begun:.0f} s", markup=False, soft_wrap=True

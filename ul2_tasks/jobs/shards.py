@@ -186,7 +186,7 @@ def temporary_files(shard: JobShard) -> Iterator[list[str]]:
     If the block raises anything, they are removed.
     """
     paths = [place(shard.records, f"{name}.{uuid.uuid4().hex}.tmp") for name in shard.files]
-    with removed_on_failure(*paths):
+    with removed_on_failure(*paths, where=shard.folder):
         yield paths
         for path, name in zip(paths, shard.files):
             if exists(path):

@@ -65,7 +65,8 @@ class BlockShuffle:
             object.__setattr__(self, name, int(value))
 
 
-class Section(NamedTuple, Generic[_Inner]):
+@dataclasses.dataclass(frozen=True)
+class Section(Generic[_Inner]):
     """Windows of one size in each epoch: how many, how many of them take turns, and the order of each, of examples or rows."""
 
     windows: int
@@ -230,17 +231,14 @@ class BlockOrder:
         windows, numbers = np.divmod(slots - self.windows.starts[sections], np.asarray(self.windows.sizes)[sections])
         return Places(epochs, sections, windows, numbers)
 
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-        """See `Order.ranges`. Where a chunk begins elsewhere is counted in the stream of the epoch."""
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
+        """See `Order.ranges`."""
         places = self.place_of(epochs, slots)
         kinds, starts, stops, tokens = (np.zeros_like(places.numbers) for _ in range(4))
         for inner, of, numbers in of_sections(self.sections, places):
             kinds[of], starts[of], stops[of] = inner.chunks(numbers, places.numbers[of])
             tokens[of] = inner.tokens
         firsts, sizes = self._first_token_of(places), stops - starts
-        if elsewhere is not None:
-            starts = np.where(elsewhere < 0, starts, elsewhere)
-            stops, firsts, tokens = starts + sizes, np.where(elsewhere < 0, firsts, 0), np.where(elsewhere < 0, tokens, self.tokens)
         # First cut at the end of the window, which a chunk may go round, then at the borders of blocks.
         of, starts, stops = cut_at_the_end(starts, stops, tokens)
         of_block, starts, stops = cut(starts + firsts[of], stops + firsts[of], self.blocks.block_tokens)
@@ -248,14 +246,6 @@ class BlockOrder:
         blocks, before = np.divmod(starts, self.blocks.block_tokens)
         starts_there = self.placed(places.epochs[of], blocks) * self.blocks.block_tokens + before
         return Ranges(kinds, sizes, of, starts_there, starts_there + stops - starts)
-
-    def drawn(self, epochs: np.ndarray, slots: np.ndarray, draws: np.ndarray, is_near: bool) -> np.ndarray:
-        """See `Order.drawn`: near are those of the window."""
-        if not is_near:
-            return (draws % np.uint64(self.tokens)).astype(np.int64)
-        places = self.place_of(epochs, slots)
-        sizes = np.array([section.inner.tokens for section in self.sections], np.uint64)[places.sections]
-        return self._first_token_of(places) + (draws % sizes).astype(np.int64)
 
     def _first_token_of(self, places: Places) -> np.ndarray:
         """[n] int64, where the window of each place begins in the stream of its epoch."""

@@ -159,23 +159,10 @@ class Order:
         starts = (cycles * self.cycle_tokens + first + self.starts(epochs)) % self.tokens
         return Chunks(kinds, starts, starts + last - first)
 
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-        """The same as ranges of the corpus, of which a chunk that goes round its end has two.
-
-        With `elsewhere`, [n] int64, some chunks begin at other tokens, and are as long as before; -1 is for those that do not.
-        """
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
+        """The same as ranges of the corpus, of which a chunk that goes round its end has two."""
         kinds, starts, stops = self.chunks(epochs, slots)
-        sizes = stops - starts
-        if elsewhere is not None:
-            starts = np.where(elsewhere < 0, starts, elsewhere)
-        return Ranges(kinds, sizes, *cut_at_the_end(starts, starts + sizes, self.tokens))
-
-    def drawn(self, epochs: np.ndarray, slots: np.ndarray, draws: np.ndarray, is_near: bool) -> np.ndarray:
-        """Other tokens at which the chunks of slots may begin, see `ranges`, by draws, [n] uint64 as the result is [n] int64.
-
-        With `is_near` they are in what a reader of the slot has at hand.
-        """
-        return (draws % np.uint64(self.tokens)).astype(np.int64)
+        return Ranges(kinds, stops - starts, *cut_at_the_end(starts, stops, self.tokens))
 
     def slots_with(self, epoch: int, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """The slots of an epoch whose examples have some of the tokens [start, stop) of the corpus, [n] int64, ascending.
@@ -304,6 +291,18 @@ def cut_at_the_end(starts: np.ndarray, stops: np.ndarray, end: int | np.ndarray)
         return np.arange(len(starts)), starts, stops
     rests = np.insert(np.minimum(stops, end), rounds + 1, (stops - end)[rounds])
     return np.insert(np.arange(len(starts)), rounds + 1, rounds), np.insert(starts, rounds + 1, 0), rests
+
+
+def cut_at(starts: np.ndarray, stops: np.ndarray, borders: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cuts ranges at borders, [n] int64, ascending, of which none is there twice; for what it gives see `cut_at_the_end`.
+
+    >>> [column.tolist() for column in cut_at(np.array([3, 8]), np.array([5, 12]), np.array([4, 8, 9]))]
+    [[0, 0, 1, 1], [3, 4, 8, 9], [4, 5, 9, 12]]
+    """
+    first, last = np.searchsorted(borders, starts, side="right"), np.searchsorted(borders, stops)
+    of, at = expanded(np.arange(len(starts)), first, last + 1)
+    ends = np.append(borders, 0)
+    return of, np.where(at == first[of], starts[of], ends[at - 1]), np.where(at == last[of], stops[of], ends[at])
 
 
 def noise_keys(seed: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:

@@ -122,10 +122,13 @@ class WindowRows:
 
     @cached_property
     def rows_about(self) -> float:
-        """How many rows an epoch has, if all of it is as its first windows."""
-        rounds = range(min(len(self._turns), max(1, _SAMPLED // self._turns[0])))
+        """How many rows an epoch has, if all of it is as some windows spread over it."""
+        count = min(len(self._turns), max(1, _SAMPLED // self._turns[0]))
+        rounds = [number * len(self._turns) // count for number in range(count)]
+        if count == len(self._turns):
+            return float(self._start(count))
         examples = sum(len(self._examples(number, turn)) for number in rounds for turn in range(self._turns[number]))
-        return self._start(len(rounds)) / examples * self.order.examples
+        return sum(int(self._count(number).sum()) for number in rounds) / examples * self.order.examples
 
     def slots(self, rows: np.ndarray) -> RowSlots:
         """See `PackedOrder.slots`."""

@@ -29,6 +29,7 @@ from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.weights import Weights
 from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.corpora import OrderedCorpus
+from ul2_tasks.random_access.leaving_out import unit_ranges
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import OrderedRecords
 
@@ -347,7 +348,7 @@ class Reading:
         away, to = slots[~is_there | (elsewhere >= 0)], elsewhere >= 0
         return [
             (-1, order.ranges(np.full_like(away, epoch), away)),
-            (1, order.ranges(np.full(to.sum(), epoch), slots[to], elsewhere[to])),
+            (1, unit_ranges(numbering.corpora[number], np.full(to.sum(), epoch), slots[to], elsewhere[to])),
         ]
 
     @property

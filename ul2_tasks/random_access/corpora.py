@@ -21,7 +21,7 @@ from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.order.window_rows import WindowRows, rows_in_words
-from ul2_tasks.random_access.leaving_out import units_of
+from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
 from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.read import TokenStore
@@ -80,7 +80,8 @@ class CorpusName(NamedTuple):
 class OrderedCorpus:
     """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members.
 
-    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk.
+    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk. For
+    `instead` see `LeavingOut.instead_of`.
     """
 
     name: str
@@ -88,6 +89,7 @@ class OrderedCorpus:
     members: tuple[Member, ...]
     order: Order | BlockOrder
     pieces: Pieces | None = None
+    instead: tuple[Instead, ...] = ()
 
     @property
     def lengths_are_fixed(self) -> bool:
@@ -107,8 +109,8 @@ class OrderedCorpus:
         )
 
     def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-        """Which tokens make the chunk of each slot. All arguments are [n] integers; for `elsewhere` see `Order.ranges`."""
-        found = self.order.ranges(epochs, slots, elsewhere)
+        """Which tokens make the chunk of each slot. All arguments are [n] integers; for `elsewhere` see `unit_ranges`."""
+        found = unit_ranges(self, epochs, slots, elsewhere)
         if self.pieces is None:
             return found
         starts, stops = self.pieces.tokens_of(found.starts)
@@ -133,11 +135,11 @@ class OrderedCorpus:
 
     @property
     def moves_keep_lengths(self) -> bool:
-        """Whether an example whose chunk moves, see `Order.ranges`, is as long as before."""
+        """Whether an example that is read as others, see `unit_ranges`, is as long as before."""
         return self.pieces is None
 
     def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
-        """See `window_rows.ExampleLengths`, and `Order.ranges`."""
+        """See `window_rows.ExampleLengths`, and `unit_ranges`."""
         ranges, recipes = self.ranges(epochs, slots, elsewhere), [recipe_of(member.solution) for member in self.members]
         are_drawn = any(recipe.is_drawn for recipe in recipes)
         keys = self.order.noise_keys(epochs, slots) if are_drawn else np.zeros(len(epochs), np.uint64)

@@ -12,8 +12,8 @@ from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.image_text import ImageTextSource
-from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.sources.records import At, Record, lines_of
+from ul2_tasks.sources.memory import MemoryDataSource, in_memory
+from ul2_tasks.sources.records import Record, lines_of
 from ul2_tasks.sources.splits import HashSplit
 
 if TYPE_CHECKING:
@@ -112,10 +112,9 @@ def _records(
 ) -> Iterator[Record]:
     if isinstance(source, MemoryDataSource) and id_key is None:
         texts = enumerate(source.documents(split)[shard::num_shards])
-        return (Record(text.encode(), where=At("", shard + number * num_shards)) for number, text in texts)
-    if isinstance(source, RecordSource) and not (isinstance(source, FileSource) and source.layout(split).format == "tfrecord"):
+        return (in_memory(text, shard + number * num_shards, split) for number, text in texts)
+    if isinstance(source, RecordSource):
         return source.records(split, shard)
-    from ul2_tasks.sources.dataset_records import shard_of_dataset, until_corrupt
+    from ul2_tasks.sources.dataset_records import shard_of_dataset
 
-    found = shard_of_dataset(source, split, shard, num_shards, text_key, id_key)
-    return until_corrupt(found, source.list_shards(split)[shard]) if isinstance(source, FileSource) else found
+    return shard_of_dataset(source, split, shard, num_shards, text_key, id_key)

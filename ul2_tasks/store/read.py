@@ -169,7 +169,7 @@ class Store:
 
     @classmethod
     def open(cls, prefixes: Sequence[str]) -> Store:
-        """Of pairs whose counts are not known: reads the beginning and the end of the index of each."""
+        """Of pairs whose counts are not known, and that others may have written: reads the index of each, and checks it."""
         counts = _of_pairs(_counts, prefixes)
         documents = [documents for documents, _ in counts]
         return cls(prefixes, documents, [tokens for _, tokens in counts], provenance_of_pairs(prefixes, documents))
@@ -457,7 +457,9 @@ def _counted(prefix: str) -> tuple[int, int, Array]:
 
 
 def _counts(prefix: str) -> tuple[int, int]:
-    return _counted(prefix)[:2]
+    index, _ = open_pair(prefix)
+    index.check()
+    return index.entries - 1, index.tokens
 
 
 def open_pair(prefix: str) -> tuple[Index, Array]:
