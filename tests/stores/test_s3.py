@@ -1,8 +1,9 @@
 """What is read from S3 and written there is, byte for byte, what it is on a disk, also where requests fail."""
 
-import collections
+import hashlib
 import itertools
 import os
+import re
 import signal
 import threading
 import time
@@ -139,14 +140,12 @@ if __name__ == "__main__":
 
 
 def test_workers_that_are_forked_and_spawned_read_the_same(remote, remote_cache, local, tmp_path):
-    said = []
-    for files, cache in ((remote, remote_cache), (f"{local}/*.jsonl", f"{local}/cache")):
-        path = tmp_path / "workers.py"
-        path.write_text(WORKERS.format(folders=[*new_process.FOLDERS, os.getcwd()], files=files, cache=cache))
-        done = new_process.run(path)
-        assert done.returncode == 0, done.stderr
-        said.append(done.stdout)
-    assert said[0] == said[1]
+    path, expected = tmp_path / "workers.py", examples(f"{local}/*.jsonl", f"{local}/cache")
+    path.write_text(WORKERS.format(folders=[*new_process.FOLDERS, os.getcwd()], files=remote, cache=remote_cache))
+    done = new_process.run(path)
+    assert done.returncode == 0, done.stderr
+    told = [repr([plain(expected[number]) for number in range(first, first + 60)]) for first in (0, 60)]
+    assert done.stdout.split() == [hashlib.sha256(each.encode()).hexdigest() for each in told]
 
 
 def test_the_indexes_of_pairs_are_read_side_by_side(remote_cache, s3):
@@ -231,7 +230,7 @@ def failed(*arguments) -> str:
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-@pytest.mark.parametrize("method", ["GET", "PUT", ""])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", ""])
 def test_what_is_refused_is_one_sentence_with_the_object_at_once(remote, remote_cache, bucket, s3, refusal, method, tmp_path):
     s3.fault = lambda request: REFUSALS[refusal] if request.method == method or not method else None
     began = time.monotonic()
@@ -278,7 +277,21 @@ def test_a_bucket_that_is_not_there_is_named_and_not_made(remote, s3, tmp_path):
     assert "no-such-bucket" not in systems.file_system(remote)[0].ls("", refresh=True)
 
 
-def test_a_job_lists_seldom(remote, bucket, s3):
+def test_keys_that_expire_during_a_job_are_told_at_once_and_it_goes_on_with_others(remote, local, bucket, s3):
+    asked = itertools.count()
+    s3.fault = lambda request: error(400, "ExpiredToken") if next(asked) > 100 else None
+    began = time.monotonic()
+    assert re.search(rf"{bucket}/\S+ must be .*\bkeys\b", failure_of(remote, f"{bucket}/expiring"))
+    assert time.monotonic() - began < 20
+    s3.reset()
+    cached(remote, f"{bucket}/expiring")
+    assert tokens_of(f"{bucket}/expiring") == tokens_of(f"{local}/cache")
+
+
+def test_a_job_asks_seldom(remote, bucket, s3):
+    """More than that for each shard, and not for each moment: a look at the shards is a request."""
+    cached(remote, f"{bucket}/seldom")
+    assert len(s3.requests) < 60 * (FILES + 1)
     s3.reset()
     cached(remote, f"{bucket}/seldom")
-    print(collections.Counter(request.method for request in s3.requests))
+    assert len(s3.requests) < 40

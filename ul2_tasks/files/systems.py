@@ -149,7 +149,7 @@ def sizes(paths: Sequence[str]) -> list[int]:
     found = [each.get("size") for each in infos(paths)]
     if None in found:
         raise OSError(f"{paths[found.index(None)]} must have a size that its server says. Use one that says it in Content-Length.")
-    return [int(each) for each in found]
+    return [int(each) for each in found if each is not None]
 
 
 def read(path: str) -> bytes:
@@ -187,7 +187,8 @@ def open_to_write(path: str) -> BinaryIO:
     system, name = file_system(path)
     if isinstance(system, LocalFileSystem):
         return open(name, "wb")
-    return _Written(_asked(lambda: system.open(name, mode="wb"), path), path)
+    written: Any = _Written(_asked(lambda: system.open(name, mode="wb"), path), path)
+    return written
 
 
 class _Written(io.RawIOBase):

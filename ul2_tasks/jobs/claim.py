@@ -36,6 +36,7 @@ _TRIES = 100  # to write a claim: each time another job has just ended, or is wr
 _PAUSE = 0.02  # seconds between tries: in most file systems a file is there before it is listed, or all of it is
 _NAME = re.compile(r"running(?:\.(\d+))?")
 _WRITTEN = re.compile(r"running(\.\d+)?(\.[0-9a-f]{32}\.tmp)?")
+_running: set[str] = set()  # the tokens of this process's jobs
 _FORM = {"host": str, "system": str, "process": int, "begun": str, "written": int, "token": str}
 
 
@@ -48,6 +49,16 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
     whether one runs whose process cannot be seen from here.
     """
     token = uuid.uuid4().hex
+    _running.add(token)
+    try:
+        with _taken(records, token) as check:
+            yield check
+    finally:
+        _running.discard(token)
+
+
+@contextlib.contextmanager
+def _taken(records: str, token: str) -> Iterator[Callable[[], None]]:
     own, dead = _claim(records, token)
     stop, lost = threading.Event(), threading.Event()
 
@@ -214,6 +225,8 @@ def _is_alive(running: Mapping) -> bool | None:
     """Whether the process of a claim is there; None where it would not be seen from here."""
     if running["system"] != _system():
         return None
+    if running["process"] == os.getpid() and running["token"] not in _running:  # it could not be removed, as its keys had expired
+        return False
     try:
         os.kill(running["process"], 0)
     except ProcessLookupError:
