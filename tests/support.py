@@ -1,12 +1,9 @@
 """What several tests need: denoisers, vocabularies, documents as datasets, and the way back from an example to its chunk."""
 
-import functools
 import itertools
 import pathlib
 import random
-import subprocess
 import threading
-import types
 
 import mistral_common
 import numpy as np
@@ -56,16 +53,6 @@ def iterate(dataset: tf.data.Dataset):
 def denoiser_id(denoiser) -> str:
     shape = f"{denoiser.split}-{denoiser.sentinel}" if isinstance(denoiser, SequentialDenoiser) else denoiser.placement
     return f"{denoiser.name}-{getattr(denoiser, 'mean_span_length', 'suffix')}-{denoiser.noise_density}-{shape}"
-
-
-@functools.cache
-def _ran(*command: str) -> subprocess.CompletedProcess:
-    return subprocess.run(command, capture_output=True, text=True)
-
-
-def check_packages_once(patch) -> None:
-    """The doctor runs `pip check`, which takes most of its time, in the first test alone."""
-    patch.setattr("ul2_tasks.looking.findings.subprocess", types.SimpleNamespace(run=lambda command, **_: _ran(*command)))
 
 
 def byte_vocabulary(sentinels: int = 100) -> tuple[seqio.ByteVocabulary, dict[str, int]]:

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 import seqio
-from support import check_packages_once
 from test_command_line import ul2
 
 from ul2_command import main
 from ul2_tasks.tasks import image_text, providers
 
+pytestmark = pytest.mark.docs  # of what a page says
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "explanation" / "kinds_of_data.md"
 
@@ -70,7 +70,6 @@ def _tried():
 def test_a_cell_is_as_the_table_says(cell, needed, kinds, tmp_path, monkeypatch):
     for package, why in needed.items():
         pytest.importorskip(package, reason=why, exc_type=ImportError)
-    check_packages_once(monkeypatch)
     monkeypatch.setattr(image_text, "SHUFFLED_TOKENS", providers.SHUFFLED_TOKENS)  # see conftest.py
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     (tmp_path / "CACHE").symlink_to(kinds["folder"] / "CACHE")

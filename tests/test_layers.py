@@ -10,6 +10,7 @@ import ul2_tasks
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 GROUND = {
     "aligned",
+    "cached",
     "compiled",
     "counting",
     "datasets",
@@ -31,7 +32,7 @@ LAYERS = {
     "vocabulary": {"files"},
     "sources": {"files", "images", "store", "vocabulary"},
     "jobs": {"files"},
-    "chat": {"files", "order", "store", "vocabulary"},
+    "chat": {"order", "store", "vocabulary"},
     "denoising": {"order", "vocabulary"},
     "converters": {"images", "order", "vocabulary"},
     "corpus": {"chat", "files", "images", "jobs", "order", "sources", "store", "vocabulary"},

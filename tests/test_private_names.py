@@ -139,12 +139,14 @@ def test_seqio_still_keeps_which_tokenizer_a_vocabulary_has():
         assert seqio.SentencePieceVocabulary("not_opened.model", use_fast_tokenizer=fast)._use_fast_tokenizer is fast
 
 
+@pytest.mark.t5x
 @pytest.mark.skipif(not HAS_T5X, reason="t5x is not importable (docs/guides/train_with_t5x.md)")
 def test_t5x_still_keeps_the_partitioner():
     utils = pytest.importorskip("t5x.utils", exc_type=ImportError)
     assert "self._partitioner = partitioner" in inspect.getsource(utils.TrainStateInitializer.__init__)
 
 
+@pytest.mark.t5x
 @pytest.mark.skipif(not HAS_T5X, reason="t5x is not importable (docs/guides/train_with_t5x.md)")
 def test_t5x_still_trains_by_the_step_that_it_has_compiled():
     trainer = pytest.importorskip("t5x.trainer", exc_type=ImportError)

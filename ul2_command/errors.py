@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.abc
-import importlib.util
 import logging
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import absl.logging
 import click
@@ -99,48 +96,15 @@ def _end_at_once(ended: Sequence[SystemExit]) -> None:
 
 
 def _quiet_libraries() -> None:
-    """Hides what TensorFlow and Beam print when they start, Beam's logs, and advice to who writes TensorFlow's functions."""
+    """Hides Beam's logs, those of TensorFlow that a setting hides, and advice to who writes TensorFlow's functions.
+
+    The few lines that TensorFlow writes before it reads that setting stay: if it then ends the process, they say why.
+    """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs the traceback of an error, and then raises the error too
     logging.getLogger().addFilter(_is_no_missing_client)
     logging.getLogger("tensorflow").addFilter(_is_no_retracing)
     absl.logging.get_absl_logger().addFilter(_is_no_failed_task)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # nothing is lost by it: an error that ends a command is also raised
-    if "tensorflow" not in sys.modules and not any(isinstance(finder, _QuietTensorFlow) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _QuietTensorFlow())
-
-
-class _QuietTensorFlow(importlib.abc.MetaPathFinder):
-    """Hides what TensorFlow prints when it is first imported, by a command that needs it."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        try:
-            spec: Any = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)  # some only ask whether it is there
-        if spec is not None:
-            spec.loader = _QuietLoader(spec.loader)
-        return spec
-
-
-class _QuietLoader(importlib.abc.Loader):
-    """The loader around another one, which may be a proxy that hands attributes on: none is set on it."""
-
-    def __init__(self, loader: Any):
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: Any) -> Any:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        with _quiet_stderr():
-            self._loader.exec_module(module)
-            module.config.list_physical_devices()  # makes it look for GPUs, and print about them, now
 
 
 def _is_no_missing_client(record: logging.LogRecord) -> bool:
@@ -165,20 +129,6 @@ def _is_interrupt(error: BaseException) -> bool:
 
 def _is_of_tensorflow(error: BaseException) -> bool:
     return type(error).__module__.startswith("tensorflow")
-
-
-@contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Hides what TensorFlow's libraries write to the terminal when they are loaded: no setting stops all of it."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
 
 
 def _last_message(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-HEADINGS = ("Options", "Training run", "Corpus", "Mixture", "Conversations", "Image-text records", "Beam job")
+_FIRST = ("Options", "Training run", "Corpus", "Mixture", "Conversations", "Image-text records")  # and then all others
 
 
 class _Headed(click.Option):
@@ -25,8 +25,11 @@ def headed(heading: str, *names: str, **settings) -> Callable:
 def write_options(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
     """Writes the options of a command."""
     options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
-    for heading in HEADINGS:
-        records = [option.get_help_record(context) for option in options if getattr(option, "heading", HEADINGS[0]) == heading]
+    under: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _FIRST}
+    for option in options:
+        if record := option.get_help_record(context):
+            under.setdefault(getattr(option, "heading", _FIRST[0]), []).append(record)
+    for heading, records in under.items():
         if records:
             with formatter.section(heading):
-                formatter.write_dl([record for record in records if record])
+                formatter.write_dl(records)

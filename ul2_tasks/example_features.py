@@ -25,6 +25,8 @@ DOCUMENTS_PER_BATCH = 128  # of each step of tf.data; with a cache as many as wi
 NO_TOKEN = -1
 NO_MARK = 255
 IGNORED = -100  # the label of a position without loss, for PyTorch's cross entropy and for Transformers
+# The ids that a model of Transformers reads of a packed row. By its own name, `input_ids`, it would read them as one example.
+PACKED_IDS = "packed_input_ids"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,3 +104,11 @@ IMAGES = "images"  # of interleaved image-text data: the images' bytes, which ha
 
 # For get_dataset(passthrough_features=["denoiser", "task"]): the names of an example's denoiser, "" if there is none, and task.
 DENOISER, TASK = "denoiser", "task"
+
+
+# Fields of a record beside its messages, which a model has to see. The first become a message, the next go to a chat template.
+SYSTEM_FIELDS = ("system", "system_prompt")
+TEMPLATE_FIELDS = ("tools", "documents", "chat_template_kwargs")
+_NEVER_RENDERED = ("functions", "function_call", "tool_choice", "prompt", "completion")
+_MEDIA = ("image", "images", "video", "videos", "audio", "audios")
+CONVERSATION_FIELDS = (*SYSTEM_FIELDS, *TEMPLATE_FIELDS, *_NEVER_RENDERED, *_MEDIA)

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks import open_renderer, open_vocabulary, register_chat
 from ul2_tasks.chat import attribution
+from ul2_tasks.chat.messages import Conversation, parse
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
 from ul2_tasks.looking.conversations.doctor import examine_conversations
@@ -245,7 +246,7 @@ def test_no_text_becomes_a_marker(renderer, texts):
 
 def test_conversations_are_rendered_together_as_each_is_alone(renderer):
     wrong = [{"role": "critic", "content": "x"}]
-    *rendered, error = renderer.render_all([TURNS, PAIR, wrong])
+    *rendered, error = renderer.render_all([*map(Conversation, (TURNS, PAIR, wrong))])
     assert [*map(plain, rendered)] == [plain(renderer.render(TURNS)), plain(renderer.render(PAIR))]
     assert re.search("message 1 of 1: role must be one of .*, got 'critic'", str(error))
 
@@ -274,12 +275,17 @@ LISTS = re.compile("idefics3|llava_next|smolvlm")
 MARKER = re.compile(r"<[|｜]?[\w▁/|｜]{2,40}>|\[/?[A-Z_]{2,30}\]|\[gMASK\]")
 
 
+# Those that write other text around calls than around contents, or no tools at all.
+NOT_CUT = re.compile(r"deepseek|diffusion_gemma|gemma4($|_v[345])|glm4moe_training|gptoss")
+
+
 class ThatDay(datetime.datetime):
     @classmethod
     def now(cls):
         return cls(2026, 1, 31)
 
 
+@pytest.mark.torch
 @pytest.mark.skipif(not trl(), reason="TRL's wheel is not installed")
 @pytest.mark.parametrize("path", trl(), ids=lambda path: path.stem)
 def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
@@ -317,8 +323,177 @@ def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
             assert all(tagged[segment.header :]) if segment.role == "assistant" else not any(tagged)
 
 
+# As Qwen3's, in short: results of tools are a user's, and reasoning is there after the last message of a user alone.
+TOOLS = """{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}
+{%- set last = namespace(user=0) %}
+{%- for m in messages %}{% if m.role == 'user' %}{% set last.user = loop.index0 %}{% endif %}{% endfor %}
+{%- for m in messages %}
+{%- if m.role == 'assistant' %}<|im_start|>assistant
+{% generation %}{% if loop.index0 > last.user and m.reasoning_content %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}{{ m.content if m.content }}
+{%- for call in m.tool_calls or [] %}{{ '\\n' if m.content or not loop.first }}<tool_call>
+{"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>{% endgeneration %}
+
+{% elif m.role == 'tool' %}
+{%- if messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}
+<tool_response>
+{{ m.content }}
+</tool_response>{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>
+{% endif %}
+{%- else %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+
+
+def call(name, arguments) -> dict:
+    return {"id": "0", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+CALLS = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Is it warm?"},
+    {"role": "assistant", "reasoning_content": "Where?", "content": "", "tool_calls": [call("weather", {"city": "Brno"})]},
+    {"role": "tool", "name": "weather", "tool_call_id": "0", "content": "21 °C"},
+    {"role": "assistant", "content": "Yes."},
+    {"role": "user", "content": "And there, and in Ulm?"},
+    {
+        "role": "assistant",
+        "thinking": "Two.",
+        "content": "I look.",
+        "tool_calls": [call("weather", {"city": 'a "b"'}), call("weather", {"city": "Ulm", "units": ["C"]})],
+    },
+    {"role": "tool", "content": "3 °C"},
+    {"role": "tool", "content": '{"celsius": 4}'},
+    {"role": "assistant", "reasoning_content": "Cold.", "content": "No."},
+]
+
+
+def test_calls_of_tools_are_written_as_transformers_writes_them_and_are_the_assistants(tmp_path):
+    tokenizer = exclamation_first()
+    tokenizer.add_special_tokens(["<|im_start|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"])
+    tokenizer.add_tokens(["</think>"])
+    folder = write(tmp_path, TOOLS, tokenizer)
+    beside = {"tools": [{"type": "function", "function": WEATHER}]}
+    conversation = parse(json.dumps({"messages": CALLS, **beside}))
+    [segments] = TemplateRenderer(folder).render_all([conversation])
+    assert not isinstance(segments, ValueError), segments
+    expected = oracle(folder).apply_chat_template(CALLS, **beside, return_dict=True, return_assistant_tokens_mask=True)
+    assert joined(segments) == expected["input_ids"]
+    mask = iter(expected["assistant_masks"])
+    for segment in segments:
+        tagged = [*itertools.islice(mask, len(segment.ids))]
+        assert sum(tagged) == (len(segment.ids) - segment.prompt if segment.role == "assistant" else 0), segment
+    kinds = [(segment.role, segment.channel, segment.to_tool) for segment in segments if segment.role in ("assistant", "tool")]
+    calls, result = ("assistant", "commentary", True), ("tool", None, False)
+    analysis, final = ("assistant", "analysis", False), ("assistant", "final", False)
+    assert kinds == [calls, result, final, analysis, calls, result, result, analysis, final]
+    [first] = [segment for segment in segments if segment.to_tool][:1]
+    written = oracle(folder).decode(first.ids[first.header :])
+    assert written == '<tool_call>\n{"name": "weather", "arguments": {"city": "Brno"}}\n</tool_call><|im_end|>'
+
+
+def test_results_that_a_template_writes_in_its_own_way(tmp_path):
+    folder = write(tmp_path, TOOLS.replace("{{ m.content }}\n</tool_response>", "{{ m.content | tojson }}\n</tool_response>"))
+    messages = [*CALLS[1:3], {"role": "tool", "content": 'a "quote"\n'}, CALLS[4]]
+    segments = TemplateRenderer(folder).render(messages)
+    assert joined(segments) == templated(folder, messages)
+    assert [(segment.role, segment.channel) for segment in segments[2:4]] == [("assistant", "commentary"), ("tool", None)]
+    assert '"a \\\\"quote\\\\"' in oracle(folder).decode(segments[3].ids).replace("\\", "\\\\")
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"tools": [WEATHER]},
+        {"documents": [{"text": "a"}]},
+        {"functions": [WEATHER]},
+        {"prompt": "What?"},
+        {"completion": [{"role": "assistant", "content": "No"}]},
+        {"images": ["a.png"]},
+        {"system": 5},
+        {"system": "a", "system_prompt": "b"},
+        {"tools": "[{"},
+        {"tools": {}, "chat_template_kwargs": ["thinking"]},
+    ],
+)
+def test_what_a_record_has_beside_its_messages_is_written_or_an_error(beside, renderer):
+    with pytest.raises(ValueError, match="|".join(beside)):
+        parsed_and_rendered(renderer, {"messages": PAIR, **beside})
+
+
+def parsed_and_rendered(renderer, record) -> None:
+    for segments in renderer.render_all([parse(json.dumps(record))]):
+        if isinstance(segments, ValueError):
+            raise segments
+
+
+def test_what_messages_say_already_and_what_is_empty_is_nothing_beside_them(renderer):
+    beside = {"prompt": "Hi", "completion": [PAIR[1]], "tools": [], "images": None, "system": "", "source": "web", "n": 1, "id": ""}
+    messages, settings, unread = parse(json.dumps({"messages": PAIR, **beside}))
+    assert (messages, dict(settings), unread) == (PAIR, {}, ("source", "n"))
+    system = {"role": "system", "content": "Be kind."}
+    for key in ("system", "system_prompt"):
+        for before in ([], [system]):
+            assert parse(json.dumps({"messages": [*before, *PAIR], key: "Be kind."})).messages == [system, *PAIR]
+        with pytest.raises(ValueError, match="one system message"):
+            parse(json.dumps({"messages": [system, *PAIR], key: "Be rude."}))
+
+
+def test_variables_of_a_template_beside_the_messages_reach_it(tmp_path):
+    folder = write(tmp_path, CHATML + "{{ 'brief' if enable_thinking is defined and not enable_thinking }}")
+    conversation = parse(json.dumps({"messages": PAIR, "chat_template_kwargs": {"enable_thinking": False, "messages": []}}))
+    [segments] = TemplateRenderer(folder).render_all([conversation])
+    assert joined(segments) == templated(folder, PAIR, enable_thinking=False)
+
+
+@pytest.mark.skipif(not trl(), reason="TRL's wheel is not installed")
+@pytest.mark.parametrize("path", [path for path in trl() if "tool_calls" in path.read_text()], ids=lambda path: path.stem)
+def test_calls_of_tools_in_templates_of_trl(path, tmp_path, monkeypatch):
+    """The ids are those of `transformers`, and what its tags enclose is the assistant's; or it is an error."""
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
+    template = path.read_text()
+    tokenizer = exclamation_first()
+    tokenizer.add_special_tokens(["<bos>"])
+    tokenizer.add_tokens(sorted({*MARKER.findall(template)}))
+    folder = write(tmp_path, template, tokenizer, bos_token="<bos>")
+    messages = [CALLS[1], {**CALLS[2]}, *CALLS[3:5]]
+    del messages[1]["reasoning_content"]
+    beside = {"tools": [{"type": "function", "function": {"description": "The weather.", **WEATHER}}]}
+    [segments] = TemplateRenderer(folder, date="2026-01-31").render_all([parse(json.dumps({"messages": messages, **beside}))])
+    assert isinstance(segments, ValueError) == bool(NOT_CUT.match(path.stem)), segments
+    if isinstance(segments, ValueError):
+        return
+    has_tags = "generation %}" in template
+    expected = oracle(folder).apply_chat_template(messages, **beside, return_dict=True, return_assistant_tokens_mask=has_tags)
+    assert joined(segments) == expected["input_ids"]
+    roles = [segment.role for segment in segments if segment.role != "system"]
+    assert roles == [message["role"] for message in messages]
+    if has_tags:
+        mask = iter(expected["assistant_masks"])
+        for segment in segments:
+            tagged = [*itertools.islice(mask, len(segment.ids))]
+            assert all(tagged[segment.header :]) if segment.role == "assistant" else not any(tagged)
+
+
 WRONG = {
-    ", got ['name', 'tool_calls'], which would be lost": (CHATML, [{**PAIR[0], "tool_calls": [{}], "name": "x"}]),
+    ", got ['function_call', 'refusal'], which would be lost": (
+        CHATML,
+        [{**PAIR[1], "function_call": {"name": "f"}, "refusal": "x"}],
+    ),
+    "message 1 of 1: the chat template must write name, got the same text without": (CHATML, [{**PAIR[0], "name": "x"}]),
+    "message 1 of 1: the chat template must write tool_calls, got the same": (CHATML, [{**PAIR[1], "tool_calls": [{"id": "1"}]}]),
+    "role must be 'assistant' for a message with tool_calls, got 'user'": (CHATML, [{**PAIR[0], "tool_calls": [{"id": "1"}]}]),
     "message 2 of 2: role must be one of ['system', 'developer', 'user', 'assistant', 'tool'], got 'bot'": (
         CHATML,
         [PAIR[0], {"role": "bot", "content": "a"}],
@@ -413,7 +588,7 @@ def test_special_tokens_reach_the_template(tmp_path):
     folder = write(tmp_path, "{{ bos_token }}" + CHATML + "{{ eos_token }}", bos_token={"content": "<|im_start|>"})
     pathlib.Path(folder, "special_tokens_map.json").write_text(json.dumps({"bos_token": "<|im_end|>", "unk_token": None}))
     decoded = oracle(write(tmp_path / "other")).decode(joined(TemplateRenderer(folder).render(PAIR)))
-    assert decoded.startswith("<|im_start|><|im_start|>user")
+    assert decoded.startswith("<|im_end|><|im_start|>user"), "as for transformers the second file counts more"
     assert decoded.endswith(EOD)
 
 

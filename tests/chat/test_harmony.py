@@ -204,6 +204,7 @@ def test_the_vocabulary_of_o200k(file):
     assert vocabulary.decode([vocabulary.piece_id("<extra_id_0>"), vocabulary.piece_id("[X]")]) == "<extra_id_0>[X]"
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turns):
     """Its history leaves out the reasoning that led to an earlier answer, and so does ours."""
@@ -227,7 +228,7 @@ def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turn
         theirs += [question, {"role": "assistant", "thinking": reasoning, "content": answer}]
     for turn, example in enumerate(read(renderer, [ours], turns="each")):
         text = renderer.vocabulary.decode([id + 1 for id in example["tokens"][:-1]])
-        written = render(theirs[: 2 * turn + 2], False)
+        written = render(theirs[: 2 * turn + 2], False, {})
         assert written[written.index("<|end|>") + len("<|end|>") :] == text, "behind the system message"
 
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import socket
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,7 @@ from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.jobs import claim
+from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.shard_records import shard_records, split_groups
 
 BYTES, MODES = byte_vocabulary()
@@ -141,6 +143,42 @@ def test_records_that_are_bad_are_counted_once_in_the_split_where_training_would
         RuntimeError, match=r"store_raises_corpus, split train and validation, shard 1 of 1 .*line 305: is not JSON"
     ):
         build(raising, str(tmp_path / "cache"), console=QUIET)
+
+
+def bad_text_in_memory(folder):
+    return MemoryDataSource(lambda: ["good", "bad \ud800"], validation=0)
+
+
+def bad_text_of_an_iterable(folder):
+    return datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in ("good", "bad \ud800")))
+
+
+def bad_text_of_a_file(folder):
+    (folder / "a.jsonl").write_text('{"text": "good"}\n{"text": "bad \\ud800", "\\ud800": 1}\n')
+    return str(folder / "a.jsonl")
+
+
+def bad_field_of_a_file_whose_name_is_no_text(folder):
+    path = os.path.join(folder, os.fsdecode(b"\xff.jsonl"))
+    pathlib.Path(path).write_text('{"text": "good"}\n{"\\ud800": 1}\n')
+    return path
+
+
+BAD_TEXTS = [bad_text_in_memory, bad_text_of_an_iterable, bad_text_of_a_file, bad_field_of_a_file_whose_name_is_no_text]
+
+
+@pytest.mark.parametrize("of", BAD_TEXTS, ids=lambda of: of.__name__)
+def test_what_is_no_unicode_is_a_bad_record_of_every_source(tmp_path, of):
+    raising, skipping = (
+        register_corpus(f"{of.__name__}_{on_error}", of(tmp_path), on_error=on_error) for on_error in ("raise", "skip")
+    )
+    with pytest.raises(RuntimeError, match=r"document 1|row 1|line 2"):
+        build(raising, str(tmp_path / "cache"), console=QUIET)
+    totals = build(skipping, str(tmp_path / "cache"), console=QUIET)["totals"]
+    assert (totals["documents"], totals["skipped"]) == (1, 1)
+    streamed = seqio.TaskRegistry.get(skipping).source.get_dataset("train", shuffle=False).as_numpy_iterator()
+    assert next(streamed)["text"] == b"good"
+    assert len(list(streamed)) == 1
 
 
 def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import seqio
 from click.testing import CliRunner
-from support import byte_vocabulary, check_packages_once, restore, special_for
+from support import byte_vocabulary, restore, special_for
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, mix, open_source, register
@@ -198,9 +198,8 @@ def test_it_is_mixed_described_and_has_nothing_to_cache(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["doctor", "lengths", "stats", "show", "export"])
-def test_the_commands_take_it(tmp_path, quick_advice, monkeypatch, command):
+def test_the_commands_take_it(tmp_path, quick_advice, command):
     """Of bytes, whose ids the vocabulary `bytes` has too; those that look at all denoisers take one that is registered with R1."""
-    check_packages_once(monkeypatch)
     prefix, name = write(tmp_path, [text * 20 for text in TEXTS]), f"megatron_{command}"
     options = {
         "stats": ["--examples", "50"],
@@ -218,8 +217,7 @@ def test_the_commands_take_it(tmp_path, quick_advice, monkeypatch, command):
         assert "the EOD at the end of each document is taken off; the first begins 'the document of number 0" in said
 
 
-def test_doctor_says_what_is_wrong_with_it(tmp_path, monkeypatch):
-    check_packages_once(monkeypatch)
+def test_doctor_says_what_is_wrong_with_it(tmp_path):
     write(tmp_path)
     path = tmp_path / "part_0.bin"
     path.write_bytes(path.read_bytes()[:-2])

@@ -356,7 +356,9 @@ def test_the_default_has_more_sentinels_if_more_are_asked_for():
     assert open_vocabulary("default", sentinels=9) == default_vocabulary()
 
 
-def test_a_folder_with_neither_is_told(tmp_path):
-    (tmp_path / "spiece.model").write_text("")
-    with pytest.raises(ValueError, match=r"vocabulary must be 'default', 'bytes', a.*folder.*with \['spiece\.model'\] alone"):
-        open_vocabulary(str(tmp_path))
+def test_a_folder_with_neither_or_with_two_is_told(tmp_path):
+    for names in (["weights.bin"], ["one.model", "two.model"]):
+        for name in names:
+            (tmp_path / name).write_text("")
+        with pytest.raises(ValueError, match=rf"vocabulary must be 'default', 'bytes', a.*folder.*with .*'{names[-1]}'"):
+            open_vocabulary(str(tmp_path))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
-from ul2_tasks.chat.messages import Message
+from ul2_tasks.chat.messages import Conversation, Message
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
 from ul2_tasks.vocabulary.by_name import open_vocabulary
@@ -83,13 +83,18 @@ def open_renderer(spec: Renderer | str | os.PathLike[str]) -> Renderer:
     return HarmonyRenderer(open_vocabulary(path, modes=(*PRESET_MODES, *MARKERS)))
 
 
-def render_all(renderer: Renderer, conversations: Sequence[Sequence[Message]]) -> list[list[Segment] | ValueError]:
+def render_all(renderer: Renderer, conversations: Sequence[Conversation]) -> list[list[Segment] | ValueError]:
     """The segments of each conversation, or the error that it raises; batched, where a renderer can."""
     if isinstance(renderer, TemplateRenderer):
         return renderer.render_all(conversations)
     rendered: list[list[Segment] | ValueError] = []
-    for messages in conversations:
+    for messages, settings, _ in conversations:
         try:
+            if settings:
+                raise ValueError(
+                    f"the conversation must not have {sorted(settings)} beside its messages for this renderer, which would lose"
+                    " them. Write them into a system or developer message, or render with a chat template"
+                )
             rendered.append(renderer.render(messages))
         except ValueError as error:
             rendered.append(error)

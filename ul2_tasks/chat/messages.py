@@ -5,54 +5,125 @@ An error has no location, and no full stop: whoever reads the record puts the fi
 from __future__ import annotations
 
 import json
+import types
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ul2_tasks.chat.segments import ROLES
+from ul2_tasks.example_features import CONVERSATION_FIELDS, SYSTEM_FIELDS, TEMPLATE_FIELDS
 
 Message = Mapping[str, Any]
-
-# Fields beside `messages` that are meant to be rendered, which no renderer here does.
-_RENDERED_ELSEWHERE = ("tools", "functions", "tool_choice", "system", "prompt", "documents")
+_MESSAGES = "messages"
 
 
-def parse(text: str | bytes) -> list[Message]:
-    """The messages in a string of JSON: a list of them, or an object with the field `messages`.
+class Conversation(NamedTuple):
+    """The messages of a record, and what it has beside them.
 
-    Other fields of the object are ignored. Fields such as `tools` raise an error, because a renderer would have to show them.
+    Attributes:
+        messages: with the system message that the record has in a field of its own.
+        settings: what a chat template writes beside messages, by the names of its variables: `tools`, `documents` and others.
+        unread: the names of other fields, which nothing reads.
+    """
 
-    >>> parse('{"messages": [{"role": "user", "content": "Hello"}]}')
-    [{'role': 'user', 'content': 'Hello'}]
+    messages: Sequence[Message]
+    settings: Mapping[str, Any] = types.MappingProxyType({})
+    unread: tuple[str, ...] = ()
+
+
+def parse(text: str | bytes) -> Conversation:
+    """The conversation in a string of JSON: a list of messages, or an object with the field `messages`.
+
+    The other fields of the object are used or raise an error, where a model would have to see them. See `conversation_in`.
+
+    >>> parse('{"messages": [{"role": "user", "content": "Hello"}], "source": "web"}')
+    Conversation(messages=[{'role': 'user', 'content': 'Hello'}], settings={}, unread=('source',))
     """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"messages must be JSON ({error}), got a text that begins with {text[:40]!r}") from error
-    return messages_in(value)
+    return conversation_in(value)
 
 
-def messages_in(value: object) -> list[Message]:
-    """See `parse`; of what JSON or Arrow has."""
+def conversation_in(value: object) -> Conversation:
+    """See `parse`; of what JSON or Arrow has, where `messages` may be JSON, too.
+
+    A field `system` becomes the first message; `tools`, `documents` and `chat_template_kwargs` go to the chat template. Raises a
+    ValueError where another field of `CONVERSATION_FIELDS` says what no message says.
+    """
+    if not isinstance(value, Mapping):
+        return Conversation(_checked(value))
+    if _MESSAGES not in value:
+        raise ValueError(f"the conversation must have the field 'messages', got {sorted(value)}")
+    inner = value[_MESSAGES]
+    found = parse(inner) if isinstance(inner, str | bytes) else Conversation(_checked(inner))
+    given = {key: each for key, each in value.items() if key != _MESSAGES and not is_empty(each)}
+    messages = _with_system(found.messages, [given.pop(key) for key in SYSTEM_FIELDS if key in given])
+    settings = {key: _parsed(key, given.pop(key)) for key in TEMPLATE_FIELDS if key in given}
+    settings |= settings.pop("chat_template_kwargs", {})
+    lost = [key for key in CONVERSATION_FIELDS if key in given and not _is_said(given[key], messages)]
+    if lost:
+        raise ValueError(
+            f"the conversation must not have {lost} beside its messages, because it would be lost. Put what the model must see"
+            " into a message"
+        )
+    unread = tuple(key for key in given if key not in CONVERSATION_FIELDS)
+    return Conversation(messages, {**found.settings, **settings}, (*found.unread, *unread))
+
+
+def is_empty(value: object) -> bool:
+    """Whether a field says nothing: records of one file have the same fields, whether they need them or not."""
+    return value is None or (isinstance(value, str | bytes | Sequence | Mapping) and not value)
+
+
+def without_nulls(value: Any) -> Any:
+    """A value without the fields that are null: Parquet and Arrow add them to all records where one has them."""
     if isinstance(value, Mapping):
-        if "messages" not in value:
-            raise ValueError(f"the conversation must have the field 'messages', got {sorted(value)}")
-        if present := [key for key in _RENDERED_ELSEWHERE if value.get(key)]:
-            raise ValueError(
-                f"the conversation must not have {present} beside 'messages', because it would be lost. Put what the model must see"
-                " into a system or developer message"
-            )
-        value = value["messages"]
-    if not isinstance(value, list) or not all(isinstance(message, Mapping) for message in value):
-        raise ValueError(f"messages must be a list of objects, got {_short(value)}")
-    if not value:
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _checked(messages: object) -> list[Message]:
+    if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
+        raise ValueError(f"messages must be a list of objects, got {_short(messages)}")
+    if not messages:
         raise ValueError("messages must not be empty, got an empty list")
-    return value
+    return messages
+
+
+def _with_system(messages: Sequence[Message], given: Sequence[object]) -> Sequence[Message]:
+    """The messages, the first of which is the system message that is given, if one is."""
+    texts = list(dict.fromkeys(text_of(text, "the field 'system'") for text in given))
+    if not texts or (len(texts) == 1 and messages[0].get("role") == "system" and messages[0].get("content") == texts[0]):
+        return messages
+    if len(texts) > 1 or messages[0].get("role") == "system":
+        raise ValueError("the conversation must have one system message, got another one in a field beside its messages")
+    return [{"role": "system", "content": texts[0]}, *messages]
+
+
+def _parsed(key: str, value: object) -> Any:
+    """The value of a field for a chat template; it may be a string of JSON."""
+    try:
+        parsed = json.loads(value) if isinstance(value, str | bytes) else value
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{key} must be JSON ({error}), got a text that begins with {_short(value)}") from error
+    kind, expected = (Mapping, "an object") if key == "chat_template_kwargs" else (list, "a list")
+    if not isinstance(parsed, kind):
+        raise ValueError(f"{key} must be {expected}, got {_short(parsed)}")
+    return without_nulls(parsed)
+
+
+def _is_said(value: object, messages: Sequence[Message]) -> bool:
+    """Whether messages have what a field beside them has: the text of one of them, or some of them."""
+    if isinstance(value, str):
+        return any(message.get("content") == value for message in messages)
+    return isinstance(value, list) and all(without_nulls(each) in map(without_nulls, messages) for each in value)
 
 
 def check_fields(message: Message, known: Collection[str]) -> None:
     """Raises a ValueError where a message has a field that would be lost, or an unknown role. Empty fields are ignored."""
     unknown = message.keys() - known
-    if unknown and (others := sorted(key for key in unknown if message[key] not in (None, "", [], {}))):
+    if unknown and (others := sorted(key for key in unknown if not is_empty(message[key]))):
         raise ValueError(
             f"fields must be among {sorted(known)}, got {others}, which would be lost. See"
             " docs/help/troubleshooting.md#a-field-of-a-message-is-rejected"
@@ -75,7 +146,7 @@ def check_nothing_lost(given: object, parsed: object, path: str = "") -> None:
     for key, value in given.items():
         if key in parsed:
             check_nothing_lost(value, parsed[key], f"{path}{key}.")
-        elif value not in (None, "", [], {}):
+        elif not is_empty(value):
             raise ValueError(f"fields must be among {sorted(parsed)}, got {f'{path}{key}'!r}, which would be lost")
 
 

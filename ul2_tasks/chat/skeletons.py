@@ -12,6 +12,8 @@ With `<|im_start|>` and `<|im_end|>` as one character each, and with A and B as 
 * Its prompt is the generation prompt that the template writes after the earlier messages, as far as it is the same here.
 * A message of any other role ends where the template writes the same whether another message follows or not.
 * Text at the end that belongs to no message is a segment of the role "system".
+* Calls of tools, and results that a template does not write as they are, have no stand-in. They are what the template writes in
+  place of a stand-in for the whole content, which is written for the same message without them.
 
 The contents are put in later, and the text is compared with the text that the template itself writes. So any template that passes
 is attributed correctly.
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +34,7 @@ Render = Callable[[Sequence[Mapping[str, Any]], bool], str]
 _HOLES = 0xF0000  # stand-ins: planes 15 and 16 are for private use
 _MARKERS = 0x100000
 MARKS = ("\U000ffff0", "\U000ffff1")  # of the beginning and the end of a tag `{% generation %}`
+CALLS, REASONING = "tool_calls", ("reasoning_content", "thinking")  # fields
 PROMPT, HEADER, BODY = range(3)  # the regions of a segment
 
 
@@ -38,12 +42,21 @@ class MessageShape(NamedTuple):
     """All that a skeleton depends on.
 
     `parts` is how many texts its content is a list of, None if it is a text; `reasoning` whether it has reasoning that is not
-    empty, None if it has none at all.
+    empty, None if it has none at all. `fields` are those that have no stand-in, as JSON of an object; empty if there are none.
+    With a content among them `parts` is 0.
     """
 
     role: str
     parts: int | None
     reasoning: bool | None
+    fields: str = ""
+
+    @property
+    def channel(self) -> str | None:
+        """The channel of its content: a message with calls of tools is the assistant's commentary."""
+        if self.role != "assistant":
+            return None
+        return "commentary" if self.fields and CALLS in json.loads(self.fields) else "final"
 
 
 class Hole(NamedTuple):
@@ -121,7 +134,7 @@ def holes_of(shapes: Sequence[MessageShape]) -> list[Hole]:
     holes = []
     for number, shape in enumerate(shapes):
         holes += [Hole(number, "analysis")] * bool(shape.reasoning)
-        holes += [Hole(number, "final" if shape.role == "assistant" else None)] * (1 if shape.parts is None else shape.parts)
+        holes += [Hole(number, shape.channel)] * (1 if shape.parts is None else shape.parts)
     return holes
 
 
@@ -134,12 +147,12 @@ def filled(shapes: Sequence[MessageShape], texts: Iterable[str]) -> list[dict[st
     for shape in shapes:
         message: dict[str, Any] = {"role": shape.role}
         if shape.reasoning is not None:
-            message["reasoning_content"] = message["thinking"] = next(texts) if shape.reasoning else ""
+            message |= dict.fromkeys(REASONING, next(texts) if shape.reasoning else "")
         if shape.parts is None:
             message["content"] = next(texts)
         else:
             message["content"] = [{"type": "text", "text": next(texts)} for _ in range(shape.parts)]
-        messages.append(message)
+        messages.append({**message, **json.loads(shape.fields or "{}")})
     return messages
 
 
@@ -154,6 +167,8 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
     condense = _condenser(markers)
     whole, tag_ends = _without_tags(condense(render(messages, False)))
     left_out = _left_out(whole, holes, messages, render)
+    for number in left_out:  # so that it is not there either where that message is one of the last turn
+        messages[number] = {key: value for key, value in messages[number].items() if key not in REASONING}
 
     @functools.cache
     def earlier(number: int, prompt: bool) -> str:
@@ -163,7 +178,18 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
         except ValueError:
             return ""
 
-    segments = list(_segments(whole, _groups(whole, holes), shapes, tag_ends, earlier))
+    groups = _groups(whole, holes)
+    for number, shape in enumerate(shapes):
+        if not shape.fields or not {CALLS, "content"} & json.loads(shape.fields).keys():
+            continue
+        text = next((text for text in _replaced(messages, number, len(holes), render, condense) if whole.endswith(text[1])), None)
+        if text is None:
+            raise ValueError(
+                f"message {number + 1} of {len(shapes)}: the chat template must write the other messages the same with and without"
+                f" its {' and '.join(sorted(json.loads(shape.fields).keys() & {CALLS, 'content'}))}, got a change"
+            )
+        groups = _with_group(groups, Hole(number, shape.channel), common(whole, text[0]), len(whole) - len(text[1]))
+    segments = list(_segments(whole, groups, shapes, tag_ends, earlier))
     prompts = {segment.owner.message for segment in segments if segment.owner and shapes[segment.owner.message].role == "assistant"}
     pieces = tuple(piece for number, segment in enumerate(segments) for piece in _pieces(whole, number, segment, markers))
     return Skeleton(
@@ -174,6 +200,34 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
         left_out,
         all((prompt := earlier(number, True)) and whole.startswith(prompt) for number in prompts),
     )
+
+
+def _replaced(
+    messages: Sequence[Mapping[str, Any]], number: int, hole: int, render: Render, condense: Callable[[str], str]
+) -> Iterable[tuple[str, str]]:
+    """What a template writes before and after the content of a message without calls: a stand-in of this number."""
+    others = {key: value for key, value in messages[number].items() if key != CALLS}
+    for content in (stand_in(hole), [{"type": "text", "text": stand_in(hole)}]):
+        try:
+            changed = [*messages[:number], {**others, "content": content}, *messages[number + 1 :]]
+            before, *after = _without_tags(condense(render(changed, False)))[0].split(stand_in(hole))
+        except ValueError:
+            continue
+        if len(after) == 1:
+            yield before, after[0]
+
+
+def _with_group(groups: Sequence[tuple[Hole, int, int]], owner: Hole, begin: int, end: int) -> list[tuple[Hole, int, int]]:
+    """The groups of `_groups` with that of a message whose text has no stand-in, or not all of it."""
+    before = [group for group in groups if group[0].message < owner.message or group[0] == Hole(owner.message, "analysis")]
+    own = [group for group in groups if group[0] == owner]
+    after = [group for group in groups if group[0].message > owner.message]
+    begin = max([own[0][1] if own else begin, *(stop for _, _, stop in before)])
+    if len(before) + len(own) + len(after) < len(groups) or not begin <= end <= min([end, *(start for _, start, _ in after)]):
+        raise ValueError(
+            f"message {owner.message + 1}: the chat template must write messages one after the other, got others between"
+        )
+    return [*before, (owner, begin, end), *after]
 
 
 def _condenser(markers: Sequence[str]) -> Callable[[str], str]:

@@ -38,15 +38,15 @@ def _marks(environment: jinja2.Environment) -> tuple[str, str]:
 
 def compile_template(
     text: str, variables: Mapping[str, Any], date: datetime.date | None, marks: tuple[str, str] = ("", "")
-) -> Callable[[Sequence[Mapping[str, Any]], bool], str]:
+) -> Callable[[Sequence[Mapping[str, Any]], bool, Mapping[str, Any]], str]:
     """A function that renders messages with a template.
 
-    The function takes the messages, and whether to write a generation prompt after them. It raises a ValueError where the template
-    fails. `variables` are those of the template beside the messages, and `date` is its today. `marks` are written before and after
-    the text of a tag `{% generation %}`.
+    The function takes the messages, whether to write a generation prompt after them, and more variables. It raises a ValueError
+    where the template fails. `variables` are those of the template beside the messages, and `date` is its today. `marks` are
+    written before and after the text of a tag `{% generation %}`.
 
     >>> text = "{% for m in messages %}{% generation %}{{ m.content }}{{ end }}{% endgeneration %}{% endfor %}"
-    >>> compile_template(text, {"end": "</s>"}, date=None, marks=("(", ")"))([{"role": "user", "content": "Hi"}], False)
+    >>> compile_template(text, {"end": "</s>"}, date=None, marks=("(", ")"))([{"role": "user", "content": "Hi"}], False, {})
     '(Hi</s>)'
     """
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
@@ -59,10 +59,10 @@ def compile_template(
     except jinja2.TemplateError as error:
         raise ValueError(f"the chat template must be valid Jinja, got an error: {error}") from error
 
-    def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
-        given = {"tools": None, "documents": None, **variables}
+    def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool, settings: Mapping[str, Any]) -> str:
+        given = {"tools": None, "documents": None, **variables, **settings}
         try:
-            return template.render(given, messages=messages, add_generation_prompt=add_generation_prompt)
+            return template.render({**given, "messages": messages, "add_generation_prompt": add_generation_prompt})
         except Exception as error:  # whatever a program may raise
             raise ValueError(f"the chat template must render the messages, got an error: {error}") from error
 

@@ -25,12 +25,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ul2_tasks.chat.attribution import Attribution
-from ul2_tasks.chat.messages import Message, check_fields, parts_of, text_of, weight_of
+from ul2_tasks.chat.messages import Conversation, Message, check_fields, is_empty, parts_of, text_of, weight_of, without_nulls
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.skeletons import (
     BODY,
+    CALLS,
     MARKS,
     PROMPT,
+    REASONING,
     MessageShape,
     Render,
     Skeleton,
@@ -39,12 +41,12 @@ from ul2_tasks.chat.skeletons import (
     make_skeleton,
     stand_in,
 )
-from ul2_tasks.files.systems import exists, read
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
-from ul2_tasks.vocabulary.tokenizer_json import COMPANIONS, load_marked
+from ul2_tasks.vocabulary.tokenizer_json import InMemory, load_marked, settings_of, special_tokens_of
 
-_REASONING = ("reasoning_content", "thinking")
-_FIELDS = {"role", "content", "weight", *_REASONING}
+_WRITTEN = (CALLS, "name")  # fields that a template that has them must write
+_NAMES = ("name", "tool_call_id")  # of a tool's message; few templates write them
+_FIELDS = {"role", "content", "weight", CALLS, *_NAMES, *REASONING}
 _FILE = "chat_template.jinja"
 _SHAPES = 1024  # whose skeletons are kept
 Value = TypeVar("Value")
@@ -53,8 +55,9 @@ Value = TypeVar("Value")
 class TemplateRenderer:
     """Renders messages with a chat template; see the top of this file.
 
-    A message is `{"role": .., "content": ..}`, with `reasoning_content` or `thinking` if it has reasoning, and `weight` 0 to leave
-    it out of the loss. Its content is a string, or a list of `{"type": "text", "text": ..}`, whichever the template accepts.
+    A message is `{"role": .., "content": ..}`, with `reasoning_content` or `thinking` if it has reasoning, `tool_calls` if it calls
+    tools, and `weight` 0 to leave it out of the loss. Its content is a string, or a list of `{"type": "text", "text": ..}`,
+    whichever the template accepts. `tools`, `documents` and `chat_template_kwargs` beside the messages are variables for it.
 
     The folder has a tokenizer.json and a chat template: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
     `date` is today's date for the template, "2026-01-31"; a template that writes the date raises an error without it. `eod` is the
@@ -72,15 +75,13 @@ class TemplateRenderer:
         self._arguments = folder, date, eod, dict(settings or {})
         self.vocabulary = HuggingFaceVocabulary(folder)
         self.eod = self._own_id(eod)
-        configuration = _configuration(folder)
-        template = _template(folder, configuration)
-        variables = {**_special_tokens(configuration), **(settings or {})}
+        source = self.vocabulary.source
+        template = _template(source, given := settings_of(source))
+        variables = {**special_tokens_of(given), **(settings or {})}
         self._render, self._render_marked = (_compile(template, variables, date, marks) for marks in (("", ""), MARKS))
-        self._marked = load_marked(folder)
+        self._marked = load_marked(source)
         self._attribution = Attribution(self._marked, self.vocabulary.vocab_size)
-        self._skeleton = functools.lru_cache(_SHAPES)(
-            lambda shapes: make_skeleton(shapes, self._render_marked, tuple(self._marked.ids))
-        )
+        self._skeleton = functools.lru_cache(_SHAPES)(self._make_skeleton)
         described = json.dumps([template, variables, date, self.eod], sort_keys=True, default=repr)
         self.identity = f"template sha256 {hashlib.sha256(described.encode()).hexdigest()}, {self.vocabulary.identity}"
 
@@ -100,27 +101,63 @@ class TemplateRenderer:
         the role "system". Raises a ValueError that names the message where a role, field or content is not supported, or the
         template leaves it out, changes it or fails.
         """
-        [segments] = self.render_all([messages])
+        [segments] = self.render_all([Conversation(messages)])
         if isinstance(segments, ValueError):
             raise segments
         return segments
 
-    def render_all(self, conversations: Sequence[Sequence[Message]]) -> list[list[Segment] | ValueError]:
+    def render_all(self, conversations: Sequence[Conversation]) -> list[list[Segment] | ValueError]:
         """The segments of each conversation, see `render`, or the error that it raises.
 
         Encodes all of them in one batch, which is faster.
         """
-        written = [_tried(self._write, messages) for messages in conversations]
+        written = [_tried(self._write, conversation) for conversation in conversations]
         whole = [one for one in written if not isinstance(one, ValueError)]
         ids = iter(self._attribution.encode([one.texts for one in whole]))
         return [one if isinstance(one, ValueError) else _tried(self._segments, one, next(ids)) for one in written]
 
-    def _write(self, messages: Sequence[Message]) -> _Written:
-        shapes, texts = _read(messages)
-        skeleton = self._skeleton(shapes)
-        if "".join(_put(skeleton, texts)) != self._render(filled(shapes, texts), False):
-            raise ValueError(self._altered(skeleton, shapes, texts))
+    def _write(self, conversation: Conversation) -> _Written:
+        messages, settings = conversation.messages, dict(conversation.settings)
+        try:
+            return self._written(messages, settings, results_have_holes=True)
+        except ValueError:
+            if all(message["role"] != "tool" for message in messages):
+                raise
+        return self._written(messages, settings, results_have_holes=False)
+
+    def _written(self, messages: Sequence[Message], settings: Mapping[str, Any], results_have_holes: bool) -> _Written:
+        shapes, texts = _read(messages, results_have_holes)
+        self._check_names([settings, *(json.loads(shape.fields) for shape in shapes if shape.fields)])
+        described = json.dumps(settings) if settings else ""
+        skeleton = self._skeleton(shapes, described)
+        render = functools.partial(self._render, settings=settings)
+        if "".join(_put(skeleton, texts)) != render(filled(shapes, texts), False):
+            raise ValueError(self._altered(skeleton, shapes, texts, render))
         return _Written(skeleton, messages, _put(skeleton, texts, self._marked.private))
+
+    def _make_skeleton(self, shapes: tuple[MessageShape, ...], settings: str) -> Skeleton:
+        given = json.loads(settings or "{}")
+        render = functools.partial(self._render_marked, settings=given)
+        made = make_skeleton(shapes, render, tuple(self._marked.ids))
+        messages = filled(shapes, map(stand_in, range(len(made.holes))))
+        whole = render(messages, False)
+        for key in given.keys() & {"tools", "documents"}:
+            if whole == self._render_marked(messages, False, {**given, key: None}):
+                raise ValueError(f"the chat template must write {key}, which the conversation has, got the same text without")
+        for number, message in enumerate(messages):
+            for key in message.keys() & ({CALLS} if message["role"] == "tool" else {*_WRITTEN}):
+                others = {name: value for name, value in message.items() if name != key}
+                if _tried(render, [*messages[:number], others, *messages[number + 1 :]], False) == whole:
+                    raise ValueError(
+                        f"message {number + 1} of {len(messages)}: the chat template must write {key}, got the same text without"
+                    )
+        return made
+
+    def _check_names(self, fields: object) -> None:
+        """Raises a ValueError where what is written as the template likes spells a special token, which it would become."""
+        described = json.dumps(fields, ensure_ascii=False)
+        if spelled := [name for name in self._marked.private if name in described]:
+            raise ValueError(f"tool_calls, results and tools must not spell special tokens for this template, got {spelled}")
 
     def _segments(self, written: _Written, ids: np.ndarray) -> list[Segment]:
         skeleton, messages, texts = written
@@ -133,12 +170,13 @@ class TemplateRenderer:
             prompt = int(np.sum(own == PROMPT)) if role == "assistant" else len(own)
             weight = weight_of(messages[owner.message]) if owner else 1
             channel = owner.channel if owner else None
-            segments.append(Segment(role, channel, False, weight, ids[begin:end], prompt, int(np.sum(own < BODY))))
+            is_call = channel == "commentary"
+            segments.append(Segment(role, channel, is_call, weight, ids[begin:end], prompt, int(np.sum(own < BODY))))
         return segments
 
     def left_out(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The indices of the messages whose reasoning the template leaves out, because it is of an earlier turn."""
-        return self._skeleton(_read(messages)[0]).left_out
+        return self._skeleton(_read(messages)[0], "").left_out
 
     def is_prefix_stable(self, messages: Sequence[Message]) -> bool:
         """Whether the conversation continues the generation prompt at each turn of the assistant.
@@ -146,7 +184,7 @@ class TemplateRenderer:
         Where it does not, as with a template that leaves an empty `<think>` out of earlier turns, a segment's `prompt` is the
         common beginning of the two.
         """
-        return self._skeleton(_read(messages)[0]).is_prefix_stable
+        return self._skeleton(_read(messages)[0], "").is_prefix_stable
 
     def _own_id(self, eod: str | None) -> int:
         id = self.vocabulary.eos_id if eod is None else self.vocabulary.piece_id(eod)
@@ -154,11 +192,11 @@ class TemplateRenderer:
             raise ValueError(f"eod must be a token of {self.vocabulary!r}, got {eod!r}. Pass a token that it has.")
         return id - self.vocabulary.id_shift
 
-    def _altered(self, skeleton: Skeleton, shapes: Sequence[MessageShape], texts: Sequence[str]) -> str:
+    def _altered(self, skeleton: Skeleton, shapes: Sequence[MessageShape], texts: Sequence[str], render: Callable[..., str]) -> str:
         """The error of a template that changes a message: the first whose texts it changes, with stand-ins in all others."""
         for number in range(len(shapes)):
             mixed = [text if hole.message == number else stand_in(h) for h, (hole, text) in enumerate(zip(skeleton.holes, texts))]
-            expected, written = "".join(_put(skeleton, mixed)), self._render(filled(shapes, mixed), False)
+            expected, written = "".join(_put(skeleton, mixed)), render(filled(shapes, mixed), False)
             if expected != written:
                 own = [text for hole, text in zip(skeleton.holes, texts) if hole.message == number]
                 how = _how(expected, written, own)
@@ -182,12 +220,12 @@ def _tried(function: Callable[..., Value], *arguments: Any) -> Value | ValueErro
         return error
 
 
-def _read(messages: Sequence[Message]) -> tuple[tuple[MessageShape, ...], list[str]]:
-    """The shape of each message, and all texts in the order of the holes."""
+def _read(messages: Sequence[Message], results_have_holes: bool = True) -> tuple[tuple[MessageShape, ...], list[str]]:
+    """The shape of each message, and all texts in the order of the holes; results of tools have some, or are part of the shape."""
     shapes, texts = [], []
     for number, message in enumerate(messages):
         try:
-            shape, own = _read_message(message)
+            shape, own = _read_message(message, results_have_holes)
         except ValueError as error:
             raise ValueError(f"message {number + 1} of {len(messages)}: {error}") from error
         shapes.append(shape)
@@ -195,21 +233,30 @@ def _read(messages: Sequence[Message]) -> tuple[tuple[MessageShape, ...], list[s
     return tuple(shapes), texts
 
 
-def _read_message(message: Message) -> tuple[MessageShape, list[str]]:
+def _read_message(message: Message, results_have_holes: bool) -> tuple[MessageShape, list[str]]:
     check_fields(message, _FIELDS)
     weight_of(message)
-    given = [message[key] for key in _REASONING if message.get(key) is not None]
+    given = [message[key] for key in REASONING if message.get(key) is not None]
     reasoning = [text_of(text, "reasoning") for text in given]
     if reasoning and message["role"] != "assistant":
         raise ValueError(f"role must be 'assistant' for a message with reasoning, got {message['role']!r}")
     if len({*reasoning}) > 1:
-        raise ValueError(f"{' and '.join(_REASONING)} must be equal, got different strings. Leave one out")
-    parts = parts_of(message)
+        raise ValueError(f"{' and '.join(REASONING)} must be equal, got different strings. Leave one out")
+    fields = {key: without_nulls(message[key]) for key in (CALLS, *_NAMES) if not is_empty(message.get(key))}
+    if CALLS in fields and message["role"] != "assistant":
+        raise ValueError(f"role must be 'assistant' for a message with {CALLS}, got {message['role']!r}")
+    if is_empty(message.get("content")) and CALLS in fields:
+        fields["content"] = message.get("content")
+    parts = [] if "content" in fields else parts_of(message)
     contents = [part for part in parts if isinstance(part, str)]
     if len(contents) < len(parts):
         raise ValueError("parts of the content must be text for a chat template, got others")
-    is_list = isinstance(message["content"], list)
-    shape = MessageShape(message["role"], len(parts) if is_list else None, bool(reasoning[0]) if reasoning else None)
+    is_list = isinstance(message.get("content"), list)
+    if message["role"] == "tool" and not results_have_holes:
+        fields["content"], contents = message["content"], []
+    described = json.dumps(fields) if fields else ""
+    length = 0 if "content" in fields else len(parts) if is_list else None
+    shape = MessageShape(message["role"], length, bool(reasoning[0]) if reasoning else None, described)
     return shape, [*filter(None, reasoning[:1]), *contents]
 
 
@@ -244,31 +291,13 @@ def _compile(template: str, variables: Mapping[str, Any], date: str | None, mark
     return compile_template(template, variables, day, marks)
 
 
-def _content_of(file: str) -> str | None:
-    return read(file).decode() if exists(file) else None
-
-
-def _configuration(folder: str) -> dict[str, Any]:
-    """The settings in the files beside the tokenizer."""
-    found = (_content_of(f"{folder.rstrip('/')}/{name}") for name in reversed(COMPANIONS))
-    return {key: value for text in found if text for key, value in json.loads(text).items() if value is not None}
-
-
-def _special_tokens(configuration: Mapping[str, Any]) -> dict[str, str]:
-    """The names of special tokens, `bos_token` and others, as templates know them."""
-    tokens = {key: value for key, value in configuration.items() if key.endswith("_token")}
-    names = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in tokens.items()}
-    return {key: name for key, name in names.items() if isinstance(name, str)}
-
-
-def _template(folder: str, configuration: Mapping[str, Any]) -> str:
+def _template(source: InMemory, settings: Mapping[str, Any]) -> str:
     """The chat template: that of its own file, if there is one; of several the default one."""
-    template = _content_of(f"{folder.rstrip('/')}/{_FILE}")
-    if template is None:
-        template = configuration.get("chat_template")
+    content = dict(source.beside).get(_FILE)
+    template = settings.get("chat_template") if content is None else content.decode()
     if isinstance(template, list):
         named = [each for each in template if isinstance(each, Mapping) and each.get("name") == "default"]
         template = named[-1].get("template") if named else None
     if not isinstance(template, str):
-        raise ValueError(f"{folder} must have a chat template, got none. Add {_FILE}, or chat_template in tokenizer_config.json.")
+        raise ValueError(f"{source} must have a chat template, got none. Add {_FILE}, or chat_template in tokenizer_config.json.")
     return template

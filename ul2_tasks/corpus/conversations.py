@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.by_name import Renderer, render_all
-from ul2_tasks.chat.messages import Message, messages_in, parse
+from ul2_tasks.chat.messages import Conversation, conversation_in, parse
 from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversations
 from ul2_tasks.chat.segments import COLUMNS, Conversations, Segment, as_arrays
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
@@ -26,6 +27,7 @@ from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, or
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import file_of
+from ul2_tasks.sources.splits import conversation_key
 from ul2_tasks.store.provenance import Origin, Provenance
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -60,7 +62,7 @@ class ChatCorpus(Corpus):
     columns = types.MappingProxyType({MESSAGES: np.dtype(np.int32)})
     counts_ids = True
 
-    @functools.cached_property
+    @cached_property
     def _in_memory(self) -> dict[str, ConversationsInMemory]:
         return {}
 
@@ -83,19 +85,20 @@ class ChatCorpus(Corpus):
         return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns, problems)
 
     def hashed(self, record: Record) -> bytes:
-        """The messages as JSON, with their fields in order and without those that are empty."""
-        return json.dumps(_without_empty(messages_of(record)), ensure_ascii=True, sort_keys=True).encode()
+        """The messages, the same in each file format."""
+        messages, settings, _ = conversation_of(record)
+        return conversation_key([messages, settings] if settings else messages)
 
     def _render(self, records: Sequence[Record]) -> list[list[Segment] | ValueError]:
         """The segments of each record, none of one with a problem; or why it cannot be rendered."""
-        found: list[list[Message] | ValueError] = []
+        found: list[Conversation | ValueError | None] = []
         for record in records:
             try:
-                found.append([] if record.problem else messages_of(record))
+                found.append(None if record.problem else conversation_of(record))
             except ValueError as error:
                 found.append(error)
-        rendered = iter(render_all(self.renderer, [one for one in found if one and not isinstance(one, ValueError)]))
-        return [next(rendered) if one and not isinstance(one, ValueError) else one for one in found]  # type: ignore[misc]
+        rendered = iter(render_all(self.renderer, [one for one in found if isinstance(one, Conversation)]))
+        return [next(rendered) if isinstance(one, Conversation) else one or [] for one in found]
 
     def settings(self, source: str) -> dict[str, str]:
         return super().settings(source) | {"renderer": self.renderer.identity}
@@ -213,19 +216,14 @@ class DescribedConversations(ChatCorpus, Described):
         return self.renderer.vocabulary
 
 
-def messages_of(record: Record) -> list[Message]:
-    """The messages of a record, see `messages.parse`."""
-    return parse(record.text) if record.value is None else messages_in(record.value)
+def conversation_of(record: Record) -> Conversation:
+    """The conversation of a record, see `messages.parse`."""
+    found = parse(record.text) if record.value is None else conversation_in(record.value)
+    return found._replace(unread=(*record.unread, *found.unread))
 
 
 def _some(origins: Callable[[], list[Origin]], numbers: np.ndarray) -> list[Origin]:
     return [origins()[number] for number in numbers.tolist()]
-
-
-def _without_empty(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _without_empty(each) for key, each in value.items() if each is not None}
-    return [_without_empty(each) for each in value] if isinstance(value, list) else value
 
 
 def _where(record: Record) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cached_files import folder_of, is_cache
 from ul2_tasks.corpus.check_texts import check_texts, not_utf8
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
@@ -73,14 +73,15 @@ class Corpus:
         @property
         def _cache_dirs(self) -> list[str]: ...
 
-    @functools.cached_property
+    @cached_property
     def tokenizer(self) -> seqio.Vocabulary:
         """See `configuration.text_tokenizer`. Finding the special ids takes milliseconds, and a job asks for each of its shards."""
         return text_tokenizer(self.vocabulary, self.configuration)
 
     def encode(self, records: Sequence[Record]) -> Encoded:
         """Tokenizes some records. One that is no document raises a ValueError, if the corpus is to raise it."""
-        texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
+        texts = [record.text for record in records]
+        problems = [record.problem.encode(errors="backslashreplace") for record in records]  # a path may be of any bytes
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
         if not are_whole.all():
             problems = [problem or not_utf8(text) for problem, text in zip(problems, texts)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import types
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
@@ -50,7 +50,7 @@ class ImageTextCorpus(Corpus):
 
     image_tokens: ImageTokens | ImageCodes
 
-    @functools.cached_property
+    @cached_property
     def seqio_image_tokens(self) -> ImageTokens | ImageCodes:
         """What stands for an image, with SeqIO's ids. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
         vocabulary, shift = self.vocabulary, id_shift(self.vocabulary)
@@ -61,7 +61,7 @@ class ImageTextCorpus(Corpus):
             )
         return shifted(self.image_tokens, shift)
 
-    @functools.cached_property
+    @cached_property
     def tokenizer(self) -> seqio.Vocabulary:
         """The vocabulary, by which no text becomes a sentinel, a mode, or an id of an image."""
         return tokenizer_of(self.vocabulary, self.configuration, self.seqio_image_tokens)

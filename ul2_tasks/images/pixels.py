@@ -1,6 +1,6 @@
 """Images as pixels, read by Pillow: upright, in full, and in one way whatever their format is.
 
-    EXIF orientation      the image is turned upright
+    EXIF, XMP             the image is turned upright
     transparency          stands on white
     CMYK, grey, palette   become RGB
     16 bits               the upper 8 of them
@@ -26,7 +26,8 @@ import numpy as np
 
 from ul2_tasks.files.opening import is_unreachable
 from ul2_tasks.files.retries import named
-from ul2_tasks.files.systems import open_to_read
+from ul2_tasks.files.systems import open_to_read, read
+from ul2_tasks.images.paths import Address, is_address
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -37,7 +38,7 @@ MOST_SCANS = 100  # of a JPEG, each of which goes over all pixels; encoders make
 _SCAN = b"\xff\xda"
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # one that ends a scan: not a byte 255, nor a place to begin again after damage
 _NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
-_ORIENTATION = 0x0112  # the EXIF tag
+_ORIENTATION = 0x0112  # the EXIF tag, which Pillow fills from XMP, too
 # What turns an image upright, by its EXIF orientation: names of Pillow's Image.Transpose.
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -54,12 +55,16 @@ _TURNS = {
 class Frame:
     """A frame of a video. It is decoded when its pixels are asked for.
 
-    Width and height are as it is seen upright. `read` gives its pixels, [height, width, 3] uint8.
+    Attributes:
+        width, height: as it is seen upright.
+        read: gives its pixels, [height, width, 3] uint8.
+        number: its number in the video, from 0.
     """
 
     width: int
     height: int
     read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
+    number: int = 0
 
 
 def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
@@ -175,6 +180,16 @@ def kind_of(value: object) -> str:
 
 
 def _file_at(path: str, what: str) -> BinaryIO:
+    if isinstance(path, Address):
+        try:
+            return io.BytesIO(read(path))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise ValueError(f"the {what} must be a file that can be read, got {str(path)!r}: {error}.") from error
+    if is_address(path):
+        raise ValueError(
+            f"the {what} on another file system must be below folder, got {path!r}. Pass folder=, the address that the files are"
+            " below, or download them."
+        )
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -254,14 +269,46 @@ def _told() -> Iterator[None]:
 
 
 def _orientation(opened: ImageFile) -> int:
-    """The EXIF orientation, 1 to 8. A PNG may have it behind the pixels; there it is not looked for, which would decode it."""
-    exif = pillow().Exif()
-    try:
-        exif.load(opened.info.get("exif", b""))
+    """The orientation, 1 to 8, by EXIF, or where that has none by XMP, as `ImageOps.exif_transpose` has it."""
+    content = None
+    if _is_told_behind_pixels(opened):
+        with _from_beginning(opened) as file:
+            content = io.BytesIO(file.read())
+    pil = pillow()
+    try:  # a PNG's own `getexif` decodes it, to find what is behind its pixels
+        exif = pil.Image.getexif(opened) if content is None else pil.open(content, formats=FORMATS).getexif()
         found = exif.get(_ORIENTATION)
     except Exception:  # damaged EXIF says nothing; the image is as it is
         return 1
     return found if found in _TURNS else 1
+
+
+def _is_told_behind_pixels(opened: ImageFile) -> bool:
+    """Whether a PNG has EXIF or texts, of which XMP is one, behind its pixels."""
+    if opened.format != "PNG":
+        return False
+    with _from_beginning(opened) as file:
+        file.seek(8)
+        behind = False
+        while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
+            behind |= head[4:] == b"IDAT"
+            if behind and head[4:] in (b"eXIf", b"iTXt", b"tEXt", b"zTXt"):
+                return True
+            file.seek(int.from_bytes(head[:4], "big") + 4, io.SEEK_CUR)
+    return False
+
+
+@contextlib.contextmanager
+def _from_beginning(opened: ImageFile) -> Iterator[Any]:
+    """The file of an image from its beginning; afterwards it is where it was."""
+    file = opened.fp
+    assert file is not None, "it is open"
+    place = file.tell()
+    file.seek(0)
+    try:
+        yield file
+    finally:
+        file.seek(place)
 
 
 def _on_white(opened: ImageFile) -> Any:

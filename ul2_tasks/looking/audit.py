@@ -23,7 +23,6 @@ from ul2_tasks.looking.page import check_path, packages, write_page
 from ul2_tasks.looking.printing import as_json, as_shown, bars, print_checks, print_head
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.statistics import Check
-from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.random_access.audit import DocumentsRead, Reading, Track, added, read_indices
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import Numbering
@@ -202,7 +201,7 @@ def _asked(numbering: Numbering, elements: int) -> dict[tuple[str, str], float]:
     firsts = [stage.first for stage in numbering.stages]
     for stage, first, stop in zip(numbering.stages, firsts, [*firsts[1:], elements]):
         part = max(0, min(stop, elements) - first) / max(1, elements)
-        weights = stage.mixing.counts if isinstance(stage.mixing, Cycle) else stage.mixing.weights
+        weights = stage.mixing.weights
         for number, weight in zip(stage.corpora, weights):
             corpus = numbering.corpora[number]
             rates = sum(member.rate for member in corpus.members)

@@ -7,12 +7,13 @@ import importlib
 import importlib.util
 import itertools
 import platform
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 
 import seqio
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -136,10 +137,30 @@ def examine_installation() -> Iterator[Finding]:
         found = f"seqio {versions['seqio']} is installed, but {seqio.__version__} is what is imported, from {seqio.__file__}"
         remedy = "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it"
         yield Finding("problem", "installation", found, remedy)
-    check = subprocess.run([sys.executable, "-m", "pip", "name"], capture_output=True, text=True)
-    if check.returncode and check.stdout.strip():
-        remedy = "pip install what it asks for, best all extras in one command"
-        yield Finding("problem", "installation", "; ".join(check.stdout.splitlines()), remedy)
+    if clashes := list(_clashes()):
+        remedy = "pip install what is asked for, best all extras in one command"
+        yield Finding("problem", "installation", "; ".join(clashes), remedy)
+
+
+def _clashes() -> Iterator[str]:
+    """What installed packages ask for, and is not there, as `pip check` says it."""
+    installed: dict[str, metadata.Distribution] = {}
+    for found in metadata.distributions():  # the first of a name is the one that is imported
+        if name := found.metadata["Name"]:
+            installed.setdefault(canonicalize_name(name), found)
+    for distribution in installed.values():
+        name = f"{distribution.metadata['Name']} {distribution.version}"
+        for line in distribution.requires or []:
+            try:
+                asked = Requirement(line)
+                there = installed.get(canonicalize_name(asked.name))
+                fits = there is not None and asked.specifier.contains(there.version, prereleases=True)
+            except (InvalidRequirement, InvalidVersion) as error:
+                yield f"{name} asks for {line!r}: {error}"
+                continue
+            if not fits and (asked.marker is None or asked.marker.evaluate({"extra": ""})):
+                is_there = f"there is {there.version}" if there else "which is not installed"
+                yield f"{name} asks for {asked.name}{asked.specifier}, {is_there}"
 
 
 def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: CorpusTask) -> Iterator[Finding]:
@@ -159,8 +180,15 @@ def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: C
             modes[task.denoiser.mode] = special.mode
     if special and not problems:
         yield Finding("ok", "vocabulary", _describe_vocabulary(vocabulary, special, modes))
+        yield from examine_ids(vocabulary)
         yield from _examine_embedding(vocabulary, {*special.sentinels, *itertools.chain(*modes.values())})
         yield from _examine_round_trip(corpus.tokenizer)
+
+
+def examine_ids(vocabulary: seqio.Vocabulary) -> Iterator[Finding]:
+    """Looks at whether the files of a tokenizer say the same of its special ids."""
+    for clash in getattr(vocabulary, "clashes", ()):
+        yield Finding("problem", "vocabulary", clash, "correct the file that is wrong, or pass the tokenizer of the model")
 
 
 def _describe_vocabulary(vocabulary: seqio.Vocabulary, special: SpecialTokens, modes: Mapping[str, tuple[int, ...]]) -> str:

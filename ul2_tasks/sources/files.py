@@ -11,15 +11,18 @@ from collections.abc import Container, Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ul2_tasks.example_features import CONVERSATION_FIELDS
 from ul2_tasks.files.listing import FORMATS, named_format
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
-from ul2_tasks.files.systems import parallel_map, size
+from ul2_tasks.files.systems import parallel_map, sizes
 
 DOCUMENTS = ("line", "paragraph", "file")
 ID = "id"  # the field that is taken for the id where no other is named
 METADATA = "metadata_json"  # a field of conversations, with JSON in which the id may be
+MESSAGES = "messages"  # the field of a conversation's messages, whatever its record calls it
 MESSAGES_JSON, SYNTH_ID = "messages_json", "synth_id"  # fields that go together in data sets of conversations
 INPUT_MANIFEST = "manifest.json"  # in a folder of conversations, which says what they are, and has none
+OF_TOKENS = "Of files of tokens, the pairs of Megatron-LM are read, as 'megatron:PREFIX'; write others as such, or as text."
 MAX_SEGMENTS = 64  # fewer files than this are split, so that hosts, workers and denoisers have enough segments to share
 _MIN_SEGMENT, _MAX_SEGMENT = 1 << 16, 1 << 30  # bytes
 
@@ -53,7 +56,12 @@ class Layout:
     def read(self) -> list[str]:
         """The fields that are read, if they are there; the text's first."""
         key = self.own_id_key
-        return [self.text_key, key or ID, *([METADATA] if key and self.as_json else [])]
+        return [self.text_key, key or ID, *([METADATA] if key and self.as_json else []), *self.beside]
+
+    @property
+    def beside(self) -> list[str]:
+        """The fields that go with the messages of a conversation, if they are there."""
+        return [name for name in CONVERSATION_FIELDS if self.as_json and name != self.text_key]
 
     def missing(self, present: Container[str]) -> str | None:
         """A field that is wanted and not among those that are there; None where none is missing."""
@@ -87,7 +95,7 @@ def format_of(paths: Iterable[str]) -> str:
         if format is None:
             raise ValueError(
                 f"{path!r} must have a name that ends in one of {' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})."
-                f" Rename it, or pass format, one of {sorted(set(FORMATS.values()))}."
+                f" Pass format, one of {sorted(set(FORMATS.values()))}. {OF_TOKENS}"
             )
         formats.setdefault(format, path)
     if len(formats) > 1:
@@ -102,20 +110,22 @@ def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
 
     Raises a ValueError where all files are empty, or no file has a row.
     """
-    sizes = parallel_map(size, paths)
-    if not any(sizes):
+    lengths = sizes(paths)
+    if not any(lengths):
         raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
-    if len(paths) >= MAX_SEGMENTS or layout.format == "tfrecord" or (layout.format == "text" and layout.documents != "line"):
+    is_lines = layout.format == "jsonl" or (layout.format == "text" and layout.documents == "line")
+    is_groups = layout.format in ("parquet", "arrow")
+    if len(paths) >= MAX_SEGMENTS or not (is_lines or is_groups):  # what else can be read from the middle nobody knows
         return [Segment(path) for path in paths]
-    if layout.format in ("parquet", "arrow"):
+    if is_groups:
         groups = list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
         if not groups:
             raise ValueError(
                 f"files must hold a document, but none of the {len(paths)} files has a row, the first is {paths[0]!r}."
             )
         return groups
-    length = min(max(-(-sum(sizes) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
-    return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, sizes))))
+    length = min(max(-(-sum(lengths) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
+    return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, lengths))))
 
 
 def _ranges(path: str, size: int, length: int) -> list[Segment]:

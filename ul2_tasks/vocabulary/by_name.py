@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ul2_tasks.files.systems import is_folder, names_in
+from ul2_tasks.files.systems import is_folder, names_in, place
 from ul2_tasks.imported import is_seqio
 from ul2_tasks.scalars import is_integer, short
 from ul2_tasks.vocabulary.base import Vocabulary
@@ -22,7 +22,7 @@ from ul2_tasks.vocabulary.sentencepiece import (
     is_sentencepiece,
 )
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_sentinels
-from ul2_tasks.vocabulary.tokenizer_json import TOKENIZER, InMemory, in_memory
+from ul2_tasks.vocabulary.tokenizer_json import LOADED_MODELS, InMemory, in_memory, is_loaded
 
 if TYPE_CHECKING:
     import seqio
@@ -60,7 +60,10 @@ def open_vocabulary(
         spec: "default", the vocabulary that ships with this package; it has 256 sentinels and the modes of the presets;
             "bytes", ByT5's: modes from id 259 on, sentinels from the last id downwards;
             a SentencePiece model, "my.model"; a Hugging Face tokenizer, "tokenizer.json";
-            a folder with a tokenizer.json or, failing that, a tokenizer.model, local or remote (gs://..);
+            a folder with a tokenizer.json, or with other files that transformers makes a fast tokenizer of, which then must be
+            installed; local or remote (gs://..);
+            a folder with a SentencePiece model alone. A model beside files that name its tokens, such as added_tokens.json, is
+            what transformers makes of all of them;
             or a tokenizer in memory, a fast one of `transformers` or a `tokenizers.Tokenizer`.
         sentinels: how many the vocabulary has at least.
         modes: the modes' names.
@@ -80,6 +83,9 @@ def open_vocabulary(
     if spec == "bytes":
         return NamedByteVocabulary(sentinels, modes)
     if re.search(r"\.model(\.\w+)?$", spec):
+        folder, _, file = spec.rpartition("/")
+        if file in LOADED_MODELS and is_loaded(names_in(folder or ".")):
+            return HuggingFaceVocabulary(folder or ".", sentinels, modes)
         return _sentencepiece(spec, names)
     if _TEKKEN.search(spec):
         raise ValueError(f"vocabulary must not be in Mistral's own format, got {spec!r}. {_TOKENIZER_BESIDE}")
@@ -96,14 +102,15 @@ def open_vocabulary(
             )
         raise ValueError(f"vocabulary must be {expected}, got {spec!r}.")
     files = names_in(spec)
-    if TOKENIZER in files:
+    if is_loaded(files):
         return HuggingFaceVocabulary(spec, sentinels, modes)
-    if "tokenizer.model" in files:
-        return _sentencepiece(f"{spec.rstrip('/')}/tokenizer.model", names)
     if any(map(_TEKKEN.search, files)):
         raise ValueError(
             f"vocabulary must not be in Mistral's own format, got the folder {spec!r}, which has no other. {_TOKENIZER_BESIDE}"
         )
+    models = [name for name in files if name.endswith(".model")]
+    if len(models) == 1:
+        return _sentencepiece(place(spec, models[0]), names)
     raise ValueError(f"vocabulary must be {expected}, got the folder {spec!r} with {sorted(files)[:20]} alone.")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.own_ids import TokenizerIds
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
-from ul2_tasks.vocabulary.tokenizer_json import InMemory, Loaded, in_memory, load
+from ul2_tasks.vocabulary.tokenizer_json import InMemory, Loaded, in_memory, load, opened
 
 if TYPE_CHECKING:
     from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
@@ -71,6 +71,7 @@ class HuggingFaceVocabulary(Vocabulary):
         self._names = special_names(sentinels, self._modes)
         self._eos = eos
         self._never_encoded: frozenset[int] = frozenset()
+        self._source: InMemory | None = None  # what was read of the path
 
     @property
     def bos_id(self) -> int | None:
@@ -115,6 +116,11 @@ class HuggingFaceVocabulary(Vocabulary):
         """What tokens are for, by name, of those that the files beside the tokenizer name; see `pieces.Pieces`."""
         return self._loaded.roles
 
+    @property
+    def clashes(self) -> tuple[str, ...]:
+        """What the tokenizer and the files beside it say differently, in words."""
+        return self._loaded.clashes
+
     def piece_id(self, name: str) -> int | None:
         """The id of a sentinel, a mode, or any other token."""
         return self._loaded.special.get(name, self._loaded.ids.get(name))
@@ -136,7 +142,7 @@ class HuggingFaceVocabulary(Vocabulary):
     def never_encoding(self, ids: Iterable[int]) -> HuggingFaceVocabulary:
         """See `pieces.Pieces`."""
         changed = copy.copy(self)
-        changed._never_encoded = self._never_encoded | frozenset(ids)
+        changed._never_encoded, changed._source = self._never_encoded | frozenset(ids), self._source
         return changed
 
     def with_sentinels(self, sentinels: int) -> HuggingFaceVocabulary:
@@ -161,9 +167,20 @@ class HuggingFaceVocabulary(Vocabulary):
         )
 
     @property
+    def source(self) -> InMemory:
+        """The tokenizer as it was when it was first used."""
+        if self._source is None:
+            self._source = opened(self._path)
+        return self._source
+
+    @property
     def _loaded(self) -> Loaded:
         with _load_lock:
-            return load(*self._settings())
+            return load(self.source, *self._settings()[1:])
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what was read, which can be large."""
+        return {**self.__dict__, "_source": None}
 
     def _settings(self) -> tuple:
         return self._path, self._names, self._eos, self._never_encoded
@@ -171,7 +188,9 @@ class HuggingFaceVocabulary(Vocabulary):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HuggingFaceVocabulary):
             return False
-        return self._settings() == other._settings() or (self.eos_id, self.identity) == (other.eos_id, other.identity)
+        if self._source is other._source and self._settings() == other._settings():  # both may be unread
+            return True
+        return (self.eos_id, self.identity) == (other.eos_id, other.identity)
 
     def __hash__(self) -> int:
         return hash(self.identity)

@@ -25,7 +25,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
-from ul2_tasks.files.systems import read
+from ul2_tasks.cached import cached_property
+from ul2_tasks.files.listing import read_as_it_is
 from ul2_tasks.imported import failures, is_seqio, subclass_of_seqio
 from ul2_tasks.vocabulary.base import Vocabulary
 from ul2_tasks.vocabulary.own_ids import SentencePieceIds
@@ -57,22 +58,23 @@ class SentencePieceVocabulary(Vocabulary):
         self._normalizer_spec_overrides = None
         self._reverse_extra_ids = True
         self._use_fast_tokenizer = use_fast_tokenizer
+        self._read: _Loaded | None = None  # the model as it was when it was first used
 
     @property
     def sentencepiece_model_file(self) -> str:
         return self._sentencepiece_model_file
 
     @property
-    def bos_id(self) -> int:
-        return self.tokenizer.bos_id()
+    def bos_id(self) -> int | None:
+        return _if_any(self.tokenizer.bos_id())
 
     @property
-    def eos_id(self) -> int:
-        return self.tokenizer.eos_id()
+    def eos_id(self) -> int | None:
+        return _if_any(self.tokenizer.eos_id())
 
     @property
-    def unk_id(self) -> int:
-        return self.tokenizer.unk_id()
+    def unk_id(self) -> int | None:
+        return _if_any(self.tokenizer.unk_id())
 
     @property
     def vocab_size(self) -> int:
@@ -122,8 +124,11 @@ class SentencePieceVocabulary(Vocabulary):
         return sentencepiece_tokenizer(self._shown().model, is_fast=False).detokenize(ids)
 
     def _opened(self) -> _Loaded:
-        with _load_lock:
-            return _loaded(self._sentencepiece_model_file)
+        if self._read is None:
+            content = read_as_it_is(self._sentencepiece_model_file)
+            with _load_lock:
+                self._read = _loaded(content)
+        return self._read
 
     def _shown(self) -> _Loaded:
         model = self.sp_model
@@ -131,14 +136,27 @@ class SentencePieceVocabulary(Vocabulary):
             return _shown(model)
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        """Without the model, as SeqIO's."""
+        return {key: value for key, value in self.__dict__.items() if key != "_read"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._read = None
 
     def __eq__(self, other: object) -> bool:
-        return is_sentencepiece(other) and self.__getstate__() == other.__getstate__()
+        if not is_sentencepiece(other) or self.__getstate__() != other.__getstate__():
+            return False
+        theirs = getattr(other, "_read", None)
+        return self._read is theirs or self.sp_model == other.sp_model  # the file may have been replaced between them
 
     def __str__(self) -> str:
         md5 = hashlib.md5(self.sp_model).hexdigest()
         return f"SentencePieceVocabulary(file={self.sentencepiece_model_file}, extra_ids={self._extra_ids}, spm_md5={md5})"
+
+
+def _if_any(id: int) -> int | None:
+    """An id; None for -1, with which SentencePiece says that there is none."""
+    return None if id < 0 else id
 
 
 def is_sentencepiece(value: object) -> TypeGuard[seqio.SentencePieceVocabulary]:
@@ -257,15 +275,15 @@ class SentencePieces:
     def never_encoding(self, ids: Iterable[int]) -> seqio.Vocabulary:
         return ControlledVocabulary(self._vocabulary, never_encoded=ids)
 
-    @functools.cached_property
+    @cached_property
     def _spellings(self) -> Mapping[str, str]:
         return getattr(self._vocabulary, "spellings", {})
 
-    @functools.cached_property
+    @cached_property
     def _tokenizer(self) -> SentencePieceProcessor:
         return self._vocabulary.tokenizer
 
-    @functools.cached_property
+    @cached_property
     def _types(self) -> Sequence[int]:
         return _piece_types(self._vocabulary.sp_model)
 
@@ -307,9 +325,9 @@ _load_lock = threading.Lock()  # sentencepiece loads one model at a time
 
 
 @functools.lru_cache(maxsize=8)
-def _loaded(file: str) -> _Loaded:
-    """The model of a file. It is serialized again, as SeqIO does, since caches know vocabularies by the hash of that."""
-    model = _Model.FromString(read(file)).SerializeToString()
+def _loaded(content: bytes) -> _Loaded:
+    """The model of a file's content. It is serialized again, as SeqIO does, since caches know vocabularies by the hash of that."""
+    model = _Model.FromString(content).SerializeToString()
     return _Loaded(model, SentencePieceProcessor(model_proto=model))
 
 

@@ -189,6 +189,11 @@ def check_padding(vocabulary: seqio.Vocabulary) -> None:
         raise ValueError(f"{vocabulary} must pad with 0, as SeqIO pads and packs, got {vocabulary.pad_id}. Shift the ids.")
     if not is_sentencepiece(vocabulary):
         return
+    if vocabulary.eos_id in (None, -1):
+        raise ValueError(
+            f"vocabulary must have an EOS, which ends an example, got {vocabulary}, which has none. Train it with an EOS, or pass a"
+            " tokenizer.json. See docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
+        )
     if vocabulary.eos_id == 0 or text_becomes_0(vocabulary.sp_model):
         file = vocabulary.sentencepiece_model_file
         raise ValueError(
@@ -291,6 +296,15 @@ def plain_sentinels(sentinels: Sentinels | int | None) -> tuple[Token, ...] | st
 def id_shift(vocabulary: seqio.Vocabulary) -> int:
     """Returns the id offset, 0 or 1: how much higher a vocabulary's ids are than those of its tokenizer's file."""
     return getattr(vocabulary, "id_shift", 0)
+
+
+def pads_with_0(vocabulary: seqio.Vocabulary) -> bool:
+    """Whether a tokenizer's own id 0 is its padding, with which a decoder may begin, as T5's does."""
+    if id_shift(vocabulary):
+        return False
+    if is_sentencepiece(vocabulary):
+        return vocabulary.tokenizer.pad_id() == 0
+    return getattr(vocabulary, "own_pad_id", 0) == 0
 
 
 def own_size(vocabulary: seqio.Vocabulary) -> int:

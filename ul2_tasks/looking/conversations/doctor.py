@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -20,7 +21,7 @@ from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import Rendered, cause, in_memory, records, render
-from ul2_tasks.looking.findings import About, Finding, first_words, left_out
+from ul2_tasks.looking.findings import About, Finding, examine_ids, first_words, left_out
 from ul2_tasks.looking.printing import kinds_lost
 from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.tasks.chat import ChatTask
@@ -102,6 +103,7 @@ def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding
             return
         yield about("ok", "vocabulary", f"{FILE} is {path}, SHA-256 {SHA256}")
     yield about("ok", "vocabulary", f"{corpus.renderer.identity}; {vocabulary.vocab_size:,} ids")
+    yield from (dataclasses.replace(found, concerns=(corpus.name,)) for found in examine_ids(vocabulary))
     if lost := check_round_trip(corpus.tokenizer):
         what = f"decoding does not restore {kinds_lost(lost)}"
         yield about("note", "vocabulary", what, "use another vocabulary, if the text needs it")
@@ -118,6 +120,10 @@ def _examine_rejected(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Iter
     if seen.conversations:
         messages = sum(len(one.messages) for one in seen.conversations)
         yield about("ok", "corpus", f"{len(seen.conversations):,} conversations of {messages:,} messages were read")
+    unread = collections.Counter(name for one in seen.conversations for name in one.unread)
+    if unread:
+        named = ", ".join(f"{name} ({count:,})" for name, count in unread.most_common())
+        yield about("note", "corpus", f"fields of records that nothing reads, and how many have them: {named}")
 
 
 def _examine_messages(conversations: Sequence[Rendered], about: About) -> Iterator[Finding]:

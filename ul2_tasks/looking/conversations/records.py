@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ul2_tasks.chat.by_name import render_all
 from ul2_tasks.chat.messages import Message
 from ul2_tasks.chat.reading import ConversationsInMemory
 from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.corpus.check_texts import check_texts
-from ul2_tasks.corpus.conversations import messages_of
+from ul2_tasks.corpus.conversations import conversation_of
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.looking.statistics import Tally
@@ -26,13 +27,15 @@ class Rendered(NamedTuple):
         where: the location of the record, as far as it is known.
         id: of the record; empty where the corpus has none.
         problem: why it is rejected, with its location; empty where it is not.
+        unread: the names of the fields of the record that nothing reads.
     """
 
     where: str
     id: bytes
-    messages: list[Message]
+    messages: Sequence[Message]
     segments: list[Segment]
     problem: str
+    unread: tuple[str, ...] = ()
 
     @property
     def message_of_segments(self) -> list[Message | None]:
@@ -115,8 +118,11 @@ def render(corpus: ChatCorpusTask, record: Record) -> Rendered:
     where, problem = str(record.where), record.problem
     if not problem:
         try:
-            messages = messages_of(record)
-            return Rendered(where, record.id, messages, corpus.renderer.render(messages), "")
+            conversation = conversation_of(record)
+            [segments] = render_all(corpus.renderer, [conversation])
+            if isinstance(segments, ValueError):
+                raise segments
+            return Rendered(where, record.id, conversation.messages, segments, "", conversation.unread)
         except ValueError as error:
             problem = f"{where or 'a conversation'}: {error}"
     return Rendered(where, record.id, [], [], problem)

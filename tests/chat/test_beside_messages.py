@@ -1,0 +1,93 @@
+"""What a record has beside its messages reaches the model, is named, or is an error: in files of all formats, and in memory."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from datasets import Dataset
+from test_chat_templates import CALLS, TOOLS, WEATHER, oracle, write
+from test_hugging_face_vocabulary import exclamation_first
+
+import ul2_tasks
+from ul2_command import main
+from ul2_tasks import Chat, MemoryDataSource
+
+TALK = [CALLS[1], {"role": "assistant", "content": None, "tool_calls": CALLS[2]["tool_calls"]}, *CALLS[3:5]]
+RECORDS = [
+    {"messages": TALK, "system": "Be brief.", "tools": [{"type": "function", "function": WEATHER}], "source": "web", "turns": 2},
+    {"messages": CALLS[4:6] + CALLS[4:5], "system": None, "tools": None, "source": "", "turns": 1},
+    {"messages": CALLS[:2] + CALLS[4:5], "system": "Be brief.", "tools": None, "source": "book", "turns": None},
+]
+FORMATS = ["jsonl", "text", "parquet", "arrow", "object", "memory"]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    tokenizer = exclamation_first()
+    tokenizer.add_special_tokens(["<|im_start|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"])
+    tokenizer.add_tokens(["</think>"])
+    return write(tmp_path_factory.mktemp("template"), TOOLS, tokenizer)
+
+
+def source_of(format, folder, records=RECORDS):
+    """The records as a source. In "text" the messages and the tools are JSON in texts, as many data sets have them."""
+    path = folder / f"talk.{format}"
+    table = pa.Table.from_pylist(records)
+    if format in ("jsonl", "text"):
+        as_text = [{key: json.dumps(each) if isinstance(each, list) else each for key, each in one.items()} for one in records]
+        path = path.with_suffix(".jsonl")
+        path.write_text("".join(json.dumps(one) + "\n" for one in (as_text if format == "text" else records)))
+    elif format == "parquet":
+        pq.write_table(table, path)
+    elif format == "arrow":
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    elif format == "object":
+        return Dataset(table)
+    else:
+        return MemoryDataSource(lambda: [json.dumps(one) for one in records], validation=0)
+    return str(path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_tools_and_the_system_message_of_a_record_reach_the_model(format, template, tmp_path):
+    chat = Chat("beside", source_of(format, tmp_path), f"template:{template}")
+    found = ul2_tasks.examples(chat, {"tokens": 4096}, shuffle=False)
+    tokens = sorted(example["tokens"].tolist()[:-1] for example in found)
+    expected = []
+    for record in RECORDS:
+        has_system = record["system"] and record["messages"][0]["role"] != "system"
+        messages = [{"role": "system", "content": record["system"]}] * bool(has_system) + record["messages"]
+        expected.append(oracle(template).apply_chat_template(messages, tools=record["tools"], return_dict=True)["input_ids"])
+    assert tokens == sorted(expected)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_harmony_takes_no_tools_beside_the_messages(format, tmp_path):
+    chat = Chat("beside_harmony", source_of(format, tmp_path, [{**RECORDS[1], "tools": RECORDS[0]["tools"]}]), loss_groups="plain")
+    with pytest.raises(ValueError, match=r"must not have \['tools'\] beside its messages"):
+        ul2_tasks.examples(chat, {"tokens": 4096})
+    chat = Chat("beside_system", source_of(format, tmp_path, RECORDS[2:]), loss_groups="plain")
+    [example] = ul2_tasks.examples(chat, {"tokens": 4096})[:1]
+    assert "Be brief." in chat.renderer.vocabulary.decode((example["tokens"] + chat.renderer.vocabulary.id_shift).tolist())
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_the_doctor_names_the_fields_that_nothing_reads(format, template, tmp_path):
+    source = source_of(format, tmp_path)
+    arguments = ["doctor", f"named_{format}", "--corpus", source, "--renderer", f"template:{template}", "--lengths", "4096"]
+    done = CliRunner().invoke(main, arguments, env={"COLUMNS": "600"})
+    counted = {"jsonl": "source (2), turns (2)", "parquet": "source (3), turns (3)"}[format]
+    assert f"fields of records that nothing reads, and how many have them: {counted}" in done.stdout, done.output
+
+
+def test_what_is_lost_is_counted_where_records_are_skipped(template, tmp_path):
+    wrong = [{**RECORDS[1], "prompt": "Another question?"}, {**RECORDS[1], "images": ["a.png"]}]
+    source = source_of("jsonl", tmp_path, [*RECORDS, *wrong])
+    chat = Chat("lost", source, f"template:{template}", on_error="skip")
+    assert len(ul2_tasks.examples(chat, {"tokens": 4096})) == 3
+    assert chat.cache(tmp_path / "cache")["totals"]["skipped"] == 2
+    with pytest.raises(ValueError, match=r"line 4: the conversation must not have \['prompt'\]"):
+        ul2_tasks.examples(Chat("lost", source, f"template:{template}"), {"tokens": 4096})
