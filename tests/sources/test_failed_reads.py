@@ -10,12 +10,14 @@ import pathlib
 import re
 import resource
 import tarfile
+import tempfile
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 from backports import zstd
 from faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
 from image_sources import made
@@ -72,6 +74,15 @@ def tar() -> bytes:
     return sink.getvalue()
 
 
+def tfrecords() -> bytes:
+    with tempfile.NamedTemporaryFile() as file:
+        with tf.io.TFRecordWriter(file.name) as writer:
+            for text in TEXTS:
+                feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
+                writer.write(tf.train.Example(features=tf.train.Features(feature={"text": feature})).SerializeToString())
+        return file.read()
+
+
 RECORDS = made(6)
 CAPTIONS = [{"captions": [f"caption {number} {text}"]} for number, text in enumerate(TEXTS)]
 CAPTION_LINES = "".join(json.dumps(record) + "\n" for record in CAPTIONS).encode()
@@ -86,6 +97,8 @@ TEXT_FILES = {
     "a.jsonl.zst": (zstd.compress(LINES), {}),
     "a.parquet": (parquet(), {}),
     "a.arrow": (arrow(pa.ipc.new_file), {}),
+    "a.tfrecord": (tfrecords(), {}),
+    "a.tfrecord.gz": (gzip.compress(tfrecords()), {}),
     "stream.arrow": (arrow(pa.ipc.new_stream), {}),
 }
 IMAGE_FILES = {
