@@ -115,6 +115,15 @@ def test_without_a_manifest_nothing_is_known_and_one_of_another_program_says_not
     assert read(copied, "web_00*_corpus/train-*") == 3 * len(TEXTS)
 
 
+def test_parts_of_which_only_some_end_their_documents_are_refused(copied, tmp_path):
+    for part, append_eod in (("web_000", True), ("web_001", False)):
+        tokens = open_source(f"megatron:{copied}/{part}_corpus/train-*")
+        write_megatron(corpus_of(f"{part}_{tmp_path.name}", tokens), str(tmp_path / "mixed"), append_eod=append_eod)
+    with pytest.raises(ValueError, match=r"must all end with EOD, or none, got 16 of 32"):
+        read(tmp_path / "mixed", "web_*-train")
+    assert read(tmp_path / "mixed", "web_000*-train") == 2 * len(TEXTS)
+
+
 def test_a_pair_that_is_still_written_is_missed(copied, tmp_path):
     folder = tmp_path / "megatron"
     for part in ("web_000", "web_001"):

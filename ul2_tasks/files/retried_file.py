@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -42,28 +43,26 @@ class _Reads(io.RawIOBase):
     failure: OSError | None = None
 
     def __init__(self, open: Callable[[], Any], path: str):
-        self._open, self._path, self._at = open, path, 0
+        self._open, self._path, self._at, self._there = open, path, 0, 0  # where to read on, and where the file is
         self._file: Any = None
-        self._size = self._try(_size_of)
+        self._size, self._is_seekable = self._try(lambda file: (_size_of(file), file.seekable()))
 
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
-        return self._size is not None
+        return self._is_seekable
 
     def tell(self) -> int:
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if self._size is None and (whence, offset) != (io.SEEK_SET, self._at):
-            raise io.UnsupportedOperation(f"{self._path} must be of a known size to be read from its middle.")
-        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size or 0}[whence]
+        """Goes nowhere before the next read: a damaged file may name a place that no file has."""
+        before = {io.SEEK_SET: 0, io.SEEK_CUR: self._at}
+        at = offset + (before[whence] if whence in before else self._end())
         if at < 0:
             raise ValueError(f"offset must lead to a byte of {self._path}, got {at}.")
-        if at != self._at:
-            self._at = at
-            self._try(lambda file: file.seek(at))
+        self._at = at
         return at
 
     def readinto(self, buffer: Any) -> int:
@@ -84,9 +83,21 @@ class _Reads(io.RawIOBase):
             self._leave()
         super().close()
 
+    def _end(self) -> int:
+        if self._size is not None:
+            return self._size
+        self._there = self._try(lambda file: file.seek(0, io.SEEK_END))
+        return self._there
+
     def _bytes(self, file: Any, count: int) -> bytes:
+        if self._size is not None and self._at >= self._size:
+            return b""
+        if self._there != self._at:
+            file.seek(self._at)
+            self._there = self._at
         found = file.read(count)
-        if not found and count and self._size is not None and self._at < self._size:
+        self._there += len(found)
+        if not found and count and self._size is not None:
             raise ShortReadError(
                 f"{self._path} ends {self._size - self._at} bytes too early, because it was cut while it was read. Write or copy it"
                 " again."
@@ -111,11 +122,9 @@ class _Reads(io.RawIOBase):
 
     def _opened(self) -> Any:
         if self._file is None:
-            self._file = self._open()
-            if self._at:
-                if (size := _size_of(self._file)) != self._size:
-                    raise ValueError(f"it was changed while it was read: it had {self._size} bytes, and has {size}")
-                self._file.seek(self._at)
+            self._file, self._there = self._open(), 0
+            if self._at and (size := _size_of(self._file)) != self._size:
+                raise ValueError(f"it was changed while it was read: it had {self._size} bytes, and has {size}")
         return self._file
 
     def _leave(self) -> None:
@@ -125,11 +134,9 @@ class _Reads(io.RawIOBase):
 
 
 def _size_of(file: Any) -> int | None:
-    """How many bytes a file has that is at its beginning; None where it does not say."""
+    """How many bytes a file has; None where it does not say, or says none, as a pipe does."""
     if hasattr(file, "size"):
-        return file.size if isinstance(file.size, int) else None
-    if not file.seekable():
-        return None
-    size = file.seek(0, io.SEEK_END)
-    file.seek(0)
-    return size
+        return file.size if isinstance(file.size, int) and file.size else None
+    with contextlib.suppress(OSError, AttributeError):
+        return os.fstat(file.fileno()).st_size or None
+    return None

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import operator
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +13,12 @@ from typing import Any
 
 from ul2_tasks.files.kept_counts import beside
 from ul2_tasks.files.listing import list_files, local_path, real_path
-from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable
+from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_of_content, is_unreachable
 from ul2_tasks.files.retries import retried
 from ul2_tasks.files.systems import is_folder, parallel_map
 from ul2_tasks.images.identity import facts_of, files_in_words, records_in_words
 from ul2_tasks.images.paths import folder_of, located
-from ul2_tasks.images.problems import check_of_record, sentence_of
+from ul2_tasks.images.problems import sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece, may_hold
 from ul2_tasks.imported import is_instance
 
@@ -218,11 +217,20 @@ def _located(record: Mapping[str, Any], folder: str, record_file: str = "") -> d
 
 def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
     for number in range(piece.start + start, piece.start + piece.records):
-        try:
-            record = retried(functools.partial(operator.getitem, records, number), f"{piece.path}, record {number}")
-        except Exception as error:
-            check_of_record(error, f"{piece.path}, record {number}")
-            yield f"{piece.path}, record {number}", ValueError(f"the record cannot be read: {sentence_of(error)}")
+        name = f"{piece.path}, record {number}"
+        record = retried(functools.partial(_record_of, records, number), name)
+        if isinstance(record, ValueError):
+            yield name, record
             continue
         wrong = ValueError(f"a record must be a dictionary, got a value of type {type(record).__name__}.")
-        yield f"{piece.path}, record {number}", dict(record) if isinstance(record, Mapping) else wrong
+        yield name, dict(record) if isinstance(record, Mapping) else wrong
+
+
+def _record_of(records: Sequence[Mapping[str, Any]], number: int) -> Any:
+    """A record; what is wrong with it, where it has an error that is no read that failed."""
+    try:
+        return records[number]
+    except Exception as error:
+        if isinstance(error, MemoryError | ImportError) or not is_of_content(error):
+            raise
+        return ValueError(f"the record cannot be read: {sentence_of(error)}")

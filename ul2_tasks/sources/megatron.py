@@ -97,8 +97,13 @@ class MegatronSource(DataSource):
         last = tokens[np.cumsum(lengths)[lengths > 0] - 1]
         eod = eos if self._eod is None else self._eod
         if eod is None or not (last == eod).all():
-            if self._eod is None:
+            if self._eod is None and (eod is None or not (last == eod).any()):
                 return store
+            if self._eod is None:
+                raise ValueError(
+                    f"the documents of {self!r} must all end with EOD, or none, got {(last == eod).sum()} of {len(last)} that end"
+                    f" with {eod}, such as of parts that were written in two ways. Pass eod='keep', or read two corpora."
+                )
             raise ValueError(
                 f"eod must be the id that ends each document of {self!r}, such as {last[last != eod][0]}, got {eod}. Pass that"
                 " id, or 'keep'."
