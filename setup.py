@@ -63,7 +63,7 @@ setuptools.setup(
         "array_record",  # which tensorflow-datasets, and so seqio, bring anyway
         "backports.zstd",
         "click>=8",
-        "fsspec>=2023.1",
+        "fsspec>=2024.2",
         "gin-config",
         "protobuf",
         # tensorflow-metadata's bound on Python 3.10, which pip does not find by itself when it has apache-beam's to keep too.
