@@ -14,14 +14,14 @@ T5 = ["t5==0.9.4"]
 
 # What t5x, airio and jestimator need beside what seqio brings. They themselves are in no registry: put checkouts of them
 # on PYTHONPATH. t5x's own setup.py asks for tensorflow-cpu, which would write into the folder of tensorflow.
-T5X = ["cached_property", "chex", "fiddle>=0.2.5", "grain", "jaxtyping", "tensorboard"]
+T5X = ["cached_property", "chex", "clu", "fiddle>=0.2.5", "flax", "grain", "jax", "jaxtyping", "tensorboard"]
 
 HUGGING_FACE = ["datasets>=3.2", "tokenizers>=0.21", "jinja2>=3.1.6"]  # hf: corpora, tokenizer.json, its chat template
 
 # PyTorch datasets, Transformers' models and Trainer, and the DataLoader that saves where it is.
 TORCH = ["torch>=2.2", "transformers>=4.50", "accelerate", "torchdata>=0.8"]
 
-REPORT = ["jinja2>=3", "matplotlib>=3.8"]  # `ul2 report`
+REPORT = ["jinja2>=3", "markupsafe", "matplotlib>=3.8"]  # `ul2 report`
 
 CACHE = ["apache-beam[tfrecord]>=2.77"]  # seqio_cache_tasks, `ul2 cache`
 DASK = ["apache-beam[dask]>=2.77"]  # the same on a Dask cluster
@@ -59,17 +59,21 @@ setuptools.setup(
         "tensorflow>=2.21,<2.22",
         "tensorflow-text>=2.21,<2.22",
         "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
+        "absl-py",
         "array_record",  # which tensorflow-datasets, and so seqio, bring anyway
         "backports.zstd",
         "click>=8",
         "fsspec>=2023.1",
         "gin-config",
+        "protobuf",
         # tensorflow-metadata's bound on Python 3.10, which pip does not find by itself when it has apache-beam's to keep too.
         "protobuf<=6.32; python_version < '3.11'",
         "numba>=0.61",  # the first for Python 3.13
         "numpy",
         "pyarrow>=18",
         "rich>=13",
+        "scipy>=1.11",
+        "tensorflow-datasets",
         "wrapt>=1.15",  # which tensorflow brings anyway
     ],
     entry_points={"console_scripts": ["ul2 = ul2_command:program"]},
@@ -98,7 +102,6 @@ setuptools.setup(
             "pytest>=8",
             "pytest-xdist>=3.7",
             "hypothesis>=6",
-            "scipy>=1.11",
             # Peers of the tokenizers' tests; the first brings real ranks and models.
             "mistral-common>=1.8",
             "transformers",

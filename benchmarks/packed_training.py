@@ -94,12 +94,12 @@ def tokens_of(batch) -> tuple[int, int]:
 def largest_difference(model, batch, device: str) -> float:
     """How far the loss of a packed row is from that of its examples alone, relative, at most."""
     differences = []
-    for row in range(len(batch["input_ids"])):
+    for row in range(len(batch["labels"])):
         one = {name: values[row : row + 1].to(device) for name, values in batch.items()}
         losses, counts = [], []
         for segment in range(1, int(one["segment_ids"].max()) + 1):
             of_encoder, of_decoder = one["segment_ids"] == segment, one["decoder_segment_ids"] == segment
-            alone = {"input_ids": one["input_ids"][of_encoder][None], "labels": one["labels"][of_decoder][None]}
+            alone = {"input_ids": one["packed_input_ids"][of_encoder][None], "labels": one["labels"][of_decoder][None]}
             alone["decoder_input_ids"] = one["decoder_input_ids"][of_decoder][None]
             losses.append(model(**alone).loss.item() * int(of_decoder.sum()))
             counts.append(int(of_decoder.sum()))

@@ -167,7 +167,7 @@ _IN_BLOCKS = {
     if kind.another
 } | {"rows": _stream("next(iter(rows(shuffle_blocks=2)))")}
 _READ = "next(seqio.get_mixture_or_task(<variable>).get_dataset(<lengths>, seed=0).as_numpy_iterator())"
-_GRAIN = "import grain\n\ngrain.MapDataset.source(examples(<variable>, <lengths>)).shuffle(seed=0)[3]"
+_GRAIN = "import grain\n\ngrain.MapDataset.source(examples(<variable>, <lengths>))[3]"
 _TORCH = "from ul2_tasks import UL2IterableDataset\n\nnext(iter(UL2IterableDataset(examples(<variable>, <lengths>))))"
 _OF_IMAGES = """\
 import torch

@@ -179,7 +179,7 @@ print("\n## 7. Train")
 import transformers
 
 import ul2_tasks
-from ul2_tasks import HuggingFaceChatConverter, LossGroupTrainer, LossGroupWeights, UL2IterableDataset
+from ul2_tasks import HuggingFaceChatConverter, LossGroupTrainer, LossGroupWeights, UL2IterableDataset, accept_packed_sequences
 
 seqio.add_global_cache_dirs([str(FOLDER / "cache")])
 STEPS = int(os.environ.get("TUTORIAL_STEPS", 60))
@@ -198,7 +198,8 @@ print({key: tuple(value.shape) for key, value in row.items()}, f"{fraction:.0%} 
 
 sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 transformers.set_seed(0)
-model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=ul2_tasks.embedding_rows(vocabulary), **sizes))
+config = transformers.LlamaConfig(vocab_size=ul2_tasks.embedding_rows(vocabulary), **sizes)
+model = accept_packed_sequences(transformers.LlamaForCausalLM(config))
 shutil.rmtree("run", ignore_errors=True)  # of an earlier run of this tutorial
 arguments = transformers.TrainingArguments(
     "run",
@@ -207,6 +208,7 @@ arguments = transformers.TrainingArguments(
     per_device_train_batch_size=4,
     learning_rate=5e-3,
     save_strategy="no",
+    remove_unused_columns=False,  # of a packed row, which the model's own arguments do not name
     report_to=[],
     disable_tqdm=True,
     use_cpu=True,

@@ -81,7 +81,7 @@ class Qwen3EncoderDecoderConfig(transformers.Qwen3Config):
 
 
 class Qwen3EncoderDecoder(transformers.Qwen3PreTrainedModel, transformers.GenerationMixin):
-    """`segment_ids` are those of packed rows. Without them each row is one segment, as long as its attention mask."""
+    """Packed rows have `packed_input_ids` and segment ids. Another row is one segment, as long as its attention mask."""
 
     config_class = Qwen3EncoderDecoderConfig
     # Where the config ties them, as that of Qwen3 0.6B does.
@@ -109,6 +109,7 @@ class Qwen3EncoderDecoder(transformers.Qwen3PreTrainedModel, transformers.Genera
         decoder_input_ids=None,
         decoder_attention_mask=None,
         labels=None,
+        packed_input_ids=None,
         segment_ids=None,
         decoder_segment_ids=None,
         position_ids=None,
@@ -116,12 +117,13 @@ class Qwen3EncoderDecoder(transformers.Qwen3PreTrainedModel, transformers.Genera
         encoder_outputs=None,
         **kwargs,
     ):
-        segments = attention_mask if segment_ids is None else segment_ids
-        own_segments = decoder_attention_mask if decoder_segment_ids is None else decoder_segment_ids
-        if own_segments is None:
-            own_segments = torch.ones_like(decoder_input_ids)
+        segments, own_segments = segment_ids, decoder_segment_ids
+        if packed_input_ids is None:
+            segments, own_segments = attention_mask, decoder_attention_mask
+            if own_segments is None:
+                own_segments = torch.ones_like(decoder_input_ids)
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, segments, position_ids)
+            encoder_outputs = self.encoder(input_ids if packed_input_ids is None else packed_input_ids, segments, position_ids)
         masks = ul2_tasks.packed_attention_masks({"segment_ids": segments, "decoder_segment_ids": own_segments})
         decoded = self.decoder(
             inputs_embeds=self.encoder.embed_tokens(decoder_input_ids),

@@ -45,18 +45,18 @@ class T5(lightning.LightningModule):
     def __init__(self, model: torch.nn.Module, dataset: ul2_tasks.UL2IterableDataset, args: argparse.Namespace):
         super().__init__()
         self.model, self.dataset, self.args = model, dataset, args
-        self.number = 0  # of the next row to train on
+        self.data = dataset.state_dict()  # of which the number is that of the next row to train on
         self.losses = ul2_tasks.TaskLosses(dataset.tasks)
 
     def train_dataloader(self) -> torch.utils.data.DataLoader:
-        self.number = self.dataset.state_dict()["number"]
+        self.data = self.dataset.state_dict()  # where the data begin; workers read ahead
         return torch.utils.data.DataLoader(self.dataset, self.args.rows, num_workers=self.args.workers)
 
     def training_step(self, batch: dict[str, torch.Tensor], step: int) -> torch.Tensor:
         """The mean loss over the labels of all processes, whose gradients Lightning averages."""
         labels, task_id = batch.pop("labels"), batch.pop("task_id")
         logits = self.model(**batch, use_cache=False).logits
-        self.number += len(labels) * self.trainer.world_size
+        self.data["number"] += len(labels) * self.trainer.world_size
         labels_of_a_process = self.trainer.strategy.reduce((labels >= 0).sum().float(), reduce_op="mean")
         return self.losses.loss(logits, labels, task_id, labels_of_a_process)
 
@@ -70,7 +70,7 @@ class T5(lightning.LightningModule):
                 print(f"step {done}: " + ", ".join(f"{name} {loss:.4f}" for name, loss in means.items()), flush=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["data"] = {**self.dataset.state_dict(), "number": self.number}
+        checkpoint["data"] = dict(self.data)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.dataset.load_state_dict(checkpoint["data"])

@@ -14,7 +14,7 @@ At a real size, on 8 GPUs. The cache is written once, before the launch:
 Cost: 20 steps take 13 s of CPU time in one process. Real sizes: not measured.
 
 Look at: the loss, which begins near ln(vocabulary) and falls. It is the mean over all labels of a step, so it does not depend on
-the number of processes and microbatches.
+the number of processes and microbatches. The loss, the labels and the weight of each denoiser are printed behind it.
 
 It needs megatron-core 0.16, but neither Apex nor Transformer Engine. Tensor and pipeline parallelism, Megatron's optimizer and its
 sharded checkpoints are left out; rows are read by the data-parallel rank, so with them the data stay as they are. NeMo 2 trained
@@ -22,6 +22,7 @@ this T5Model, too; NeMo 3 has only speech models.
 """
 
 import argparse
+import functools
 import itertools
 import os
 import pathlib
@@ -38,6 +39,7 @@ from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 import ul2_tasks
+from ul2_tasks.pytorch.step_report import task_report
 
 
 def main() -> None:
@@ -67,7 +69,7 @@ def main() -> None:
         cache_dirs=[args.cache] if args.cache else [],
         rank=rank,
         world_size=processes,
-        feature_converter=ul2_tasks.HuggingFaceFeatureConverter(pack=True),
+        feature_converter=ul2_tasks.HuggingFaceFeatureConverter(pack=True, task_id=True),
         batch_size=args.microbatch,
     )
 
@@ -82,12 +84,13 @@ def main() -> None:
         optimizer.load_state_dict(saved["optimizer"])
         dataset.load_state_dict(saved["data"])
         first = saved["step"]
+    data = dataset.state_dict()  # where the data begin
 
     batches = iter(torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=args.workers))
     for step in range(first, args.steps):
         with OnCPU() if args.device == "cpu" else torch.device(device):
             reports = get_forward_backward_func()(
-                forward_step_func=forward,
+                forward_step_func=functools.partial(forward, tasks=dataset.tasks, parts=microbatches * processes),
                 data_iterator=({name: values.to(device) for name, values in batch.items()} for batch in batches),
                 model=model,
                 num_microbatches=microbatches,
@@ -101,13 +104,15 @@ def main() -> None:
 
         done = step + 1
         if done % args.log_every == 0 or done == args.steps:
-            total = torch.stack(reports).sum(0)
-            torch.distributed.all_reduce(total)
+            # As Megatron's own loop does it: pairs are summed over microbatches and processes, then divided.
+            totals = torch.stack([torch.stack([*report.values()]) for report in reports]).sum(0)
+            torch.distributed.all_reduce(totals)
+            logged = dict(zip(reports[0], (totals[:, 0] / totals[:, 1]).tolist()))
             if rank == 0:
-                print(f"step {done}: loss {(total[0] / total[1]).item():.4f}", flush=True)
+                print(f"step {done}: " + ", ".join(f"{name} {value:.4f}" for name, value in logged.items()), flush=True)
         if rank == 0 and args.output and (done % args.save_every == 0 or done == args.steps):
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
-            place = {**dataset.state_dict(), "number": done * args.rows}  # not what workers have read ahead
+            place = {**data, "number": done * args.rows}  # not what workers have read ahead
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": place, "step": done}
             torch.save(state, checkpoint.with_suffix(".new"))
             os.replace(checkpoint.with_suffix(".new"), checkpoint)  # so that it is whole at any moment
@@ -146,13 +151,13 @@ def new_model(args: argparse.Namespace, vocab_size: int) -> T5Model:
     )
 
 
-def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model) -> tuple[torch.Tensor, Any]:
-    """The losses of a microbatch, and how to sum them. Megatron's masks are True where a query must not attend to a key."""
+def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model, tasks: Any, parts: int) -> tuple[torch.Tensor, Any]:
+    """The losses of a microbatch, and how to sum and report them. A mask of Megatron is True where a query must not attend."""
     batch = next(batches)
     masks: Any = ul2_tasks.packed_attention_masks(batch)  # True where it attends
     is_trained = batch["labels"] >= 0
     losses = model(
-        batch["input_ids"],
+        batch["packed_input_ids"],
         batch["decoder_input_ids"],
         ~masks["encoder"],
         ~masks["decoder"],
@@ -160,9 +165,9 @@ def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model) -> tuple
         lm_labels=batch["labels"].clamp(min=0),
     )
 
-    def summed(losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def summed(losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
         total, labels = (losses * is_trained).sum(), is_trained.sum()
-        return total, labels.int(), torch.stack([total.detach(), labels])
+        return total, labels.int(), task_report(losses, batch["task_id"], tasks, parts=parts)
 
     return losses, summed
 

@@ -39,7 +39,7 @@ import ul2_tasks
 
 # Gemma's spare tokens. <unused99> is T5Gemma 2's image token; the modes take the three before it.
 MODES = {"[R]": "<unused96>", "[S]": "<unused97>", "[X]": "<unused98>"}
-PAD, EOS, BOS = 0, 1, 2  # of Gemma's tokenizer; T5Gemma 2's decoder starts with BOS
+PAD, BOS = 0, 2  # of Gemma's tokenizer; T5Gemma 2's decoder starts with BOS
 
 
 def main():
@@ -56,6 +56,9 @@ def main():
 
     converter = ul2_tasks.HuggingFaceFeatureConverter("max_length", model=model, pack=args.pack, task_id=True)
     mixture = describe(args, folder)
+    model.generation_config.eos_token_id = (
+        mixture.vocabulary.eos_id
+    )  # with which its targets end: <end_of_turn> of a chat tokenizer
     if args.pack:
         model = ul2_tasks.accept_packed_sequences(model)
     model = model.to(args.device)
@@ -99,7 +102,7 @@ def write_tiny_checkpoint(folder):
         model_prefix=os.path.join(folder, "tokenizer"),
         vocab_size=1000,
         pad_id=PAD,
-        eos_id=EOS,
+        eos_id=1,
         bos_id=BOS,
         unk_id=3,
         user_defined_symbols=["[mask]", "[multimodal]", *(f"<unused{i}>" for i in range(99))],
@@ -135,7 +138,7 @@ def t5gemma2_of(gemma):
     config = transformers.T5Gemma2Config(encoder={"text_config": text, **images}, decoder=dict(text))
     model = transformers.T5Gemma2ForConditionalGeneration(config).eval()
     model.generation_config = transformers.GenerationConfig(
-        decoder_start_token_id=BOS, bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD
+        decoder_start_token_id=BOS, bos_token_id=BOS, eos_token_id=1, pad_token_id=PAD
     )
 
     found, new = gemma.state_dict(), []
@@ -231,7 +234,8 @@ def train(model, mixture, converter, args):
     every, tokens, start = max(1, args.steps // 10), 0, time.perf_counter()
     rows = torch.utils.data.DataLoader(dataset_of(mixture, converter, args, "train"), batch_size=args.batch_size)
     for step, batch in zip(range(1, args.steps + 1), rows):
-        tokens += int((batch["input_ids"] != PAD).sum() + (batch["labels"] != -100).sum())
+        ids = batch["packed_input_ids" if args.pack else "input_ids"]
+        tokens += int((ids != PAD).sum() + (batch["labels"] != -100).sum())
         batch = {name: values.to(args.device) for name, values in batch.items() if name != "task_id"}
         with computation(args):
             loss = model(**batch).loss
@@ -277,7 +281,7 @@ def fill_in(model, mixture, folder):
     masked = vocabulary.decode(example["inputs"][1:-1].tolist())  # without its mode token and EOS
     print("masked:   ", repr(masked))
     for name, targets in (("written", written), ("expected", example["targets"])):
-        text = vocabulary.decode([token for token in targets.tolist() if token not in (PAD, EOS, BOS)])
+        text = vocabulary.decode([token for token in targets.tolist() if token not in (PAD, vocabulary.eos_id, BOS)])
         parts = re.split(r"(<unused\d+>)", text)
         spans = dict(zip(parts[1::2], parts[2::2]))  # what is after each sentinel
         print(f"{name + ':':10}", repr(text))

@@ -72,7 +72,7 @@ class UL2DataLoader(BaseDataLoader):
         for batch in self.loader:
             self.state["number"] += self.rows_of_a_batch
             labels = torch.nn.functional.pad(batch["labels"][:, 1:], (0, 1), value=-100)
-            yield {"input": batch["input_ids"], "positions": batch["position_ids"]}, labels
+            yield {"input": batch["packed_input_ids"], "positions": batch["position_ids"]}, labels
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": json.dumps(self.state)}  # the same in all ranks

@@ -139,7 +139,7 @@ def release(patch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden and promised.txt again")
+    parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden again")
 
 
 def pytest_configure():

@@ -14,6 +14,7 @@ from test_command_line import ul2
 from ul2_command import main
 from ul2_tasks.tasks import image_text, providers
 
+pytestmark = pytest.mark.docs  # of what a page says
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "explanation" / "kinds_of_data.md"
 

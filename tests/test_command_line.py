@@ -1,7 +1,6 @@
 """The commands with one's own corpus and vocabulary: what they print, and how they say what is wrong."""
 
 import ast
-import collections
 import dataclasses
 import html
 import json
@@ -311,33 +310,6 @@ def test_a_corpus_is_cached_from_the_command_line(corpus, tmp_path):
     assert len(example["inputs"]) > 2
 
 
-def test_stats_and_report_measure_what_a_run_is_fed_from_a_cache(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
-    options = ["of_cache", "--corpus", corpus, "--text_key", "content"]
-    without = ul2("stats", *options, *LENGTHS, "--cache", tmp_path)
-    assert (without.exit_code, "'of_cache_corpus' is in none of the cache directories" in without.stderr) == (2, True)
-    assert ul2("cache", *options, "--output", tmp_path).exit_code == 0
-    measured = ["--cache", tmp_path, "--examples", 40, "--lengths", "512,512"]
-    done = ul2("stats", *options, *measured, "--json", "--output", tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    mixture = ul2_tasks.Mixture("of_cache", open_source(corpus, text_key="content"))
-    fed = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512}, cache_dirs=[str(tmp_path)])
-    denoisers = [fed[number]["denoiser"] for number in range(40)]
-    assert {task["denoiser"]["name"]: task["examples"] for task in found["tasks"]} == collections.Counter(denoisers)
-    assert not found["corpora"][0]["in_memory"]
-    assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == 40
-    assert ul2("report", *options, *measured, "--output", tmp_path / "page.html").exit_code == 0
-
-
-def test_what_seqio_logs_of_an_error_is_not_told_twice(tmp_path):
-    """In a new process, as SeqIO logs to the standard error that was there when absl was imported."""
-    program = [sys.executable, "-m", "ul2_command", "stats", "ul2", "--cache", str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True)
-    assert re.search(r"^Error: .*'ul2_corpus' is in none of the cache directories", done.stderr, re.MULTILINE)
-    assert "Failed to load task" not in done.stderr
-
-
 def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": 2}\nthree\n{"text": "four"}\n')
     done = ul2("cache", "bad_records", "--corpus", tmp_path / "a.jsonl", "--output", tmp_path / "out")
@@ -600,21 +572,6 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
     assert "vocabulary was 'another', and is now 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 
-def test_statistics_are_shown_and_written_and_the_page_shows_them(tmp_path, two):
-    asked = [*two, "--examples", 100, "--seed", 3]
-    done = ul2("stats", *asked, "--output", tmp_path / "stats")
-    assert done.exit_code == 0, done.stdout
-    assert f"wrote {tmp_path / 'stats' / 'statistics.json'}" in done.stdout
-    statistics = json.loads((tmp_path / "stats" / "statistics.json").read_text())
-    assert statistics["examples"] == sum(task["examples"] for task in statistics["tasks"]) == 100
-    samples = [json.loads(line) for line in (tmp_path / "stats" / "samples.jsonl").read_text().splitlines()]
-    assert [sample["denoiser"] for sample in samples] == ["s"] * 8 + ["x2"] * 8
-    done = ul2("report", *asked, "--output", tmp_path / "page.html")
-    assert done.exit_code == 0, done.stderr
-    embedded = re.search(r'<script[^>]* id="statistics"[^>]*>(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
-    assert json.loads(embedded.group(1)) == statistics
-
-
 def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
     (tmp_path / "unequal_corpora.py").write_text(
         "import seqio, ul2_tasks\n"
@@ -781,49 +738,3 @@ def test_the_first_command_fits_one_screen_of_80_columns():
 def of_any_python(screen: str) -> str:
     """The first screen without spaces, and without what differs between versions of Python, whose help it reads."""
     return re.sub(r"\([\d,]+tokens\)|inputs\[R\].*?(?=Checkedon)", "", re.sub(r"\s", "", screen))
-
-
-def test_a_command_in_a_new_process_imports_tensorflow_itself(tmp_path):
-    asked = ["show", "chat", "--count", "1", "--json"]
-    done = subprocess.run([sys.executable, "-m", "ul2_command", *asked], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["task"] == "chat_chat"
-    assert without_tensorflow(done.stderr) == ""
-
-
-def test_the_first_command_prints_its_screen_alone(tmp_path):
-    environment = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"} | {"COLUMNS": "80"}
-    done = subprocess.run([sys.executable, "-m", "ul2_command"], cwd=tmp_path, capture_output=True, text=True, env=environment)
-    assert (done.returncode, without_tensorflow(done.stderr)) == (0, "")
-    assert len(done.stdout.splitlines()) <= 24
-
-
-def test_commands_of_mixtures_that_share_a_corpus(tmp_path, monkeypatch):
-    """They speak of the corpus that is there, which is cached once."""
-    (tmp_path / "sharing_corpora.py").write_text("""
-import ul2_tasks
-first = ul2_tasks.register("sharing", denoisers=ul2_tasks.T5GEMMA2[3:])
-second = ul2_tasks.register("shared_s", corpus=first, denoisers=ul2_tasks.T5GEMMA2[4])
-ul2_tasks.mix("sharing_both", {first: 1, second: 1})
-""")
-    monkeypatch.chdir(tmp_path)
-    both, second = ([f"{name}_mix", "--module", "sharing_corpora"] for name in ("sharing_both", "shared_s"))
-    missing = ul2("show", *second, "--step", 0, "--batch_size", 2, "--cache", "CACHE")
-    assert "which has no cache of sharing_corpus. Write it" in missing.output
-    assert "sharing_corpus" in ul2("cache", *second, "--output", "CACHE").output
-    assert "sharing_corpus is complete already" in ul2("cache", *both, "--output", "CACHE").output
-    assert os.listdir("CACHE") == ["sharing_corpus"]
-    lengths, step = ["--lengths", "64,64"], ["--step", 0, "--batch_size", 40, "--cache", "CACHE", "--json"]
-    shown = [json.loads(line) for line in ul2("show", *both, *lengths, *step).output.splitlines()]
-    assert {one["task"] for one in shown} == {"sharing_x2", "sharing_s", "shared_s_s"}
-    assert {one["location"]["corpus"] for one in shown} == {"sharing_corpus"}
-    assert "document 3 of sharing_corpus" in ul2("find", *both, *lengths, "--cache", "CACHE", "--document", 3).output
-    assert json.loads(ul2("lengths", *both, *lengths, "--json").output)["corpora"] == ["shared_s_mix", "sharing_mix"]
-    assert ul2("doctor", *both, *lengths).output.count("corpus (sharing_corpus)") == 1
-    assert "shared_s_s" in ul2("stats", *both, *lengths, "--examples", 200, "--json").output
-    done = ul2("report", *both, *lengths, "--examples", 200, "--output", "report.html")
-    assert done.exit_code == 0, done.output
-    ul2("export", *both, "--format", "megatron", "--output", "TOKENS", "--cache", "CACHE")
-    assert sorted(os.listdir("TOKENS")) == ["sharing-train.bin", "sharing-train.idx", "sharing-train.origins.arrow"]
-    done = ul2("show", *second, "--text", "a text of mine, in some words", *lengths)
-    assert "shared_s_text_s" in done.output, done.output

@@ -1,9 +1,11 @@
 """Machine code that cannot be kept: it is made anew."""
 
+import importlib
 import os
 import pathlib
 import runpy
 import signal
+import sys
 import threading
 
 import numpy as np
@@ -45,11 +47,12 @@ def test_a_function_without_a_file_is_compiled_in_each_process():
 
 def test_where_the_folder_cannot_be_written_any_more_it_runs(tmp_path):
     double = compiled(function_in(tmp_path))
+    assert doubles(double)
     for path in (tmp_path / "__pycache__").iterdir():
         path.unlink()
     (tmp_path / "__pycache__").rmdir()
     (tmp_path / "__pycache__").write_text("a file in the folder's place")
-    assert doubles(double)
+    assert double(np.arange(5.0), np.zeros(5)) == 5
     assert doubles(double)
 
 
@@ -72,6 +75,73 @@ def test_its_parts_are_compiled_with_it(tmp_path):
         return twice(values[0])
 
     assert compiled(double)(np.array([4])) == 8
+
+
+RULE = """
+from ul2_tasks.compiled import part_of_compiled
+
+FACTORS, STEP = (1, 3), 0
+
+def plain(value):
+    return value + 7
+
+@part_of_compiled
+def rule(value):
+    return value * 1
+
+@part_of_compiled
+def outer(value):
+    return rule(value) + STEP
+"""
+USER = """
+import rule_of_others
+from ul2_tasks.compiled import compiled, part_of_compiled
+from rule_of_others import FACTORS, outer, plain
+
+added = part_of_compiled(plain)
+
+@compiled
+def of_all(values):
+    total = 0
+    for value in values:
+        total += outer(value) * FACTORS[1] + added(value) + rule_of_others.FACTORS[0]
+    return total
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("value * 1", "value * 5", 2 * 5 * 3 + 9 + 1),
+        ("STEP = (1, 3), 0", "STEP = (1, 3), 4", (2 + 4) * 3 + 9 + 1),
+        ("(1, 3)", "(1, 5)", 2 * 5 + 9 + 1),
+        ("(1, 3)", "(6, 3)", 2 * 3 + 9 + 6),
+        ("value + 7", "value + 8", 2 * 3 + 10 + 1),
+    ],
+    ids=["a function", "a constant of a function", "a constant", "a constant of a module", "a function that is compiled there"],
+)
+def test_what_was_kept_is_old_once_a_file_changes_that_it_uses(tmp_path, monkeypatch, before, after, expected):
+    """Though its own file has not changed, and the other has the same size and time."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "user_of_rules.py").write_text(USER)
+
+    def found(rule: str) -> int:
+        (tmp_path / "rule_of_others.py").write_text(rule)
+        os.utime(tmp_path / "rule_of_others.py", (0, 0))
+        for name in ("rule_of_others", "user_of_rules"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+        return importlib.import_module("user_of_rules").of_all(np.array([2]))
+
+    def kept() -> list:
+        return [*(tmp_path / "__pycache__").glob("*.nbc")]
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which would be of that size and time, too
+    assert found(RULE) == 2 * 3 + 9 + 1
+    times = [path.stat().st_mtime_ns for path in kept()]
+    assert found(RULE) == 2 * 3 + 9 + 1
+    assert [path.stat().st_mtime_ns for path in kept()] == times != [], "it was read, and not compiled again"
+    assert found(RULE.replace(before, after)) == expected
 
 
 def test_it_is_still_the_function_that_was_written(tmp_path):

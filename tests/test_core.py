@@ -117,6 +117,7 @@ def test_interleaved_data_have_the_cache_of_their_name(alone, tmp_path):
     assert [one["images"].tolist() for one in found] == [one["images"].tolist() for one in of_source]
 
 
+@pytest.mark.torch
 def test_pytorch_reads_of_a_mixture_what_it_reads_of_its_name(alone):
     """The same batches, and the same state, which each loads of the other."""
     pytest.importorskip("torch", reason="the extra torch is not installed")

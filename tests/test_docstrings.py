@@ -18,6 +18,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.t5x
 @pytest.mark.parametrize("module", MODULES)
 def test_the_examples_in_the_docstrings_run(module):
     if ".pytorch." in module:

@@ -180,7 +180,7 @@ def test_these_are_all_commands_and_all_kinds():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [pytest.param(each, marks=pytest.mark.torch if each == "bench" else ()) for each in COMMANDS])
 def test_a_kind_answers_or_names_what_to_do(kind, command, tmp_path):
     done = run(kind, command, COMMANDS[command], tmp_path)
     if command in KINDS[kind].cannot:

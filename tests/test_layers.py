@@ -10,6 +10,7 @@ import ul2_tasks
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 GROUND = {
     "aligned",
+    "cached",
     "compiled",
     "counting",
     "datasets",

@@ -85,6 +85,7 @@ def test_what_cannot_be_iterated_is_an_error(loader):
         MeasuredLoader(loader)
 
 
+@pytest.mark.torch
 def test_a_stateful_loader_resumes_where_it_was():
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
     converter = ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
@@ -151,6 +152,7 @@ def test_the_batches_of_t5x(pack):
     assert tensors.input_tokens == iterator.input_tokens
 
 
+@pytest.mark.torch
 def test_the_batches_of_a_dataloader_with_workers():
     torch = pytest.importorskip("torch", reason="the extra torch is not installed")
     converter = ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs megatron-core and torch")
 pytest.importorskip("megatron.core.datasets.gpt_dataset", reason="needs megatron-core and torch")
+pytestmark = pytest.mark.torch
 
 from megatron.core import ModelParallelConfig  # noqa: E402
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder  # noqa: E402
@@ -19,8 +20,18 @@ from megatron.core.datasets.utils import Split  # noqa: E402
 from megatron.core.pipeline_parallel.schedules import forward_step_calc_loss  # noqa: E402
 from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer  # noqa: E402
 
-from ul2_tasks.megatron import AlignedGPTDataset, LossGroupWeights, group_counts, group_loss, group_sums  # noqa: E402
+from ul2_tasks.megatron import (  # noqa: E402
+    AlignedGPTDataset,
+    LossGroupWeights,
+    group_counts,
+    group_loss,
+    group_report,
+    task_report,
+)
+from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
 from ul2_tasks.store.write import PairWriter  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 LENGTH, EOD = 16, 1000
 DTYPES = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
@@ -238,8 +249,8 @@ def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_p
         part = dict(zip(batch, parts))
 
         def loss_function(losses, span_id=part["span_id"]):
-            pairs = torch.stack([group_sums(losses.detach(), span_id).sum(0), group_counts(span_id)])
-            return group_loss(losses, span_id, counts, WEIGHTS) * microbatches, pairs
+            report = group_report(losses, span_id, counts, WEIGHTS, parts=microbatches)
+            return group_loss(losses, span_id, counts, WEIGHTS) * microbatches, report
 
         scaled, _ = forward_step_calc_loss(
             model,
@@ -256,8 +267,43 @@ def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_p
         scaled.backward()
     wanted, means = undivided(batch)
     assert (model.gradient() - wanted).abs().max() <= 1e-6 * wanted.abs().max()
-    sums, tokens = sum(told)
-    assert (sums / tokens).tolist() == pytest.approx(means, rel=1e-5)
+    logged = as_megatron_logs(told)
+    names = WEIGHTS._fields
+    assert [logged[f"loss_{name}"] for name in names] == pytest.approx(means, rel=1e-5)
+    assert [logged[f"tokens_{name}"] for name in names] == pytest.approx(counts.tolist())
+    assert [logged[f"weight_{name}"] for name in names] == pytest.approx(WEIGHTS)
+
+
+def as_megatron_logs(reports: list[dict[str, torch.Tensor]]) -> dict[str, float]:
+    """What its `train_step` makes of the reports of microbatches and processes."""
+    totals = {name: torch.stack([report[name] for report in reports]).sum(0) for name in reports[0]}
+    return {name: (total[0] / total[1]).item() for name, total in totals.items()}
+
+
+TASKS = [TaskInfo("own_s", "s", "own"), TaskInfo("own_x", "x", "own"), TaskInfo("web_s", "s", "web"), TaskInfo("web_t", "", "web")]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_each_denoiser_and_corpus_is_logged_with_its_loss_its_targets_and_its_weight(parts):
+    """A group may have no target in a part, or in the whole step; the weighted mean is the sum of weight times loss."""
+    generator = torch.Generator().manual_seed(parts)
+    losses, task_id = torch.rand(10, 7, generator=generator), torch.randint(-1, 3, (10, 7), generator=generator)
+    task_id[:8][task_id[:8] == 1] = 0
+    own = {"s": 2.0, "web": 0.5}
+    weights = torch.tensor([2.0, 1.0, 1.0, 0.5])
+    reports = [task_report(*part, TASKS, own, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))]
+    logged = as_megatron_logs(reports)
+    members = {"s": [0, 2], "x": [1], "web_t": [3], "own": [0, 1], "web": [2, 3], "own_s": [0], "own_x": [1], "web_s": [2]}
+    assert logged.keys() == {"loss", *(f"{what}_{name}" for what in ("loss", "tokens", "weight") for name in members)}
+    weighted = torch.where(task_id < 0, 0, weights[task_id])
+    assert logged["loss"] == pytest.approx(losses[task_id >= 0].mean().item())
+    for name, tasks in members.items():
+        of = torch.isin(task_id, torch.tensor(tasks))
+        assert logged[f"tokens_{name}"] == pytest.approx(of.sum().item())
+        assert logged[f"loss_{name}"] == pytest.approx(losses[of].mean().item() if of.any() else 0)
+        assert logged[f"weight_{name}"] == pytest.approx((weighted[of].sum() / weighted.sum()).item())
+    plain = as_megatron_logs([task_report(*part, TASKS, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))])
+    assert sum(plain[f"weight_{name}"] * plain[f"loss_{name}"] for name in ("s", "x", "web_t")) == pytest.approx(plain["loss"])
 
 
 def spoil(prefix: str, *, mask=None, span=None, tokens=None) -> None:

@@ -31,34 +31,6 @@ def test_what_one_registers_the_next_has_not():
     assert new_process.run("-c", program).stdout == new_process.run("-c", program).stdout == "6\n"
 
 
-@pytest.mark.parametrize("torn_down", [False, True])
-def test_its_end_is_pythons(torn_down):
-    program = "import atexit, sys; atexit.register(print, 'the end'); print('told', file=sys.stderr); sys.exit(3)"
-    done = new_process.run("-c", program, torn_down=torn_down)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "the end\n", "told\n")
-    said = new_process.run("-c", "import sys; sys.exit('why')", torn_down=torn_down)
-    assert (said.returncode, said.stderr) == (1, "why\n")
-    failed = new_process.run("-c", "1 / 0", torn_down=torn_down)
-    assert failed.returncode == 1
-    assert failed.stderr.endswith("ZeroDivisionError: division by zero\n")
-    with pytest.raises(AssertionError, match="division by zero"):
-        new_process.run("-c", "1 / 0", check=True)
-
-
-@pytest.mark.parametrize("torn_down", [False, True])
-def test_its_objects_are_torn_down_where_that_is_asked_for(torn_down):
-    program = """
-import os, threading, time
-class Kept:
-    def __del__(self, write=os.write):  # sys.stdout may be gone by then
-        write(1, b"torn down\\n")
-kept = Kept()
-threading.Thread(target=lambda: (time.sleep(0.2), print("a thread has ended"))).start()
-"""
-    done = new_process.run("-c", program, torn_down=torn_down)
-    assert done.stdout == "a thread has ended\n" + "torn down\n" * torn_down
-
-
 def test_it_is_killed_and_what_hangs_is_killed():
     program = new_process.Program(["-c", "import time; time.sleep(1000)"])
     assert program.poll() is None
@@ -66,21 +38,3 @@ def test_it_is_killed_and_what_hangs_is_killed():
     assert program.wait() == -signal.SIGTERM
     with pytest.raises(subprocess.TimeoutExpired):
         new_process.run("-c", "import time; time.sleep(1000)", timeout=0.5)
-
-
-def test_a_program_may_start_others(tmp_path):
-    """In a folder of its own, and without what was registered in the one that starts it."""
-    program = """
-import subprocess, sys, ul2_tasks
-sys.executable = sys.argv[1]
-ul2_tasks.register("of_the_first")
-told = "import os, seqio, sys; print(os.getcwd(), sys.argv, len(seqio.TaskRegistry.names())); sys.exit(3)"
-done = subprocess.run([sys.executable, "-c", told, "a b"], cwd=sys.argv[2], capture_output=True, text=True)
-print(done.returncode, done.stdout, end=done.stderr)
-"""
-    done = new_process.run("-c", program, new_process.executable(tmp_path), tmp_path, check=True)
-    assert done.stdout == f"3 {tmp_path} ['-c', 'a b'] 6\n"
-
-
-def test_its_hashes_are_others_than_those_of_the_tests():
-    assert new_process.run("-c", "print(hash('a'))").stdout != f"{hash('a')}\n"

@@ -12,7 +12,7 @@ import seqio
 from chat_support import harmony, o200k_file
 from rich.console import Console
 from support import configured
-from test_hugging_face_vocabulary import exclamation_first
+from test_hugging_face_vocabulary import byte_fallback, exclamation_first
 from tokenizers import AddedToken, Tokenizer, models
 
 import ul2_tasks
@@ -43,6 +43,7 @@ from ul2_tasks.random_access.resuming import as_text
 from ul2_tasks.tasks.image_text import image_text_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens, text_vocabulary
 
+REPOSITORY = pathlib.Path(__file__).parent.parent
 QUIET = Console(quiet=True)
 LENGTHS = {"inputs": 48, "targets": 48}
 TEXTS = [f"so! the document of number {number}, and so on!" + " and more!" * (number % 5) for number in range(60)]
@@ -115,6 +116,7 @@ def lists(example) -> dict[str, list[int]]:
     return {key: [int(id) for id in example[key]] for key in ("inputs", "targets")}
 
 
+@pytest.mark.torch
 def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name, folder, own, tmp_path):
     pytest.importorskip("torch")
     found = ul2_tasks.examples(name, LENGTHS)
@@ -136,11 +138,12 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
 
     singles = ul2_tasks.UL2IterableDataset(name, LENGTHS, use_cached=True, num_epochs=1)
     assert [{"inputs": each["input_ids"].tolist(), "targets": each["labels"].tolist()} for each in singles] == wanted
+    start = {"decoder_start_token_id": own["<|endoftext|>"]}
     converted = seqio.get_dataset(
-        name, LENGTHS, HuggingFaceFeatureConverter("max_length"), use_cached=True, num_epochs=1, shuffle=True, seed=0
+        name, LENGTHS, HuggingFaceFeatureConverter("max_length", **start), use_cached=True, num_epochs=1, shuffle=True, seed=0
     )
     batches = ul2_tasks.UL2IterableDataset(
-        name, LENGTHS, use_cached=True, num_epochs=1, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=1)
+        name, LENGTHS, use_cached=True, num_epochs=1, feature_converter=HuggingFaceFeatureConverter("longest", 1, **start)
     )
     for rows in (converted.as_numpy_iterator(), ({key: value[0].numpy() for key, value in batch.items()} for batch in batches)):
         assert [
@@ -163,11 +166,69 @@ def test_what_is_shown_and_what_the_collator_makes_have_the_tokenizers_own_ids(n
     shown = list(map(json.loads, printed.getvalue().splitlines()))
     assert [line["ids"] for line in shown] == [sample.ids for sample in draw(name, LENGTHS, 3)], "which samples.jsonl is made of"
     assert all(is_of_texts(text_of(line["ids"], folder, own)) for line in shown)
-    collate = UL2DataCollator(folder, LENGTHS, R, sentinels=UNUSED, modes={"[R]": "[R]"}, return_tensors="np")
+    settings = {"sentinels": UNUSED, "modes": {"[R]": "[R]"}, "return_tensors": "np"}
+    collate = UL2DataCollator(folder, LENGTHS, R, **settings, decoder_start_token_id=own["<|endoftext|>"])
     text = "so! and so on!"
     batch = collate([text, json_tokenizer(folder).encode(text, add_special_tokens=False).ids])
     for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"]):
         assert text_of({"inputs": ids[mask > 0], "targets": labels[labels >= 0]}, folder, own) == text
+
+
+@pytest.fixture(scope="module")
+def unknown_first(tmp_path_factory):
+    """A tokenizer as Llama's: its id 0 is <unk>, which no text becomes, and it names no padding."""
+    folder = tmp_path_factory.mktemp("unknown")
+    byte_fallback().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    return folder
+
+
+def test_a_decoder_begins_with_no_token_that_nobody_named(name, folder, unknown_first):
+    """Without a model it is id 0, the padding of T5's tokenizer. Of others that is a token like any other."""
+    with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
+        seqio.get_dataset(name, LENGTHS, HuggingFaceFeatureConverter(), use_cached=True, num_epochs=1)
+    for vocabulary in (folder, unknown_first):
+        with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
+            UL2DataCollator(vocabulary, LENGTHS, return_tensors="np")
+        assert "labels" in UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", decoder_only=True)(["so and so"])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_decoder_of_descriptions_begins_with_no_token_that_nobody_named(folder, unknown_first, pack):
+    for vocabulary in (folder, unknown_first):
+        mixture = ul2_tasks.Mixture("own_start", MemoryDataSource(lambda: TEXTS, validation=0), vocabulary, R)
+        found = ul2_tasks.examples(mixture, LENGTHS, pack=pack)
+        for use in (
+            HuggingFaceFeatureConverter.collator,
+            lambda each, of: ul2_tasks.UL2IterableDataset(of, feature_converter=each),
+        ):
+            with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
+                use(HuggingFaceFeatureConverter(pack=pack), found)
+            use(HuggingFaceFeatureConverter(pack=pack, decoder_start_token_id=3), found)
+
+
+@pytest.mark.parametrize("zero_is_text", [True, False])
+def test_a_page_decodes_the_ids_of_its_examples(zero_is_text, tmp_path, monkeypatch, capsys):
+    """Those of examples are the tokenizer's own, and those of its vocabulary are one higher where 0 is a token of text."""
+    pytest.importorskip("transformers")
+    page = (REPOSITORY / "docs" / "get_started" / "from_hugging_face.md").read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:2])
+    if zero_is_text:  # special tokens come last, as Qwen's
+        code = code.replace('special_tokens=["<pad>", "</s>"], ', "")
+        code = code.replace("tokenizer = transformers", 'core.add_special_tokens(["<pad>", "</s>"])\ntokenizer = transformers', 1)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    documents = ul2_tasks.embedded_documents()
+    (tmp_path / "corpus" / "one.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
+    exec(compile(code, "page", "exec"), variables := {})
+    assert ul2_tasks.id_shift(variables["vocabulary"]) == zero_is_text
+    denoiser, text = capsys.readouterr().out.split(" ", 1)
+    mode = text[:3]
+    assert mode == f"[{denoiser[0].upper()}]"
+    beginning = text[3:].partition("<extra_id")[0].strip()
+    assert beginning
+    assert any(beginning in document for document in documents)
 
 
 def test_a_fingerprint_is_that_of_the_same_ids_however_they_are_given(folder, own):

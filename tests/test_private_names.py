@@ -42,6 +42,9 @@ READ = {
         "_attn_implementation",
         "ul2_tasks/pytorch/packed_attention.py",
     ): "which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)",
+    ("_cache", "ul2_tasks/compiled.py"): "Numba's cache of a function, which otherwise sees the function's own file alone",
+    ("_cache_path", "ul2_tasks/compiled.py"): "likewise, for its folder",
+    ("_impl", "ul2_tasks/compiled.py"): "likewise, for its name",
     ("_cat_file", "ul2_tasks/store/fetch.py"): "fsspec's name for reading a range in a coroutine, which its file systems define",
     ("_cat_ranges", "ul2_tasks/store/fetch.py"): "likewise of many ranges: whether a file system of fsspec has a way of its own",
     ("_exit", "ul2_command/errors.py"): "os._exit: the end of a process without tearing down what waits for threads of TensorFlow",
@@ -136,12 +139,14 @@ def test_seqio_still_keeps_which_tokenizer_a_vocabulary_has():
         assert seqio.SentencePieceVocabulary("not_opened.model", use_fast_tokenizer=fast)._use_fast_tokenizer is fast
 
 
+@pytest.mark.t5x
 @pytest.mark.skipif(not HAS_T5X, reason="t5x is not importable (docs/guides/train_with_t5x.md)")
 def test_t5x_still_keeps_the_partitioner():
     utils = pytest.importorskip("t5x.utils", exc_type=ImportError)
     assert "self._partitioner = partitioner" in inspect.getsource(utils.TrainStateInitializer.__init__)
 
 
+@pytest.mark.t5x
 @pytest.mark.skipif(not HAS_T5X, reason="t5x is not importable (docs/guides/train_with_t5x.md)")
 def test_t5x_still_trains_by_the_step_that_it_has_compiled():
     trainer = pytest.importorskip("t5x.trainer", exc_type=ImportError)

@@ -248,7 +248,7 @@ JOINED = scheduled((0, WEB), (20, BOTH), (30, {"code_r1": 0.9, "new_r1": 0.1}))
         (PLANNED, 20, scheduled((0, WEB), (25, BOTH))),
         (PLANNED, 20, PLAIN),
         (PLAIN, 5, PLANNED),
-        ({**PLAIN, "mixture": "web_mix", "rates": {"web_r1": 3}}, 5, PLANNED),  # what `register` returned
+        ({**PLAIN, "mixture": "web_mix"}, 5, PLANNED),  # what `register` returned
         (PLANNED, 30, JOINED),
         (JOINED, 25, PLANNED),
         (JOINED, 30, scheduled((0, WEB), (20, BOTH), (40, {"code_r1": 0.9, "other_r1": 0.1}))),

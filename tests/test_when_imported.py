@@ -1,6 +1,5 @@
 """`import ul2_tasks` brings no TensorFlow, and SeqIO and gin find all that is registered, whoever imports what first."""
 
-import ast
 import importlib.util
 import os
 import pathlib
@@ -38,18 +37,6 @@ def run(program: str, *arguments: object, folder: pathlib.Path | None = None) ->
     done = subprocess.run([sys.executable, *what, *arguments], env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_the_names_are_those_that_type_checkers_see():
-    block, _ = (node for node in ast.parse((PACKAGE / "__init__.py").read_text()).body if isinstance(node, ast.If))
-    seen = {name.name: f"{line.module}".removeprefix("ul2_tasks.") for line in block.body for name in line.names}
-    assert seen == ul2_tasks._MODULES
-    has_all = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
-    assert {*ul2_tasks.__all__} | (set() if has_all else OF_TORCH) == seen.keys() <= {*dir(ul2_tasks)}
-    for name in ul2_tasks.__all__:
-        assert getattr(ul2_tasks, name)
-    with pytest.raises(AttributeError, match=r"^module 'ul2_tasks' has no attribute 'nothing'$"):
-        _ = ul2_tasks.nothing
 
 
 HIDDEN = """
@@ -144,6 +131,7 @@ if __name__ == "__main__":
 )
 
 
+@pytest.mark.torch
 def test_workers_that_read_rows_of_images_have_no_tensorflow(tmp_path):
     """Whether they are forked or spawned; and their parent has none, if it opens no vocabulary of SeqIO's.
 
@@ -262,24 +250,3 @@ except ValueError as error:
         "dict_keys(['mine_mix'])",
         "no True",
     ]
-
-
-def test_triton_takes_its_own_symbols_beside_tensorflow(tmp_path):
-    """A package of that name tells how it was loaded. It is broken, which is not TensorFlow's matter."""
-    (tmp_path / "triton.py").write_text("import sys\nsys.flags_then = sys.getdlopenflags()\nraise RuntimeError('broken')")
-    program = """
-import sys
-sys.path.insert(0, sys.argv[1])
-before = sys.getdlopenflags()
-import ul2_tasks
-print("triton" in sys.modules)
-import tensorflow
-print(sys.flags_then - before, sys.getdlopenflags() - before)
-"""
-    assert run(program, tmp_path) == f"False\n{os.RTLD_DEEPBIND} 0\n"
-
-
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed, which comes with torch for GPUs")
-@pytest.mark.parametrize("first", ["tensorflow, ul2_tasks", "ul2_tasks, tensorflow"])
-def test_triton_does_not_end_the_process_after_tensorflow(first):
-    assert run(f"import {first}, triton; print('alive')") == "alive\n"

@@ -538,6 +538,13 @@ def train(source: dict[str, Any], output: str, split: str, mode, **options) -> N
     click.echo(train_to_file(documents_of_all(corpora, split, options["max_characters"]), output, modes=mode, **options))
 
 
+_revision = click.option(
+    "--git_revision",
+    metavar="REVISION",
+    help="Record this git revision in the manifest, such as that of your code.  [default: that of ul2_tasks, of a checkout]",
+)
+
+
 @main.command()
 @of_a_mixture
 @click.option(
@@ -553,8 +560,15 @@ def train(source: dict[str, Any], output: str, split: str, mode, **options) -> N
     metavar="N",
     help="Read at most N documents of each split, for a trial run.  [default: all]",
 )
+@click.option(
+    "--max_tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Write at most N tokens of each split, for a trial run, in whole documents.  [default: all]",
+)
+@_revision
 @of_a_job
-def cache(data, output: str, max_documents: int | None, pipeline_options: list[str] | None) -> None:
+def cache(data, output: str, **options) -> None:
     """Tokenize a corpus once for all denoisers.
 
     Each corpus of a mixture gets its own cache, one after another. With --workers, --runner or --pipeline_option, Apache Beam runs
@@ -566,7 +580,7 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
     from ul2_tasks.corpus.build_cache import build
 
     corpora = corpora_of(data)
-    described = data.described and pipeline_options is None  # workers get names: a corpus may have many files
+    described = data.described and options["pipeline_options"] is None  # workers get names: a corpus may have many files
     if not described:
         data.registration.apply()
     if left_out := unknown_tasks(data):
@@ -579,9 +593,8 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
         build(
             corpus if described else corpus.name,
             output,
-            max_documents=max_documents,
             **({} if described else {"prepare": data.registration.apply}),
-            pipeline_options=pipeline_options,
+            **options,
         )
 
 
@@ -630,8 +643,21 @@ def cache(data, output: str, max_documents: int | None, pipeline_options: list[s
     "--max_documents",
     type=click.IntRange(1),
     metavar="N",
-    help="Write at most N conversations of each split, for a trial run.  [default: all]",
+    help="Write at most N conversations of each split with --format megatron, for a trial run.  [default: all]",
 )
+@click.option(
+    "--max_examples",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Write at most N examples with another --format, for a trial run.  [default: all]",
+)
+@click.option(
+    "--max_tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Write at most N tokens, of conversations for Megatron-LM of each split, for a trial run.  [default: all]",
+)
+@_revision
 @click.option(
     "--input_manifest", is_flag=True, help="Raise an error if a folder of conversations has no manifest.json.  [default: optional]"
 )

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ul2_command.help import headed
+from ul2_tasks.cached import cached_property
 
 PRESETS = ("T5GEMMA2", "UL2", "UL2R")
 
@@ -323,7 +324,7 @@ class Data:
     arguments: dict[str, Any]
     given: dict[str, Any]
 
-    @functools.cached_property
+    @cached_property
     def registration(self):
         """What registers them, a `Registration`. Raises a UsageError or ValueError where two options contradict each other."""
         from ul2_tasks.tasks.registration import Registration
@@ -344,20 +345,20 @@ class Data:
         sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
         return Registration(self.name or ("own" if own else "ul2"), self.modules, self.source, self.arguments)
 
-    @functools.cached_property
+    @cached_property
     def in_modules(self) -> list[Any]:
         """What the modules have under NAME. They are imported."""
         sys.path.insert(0, os.getcwd())  # as above
         return [found for each in self.modules if (found := getattr(importlib.import_module(each), self.name or "", None))]
 
-    @functools.cached_property
+    @cached_property
     def mixture(self) -> str:
         """The name of the mixture or task, which is registered."""
         from ul2_tasks.tasks.registration import hand_over
 
         return self.registration.apply() if self.described is None else hand_over(self.described, self.registration)
 
-    @functools.cached_property
+    @cached_property
     def described(self):
         """The mixture as a description, for which SeqIO need not be imported; None of what is registered elsewhere."""
         return self.registration.described

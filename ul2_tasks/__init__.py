@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ul2_tasks.converters.image_text import T5Gemma2FeatureConverter
     from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter
     from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
+    from ul2_tasks.denoising.given_spans import corrupt_spans
     from ul2_tasks.denoising.lengths import chunk_length
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
@@ -93,6 +94,7 @@ __all__ = [
     "best_chunk_tokens",
     "check_round_trip",
     "chunk_length",
+    "corrupt_spans",
     "default_vocabulary",
     "embedded_documents",
     "embedding_rows",
@@ -168,6 +170,7 @@ _MODULES = {
     "accept_packed_sequences": "pytorch.packed_attention",
     "best_chunk_tokens": "mixtures.advice",
     "chunk_length": "denoising.lengths",
+    "corrupt_spans": "denoising.given_spans",
     "default_vocabulary": "vocabulary.sentencepiece",
     "embedded_documents": "sources.memory",
     "embedding_rows": "vocabulary.special_ids",

@@ -25,6 +25,8 @@ DOCUMENTS_PER_BATCH = 128  # of each step of tf.data; with a cache as many as wi
 NO_TOKEN = -1
 NO_MARK = 255
 IGNORED = -100  # the label of a position without loss, for PyTorch's cross entropy and for Transformers
+# The ids that a model of Transformers reads of a packed row. By its own name, `input_ids`, it would read them as one example.
+PACKED_IDS = "packed_input_ids"
 
 
 @dataclasses.dataclass(frozen=True)

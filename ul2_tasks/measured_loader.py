@@ -18,10 +18,11 @@ import numpy as np
 _IGNORED = -100  # the label without a loss
 _READY = 1e-3  # seconds in which a batch comes that a worker has prefetched
 # The first of these that a batch has says which tokens are no padding: where it is not 0, or of labels not -100.
-_OF_INPUTS = ("segment_ids", "encoder_segment_ids", "attention_mask", "encoder_input_tokens", "sample_lens", "input_ids")
+_MASKS_OF_INPUTS = ("segment_ids", "encoder_segment_ids", "attention_mask", "encoder_input_tokens", "sample_lens")
+_OF_INPUTS = (*_MASKS_OF_INPUTS, "input_ids", "packed_input_ids")
 _OF_TARGETS = ("decoder_segment_ids", "decoder_attention_mask", "decoder_target_tokens", "labels", "packed_label_ids")
 _ADDED_UP = "sample_lens"  # of image-text rows: how many tokens each sample has
-_WITHOUT_MASK = ("input_ids", "packed_label_ids")  # of which all are tokens
+_WITHOUT_MASK = ("input_ids", "packed_input_ids", "packed_label_ids")  # of which all are tokens
 
 
 class MeasuredLoader:

@@ -9,8 +9,11 @@ import os
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from absl import logging
 
+from ul2_tasks.jobs.trial import in_words
 from ul2_tasks.pytorch.group_loss import LossGroupWeights, group_counts, group_loss, group_sums
+from ul2_tasks.pytorch.step_report import group_report, task_report
 
 try:
     import torch
@@ -20,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError(f"ul2_tasks.megatron needs the packages torch and megatron-core ({error})") from error
 
-__all__ = ["AlignedGPTDataset", "LossGroupWeights", "group_counts", "group_loss", "group_sums"]
+__all__ = ["AlignedGPTDataset", "LossGroupWeights", "group_counts", "group_loss", "group_report", "group_sums", "task_report"]
 
 TOKENS, LOSS_MASK, SPAN = SUFFIXES = "_tokens", "_lossmask", "_span"
 _BLOCKS, _BLOCK = 16, 1 << 20  # of the values of a pair that are looked at, in bytes
@@ -184,6 +187,8 @@ def _check_listed(prefix: str, files: list[str]) -> None:
         manifest = json.load(file)
     if not isinstance(manifest, dict) or manifest.get("kind") != "conversations":
         return  # of something else
+    if words := in_words(manifest.get("arguments", {})):
+        logging.warning("%s is %s", os.path.dirname(folder), words)
     splits = [split for name, split in manifest["splits"].items() if split.get("folder", name) == os.path.basename(folder)]
     listed = {
         entry["file"]: entry for split in splits for one in split["shards"] if one["shard"] == shard for entry in one["files"]

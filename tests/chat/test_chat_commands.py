@@ -134,7 +134,7 @@ def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
     named = ["export", "talked", *options(corpus), "--output", tmp_path / "x"]
     for option in (["--max_documents", 2], ["--input_manifest"]):
         refused = ul2(*named, "--format", "parquet", *option).stderr
-        assert f"{option[0]} must be left out with --format parquet, which writes all examples." in refused
+        assert f"{option[0]} must be left out with --format parquet, which writes examples." in refused
     assert "--lengths must be one number of tokens" in ul2(*named, "--format", "parquet", "--lengths", "64,64").stderr
     assert (
         "`ul2 export --shards` does not support conversations (talked_chat). Leave it out."

@@ -285,6 +285,7 @@ class ThatDay(datetime.datetime):
         return cls(2026, 1, 31)
 
 
+@pytest.mark.torch
 @pytest.mark.skipif(not trl(), reason="TRL's wheel is not installed")
 @pytest.mark.parametrize("path", trl(), ids=lambda path: path.stem)
 def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.conversations_folder import read_manifest, read_shard, verify
+from ul2_tasks.looking.verification import examine
 from ul2_tasks.tasks.chat import ChatTask
 
 QUIET = Console(quiet=True)
@@ -114,8 +115,6 @@ def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, nam
 
 
 def _sentences(folder):
-    from ul2_tasks.looking.verification import examine
-
     for _, wrong, _ in examine(str(folder)):
         yield from wrong
 
@@ -189,6 +188,28 @@ def test_a_trial_run_is_of_the_same_code_and_an_empty_split_has_no_files(source,
         write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
 
 
+def test_a_trial_run_of_tokens_has_whole_conversations_and_says_so(written, name, tmp_path):
+    """Those of the whole export up to the one that does not fit, and nothing of what comes after it."""
+    folder, whole = written
+    values, lengths = read_shard(str(folder / "train"), "shard_00")
+    most = int(lengths[:5].sum() + lengths[5] - 1)
+    manifest = write_conversations(name, str(tmp_path / "trial"), max_tokens=most, git_revision="0123abc", console=QUIET)
+    assert manifest["git_revision"] == "0123abc"
+    assert (manifest["arguments"]["max_tokens"], whole["arguments"]["max_tokens"]) == (most, None)
+    (shard, *others) = manifest["splits"]["train"]["shards"]
+    assert (shard["sequences"], shard["tokens"]) == (5, lengths[:5].sum())
+    assert not any(other["sequences"] or other["conversations"] for other in others)
+    found, of_each = read_shard(str(tmp_path / "trial/train"), "shard_00")
+    assert of_each.tolist() == lengths[:5].tolist()
+    assert all(np.array_equal(found[column], values[column][: lengths[:5].sum()]) for column in found)
+    for _, wrong, counts in examine(str(tmp_path / "trial")):
+        assert (wrong, counts["max_tokens of a trial run"]) == ([], most)
+    with pytest.raises(ValueError, match=r"max_tokens was \d+, and is now None"):
+        write_conversations(name, str(tmp_path / "trial"), console=QUIET)
+    with pytest.raises(ValueError, match=r"must have an example to export, got none.* a trial run, of at most 2 tokens"):
+        write_conversations(name, str(tmp_path / "none"), max_tokens=2, console=QUIET)
+
+
 def test_what_cannot_be_exported_is_an_error(name, tmp_path):
     with pytest.raises(ValueError, match=r"must be a registered chat task, one of \[.*got 'ec_corpus'"):
         write_conversations("ec_corpus", str(tmp_path / "x"), console=QUIET)
@@ -208,6 +229,7 @@ def test_what_cannot_be_exported_is_an_error(name, tmp_path):
         write_conversations(bare, str(tmp_path / "other"), console=QUIET)
 
 
+@pytest.mark.torch
 def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
     indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset")
     torch = pytest.importorskip("torch")
@@ -240,20 +262,34 @@ def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
     assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"refused": 1}
 
 
-def write_ids(path, ids, conversations):
-    path.write_text("".join(json.dumps({"id": id, "messages": one}) + "\n" for id, one in zip(ids, conversations)))
+def as_chosen(id, messages):
+    return {"id": id, "messages": messages}
 
 
-def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path, monkeypatch):
+def as_synthetic(id, messages):
+    """What has its id under the name that goes with the messages', or in its metadata."""
+    beside = {"synth_id": id} if id in "ab" else {"metadata_json": json.dumps({"synth_id": id})}
+    return {"messages_json": json.dumps(messages), **beside}
+
+
+@pytest.mark.parametrize(
+    ("record", "given"),
+    [(as_chosen, {"id_key": "id"}), (as_synthetic, {"messages_key": "messages_json"})],
+    ids=["id_key", "synth_id"],
+)
+def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path, monkeypatch, record, given):
+    def write_ids(path, ids, conversations):
+        path.write_text("".join(json.dumps(record(id, one)) + "\n" for id, one in zip(ids, conversations)))
+
     for number, ids in enumerate((["a", "b", "a"], ["c", "b", "d"])):
         write_ids(tmp_path / f"{number}.jsonl", ids, CONVERSATIONS[3 * number : 3 * number + 3])
     write_ids(tmp_path / "valid.json", ["a", "e"], CONVERSATIONS[6:8])
     files = {"train": str(tmp_path / "*.jsonl"), "validation": str(tmp_path / "valid.json")}
-    name = ul2_tasks.register_chat("ec_ids", files, id_key="id")
+    name = ul2_tasks.register_chat(f"ec_ids_{record.__name__}", files, **given)
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "cache")])
     console = Console(record=True, quiet=False, file=io.StringIO(), width=200)
     manifests = [
-        build("ec_ids_corpus", str(tmp_path / "cache"), console=console),
+        build(f"ec_ids_{record.__name__}_corpus", str(tmp_path / "cache"), console=console),
         write_conversations(name, str(tmp_path / "text"), console=console),
         write_conversations(name, str(tmp_path / "cached"), use_cached=True, console=console),
     ]
@@ -264,6 +300,15 @@ def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path
     manifest = write_conversations(name, str(tmp_path / "some"), use_cached=True, max_conversations=2, console=QUIET)
     assert manifest["totals"]["repeated_ids"] is None
     assert list(verify(str(tmp_path / "some"))) == []
+
+
+def test_splits_that_would_have_one_folder_are_refused_before_anything_is_written(tmp_path):
+    for split in ("valid", "validation"):
+        write_jsonl(tmp_path / f"{split}.jsonl", CONVERSATIONS[:2])
+    name = ul2_tasks.register_chat("ec_valid", {split: str(tmp_path / f"{split}.jsonl") for split in ("valid", "validation")})
+    with pytest.raises(ValueError, match="'valid', 'validation'"):
+        write_conversations(name, str(tmp_path / "out"), console=QUIET)
+    assert not (tmp_path / "out").exists()
 
 
 def test_conversations_without_an_id_are_counted_where_they_are_the_same(tmp_path):

@@ -204,6 +204,7 @@ def test_the_vocabulary_of_o200k(file):
     assert vocabulary.decode([vocabulary.piece_id("<extra_id_0>"), vocabulary.piece_id("[X]")]) == "<extra_id_0>[X]"
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turns):
     """Its history leaves out the reasoning that led to an earlier answer, and so does ours."""

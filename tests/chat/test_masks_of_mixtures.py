@@ -53,6 +53,7 @@ def test_texts_alone_have_marks_where_they_are_asked_for(half):
         assert example["loss_mask"].tolist() == [1] * len(example["targets"])
 
 
+@pytest.mark.torch
 def test_batches_for_transformers_of_texts_and_pairs(half):
     pytest.importorskip("torch")
     converter = HuggingFaceFeatureConverter("longest", batch_size=16, span_id=True)
@@ -62,6 +63,7 @@ def test_batches_for_transformers_of_texts_and_pairs(half):
     assert (batch["decoder_attention_mask"].sum(1) > (batch["span_id"] > 0).sum(1)).any(), "context is read, and not trained on"
 
 
+@pytest.mark.torch
 def test_labels_of_single_examples_are_all_trained_on_or_an_error(half, tmp_path):
     torch = pytest.importorskip("torch")
     whole = ul2_tasks.register_chat(

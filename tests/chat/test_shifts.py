@@ -49,11 +49,12 @@ def test_t5x_shifts_the_inputs(name, said):
 def test_transformers_shift_labels_themselves(name, said, pack):
     tokens, spans = said
     fed, size = row(name, ul2_tasks.HuggingFaceChatConverter(pack=pack)), len(tokens)
-    assert fed["input_ids"][:size].tolist() == tokens.tolist()
+    assert fed["packed_input_ids" if pack else "input_ids"][:size].tolist() == tokens.tolist()
     assert fed["labels"][:size].tolist() == np.where(spans > 0, tokens, -100).tolist()
     assert fed["span_id"][:size].tolist() == spans.tolist()
 
 
+@pytest.mark.torch
 def test_megatron_takes_everything_from_the_second_token_on(name, said, tmp_path):
     pytest.importorskip("megatron.core.datasets.gpt_dataset")
     from megatron.core.datasets.gpt_dataset import GPTDatasetConfig

@@ -40,7 +40,7 @@ def test_golden_packed_row():
     no = IGNORED
     assert rows_of(CHATS, 10) == [
         {
-            "input_ids": [5, 6, 7, 8, 9, 4, 2, 3, 0, 0],
+            "packed_input_ids": [5, 6, 7, 8, 9, 4, 2, 3, 0, 0],
             "labels": [no, no, 7, 8, no, no, 2, no, no, no],
             "span_id": [0, 0, 1, 2, 0, 0, 2, 0, 0, 0],
             "position_ids": [0, 1, 2, 3, 4, 0, 1, 2, 0, 1],
@@ -78,7 +78,7 @@ def test_each_conversation_is_there_once_with_its_spans(pack):
     chats = [([draw.randint(0, 9) for _ in range(size)], [draw.randint(0, 4) for _ in range(size)]) for size in sizes]
     found = []
     for row in rows_of(chats, 8, pack=pack, pad_token_id=99):
-        columns = list(zip(row["input_ids"], row["labels"], row["span_id"]))
+        columns = list(zip(row["packed_input_ids" if pack else "input_ids"], row["labels"], row["span_id"]))
         starts = [place for place, position in enumerate(row["position_ids"]) if position == 0]
         found += [columns[start:stop] for start, stop in itertools.pairwise([*starts, len(columns)])]
         assert pack or [id != 99 for id in row["input_ids"]] == list(map(bool, row["attention_mask"]))
@@ -107,7 +107,7 @@ def test_ids_are_the_tokenizers_own(shifted, given_by):
     else:
         converter = HuggingFaceChatConverter(vocabulary=shifted)
     (row,) = converter(dataset, {"tokens": 3}).as_numpy_iterator()
-    assert row["input_ids"].tolist() == [0, 2, 1]
+    assert row["packed_input_ids"].tolist() == [0, 2, 1]
     assert row["labels"].tolist() == [IGNORED, 2, 1]
 
 

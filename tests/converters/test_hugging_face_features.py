@@ -186,7 +186,9 @@ def test_the_tokenizer_itself_reads_the_batches_of_a_mixture(own_zero):
     )
     other = with_mode(vocabulary_task("hf_own_task", folder, text), "[R]")
     for each, padding in ((name, "longest"), (stock, "max_length"), (other, "longest")):
-        converter = HuggingFaceFeatureConverter(padding, 2 if padding == "longest" else None, pad_token_id=7)
+        converter = HuggingFaceFeatureConverter(
+            padding, 2 if padding == "longest" else None, pad_token_id=7, decoder_start_token_id=7
+        )
         options = {"num_epochs": None, "seed": 1} | ({} if padding == "longest" else {"batch_size": 2})
         batch = next(seqio.get_dataset(each, lengths, converter, **options).as_numpy_iterator())
         assert (batch["input_ids"][batch["attention_mask"] == 0] == 7).all()
@@ -217,7 +219,7 @@ def test_another_task_is_converted_by_the_vocabulary_that_is_given(own_zero):
     tokenizer, folder = own_zero
     name = vocabulary_task("hf_own_other", folder, "so! and so!")
     vocabulary = open_vocabulary(folder)
-    converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary)
+    converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary, decoder_start_token_id=7)
     (batch,) = seqio.get_dataset(name, SMALL, converter).as_numpy_iterator()
     assert read_back(tokenizer, *pairs_of(batch)[0]) == "so! and so!<|endoftext|>"
     ours = register("hf_own_told", texts_in_memory(["so!"] * 500), folder, T5GEMMA2[:1])
@@ -343,7 +345,6 @@ def log_probabilities(logits, labels):
 
 
 def t5(vocabulary_size):
-    pytest.importorskip("torch", reason="a model of PyTorch")
     transformers = pytest.importorskip("transformers", reason="its T5")
     config = transformers.T5Config(
         vocab_size=vocabulary_size,
@@ -360,7 +361,6 @@ def t5(vocabulary_size):
 
 
 def llama(vocabulary_size):
-    pytest.importorskip("torch", reason="a model of PyTorch")
     transformers = pytest.importorskip("transformers", reason="its Llama")
     config = transformers.LlamaConfig(
         vocab_size=vocabulary_size, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, pad_token_id=0
@@ -393,6 +393,7 @@ def loss_of(model, batch):
         return model(**{key: torch.tensor(np.array(rows)).long() for key, rows in batch.items()}).loss.item()
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("padding", "decoder_only"), [("longest", False), ("max_length", True)])
 def test_a_model_has_the_loss_of_each_example_alone(padding, decoder_only):
     model = (llama if decoder_only else t5)(64)
@@ -404,6 +405,7 @@ def test_a_model_has_the_loss_of_each_example_alone(padding, decoder_only):
     assert loss_of(model, batch) != pytest.approx(loss_alone(model, others, decoder_only), rel=1e-4)
 
 
+@pytest.mark.torch
 def test_decoder_input_ids_are_those_that_t5_makes_of_the_labels():
     torch = pytest.importorskip("torch", reason="a model of PyTorch")
     model = t5(64)

@@ -19,7 +19,7 @@ from ul2_tasks.store.write import PairWriter
 LENGTHS = {"inputs": 24, "targets": 20}
 CHUNKS = {"r1": 8, "r2": 8, "x1": 8, "x2": 8, "s": 8}
 FORMAT = {"padding": "max_length", "pad_to_multiple_of": 8, "pad_token_id": 7, "decoder_start_token_id": 3}
-SIDES = {"input_ids": "segment_ids", "decoder_input_ids": "decoder_segment_ids", "labels": "decoder_segment_ids"}
+SIDES = {"packed_input_ids": "segment_ids", "decoder_input_ids": "decoder_segment_ids", "labels": "decoder_segment_ids"}
 
 example = st.tuples(st.lists(st.integers(0, 99), min_size=1, max_size=6), st.lists(st.integers(0, 99), min_size=1, max_size=5))
 rows_of_examples = st.lists(st.lists(example, min_size=1, max_size=4), min_size=1, max_size=3)
@@ -58,8 +58,9 @@ def test_each_example_of_a_row_is_what_it_is_alone(rows, decoder_only):
     for row, examples in enumerate(rows):
         for number, pair in enumerate(examples):
             expected = alone(pair, unpacked)
+            expected["packed_input_ids"] = expected.pop("input_ids")
             for name in expected.keys() & made.keys():
-                of = "decoder_segment_ids" if not decoder_only and name != "input_ids" else "segment_ids"
+                of = "decoder_segment_ids" if not decoder_only and name != "packed_input_ids" else "segment_ids"
                 got = made[name][row][made[of][row] == number + 1]
                 assert got.tolist() == expected[name][0].tolist(), name
             for ids in made.keys() & {"segment_ids", "decoder_segment_ids"}:
@@ -86,7 +87,7 @@ def stream(tmp_path_factory):
 @pytest.mark.parametrize("decoder_only", [False, True])
 def test_a_stream_packs_the_examples_that_it_pads(stream, decoder_only):
     def rows(**settings):
-        converter = HuggingFaceFeatureConverter(decoder_only=decoder_only, **settings)
+        converter = HuggingFaceFeatureConverter(decoder_only=decoder_only, decoder_start_token_id=7, **settings)
         dataset = seqio.get_dataset(
             stream, {"inputs": 64, "targets": 48}, converter, dataset_split="train", shuffle=False, num_epochs=1, seed=0
         )
@@ -94,7 +95,7 @@ def test_a_stream_packs_the_examples_that_it_pads(stream, decoder_only):
 
     def of_each(row, ids):
         numbers = range(1, int(row[ids].max()) + 1)
-        return [row["input_ids"][row[ids] == number].tolist() for number in numbers]
+        return [row["packed_input_ids"][row[ids] == number].tolist() for number in numbers]
 
     padded = sorted(row["input_ids"][row["attention_mask"] == 1].tolist() for row in rows())
     found = rows(pack=True)
@@ -103,6 +104,7 @@ def test_a_stream_packs_the_examples_that_it_pads(stream, decoder_only):
     assert sorted(example for row in found for example in of_each(row, "segment_ids")) == padded
 
 
+@pytest.mark.torch
 def test_a_name_with_random_access_gives_seqio_and_pytorch_the_rows_of_examples(tmp_path):
     torch_dataset = pytest.importorskip("ul2_tasks.pytorch.dataset")
     with PairWriter(str(tmp_path / "pair.bin"), str(tmp_path / "pair.idx"), np.dtype(np.uint16)) as pair:
@@ -127,6 +129,7 @@ def test_a_name_with_random_access_gives_seqio_and_pytorch_the_rows_of_examples(
                 assert np.asarray(values).tolist() == of_examples[name][0].tolist()
 
 
+@pytest.mark.torch
 def test_a_state_of_padded_examples_is_not_taken_for_one_of_packed_rows():
     torch_dataset = pytest.importorskip("ul2_tasks.pytorch.dataset")
     mixture = Mixture("packed_numbers", chunk_tokens=CHUNKS)

@@ -17,6 +17,8 @@ from ul2_tasks import (  # noqa: E402
     UL2IterableDataset,
 )
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 96, "targets": 80}
 TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "a"]
 ROWS = ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary())
@@ -221,7 +223,8 @@ def test_conversations_take_the_same_of_a_model(name, pack):
         with pytest.raises(ValueError, match=told):
             next(iter(UL2IterableDataset(mixture, {"tokens": 512}, feature_converter=few)))
         row = next(iter(UL2IterableDataset(mixture, {"tokens": 512}, feature_converter=taken)))
-    assert model(**{key: row[key][None] for key in ("input_ids", "position_ids", "labels")}, use_cache=False).loss.isfinite()
+    batch = {key: values[None] for key, values in row.items() if key != "span_id"}
+    assert (ul2_tasks.accept_packed_sequences(model) if pack else model)(**batch).loss.isfinite()
 
 
 def test_a_chat_is_for_a_decoder_and_images_are_for_t5gemma2():

@@ -46,15 +46,6 @@ def test_unpacked_rows_are_those_of_seqio(mixtures, key, settings):
     assert_same(*(dataset(mixtures[key], converter).take(30) for converter in converters))
 
 
-def test_packed_rows_of_a_stream_are_those_of_seqio(mixtures):
-    assert_same(
-        *(
-            dataset(mixtures["a stream"], cls(pack=True), {"inputs": 256, "targets": 256}).take(10)
-            for cls in (PrefixLMFeatureConverter, seqio.PrefixLMFeatureConverter)
-        )
-    )
-
-
 @pytest.mark.parametrize("key", [key for key in REGISTERED if key != "a stream"])
 def test_each_segment_of_a_packed_row_is_its_example_alone(mixtures, key):
     """The examples are those of random access, and the rest of a row is padding."""

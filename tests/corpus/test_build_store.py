@@ -7,8 +7,8 @@ import json
 import os
 import pathlib
 import socket
-import time
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +23,8 @@ from ul2_command import main
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.jobs import claim
+from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.shard_records import shard_records, split_groups
 
 BYTES, MODES = byte_vocabulary()
@@ -143,10 +145,46 @@ def test_records_that_are_bad_are_counted_once_in_the_split_where_training_would
         build(raising, str(tmp_path / "cache"), console=QUIET)
 
 
-def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path):
+def bad_text_in_memory(folder):
+    return MemoryDataSource(lambda: ["good", "bad \ud800"], validation=0)
+
+
+def bad_text_of_an_iterable(folder):
+    return datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in ("good", "bad \ud800")))
+
+
+def bad_text_of_a_file(folder):
+    (folder / "a.jsonl").write_text('{"text": "good"}\n{"text": "bad \\ud800", "\\ud800": 1}\n')
+    return str(folder / "a.jsonl")
+
+
+def bad_field_of_a_file_whose_name_is_no_text(folder):
+    path = os.path.join(folder, os.fsdecode(b"\xff.jsonl"))
+    pathlib.Path(path).write_text('{"text": "good"}\n{"\\ud800": 1}\n')
+    return path
+
+
+BAD_TEXTS = [bad_text_in_memory, bad_text_of_an_iterable, bad_text_of_a_file, bad_field_of_a_file_whose_name_is_no_text]
+
+
+@pytest.mark.parametrize("of", BAD_TEXTS, ids=lambda of: of.__name__)
+def test_what_is_no_unicode_is_a_bad_record_of_every_source(tmp_path, of):
+    raising, skipping = (
+        register_corpus(f"{of.__name__}_{on_error}", of(tmp_path), on_error=on_error) for on_error in ("raise", "skip")
+    )
+    with pytest.raises(RuntimeError, match=r"document 1|row 1|line 2"):
+        build(raising, str(tmp_path / "cache"), console=QUIET)
+    totals = build(skipping, str(tmp_path / "cache"), console=QUIET)["totals"]
+    assert (totals["documents"], totals["skipped"]) == (1, 1)
+    streamed = seqio.TaskRegistry.get(skipping).source.get_dataset("train", shuffle=False).as_numpy_iterator()
+    assert next(streamed)["text"] == b"good"
+    assert len(list(streamed)) == 1
+
+
+def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path, monkeypatch):
     corpus = register_corpus("store_alone", open_source(jsonl(tmp_path)))
     folder = tmp_path / "cache" / corpus / "parts"
-    running = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
+    running = json.loads(claim._content("of another"))
 
     def build_beside(**changes):
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,16 +193,15 @@ def test_the_job_runs_alone_and_says_which_other_one_writes(tmp_path):
 
     with pytest.raises(
         ValueError,
-        match=rf"host {socket.gethostname()}, process {os.getpid()}, active \d+ s ago\) is writing to .*/parts",
+        match=rf"host {socket.gethostname()}, process {os.getpid()}\) is writing to .*/parts",
     ):
         build_beside()
-    with pytest.raises(ValueError, match=r"another job \(host another-machine, process 1, active \d+ s ago\) is writing to"):
-        build_beside(host="another-machine", process=1)
     assert build_beside(process=2**22 + 1)["totals"]["documents"] == len(TEXTS) - 1, "that process is gone"
     assert not folder.exists()
     for path in (tmp_path / "cache" / corpus).iterdir():
         path.unlink()
-    assert build_beside(host="another-machine", time=time.time() - 90)["totals"]["documents"] == len(TEXTS) - 1
+    monkeypatch.setattr(claim, "STALE", 0.01)
+    assert build_beside(host="another-machine", system="another")["totals"]["documents"] == len(TEXTS) - 1
 
 
 def test_a_second_job_is_refused_while_the_first_one_runs(tmp_path):
@@ -172,7 +209,7 @@ def test_a_second_job_is_refused_while_the_first_one_runs(tmp_path):
     said = []
 
     def build_meanwhile():
-        with pytest.raises(ValueError, match=r"another job \(host .*, active \d+ s ago\) is writing to") as error:
+        with pytest.raises(ValueError, match=r"another job \(host .*\) is writing to") as error:
             build(corpus, str(tmp_path / "cache"), console=QUIET)
         said.append(str(error.value))
 

@@ -27,8 +27,10 @@ from ul2_tasks import T5GEMMA2, default_vocabulary, embedded_documents, mix, reg
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
+from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.looking.verification import examine
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
@@ -385,6 +387,40 @@ def test_an_empty_split_is_cached_and_refused_when_it_is_read(cache_dirs, tmp_pa
             seqio.get_mixture_or_task("no_validation_mix").get_dataset(LENGTHS, "validation", use_cached=use_cached)
     with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in the cache.*, got 'test'"):
         documents(corpus, split="test")
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """The warnings of readers."""
+    found = []
+    monkeypatch.setattr("absl.logging.warning", lambda message, *values: found.append(message % values))
+    return found
+
+
+def test_a_trial_run_of_tokens_has_whole_documents_and_says_so(tmp_path, logged):
+    """Each split has the first documents of a shard, as far as they fit; readers, `ul2 verify` and the manifest say so."""
+    lines = [document.encode() for document in long_documents()[:50]]
+    text_files(tmp_path, lines, files=2)
+    source = seqio.TextLineDataSource(dict.fromkeys(("train", "validation"), f"{tmp_path}/texts/*.txt"))
+    register("trial", source, BYTES, modes=MODES)
+    sizes = np.cumsum([len(line) for line in lines[::2]])  # of the file that alone has tokens, as few as there are
+    most = int(sizes[4]) + 3
+    manifest = build("trial_corpus", str(tmp_path), max_tokens=most, git_revision="0123abc", console=QUIET)
+    assert (manifest["max_documents"], manifest["max_tokens"], manifest["git_revision"]) == (None, most, "0123abc")
+    assert [(split["documents"], split["tokens"]) for split in manifest["splits"].values()] == [(5, sizes[4])] * 2
+    folder = f"{tmp_path}/trial_corpus"
+    corpus = seqio.TaskRegistry.get("trial_corpus")
+    cache.check(folder, corpus, corpus_settings(corpus))
+    assert any(f"{folder} is a trial run, of at most {most:,} tokens of each split" in line for line in logged)
+    ((_, wrong, counts),) = examine(folder)
+    assert (wrong, counts["max_tokens of a trial run"]) == ([], most)
+    for other in ({"max_tokens": most + 1}, {}, {"max_tokens": most, "max_documents": 9}):
+        with pytest.raises(ValueError, match=r"max_(tokens|documents) must be .*, as in the complete cache"):
+            build("trial_corpus", str(tmp_path), console=QUIET, **other)
+    with pytest.raises(ValueError, match=r"must have a token to be cached.* a trial run, of at most 3 tokens"):
+        build("trial_corpus", f"{tmp_path}/none", max_tokens=3, console=QUIET)
+    both = build("trial_corpus", f"{tmp_path}/both", max_tokens=most, max_documents=4, console=QUIET)
+    assert both["totals"]["documents"] == 2 * 2  # of the one file that has tokens, half of the documents
 
 
 def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(tmp_path):

@@ -16,6 +16,7 @@ from ul2_tasks import open_source
 from ul2_tasks.corpus import identity
 from ul2_tasks.corpus.identity import reads, source_contents
 from ul2_tasks.corpus.own_code import code_in_words
+from ul2_tasks.sources.dataset_objects import identity_of
 from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store import samples
@@ -71,6 +72,49 @@ def test_the_contents_of_files_differ_once_one_of_them_is_another_or_changed(tmp
     for kept in (seqio.utils._list_files_for_glob, identity._of_listing):
         kept.cache_clear()  # as in a new process
     assert source_contents(FILES[name](tmp_path), "train") != before
+
+
+@pytest.mark.parametrize("name", ["tmp_a.jsonl", "cache-a.jsonl", "_a.jsonl", "train/_b/tmp.jsonl"])
+def test_the_contents_of_a_folder_of_datasets_are_those_of_all_files_that_are_read(tmp_path, name):
+    write(tmp_path / "a.jsonl")
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    write(tmp_path / name)
+    source = open_source(f"hf:{tmp_path}")
+    read = [record for shard in range(len(source.list_shards("train"))) for record in source.records("train", shard)]
+    assert len(read) >= 1
+    before = source.contents("train")
+    rewritten(tmp_path / name)
+    assert open_source(f"hf:{tmp_path}").contents("train") != before
+
+
+def test_the_contents_of_a_saved_dataset_are_those_of_its_own_files(tmp_path):
+    datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a", "b"]})}).save_to_disk(tmp_path / "saved")
+    folder = tmp_path / "saved" / "train"
+    (folder / "data-00000-of-00001.arrow").rename(folder / "tmp.arrow")
+    state = (folder / "state.json").read_text()
+    (folder / "state.json").write_text(state.replace("data-00000-of-00001.arrow", "tmp.arrow"))
+    source = open_source(f"hf:{tmp_path}/saved")
+    assert [record.text for record in source.records("train", 0)] == [b"a"]
+    before = source.contents("train")
+    (folder / "cache-1.arrow").write_bytes(b"what map keeps")
+    assert open_source(f"hf:{tmp_path}/saved").contents("train") == before
+    os.utime(folder / "tmp.arrow", (2, 2))
+    assert open_source(f"hf:{tmp_path}/saved").contents("train") != before
+
+
+def test_a_dataset_is_opened_once_however_many_there_are(tmp_path):
+    write(tmp_path / "a.jsonl")
+    sources = [open_source(f"hf:{tmp_path}") for _ in range(20)]
+    first = [source._dataset("train") for source in sources]
+    assert all(source._dataset("train") is kept for source, kept in zip(sources, first))
+
+
+def test_a_streamed_dataset_of_another_revision_is_another():
+    def streamed(revision):
+        files = {"files": [f"hf://datasets/owner/name@{revision}/a.parquet"]}
+        return identity_of(datasets.IterableDataset.from_generator(iter, gen_kwargs=files))
+
+    assert streamed("1" * 40) == streamed("1" * 40) != streamed("2" * 40)
 
 
 def test_a_path_is_known_by_what_it_leads_to(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from support import DENOISERS, KINDS, denoiser_id
+from support import KINDS, denoiser_id
 
 from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.denoisers import IMAGE_SPLITS
@@ -110,7 +110,7 @@ def test_they_are_those_of_the_graph_for_any_denoiser(mean, density, placement, 
     assert rows(*written(limits, [pieces], [key])) == [of_graph(limits, pieces, key)]
 
 
-@pytest.mark.parametrize("denoiser", DENOISERS, ids=denoiser_id)
+@pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
 def test_a_text_alone_is_an_example_of_a_chunk(denoiser):
     limits, lengths = limits_of(denoiser), np.arange(1, 60)
     keys = text_keys(7, len(lengths))

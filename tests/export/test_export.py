@@ -135,6 +135,35 @@ def files(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())}
 
 
+def test_a_trial_run_has_the_first_examples_of_each_shard_and_says_so(write, wanted, tmp_path, monkeypatch):
+    """By examples and by tokens, of whole examples; its manifest, its readers and `ul2 verify` say so."""
+    said = []
+    monkeypatch.setattr("absl.logging.warning", lambda message, *values: said.append(message % values))
+    sizes = [np.cumsum([len(example["inputs"]) + len(example["targets"]) for example in of_shard]) for of_shard in wanted]
+    few = write(tmp_path / "few", max_examples=7, git_revision="0123abc")
+    assert (few["arguments"]["max_examples"], few["arguments"]["max_tokens"], few["git_revision"]) == (7, None, "0123abc")
+    numbers = [7 // SHARDS + (shard < 7 % SHARDS) for shard in range(SHARDS)]
+    assert [shard["examples"] for shard in few["shards"]] == numbers
+    found = list(read_examples(str(tmp_path / "few")))
+    first = [example for of_shard, number in zip(wanted, numbers) for example in of_shard[:number]]
+    assert [example["inputs"].tolist() for example in found] == [example["inputs"].tolist() for example in first]
+    assert f"{tmp_path / 'few'} is a trial run, of at most 7 examples of each split" in said
+    ((_, wrong, counts),) = examine(str(tmp_path / "few"))
+    assert (wrong, counts["max_examples of a trial run"]) == ([], 7)
+    most = int(sizes[0][300]) + 1
+    trial = write(tmp_path / "tokens", max_tokens=most, shards=1)
+    totals = trial["totals"]
+    assert most - sum(LENGTHS.values()) < totals["inputs_tokens"] + totals["targets_tokens"] <= most
+    assert totals["examples"] == len(list(read_examples(str(tmp_path / "tokens"))))
+    with pytest.raises(ValueError, match=r"max_examples was 7, and is now None"):
+        write(tmp_path / "few")
+    with pytest.raises(ValueError, match=r"would have no example, because it is a trial run, of at most 1 tokens"):
+        write(tmp_path / "none", max_tokens=1)
+    for wrong in (0, True, "3"):
+        with pytest.raises(ValueError, match=r"max_examples must be an integer of at least 1"):
+            write(tmp_path / "wrong", max_examples=wrong)
+
+
 def same_examples(found, wanted) -> None:
     found = list(found)
     assert len(found) == len(wanted) > 100

@@ -70,6 +70,7 @@ def test_of_a_cache_and_back_again_as_a_corpus(tmp_path, monkeypatch):
         assert len({pathlib.Path(path).read_bytes() for path in paths}) == 1
 
 
+@pytest.mark.torch
 def test_megatron_opens_it(tmp_path):
     indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="needs megatron-core and torch")
     written = write_megatron(corpus("megatron_opens"), str(tmp_path))

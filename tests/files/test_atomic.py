@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import resource
 import sys
 import time
@@ -17,6 +18,7 @@ from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register, 
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.export.plan import plan_export
 from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.jobs.shards import JobShard, temporary_files, write_shard
 from ul2_tasks.looking.conversations.measure import measure_chat
 from ul2_tasks.looking.conversations.report import write_chat_report
 from ul2_tasks.looking.printing import write_statistics
@@ -67,10 +69,38 @@ def full_disk():
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_does_not_fit_on_the_disk_is_an_error_and_leaves_no_half_file(tmp_path, name):
     write = WRITERS[name](str(tmp_path / "out"))
-    with pytest.raises((OSError, tf.errors.OpError), match="File too large"), full_disk():
+    with pytest.raises((OSError, tf.errors.OpError), match=r"File too large.*out"), full_disk():
         write()
     left = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     assert left == ({"statistics.json": json.dumps({"text": "text"}, indent=2) + "\n"} if name == "samples" else {})
+
+
+def test_a_file_is_on_the_disk_before_its_name_and_the_name_before_what_follows(tmp_path, monkeypatch):
+    done, real = [], {"fsync": os.fsync, "replace": os.replace}
+
+    def fsync(opened):
+        done.append(os.path.realpath(f"/proc/self/fd/{opened}"))
+        real["fsync"](opened)
+
+    def replace(source, target):
+        done.append(("renamed", os.path.realpath(source)))
+        real["replace"](source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    shard = JobShard("a", ("a.txt",), str(tmp_path), str(tmp_path / "_parts"), "")
+    os.mkdir(shard.records)
+
+    def write():
+        with temporary_files(shard) as (path,), open(path, "w") as file:
+            file.write("text")
+        return {"file": "a.txt", "bytes": 4}
+
+    write_shard(shard, lambda: None, write, str)
+    assert len(done) == 6, done
+    for number, folder in ((0, str(tmp_path)), (3, shard.records)):
+        written, (_, renamed), named = done[number : number + 3]
+        assert (written, named) == (renamed, folder)
 
 
 def test_a_device_is_written_as_it_is_and_stays_one():

@@ -109,7 +109,7 @@ def test_a_local_link_is_removed_and_what_it_leads_to_stays(tmp_path):
 
 
 def interrupted_while_it_writes(path: str) -> None:
-    with removed_on_failure(path):
+    with removed_on_failure(path, where=path):
         write(path, b"half")
         raise KeyboardInterrupt
 

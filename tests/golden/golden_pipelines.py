@@ -184,25 +184,16 @@ CHECKPOINTS: dict[str, tuple[Callable[[], tf.data.Dataset], int]] = {
 
 def torch_datasets() -> dict[str, tuple[Callable[[], Any], int]]:
     """The PyTorch datasets of which states are saved, and after how many elements."""
-    from ul2_tasks import HuggingFaceChatConverter, HuggingFaceFeatureConverter, UL2IterableDataset
+    from ul2_tasks import UL2IterableDataset
 
     def dataset(name: Callable[[], str], lengths=LENGTHS, **more) -> Any:
         return UL2IterableDataset(name(), lengths, **{"seed": 5, "num_epochs": 2, "rank": 0, "world_size": 1, **more})
-
-    def longest() -> Any:
-        return HuggingFaceFeatureConverter("longest", batch_size=4)
 
     replies = functools.partial(talk, "prompt_completion")
     return {
         "start": (lambda: dataset(joined, use_cached=True), 0),
         "stream": (lambda: dataset(joined, num_epochs=1), 150),
-        "stream_of_a_shard": (lambda: dataset(joined, rank=1, world_size=2, feature_converter=longest()), 30),
         "number": (lambda: dataset(joined, use_cached=True), 20),
-        "number_of_a_shard": (
-            lambda: dataset(joined, use_cached=True, rank=1, world_size=2, feature_converter=longest(), num_epochs=None),
-            3,
-        ),
-        "chat": (lambda: dataset(talk, {"tokens": 512}, feature_converter=HuggingFaceChatConverter()), 3),
         "replies": (lambda: dataset(replies, {"inputs": 512, "targets": 512}), 9),
         "pictures": (lambda: dataset(lambda: one_of(seen, "s"), SEEN), 9),
         "image_rows": (image_rows, 4),

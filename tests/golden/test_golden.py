@@ -290,6 +290,7 @@ def test_rows_of_images(golden):
     golden("rows", "T5Gemma 2", summary(found.take(10).as_numpy_iterator(), name, readable=1))
 
 
+@pytest.mark.torch
 def test_image_rows(golden):
     pytest.importorskip("torch", reason="the extra torch is not installed")
     found = {"rows": image_rows(num_epochs=None), "rows of a shard": image_rows(rank=1, world_size=2, seed=8, shrink=True)}

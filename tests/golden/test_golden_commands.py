@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import pathlib
 import re
 import shlex
 
@@ -16,7 +15,6 @@ from golden_pipelines import FOLDER, both, coded, joined, numbered_coded, number
 
 from ul2_command import main
 from ul2_tasks.images import example_set
-from ul2_tasks.looking.texts.report import write_report
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
 TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"
@@ -110,48 +108,6 @@ def about(findings) -> dict[str, list[str]]:
         if finding["about"] != "installation":
             found.setdefault(f"{finding['kind']}, {finding['about']}", []).extend(finding["concerns"])
     return found
-
-
-def test_statistics_samples_and_the_page_of_both(golden, tmp_path):
-    printed = ul2(f"stats {TWO} --json --examples 200 --output {tmp_path}")
-    golden("commands", "stats", as_kept(printed))
-    assert (tmp_path / "statistics.json").read_text(encoding="utf-8") == printed
-    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
-    golden("commands", "stats --output, samples.jsonl", steady(samples[::4]))
-    pytest.importorskip("matplotlib", reason="the extra report is not installed")
-    check_page(golden, "text", write_report(json.loads(printed), samples, tmp_path / "page.html"))
-
-
-PAGES = {
-    "pictures": "report golden_seen --lengths 256,192 --examples 20 --count 1",
-    "chat": f"report {CHAT} --count 1",
-    "image rows": "report images --count 1",
-}
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_pages(golden, name, tmp_path):
-    pytest.importorskip("matplotlib", reason="the extra report is not installed")
-    ul2(f"{PAGES[name]} --output {tmp_path / 'page.html'}")
-    check_page(golden, name, tmp_path / "page.html")
-
-
-def check_page(golden, name: str, path: pathlib.Path) -> None:
-    """What links lead to, and what holds data for programs; without what is in drawings."""
-    page = re.sub(r"<svg.*?</svg>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    page = re.sub(r"(<script[^>]*>).*?</script>", r"\1", page, flags=re.DOTALL)
-    ids, links = (sorted(set(re.findall(pattern, page))) for pattern in (r'\sid="([^"]*)"', r'href="#([^"]*)"'))
-    golden("pages", name, {"ids": dict.fromkeys(ids, ""), "links": dict.fromkeys(links, "")})
-    assert set(links) <= set(ids)
-
-
-def test_headings_of_docs(golden):
-    """Links from elsewhere lead to them. The ids are those that Python-Markdown gives headings."""
-    docs = FOLDER.parents[1] / "docs"
-    for path in sorted(docs.rglob("*.md")):
-        text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-        slugs = [slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
-        golden("headings", str(path.relative_to(docs)), {slug: "" for slug in slugs})
 
 
 def slug(heading: str) -> str:

@@ -13,6 +13,8 @@ from ul2_tasks import ImageTextDataset
 from ul2_tasks.images.attention import dense_mask, places
 from ul2_tasks.images.elements import Custom, ElementKind, Image, Text
 
+pytestmark = pytest.mark.torch
+
 HOP = 160  # samples of a feature
 
 

@@ -32,10 +32,10 @@ STEPS = ElementKind("steps", 302, 303, int, ramp, width=2, causal=True, dropout=
 
 def both(record, draws):
     return [
-        Text("a"),
+        Text("a", droppable=False),
         Custom(SOUND, record["sound"], after="text"),
-        Custom(STEPS, record["steps"], droppable=True),
-        Image(record["image"], "clean"),
+        Custom(STEPS, record["steps"]),
+        Image(record["image"], "clean", droppable=False),
     ]
 
 
@@ -176,6 +176,7 @@ def test_features_of_another_shape_are_a_problem_of_the_record():
         maker.row(row)
 
 
+@pytest.mark.torch
 def test_no_text_becomes_a_mark_of_a_kind_and_a_state_is_of_its_kinds():
     pytest.importorskip("torch", reason="the extra torch is not installed")
     from ul2_tasks import ImageTextDataset

@@ -45,12 +45,12 @@ def test_draws_of_other_names_epochs_and_records_are_not_correlated():
 
 LAYOUT = checked(
     [
-        Image(b"", "clean", droppable=True),
-        Image(b"", "vit", droppable=True),
-        Text("make it red", droppable=True),
+        Image(b"", "clean"),
+        Image(b"", "vit"),
+        Text("make it red"),
         Image(b"", "noised"),
-        Image(b"", "clean", droppable=True),
-        Text("and round"),
+        Image(b"", "clean"),
+        Text("and round", droppable=False),
     ]
 )
 
@@ -72,7 +72,7 @@ def test_together_drops_all_of_a_kind_or_none():
 
 def test_a_clip_is_dropped_whole():
     """BAGEL drops its frames one by one, and then has splits of another number than modes."""
-    layout = checked([Image(b"", "vit", droppable=True, group=0) for _ in range(4)] + [Text("what is it?")])
+    layout = checked([Image(b"", "vit", group=0) for _ in range(4)] + [Text("what is it?", droppable=False)])
     kept = np.array([Dropout(vit=0.5).kept(layout, draws_of(0, 0, record)) for record in RECORDS[:200]])
     assert {tuple(line) for line in kept.tolist()} == {(True,) * 5, (False,) * 4 + (True,)}
 

@@ -8,6 +8,8 @@ from ul2_tasks.images.attention import Places, dense_mask, places, sees
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_with_the_arrays_is_attention_with_the_dense_mask():

@@ -3,6 +3,7 @@
 import json
 import re
 
+import fsspec
 import numpy as np
 import pytest
 from image_sources import SIZES, png, recipe, source
@@ -10,12 +11,14 @@ from PIL import Image as PILImage
 from test_image_records import write_tar
 
 from ul2_tasks import open_image_text
+from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Image, Text
-from ul2_tasks.images.paths import Outside, located
+from ul2_tasks.images.paths import Address, Outside, located
 from ul2_tasks.images.problems import RecordError
 from ul2_tasks.images.recipe import Source
 from ul2_tasks.images.records import open_records
 from ul2_tasks.images.rows import RowMaker
+from ul2_tasks.images.video import FrameSampler
 
 
 def problems(source) -> list[str]:
@@ -70,10 +73,37 @@ def test_records_in_memory_have_paths_of_the_program_and_no_address(tmp_path):
     records = [{"texts": ["a"], "images": [str(path)]} for path in (tmp_path / "a.png", "http://127.0.0.1:9/a.png")]
     first, second = problems(open_image_text(records))
     assert first == ""
-    assert second.startswith("an image on another file system must be below folder, got 'http://127.0.0.1:9/a.png'")
+    assert second.startswith("the image on another file system must be below folder, got 'http://127.0.0.1:9/a.png'")
     assert "must stay within the folder" in problems(open_image_text(records, folder="/usr"))[0]
     own = open_image_text([{}], lambda record, draws: [Text("a"), Image("memory://b/a.png", "vit")], folder="memory://b")
     assert problems(own)[0].startswith("the image must be a file that can be read, got 'memory://b/a.png'")
+
+
+@pytest.mark.parametrize("root", ["memory://set/", "memory://"])
+@pytest.mark.parametrize("folder", [None, "photos"])
+def test_rows_and_examples_find_images_and_videos_on_the_file_system_of_their_records(root, folder):
+    """Beside a JSON Lines file, and below a folder; a missing one and one elsewhere are problems of their records."""
+    memory = fsspec.filesystem("memory")
+    files = {"a.png": png(20, 30), "photos/a.png": png(20, 30), "out.png": png(9, 9)}
+    lines = [{"image": each, "captions": "a"} for each in ("a.png", f"{root}photos/a.png", "no.png", "../out.png", "s3://b/a.png")]
+    memory.pipe({f"{root}{name}": content for name, content in files.items()})
+    memory.pipe(f"{root}a.jsonl", "\n".join(map(json.dumps, lines)).encode())
+    memory.pipe(f"{root}b.jsonl", json.dumps({"image": "a.png", "captions": "a"}).encode())
+    try:
+        where = folder and f"{root}{folder}"
+        maker = RowMaker(recipe(Source(open_records(f"{root}*.jsonl", where), "t2i_pretrain", SIZES), on_error="skip"))
+        rows = [maker.row(row) for row in maker.packed(0)]
+        assert sum(len(row["vae_latent_shapes"]) for row in rows) == 3
+        assert maker.problems.counts == {"schema": 2, "sample": 1}
+        assert [not problem for problem in problems(open_image_text(f"{root}a.jsonl", "captions", where))] == [True] * 2 + [
+            False
+        ] * 3
+        with pytest.raises(
+            ValueError, match="the video on another file system must be below folder" if not folder else "must be one of mov"
+        ):
+            FrameSampler()(f"{root}a.png" if not folder else Address(f"{root}a.png"), draws_of(0, 0, ""))
+    finally:
+        memory.rm("/", recursive=True)
 
 
 def test_a_cache_of_links_to_one_folder_is_read(tmp_path):

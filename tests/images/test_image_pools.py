@@ -47,6 +47,11 @@ def test_weights_are_the_ratio_of_records_and_sources_begin_anew():
     assert len(set(found)) == len(found)
 
 
+def test_a_source_of_one_record_in_100_000_has_one():
+    pools = Pools(((7,), (1000,)), (1, 99_999), 100_000, None, 3)
+    assert [sum(record[0] == 0 for record in records_of(pools, pool)) for pool in range(2)] == [1, 1]
+
+
 def test_pieces_come_in_another_order_in_each_epoch_and_with_each_seed():
     def order(seed, epoch):
         pools = Pools(((1,) * 30,), (1.0,), 30, None, seed)

@@ -1,14 +1,17 @@
 """`records`: any stretch of any piece is read, each record has a name of its own, and what is wrong is said of its record."""
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import tarfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from backports import zstd
 
-from ul2_tasks.files.opening import COMPRESSIONS
 from ul2_tasks.images.paths import Outside
 from ul2_tasks.images.records import Reader, listed_records, open_records
 
@@ -118,6 +121,101 @@ def test_samples_of_a_tar(tmp_path):
     ]
 
 
+def member(name, content=b"", **more):
+    """A file of a tar, or what `more` says of it; the member and what it holds."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for key, value in more.items():
+        setattr(info, key, value)
+    return info, content
+
+
+def write_members(path, *members, format=tarfile.PAX_FORMAT):
+    with tarfile.open(path, "w", format=format) as tar:
+        for info, content in members:
+            tar.addfile(info, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_what_a_tar_has_beside_samples_does_not_tear_them_apart_and_is_counted(tmp_path, caplog, format):
+    deep, long = "a" * 120, "é" * 150
+    write_members(
+        tmp_path / "a.tar",
+        member("d/", type=tarfile.DIRTYPE),
+        member("d/._1.jpg", b"mac"),
+        member("d/1.jpg", b"1"),
+        member("d/._1.txt", b"mac"),
+        member("__MACOSX/d/._1.txt", b"mac"),
+        member("d/1.txt", b"one"),
+        member(".DS_Store", b"mac"),
+        member("d/README", b"no suffix"),
+        member(f"{deep}/{long}.jpg", b"2", **({"pax_headers": {"comment": "x"}} if format == tarfile.PAX_FORMAT else {})),
+        member(f"{deep}/", type=tarfile.DIRTYPE),
+        member(f"{deep}/{long}.txt", b"two"),
+        format=format,
+    )
+    records = open_records(tmp_path / "a.tar")
+    assert [record for _, record in all_of(records)] == [{"image": b"1", "captions": "one"}, {"image": b"2", "captions": "two"}]
+    assert "a.tar: left out 5 files that are of no sample, such as 'd/._1.jpg'" in caplog.text
+    assert [record for _, record in records.read(records.pieces[0], 1)] == [{"image": b"2", "captions": "two"}]
+
+
+LINK = {"type": tarfile.SYMTYPE, "linkname": "0.jpg"}
+WRONG_SAMPLES = {
+    "two images": [member("1.jpg", b"a"), member("1.png", b"b")],
+    "two images of other cases": [member("1.jpg", b"a"), member("1.JPG", b"b")],
+    "two of a name": [member("1.cls", b"a"), member("1.cls", b"b")],
+    "two videos": [member("1.mp4", b"a"), member("1.webm", b"b")],
+    "two captions": [member("1.json", b'{"captions": "a"}'), member("1.txt", b"b")],
+    "an image in its .json": [member("1.jpg", b"a"), member("1.json", b'{"image": "other.jpg"}')],
+    "a link": [member("1.jpg", **LINK), member("1.txt", b"a")],
+    "a hard link": [member("1.txt", b"a"), member("1.webp", **LINK | {"type": tarfile.LNKTYPE})],
+    "a pipe": [member("1.txt", b"a"), member("1.webp", type=tarfile.FIFOTYPE)],
+    "a device": [member("1.txt", b"a"), member("1.webp", type=tarfile.CHRTYPE)],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SAMPLES)
+def test_a_sample_whose_files_are_not_one_each_is_an_error_in_its_place(tmp_path, name):
+    write_members(tmp_path / "a.tar", member("0.jpg", b"0"), *WRONG_SAMPLES[name], member("2.jpg", b"2"))
+    (_, first), (_, wrong), (_, last) = all_of(open_records(tmp_path / "a.tar"))
+    assert (first, last) == ({"image": b"0"}, {"image": b"2"})
+    assert isinstance(wrong, ValueError)
+
+
+def test_the_fields_of_a_json_may_name_the_files_beside_it(tmp_path):
+    content = b'{"image": "some/1.jpg", "captions": "a", "video": null, "width": 3}'
+    write_members(
+        tmp_path / "a.tar", member("1.jpg", b"1"), member("1.json", content), member("1.mp4", b"v"), member("1.txt", b"a")
+    )
+    assert [record for _, record in all_of(open_records(tmp_path / "a.tar"))] == [
+        {"image": b"1", "captions": "a", "video": b"v", "width": 3}
+    ]
+
+
+def test_a_tar_that_is_torn_cut_or_goes_on_is_an_error_that_names_it(tmp_path):
+    write_members(tmp_path / "good.tar", *(member(f"{n}.txt", bytes(600)) for n in range(4)))
+    good = (tmp_path / "good.tar").read_bytes()
+    end = 4 * 3 * 512
+    wrong = {
+        "another one behind it": good + good,
+        "cut between files": good[: 2 * 3 * 512],
+        "cut before its end": good[:end],
+        "cut in a header": good[: 2 * 3 * 512 + 100],
+        "cut in a file": good[: 2 * 3 * 512 + 700],
+        "a header that is none": good[: 2 * 3 * 512] + b"x" * 512 + good[2 * 3 * 512 + 512 :],
+        "text behind it": good + b"garbage",
+    }
+    for suffix, compress in (("", bytes), (".gz", gzip.compress)):
+        for name, content in wrong.items():
+            (tmp_path / f"wrong.tar{suffix}").write_bytes(compress(content))
+            with pytest.raises(ValueError, match=f"wrong.tar{suffix}' must be of the format in its name"):
+                open_records(tmp_path / f"wrong.tar{suffix}"), name
+    write_members(tmp_path / "torn.tar", *(member(f"{n}.{suffix}", b"a") for suffix in ("txt", "jpg") for n in range(3)))
+    with pytest.raises(ValueError, match=r"torn\.tar' must have the files of each sample side by side"):
+        open_records(tmp_path / "torn.tar")
+
+
 def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"x": 1}\n{"x": \n[1]\n"\xff"\n' + b"[" * 100_000 + b'\n{"x": 2}')
     write_tar(tmp_path / "b.tar", [("0.json", b"{"), ("1.json", b"[]"), ("2.txt", b"\xff"), ("3.txt", b"right")])
@@ -192,7 +290,7 @@ def test_what_has_no_records_is_refused(tmp_path):
         ("empty.jsonl", "files must have at least one record, got none in 1 files"),
         ("a.parquet", "a.parquet' must be of the format in its name, got another: "),
         ("a.tar", "a.tar' must be of the format in its name, got another: "),
-        ("a.jsonl.gz", "files must have at least one record, got none in 1 files"),
+        ("a.jsonl.gz", "a.jsonl.gz' must be of the format in its name, got another: "),
         ("a.csv", "files must end in one of .parquet .jsonl .ndjson .tar, also compressed"),
     ):
         with pytest.raises(ValueError, match=sentence):
@@ -221,8 +319,8 @@ def test_a_compressed_file_has_the_records_of_the_file_in_one_piece(kind, suffix
                 info = tarfile.TarInfo(f"{number:03}.txt")
                 info.size = 3
                 tar.addfile(info, io.BytesIO(f"{number:03}".encode()))
-    with COMPRESSIONS[suffix](f"{path}{suffix}", "wb") as compressed:
-        compressed.write(path.read_bytes())
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}[suffix]
+    (tmp_path / f"a.{kind}{suffix}").write_bytes(compress(path.read_bytes()))
     whole, alone = open_records(path), open_records(f"{path}{suffix}")
     assert (len(whole.pieces) > 1, len(alone.pieces)) == (True, 1)
     records = [record for piece in whole.pieces for _, record in whole.read(piece, 0)]

@@ -126,7 +126,7 @@ def test_an_image_is_decoded_once_for_all_that_it_is_used_for(decoded_images):
 
 def test_nothing_is_decoded_for_what_is_too_long_or_all_dropped(decoded_images):
     long = [{"image": png(60, 60), "captions": "x" * 500}]
-    gone = lambda record, draws: [Image(record["image"], "vit", droppable=True)]  # noqa: E731
+    gone = lambda record, draws: [Image(record["image"], "vit")]  # noqa: E731
     sources = (source(long, dropout=NEVER), source(made(), gone, dropout=Dropout(vit=1)))
     maker = RowMaker(recipe(*sources, epochs=None, on_error="skip", pool=20))
     assert maker.packed(0) == []
@@ -282,7 +282,7 @@ class TestProblems:
 
         def schema(record, draws):
             said, image = Text(record["captions"][0]), record["image"]
-            return raising() if of == "schema" and said.text == "made 1" else [said, Image(image, "vit")]
+            return raising() if of == "schema" and said.text == "made 1" else [said, Image(image, "vit", droppable=False)]
 
         def encode(text):
             return raising() if of == "sample" and text == "made 1" else ids(text)

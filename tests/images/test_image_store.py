@@ -1,7 +1,6 @@
 """`ul2 cache` of interleaved image-text data: the same examples, which are checked and resumed as those of other caches."""
 
 import dataclasses
-import io
 import itertools
 import json
 import textwrap
@@ -19,7 +18,7 @@ from ul2_command import main
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
-from ul2_tasks.images.interleaved import ImageCodes, texts_and_images
+from ul2_tasks.images.interleaved import texts_and_images
 
 QUIET = Console(quiet=True)
 RECORDS = [
@@ -57,21 +56,6 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
     )
     with pytest.raises(ValueError, match='was made with other settings: run is "PictureRun'):
         other_run.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
-
-
-def test_codes_are_cached_too_and_alone_are_for_t5x(folder):
-    codes = ImageCodes(boi_id=RUN.boi_id, eoi_id=RUN.eoi_id, first_code_id=265, num_codes=8)
-    records = [{"texts": ["Two codes: "], "images": [[7, n]]} for n in range(5)]
-    settings = SPECIAL | {"image_tokens": codes, "sentinels": range(368, 300, -1), "denoisers": S}
-    ul2_tasks.register_image_text("stored_codes", records, VOCABULARY, **settings)
-    registered("stored_images", *RECORDS[:2], denoisers=[S])
-    for name, is_for_t5x in (("stored_codes", True), ("stored_images", False)):
-        console = Console(width=200, file=io.StringIO())
-        build(f"{name}_corpus", str(folder), console=console)
-        said = console.file.getvalue()
-        assert "To use it, in Python" in said
-        assert ("With t5x" in said) == is_for_t5x
-    assert read("stored_codes_s", use_cached=True) == read("stored_codes_s")
 
 
 def test_verify_names_what_is_wrong_beside_the_tokens(folder):

@@ -68,7 +68,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 def test_a_path_may_be_a_path_object(tmp_path):
     (tmp_path / "a.png").write_bytes(image())
     assert len(samples(listed_records([{**RECORD, "image": tmp_path / "a.png"}]))) == 1
-    assert len(samples(schema=lambda record, draws: [Image(tmp_path / "a.png", "vit")])) == 2
+    assert len(samples(schema=lambda record, draws: [Image(tmp_path / "a.png", "noised")])) == 2
     source = open_image_text(
         [{"texts": ["a"], "images": [tmp_path / "a.png"]}], lambda record, draws: [Image(tmp_path / "a.png", "vit")]
     )

@@ -152,14 +152,60 @@ def with_orientation(orientation):
     return exif
 
 
-@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+def xmp(orientation, form='tiff:Orientation="{}"'):
+    return b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><a ' + form.format(orientation).encode() + b"/></x:xmpmeta>"
+
+
+def png_with(behind, *chunks):
+    """A PNG with chunks before its pixels, or behind them."""
+    data = saved(smooth(), "PNG")
+    place = len(data) - 12 if behind else data.index(b"IDAT") - 4
+    return data[:place] + b"".join(map(chunk, chunks)) + data[place:]
+
+
+def text_of_xmp(orientation):
+    return b"iTXtXML:com.adobe.xmp\0\0\0\0\0" + xmp(orientation)
+
+
+def exif_chunk(orientation):
+    return b"eXIf" + with_orientation(orientation).tobytes().removeprefix(b"Exif\0\0")
+
+
+def profile_of_exif(orientation):
+    content = with_orientation(orientation).tobytes()
+    return b"tEXtRaw profile type exif\0\nexif\n" + f"{len(content):8}\n{content.hex()}\n".encode()
+
+
+TURNED = {
+    "JPEG": lambda n: saved(smooth(), "JPEG", exif=with_orientation(n)),
+    "JPEG by XMP": lambda n: saved(smooth(), "JPEG", xmp=xmp(n)),
+    "JPEG by an element of XMP": lambda n: saved(smooth(), "JPEG", xmp=xmp(n, "><tiff:Orientation>{}</tiff:Orientation")),
+    "JPEG by EXIF and not XMP": lambda n: saved(smooth(), "JPEG", exif=with_orientation(n), xmp=xmp(3)),
+    "grey JPEG by XMP": lambda n: saved(smooth("L"), "JPEG", xmp=xmp(n)),
+    "MPO": lambda n: saved(smooth(), "MPO", save_all=True, append_images=[smooth()], exif=with_orientation(n)),
+    "MPO by XMP": lambda n: saved(smooth(), "MPO", save_all=True, append_images=[smooth()], xmp=xmp(n)),
+    "WEBP": lambda n: saved(smooth(), "WEBP", exif=with_orientation(n)),
+    "WEBP by XMP": lambda n: saved(smooth(), "WEBP", xmp=xmp(n)),
+    "PNG": lambda n: saved(smooth(), "PNG", exif=with_orientation(n)),
+    "PNG by XMP": lambda n: png_with(False, text_of_xmp(n)),
+    "PNG by a text": lambda n: png_with(False, profile_of_exif(n)),
+    "PNG behind its pixels": lambda n: png_with(True, exif_chunk(n)),
+    "PNG by XMP behind its pixels": lambda n: png_with(True, b"tEXta\0b", text_of_xmp(n)),
+    "PNG by EXIF and not XMP behind its pixels": lambda n: png_with(True, exif_chunk(n), text_of_xmp(3)),
+    "grey PNG of two bits": lambda n: png(np.arange(12).reshape(3, 4, 1) % 4, 2, 0, tRNS=b"\0\1", eXIf=exif_chunk(n)[4:]),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
 @pytest.mark.parametrize("orientation", [0, *range(1, 10)])
-def test_an_image_is_turned_upright(format, orientation):
-    """As Pillow turns it, which the data sets of others leave out."""
-    data = saved(smooth(), format, exif=with_orientation(orientation))
-    known = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
-    np.testing.assert_array_equal(pixels(data), known)
-    assert size_of(data) == known.shape[1::-1] == ((45, 67) if orientation in (5, 6, 7, 8) else (67, 45))
+def test_an_image_is_turned_upright_as_pillow_turns_it(name, orientation):
+    data = TURNED[name](orientation)
+    image = Image.open(io.BytesIO(data))
+    known = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+    assert size_of(data) == known.shape[1::-1] == (image.size[::-1] if orientation in (5, 6, 7, 8) else image.size)
+    if name != "grey PNG of two bits":  # whose transparent value is ours
+        np.testing.assert_array_equal(pixels(data), known)
+    assert pixels(data).shape == known.shape
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
@@ -167,15 +213,6 @@ def test_damaged_exif_says_nothing():
     data = saved(smooth(), "PNG", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x09\x01")
     assert size_of(data) == (67, 45)
     np.testing.assert_array_equal(pixels(data), np.asarray(smooth()))
-
-
-def test_exif_behind_the_pixels_counts_neither_for_the_size_nor_for_the_pixels():
-    before = saved(smooth(), "PNG", exif=with_orientation(6))
-    start = before.index(b"eXIf") - 4
-    stop = start + 12 + int.from_bytes(before[start : start + 4], "big")
-    after = before[:start] + before[stop:-12] + before[start:stop] + before[-12:]
-    assert size_of(before) == (45, 67)
-    assert size_of(after) == pixels(after).shape[1::-1] == (67, 45)
 
 
 def test_the_pixels_are_those_of_bagels_transform():

@@ -94,6 +94,7 @@ def test_texts_and_images_are_mixed_with_random_access():
     assert all(equal(*pair) for pair in zip(found, dataset.as_numpy_iterator()))
 
 
+@pytest.mark.torch
 def test_pytorch_has_their_images():
     pytest.importorskip("torch", reason="the extra torch is not installed")
     from ul2_tasks import HuggingFaceFeatureConverter, UL2IterableDataset

@@ -34,7 +34,7 @@ def bagels_sample(told, draws):
     """A sample of BAGEL's as one of ours, of the draws that BAGEL used."""
     ids, shapes, sample = iter(told["ids"]), iter(told["shapes"]), []
     for item in told["plan"]:
-        after, kept, timestep = "image" if item["special_token_loss"] else None, True, NOTHING
+        after, kept, timestep = item["special_token_label"] if item["special_token_loss"] else None, True, NOTHING
         options = {"droppable": bool(item["enable_cfg"]), "after": after}
         if item["type"] == "text":
             element, content = Text("", learned=bool(item["loss"]), **options), np.array(next(ids), np.int64)
@@ -251,7 +251,7 @@ def test_who_sees_whom_can_be_asked_of_single_places():
 def test_a_sample_is_counted_before_anything_is_decoded():
     """From the size of each image, which is asked for once, however often the image is seen."""
     before, after = "before.png", "after.png"
-    layout = [Image(before, "clean", droppable=True), Image(before, "vit"), Text("red"), Image(after, "noised")]
+    layout = [Image(before, "clean"), Image(before, "vit", droppable=False), Text("red", droppable=False), Image(after, "noised")]
     asked = []
 
     def size_of(image):
@@ -271,7 +271,7 @@ def test_a_sample_is_counted_before_anything_is_decoded():
 
 
 def test_images_that_share_a_limit_are_counted_by_who_sees_them():
-    layout = [Image(number, "vit") for number in range(8)] + [Image(8, "noised")]
+    layout = [Image(number, "vit", droppable=False) for number in range(8)] + [Image(8, "noised")]
     sizes = Sizes(vit=VIT_CONVERSATION)
     sample = sample_of(layout, draws_of(0, 0, ""), lambda text: [], lambda image: (980, 980), sizes, Dropout())
     assert sample.contents == [Grid(35, 35)] * 8 + [Grid(61, 61)]

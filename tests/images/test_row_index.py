@@ -22,6 +22,8 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 BUDGETS = {"tokens": 150, "vit": 100, "vae": 120}
 BAD = {"image": b"none", "captions": "a"}
 CUT = {"image": png(40, 40)[:-40], "captions": "its header is right"}

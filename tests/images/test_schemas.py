@@ -7,7 +7,8 @@ import pytest
 import scipy.stats
 
 from ul2_tasks.images.draws import draws_of
-from ul2_tasks.images.elements import Image, Text, checked, letters
+from ul2_tasks.images.dropout import Dropout
+from ul2_tasks.images.elements import Custom, ElementKind, Image, Text, checked, letters
 from ul2_tasks.images.schemas import SCHEMAS, t2i_pretrain, unified_edit, vlm_sft
 
 
@@ -51,7 +52,13 @@ def test_one_of_the_captions_is_drawn_each_epoch(captions):
 
 @pytest.mark.parametrize(
     ("captions", "text"),
-    [("a cat", "a cat"), ('"a cat"', '"a cat"'), (' "a\\ncat" ', '"a\\ncat"'), ('"Stop" says the sign', '"Stop" says the sign')],
+    [
+        *((text, text) for text in ("[Photo] a cat", "[1girl, solo]", "{red|blue} cat", "[a], [b]", "[] a box")),
+        ("a cat", "a cat"),
+        ('"a cat"', '"a cat"'),
+        (' "a\\ncat" ', '"a\\ncat"'),
+        ('"Stop" says the sign', '"Stop" says the sign'),
+    ],
 )
 def test_a_caption_may_be_a_text_and_keeps_its_characters(captions, text):
     assert texts(t2i_pretrain({"image": "cat.jpg", "captions": captions}, draws_of(0, 0, ""))) == [text]
@@ -75,8 +82,11 @@ def test_an_image_without_a_caption_is_refused_and_one_without_bytes(record, sen
     assert problem(t2i_pretrain, record) == sentence
 
 
-def test_captions_that_are_no_json_are_refused():
-    assert problem(t2i_pretrain, {"image": b"cat", "captions": '["a cat", "a c'}).startswith("captions must be JSON ")
+@pytest.mark.parametrize(
+    "captions", ['["a cat", "a c', "['a cat', 'a dog']", ' {"short": "a c', '[null, "a', "{'a': 'b'}", '[["a"']
+)
+def test_captions_that_begin_as_lists_of_texts_and_are_no_json_are_refused(captions):
+    assert problem(t2i_pretrain, {"image": b"cat", "captions": captions}).startswith("captions must be JSON ")
 
 
 FOUR = {
@@ -111,9 +121,9 @@ def test_joined_instructions_are_sentences():
     """BAGEL appends ". " to each, to one that ends in a stop, too; and of three images it never joins any."""
     record = {"image_list": [b"0", b"1", b"2"], "instruction_list": [["Make it red."], ["turn it "]]}
     joined = {text for layout in layouts(unified_edit, record) if letters(layout) == "C V T N" for text in texts(layout)}
-    assert joined == {"Make it red.", "turn it", "Make it red. turn it"}
+    assert joined == {"Make it red.", "turn it", "Make it red. turn it."}
     record["instruction_list"][0] = ["make it red"]
-    assert "make it red. turn it" in {texts(layout)[0] for layout in layouts(unified_edit, record)}
+    assert "make it red. turn it." in {texts(layout)[0] for layout in layouts(unified_edit, record)}
 
 
 def test_an_instruction_that_is_a_text_is_no_list_of_letters():
@@ -238,7 +248,8 @@ def test_a_layout_that_makes_no_sense_is_refused(elements, sentence):
     [
         (lambda: Text(7), "text must be a string, got a value of type int"),
         (lambda: Text("half \ud800"), "text must be Unicode, got .*: surrogates not allowed"),
-        (lambda: Text("", after="picture"), "after must be one of .*, got 'picture'"),
+        (lambda: Text("", after="picture"), "after must be an id .*, got 'picture'"),
+        (lambda: Image(b"", "vit", after=-1), "after must be an id .*, got -1"),
         (lambda: Image(b"", "vae"), "seen_as must be one of .*, got 'vae'"),
         (lambda: Image(b"", "noised", droppable=True), "droppable must be False for a noised image, got True"),
         (lambda: Image(b"", "vit", advance=-1), "advance must be an integer of at least 0, or None, got -1"),
@@ -247,3 +258,13 @@ def test_a_layout_that_makes_no_sense_is_refused(elements, sentence):
 def test_an_element_that_makes_no_sense_is_refused(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
+
+
+def test_what_is_no_noise_is_droppable_as_with_bagels_helpers():
+    """Their `enable_cfg` is True by default, of a learned text, too; a function that its own conversations call has none."""
+    audio = ElementKind("audio", 7, 8, len, lambda value: value, width=1)
+    elements = [Text(""), Text("", learned=True), Image(b"", "vit"), Image(b"", "clean"), Custom(audio, []), Image(b"", "noised")]
+    assert [element.droppable for element in elements] == [True] * 5 + [False]
+    assert not any((Text("", droppable=False).droppable, Image(b"", "vit", droppable=False).droppable))
+    kept = [Dropout(text=1, vit=1, clean=1).kept(checked(elements), draws_of(0, 0, "r"))]
+    assert kept == [(False, False, False, False, True, True)]  # a kind of your own has a dropout of its own, 0 by default

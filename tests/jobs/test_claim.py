@@ -1,8 +1,10 @@
 """Who may write into a folder: of jobs that begin at once, one alone; and what a job writes is there, or it is an error."""
 
+import itertools
 import json
 import os
-import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import ClassVar
@@ -27,23 +29,25 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 
-HERE = {"host": socket.gethostname(), "process": os.getpid()}
+HERE = json.loads(claim._content("some"))
 DEAD = HERE | {"process": 2**22 + 1}  # no process has this number
-AWAY = {"host": "another", "process": 1}
+REUSED = HERE | {"begun": "1"}  # the number is that of a later process
+AWAY = HERE | {"host": "another", "system": "another", "process": 1}
 QUIET = Console(quiet=True)
 
 
-def write_claim(records, name, running, age=0.0):
+def write_claim(records, name, running):
     tf.io.gfile.makedirs(records)
     with tf.io.gfile.GFile(f"{records}/{name}", "w") as file:
-        file.write(json.dumps(running | {"time": time.time() - age}))
+        file.write(json.dumps(running))
 
 
 BEFORE = {
     "nothing": [],
-    "a dead job": [("running", DEAD, 0)],
-    "a job elsewhere that was not seen": [("running", AWAY, 90)],
-    "jobs that died one after the other": [("running", DEAD, 0), ("running.1", AWAY, 90), ("running.2", DEAD, 0)],
+    "a dead job": [("running", DEAD)],
+    "a dead job whose number another process has": [("running", REUSED)],
+    "a job elsewhere that is not rewritten": [("running", AWAY)],
+    "jobs that died one after the other": [("running", DEAD), ("running.1", AWAY), ("running.2", DEAD)],
 }
 
 
@@ -51,9 +55,10 @@ BEFORE = {
 @pytest.mark.parametrize("where", ["here", "ram://claims"])
 def test_of_jobs_that_begin_at_once_one_alone_takes_the_folder(tmp_path, monkeypatch, before, where):
     records = f"{tmp_path if where == 'here' else f'{where}/{tmp_path.name}'}/parts"
-    for name, running, age in BEFORE[before]:
-        write_claim(records, name, running, age)
+    for name, running in BEFORE[before]:
+        write_claim(records, name, running)
     monkeypatch.setattr(claim, "_SETTLED", 0.1)
+    monkeypatch.setattr(claim, "STALE", 0.1)
     inside, most, done = [], [], threading.Event()
 
     def work():
@@ -76,9 +81,65 @@ def test_a_job_that_did_not_run_for_long_ends_when_another_one_has_begun(tmp_pat
         write_claim(records, "running.1", AWAY)
         (keeper,) = (thread for thread in threading.enumerate() if thread.name == "keeper")
         keeper.join(10)
-        with pytest.raises(ValueError, match=r"another job \(host another, process 1, active 0 s ago\) is writing to"):
+        with pytest.raises(ValueError, match=r"another job \(host another, process 1\) is writing to"):
             check()
     assert "running.1" in os.listdir(records), "the other's"
+
+
+def test_a_job_elsewhere_that_rewrites_its_claim_has_the_folder_whatever_its_clock_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(claim, "_LOOK", 0.01)
+    records, stop = str(tmp_path / "parts"), threading.Event()
+
+    def rewrite():
+        for written in itertools.count():
+            write_claim(records, "running.tmp", AWAY | {"written": written})
+            os.replace(f"{records}/running.tmp", f"{records}/running")
+            if stop.wait(0.1):
+                return
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    while not os.path.exists(f"{records}/running"):
+        time.sleep(0.01)
+    with pytest.raises(ValueError, match=r"another job \(host another, process 1\)"), taken(records):
+        pass
+    stop.set()
+    thread.join()
+    assert os.listdir(records) == ["running"]
+
+
+IN_A_CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]  # the host's name stays, as with `docker --network=host`
+HOLD = """
+import sys, time
+from ul2_tasks.jobs import claim
+claim._AGAIN = 0.1
+with claim.taken(sys.argv[1]):
+    print("taken", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run([*IN_A_CONTAINER, "true"], capture_output=True).returncode != 0,
+    reason="no namespace of processes may be made here",
+)
+@pytest.mark.parametrize("ends", ["at its end", "killed"])
+def test_jobs_in_containers_of_one_host_name_do_not_hold_one_folder_at_once(tmp_path, monkeypatch, ends):
+    monkeypatch.setattr(claim, "STALE", 0.5)
+    monkeypatch.setattr(claim, "_LOOK", 0.05)
+    records = str(tmp_path / "parts")
+    command = [*IN_A_CONTAINER, "--kill-child", sys.executable, "-c", HOLD, records]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "taken\n"
+        with pytest.raises(ValueError, match=r"another job \(host .*, process \d+\) is writing to"), taken(records):
+            pass
+        if ends == "killed":
+            other.kill()
+        other.stdin.close()
+        other.wait(30)
+    with taken(records) as check:
+        check()
+    assert not os.path.exists(records)
 
 
 class _Troubled(MemoryFileSystem):
@@ -112,7 +173,7 @@ def test_a_claim_is_kept_after_any_error_of_a_file_system(monkeypatch):
     monkeypatch.setattr(claim, "_SETTLED", 0)
 
     def written():
-        return json.loads(read("troubled://kept/parts/running"))["time"]
+        return json.loads(read("troubled://kept/parts/running"))["written"]
 
     with taken("troubled://kept/parts") as check:
         _Troubled.trouble.set()

@@ -478,7 +478,7 @@ NUMBER = State(
 
 SEEDS = Other({"seed": SEED + 1}, f"seed: {SEED}", f"seed: {SEED + 1}")
 OTHER_LENGTHS = Other({"lengths": {"inputs": 40, "targets": 36}}, "targets: 40", "targets: 36")
-OTHER_RATES = Other({"weight": 7}, "laws_s: 4", "laws_s: 7")
+OTHER_RATES = Other({"weight": 7}, "laws_s: ", "laws_s: ")
 OTHER_RATE = Other({"weight": 7}, "laws_r1: 4", "laws_r1: 7")
 OTHER_CORPUS = Other({"corpus": "other"})  # what tells a corpus is long, and no sentence to be tested here
 OTHERS = {"seed": SEEDS, "lengths": OTHER_LENGTHS, "rates": OTHER_RATES, "corpus": OTHER_CORPUS}
@@ -489,7 +489,7 @@ OF_TORCH = {
     "corpus": OTHER_CORPUS,
 }
 
-OTHER_SHARES = Other({"weight": 7}, "laws_r1: 1", "laws_r1: 7")
+OTHER_SHARES = Other({"weight": 7}, "laws_r1: ", "laws_r1: ")
 
 ENDS_EARLY = dict.fromkeys(OF_EPOCHS, "A mixture ends when the first of its tasks ends: an epoch of it is not all of its corpora.")
 OF_ITS_EXAMPLES = dict.fromkeys(
@@ -659,7 +659,7 @@ OF_PYTORCH = [
         name="texts, indexed, in PyTorch",
         build=of_torch(cached=("laws",)),
         state=STATE_DICT,
-        others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_s': 4", "'laws_s': 7")},
+        others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_s': 0.8", "'laws_s': 0.875")},
         texts=texts(shift=0, inputs="input_ids", targets="labels"),
         refusal=ValueError,
         no_seed="seed must be an integer, got None",

@@ -7,3 +7,5 @@ pytest.register_assert_rewrite("every_law")
 
 from every_law import *  # noqa: E402, F403
 from pipelines import OF_PYTORCH as PIPELINES  # noqa: E402, F401
+
+pytestmark = pytest.mark.torch

@@ -19,12 +19,7 @@ from ul2_tasks.random_access.fingerprint import LEFT_OUT
 from ul2_tasks.random_access.numbering import RUN_RECORD
 
 LENGTHS = ["--lengths", "64,64"]
-pytestmark = pytest.mark.usefixtures("quick_bench")
-
-
-@pytest.fixture(autouse=True)
-def needs_torch():
-    pytest.importorskip("torch", reason="the extra torch is not installed")
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("quick_bench")]
 
 
 def measured(*asked) -> dict:

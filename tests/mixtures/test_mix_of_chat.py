@@ -48,7 +48,7 @@ def test_the_examples_are_those_of_the_registered_mix(registered, tmp_path, pack
     assert plain(pickle.loads(pickle.dumps(described))[:9]) == plain(described[:9])
     if not pack:
         counts = collections.Counter(one["task"] == registered["pairs"] for one in described)
-        assert counts[False] == 3 * counts[True]
+        assert abs(counts[False] - 3 * counts[True]) < 4, "within a group of four that is begun"
     manifests = mix.cache(tmp_path)
     assert {each: sorted(manifest["totals"])[:1] for each, manifest in manifests.items()}.keys() == {"mc_q", "mc"}
     cached = ul2_tasks.examples(mix, PAIRS, cache_dirs=[tmp_path], **settings)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ul2_tasks.order.blocks import BlockShuffle, order_of, packed_order
-from ul2_tasks.order.cycles import Cycle, nearest_cycle
+from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Wanted, arrange
 
@@ -23,9 +23,7 @@ def corpus(tokens, seed, blocks, packed):
 
 @st.composite
 def mixings(draw, kinds):
-    if draw(st.booleans()):
-        return Cycle(tuple(draw(st.lists(st.integers(1, 5), min_size=kinds, max_size=kinds))))
-    weights = draw(st.lists(st.floats(0.001, 1), min_size=kinds, max_size=kinds))
+    weights = draw(st.lists(st.floats(0.001, 1) | st.sampled_from([1.0, 2.0]), min_size=kinds, max_size=kinds))
     return Shares(tuple(weights), draw(st.sampled_from([1, 3])))
 
 
@@ -129,10 +127,10 @@ def test_over_all_stages_each_token_is_read_as_often_as_there_were_epochs(schedu
 
 @pytest.mark.parametrize("key", [None, 3])
 def test_one_stage_is_the_mixture_as_it_is(key):
-    cycle = nearest_cycle([3, 1])
-    timeline = arrange([Wanted(0, cycle, (0, 1), (0, 3))], orders(), key)
+    mixing = Shares((3.0, 1.0))
+    timeline = arrange([Wanted(0, mixing, (0, 1), (0, 3))], orders(), key)
     found, indices = timeline.elements(np.arange(5000))
-    kinds, positions = cycle.positions(np.arange(5000), key)
+    kinds, positions = mixing.positions(np.arange(5000), key)
     assert (found == kinds * 3).all()
     assert (indices == positions).all()
 
@@ -140,14 +138,14 @@ def test_one_stage_is_the_mixture_as_it_is(key):
 def test_a_golden():
     """Corpus 1 joins at element 1001, with other denoisers on corpus 0, from the end of the round that is being read on."""
     schedule = [
-        Wanted(0, Cycle((1,)), (0,), (0,)),
-        Wanted(1001, nearest_cycle([1, 1]), (0, 1), (1, 3)),
+        Wanted(0, Shares((1.0,)), (0,), (0,)),
+        Wanted(1001, Shares((1.0, 1.0)), (0, 1), (1, 3)),
     ]
     timeline = arrange(schedule, orders(), 0)
     found, indices = timeline.elements(np.arange(998, 1006))
     assert timeline.parts[0] == ((0, 0, 0), (1057, 1, 981))
-    assert found.tolist() == [0, 0, 0, 3, 0, 0, 3, 0]
-    assert indices.tolist() == [998, 999, 1000, 0, 1001, 1002, 1, 1003]
+    assert found.tolist() == [0, 0, 0, 0, 3, 3, 0, 3]
+    assert indices.tolist() == [998, 999, 1000, 1001, 0, 1, 1002, 2]
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

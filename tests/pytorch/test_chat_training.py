@@ -22,6 +22,7 @@ from ul2_tasks import (  # noqa: E402
     LossGroupTrainer,
     LossGroupWeights,
     UL2IterableDataset,
+    accept_packed_sequences,
 )
 from ul2_tasks.pytorch.group_loss import group_counts, group_loss  # noqa: E402
 
@@ -264,8 +265,7 @@ def chat_task() -> str:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_in_a_packed_row_a_model_reads_each_conversation_alone(talks, attention):
-    model = llama().eval()
-    model.config.use_cache = False  # as Trainer has it
+    model = accept_packed_sequences(llama().eval())
     model.set_attn_implementation(attention)
 
     def logits(length, pack) -> dict[tuple, torch.Tensor]:
@@ -273,8 +273,8 @@ def test_in_a_packed_row_a_model_reads_each_conversation_alone(talks, attention)
         dataset = UL2IterableDataset(talks, {"tokens": length}, num_epochs=1, feature_converter=HuggingFaceChatConverter(pack))
         found = {}
         for row in dataset:
-            ids, positions = row["input_ids"], row["position_ids"]
-            given = {name: value[None] for name, value in row.items() if name in ("input_ids", "position_ids", "attention_mask")}
+            ids, positions = row["packed_input_ids" if pack else "input_ids"], row["position_ids"]
+            given = {name: value[None] for name, value in row.items() if name not in ("labels", "span_id")}
             starts = (positions == 0).nonzero().flatten().tolist()
             with torch.no_grad():
                 parts = model(**given).logits[0].tensor_split(starts[1:])
@@ -288,6 +288,18 @@ def test_in_a_packed_row_a_model_reads_each_conversation_alone(talks, attention)
     assert packed.keys() == apart.keys() == {tuple(tokens) for tokens, _ in TALKS}
     for chat in apart:
         torch.testing.assert_close(packed[chat], apart[chat], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_packed_conversations_fail_in_a_model_that_was_not_made_to_accept_them(talks, remove, tmp_path):
+    dataset = UL2IterableDataset(talks, {"tokens": 32}, feature_converter=HuggingFaceChatConverter())
+    batch = {name: values[None] for name, values in next(iter(dataset)).items() if name != "span_id"}
+    with pytest.raises(ValueError, match="input_ids"):
+        llama()(**batch)
+    arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, remove_unused_columns=remove, use_cpu=True, report_to=[])
+    for of in (LossGroupTrainer, transformers.Trainer):
+        with pytest.raises(ValueError, match="input_ids"):
+            of(llama(), arguments, train_dataset=dataset).train()
 
 
 def test_without_a_converter_a_conversation_comes_as_it_is(talks):
@@ -308,11 +320,12 @@ def test_a_tiny_model_learns_both_spans(talks, tmp_path):
         gradient_accumulation_steps=2,
         learning_rate=1e-2,
         save_strategy="no",
+        remove_unused_columns=False,
         use_cpu=True,
         report_to=[],
         disable_tqdm=True,
     )
-    run = LossGroupTrainer(llama(), arguments, train_dataset=dataset)
+    run = LossGroupTrainer(accept_packed_sequences(llama()), arguments, train_dataset=dataset)
     run.train()
     logged = [entry for entry in run.state.log_history if "loss" in entry]
     print(

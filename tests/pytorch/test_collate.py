@@ -17,6 +17,8 @@ from ul2_tasks import (  # noqa: E402
     UL2IterableDataset,
 )
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 64, "targets": 48}
 FORMATS = {
     "longest": {"padding": "longest", "pad_token_id": 7, "decoder_start_token_id": 2},

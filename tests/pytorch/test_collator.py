@@ -15,10 +15,21 @@ from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, 
 from test_hugging_face_vocabulary import exclamation_first
 from transformers import PreTrainedTokenizerFast
 
-from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, default_vocabulary, open_vocabulary
+from ul2_tasks import (
+    T5GEMMA2,
+    SequentialDenoiser,
+    SpanDenoiser,
+    chunk_length,
+    corrupt_spans,
+    default_vocabulary,
+    id_shift,
+    open_vocabulary,
+)
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.pytorch.collator import UL2DataCollator
 from ul2_tasks.vocabulary.special_ids import special_tokens
+
+pytestmark = pytest.mark.torch
 
 LENGTHS = {"inputs": 96, "targets": 80}
 VOCABULARIES = {"default": "default", "bytes": "bytes", "mistral": mistral_model()}
@@ -26,7 +37,7 @@ TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 
 
 
 def collator(denoisers=T5GEMMA2, vocabulary="default", lengths=LENGTHS, **settings):
-    return UL2DataCollator(vocabulary, lengths, denoisers, **{"return_tensors": "np", **settings})
+    return UL2DataCollator(vocabulary, lengths, denoisers, **{"return_tensors": "np", "decoder_start_token_id": 0, **settings})
 
 
 def text_ids(size, length, seed=0):
@@ -54,6 +65,63 @@ def test_one_example_written_out_is_the_converters():
     assert pairs_of(batch) == [example]
     (same,) = converted([example], lengths, batch_size=1, padding="longest", pad_to_multiple_of=4)
     assert_same(batch, same)
+
+
+@pytest.mark.parametrize("vocabulary", [*VOCABULARIES, "exclamation"])
+def test_examples_that_name_their_denoiser_and_spans_are_those_that_it_makes(vocabulary, tmp_path):
+    """The spans that a denoiser drew, given to it, are the same example; ids and texts, beside examples that name nothing."""
+    if vocabulary == "exclamation":  # whose id 0 is a token, so that SeqIO's ids are others
+        exclamation_first().save(str(tmp_path / "tokenizer.json"))
+        (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    opened = open_vocabulary(VOCABULARIES.get(vocabulary, str(tmp_path)))
+    denoisers = [*T5GEMMA2, SequentialDenoiser(name="prefix", noise_density=0.5, mode="[S]", sentinel=False)]
+    collate = collator(denoisers, opened, task_id=True, original_ids=True)
+    texts = TEXTS[:2]
+    for denoiser in denoisers:
+        told = collate([*({"text": text, "denoiser": denoiser.name} for text in texts), texts[0]])
+        task = sorted(each.name for each in denoisers).index(denoiser.name)
+        assert {*told["task_id"][:2].ravel().tolist()} - {-1} == {task}
+        ids = [row[row != -100] for row in told["original_ids"]]
+        special = special_tokens(opened, denoiser.mode)
+        shift = id_shift(opened)
+        spans = []
+        for example, own in zip(pairs(told), ids[:2]):
+            whole = invert({key: np.array(of) + shift for key, of in example.items()}, denoiser, special)
+            assert (whole.chunk - shift).tolist() == own.tolist()
+            edges = np.flatnonzero(np.diff(np.concatenate([[0], whole.is_noise, [0]])))
+            spans.append(np.stack([edges[::2], edges[1::2] - edges[::2]], axis=1))
+        given = [{"input_ids": own, "denoiser": denoiser.name, "spans": each} for own, each in zip(ids, spans)]
+        assert_same(collate([*given, texts[0]]), told)
+
+
+@pytest.mark.parametrize(
+    ("example", "named"),
+    [
+        ({"denoiser": "r9"}, r"example 1 .*'denoiser' must be one of \['r1', .*got 'r9'"),
+        ({"spans": [(0, 1)]}, "example 1 .*'denoiser' must be one of"),
+        ({"denoiser": "r1", "spans": [(3, 2), (4, 1)]}, r"example 1 .*spans\[1\]"),
+        ({"denoiser": "r1", "spans": [(0, 0)]}, r"spans\[0\]"),
+        ({"denoiser": "r1", "spans": [(-1, 3)]}, r"spans\[0\]"),
+        ({"denoiser": "r1", "spans": [(48, 3)]}, r"spans\[0\] .*50 ids"),
+        ({"denoiser": "r1", "spans": []}, "spans must be"),
+        ({"denoiser": "r1", "spans": [1, 2]}, "spans must be"),
+        ({"denoiser": "r1", "spans": [(0.5, 2)]}, "spans must be"),
+        ({"denoiser": "r1", "spans": [(place, 1) for place in range(0, 50, 2)]}, "'spans' must make at most 40 targets, got"),
+    ],
+)
+def test_spans_that_are_none_are_refused_with_the_example_and_the_span(example, named):
+    collate = collator(lengths={"inputs": 96, "targets": 40})
+    ids = np.arange(300, 350)
+    with pytest.raises(ValueError, match=named):
+        collate([ids[:20], {"input_ids": ids, **example}])
+
+
+def test_too_few_sentinels_and_special_ids_are_refused():
+    with pytest.raises(ValueError, match="sentinels must have an id for each of 2 spans, got 1"):
+        corrupt_spans([5, 6, 7], [(0, 1), (2, 1)], sentinels=[100])
+    with pytest.raises(ValueError, match=r"ids must be .* got the special id 100 at 1"):
+        corrupt_spans([5, 100, 7], [(0, 1)], sentinels=[100])
+    assert {key: ids.tolist() for key, ids in corrupt_spans([5, 6, 7], [(1, 2)]).items()} == {"inputs": [5], "targets": [6, 7]}
 
 
 @pytest.mark.parametrize(
@@ -188,6 +256,7 @@ def test_another_pass_without_another_epoch_is_told_once():
             each(EXAMPLES)
 
 
+@pytest.mark.torch
 def test_texts_ids_and_dictionaries_are_the_same_examples():
     torch = pytest.importorskip("torch", reason="its tensors are examples, too")
     text = TEXTS[0]
@@ -201,6 +270,7 @@ def test_texts_ids_and_dictionaries_are_the_same_examples():
     assert_same(collate(forms[:3]), wanted)
 
 
+@pytest.mark.torch
 def test_tensors_are_torchs_by_default_and_the_same():
     torch = pytest.importorskip("torch", reason="its tensors")
     batch = UL2DataCollator("default", LENGTHS)(EXAMPLES)
@@ -384,6 +454,7 @@ def test_a_model_has_the_loss_of_each_example_alone(decoder_only):
     assert loss_of(model, batch) == pytest.approx(loss_alone(model, examples, decoder_only), rel=1e-4)
 
 
+@pytest.mark.torch
 def test_a_stream_of_datasets_goes_through_a_data_loader():
     torch = pytest.importorskip("torch", reason="its DataLoader")
     datasets = pytest.importorskip("datasets", reason="its streams")
@@ -437,12 +508,12 @@ print(json.dumps(read))
 @pytest.fixture(scope="module")
 def in_workers():
     """What a new process reads, and its errors; one that hangs is killed."""
-    pytest.importorskip("torch", reason="its DataLoader")
     done = new_process.run("-c", IN_WORKERS, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.torch
 def test_workers_have_the_noise_of_the_epoch_also_those_that_stay(in_workers):
     """New ones for each pass without an epoch, which is told; and then forked ones that stay, beside no worker at all."""
     read, errors = in_workers
@@ -452,6 +523,7 @@ def test_workers_have_the_noise_of_the_epoch_also_those_that_stay(in_workers):
     assert len({str(batch) for batch in [*read["kept"][0], *read["kept"][1]]}) == 12, "no batch of an epoch is another's"
 
 
+@pytest.mark.torch
 def test_workers_may_be_forked_where_tensorflow_has_run_and_spawned(in_workers):
     read, _ = in_workers
     assert read["forked"] == read["spawned"] == read["alone"]

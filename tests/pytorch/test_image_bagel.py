@@ -5,11 +5,14 @@ import pytest
 from image_sources import FORM, SIZES, edits, ids, made, source, talks
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+pytestmark = pytest.mark.torch
 
 from ul2_tasks import ImageTextDataset  # noqa: E402
 from ul2_tasks.images.dropout import Dropout  # noqa: E402
 from ul2_tasks.images.pixels import pixels, resized  # noqa: E402
 from ul2_tasks.pytorch.bagel import bagel_batch  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 BUDGETS = {"tokens": 900, "vit": 400, "vae": 600}
 
@@ -22,7 +25,7 @@ def row_of(records, schema, **settings) -> dict:
 def test_it_has_whole_images_and_names_of_modes():
     record = edits(1)[0]
     row = row_of([record], "unified_edit")
-    batch = bagel_batch(row, 900)
+    batch = bagel_batch(row, 900).to_dict()
     length = batch["sequence_length"]
     assert batch["sample_lens"] == [length, 900 - length]
     assert sum(batch["split_lens"]) == sum(batch["sample_lens"]) == 900
@@ -43,7 +46,7 @@ def test_it_has_whole_images_and_names_of_modes():
 
 def test_without_padding_and_with_dummies():
     row = row_of(made(3), "t2i_pretrain", required_modalities=("vit", "vae"))
-    batch = bagel_batch(row)
+    batch = bagel_batch(row).to_dict()
     assert batch["sample_lens"] == row["sample_lens"].tolist()
     assert batch["packed_vit_tokens"].tolist() == [[-1.0] * 108]
 
@@ -53,6 +56,46 @@ def test_what_its_model_fails_with_is_refused():
         bagel_batch(row_of(made(3), "t2i_pretrain"))
     with pytest.raises(ValueError, match=r"row must have at most 20 tokens, got \d+"):
         bagel_batch(row_of(edits(1), "unified_edit"), 20)
+
+
+# The arguments of its model's `forward`, but for `nested_attention_masks`, which rows for FlexAttention do not have.
+FORWARD = {
+    *(
+        "sequence_length",
+        "packed_text_ids",
+        "packed_text_indexes",
+        "sample_lens",
+        "packed_position_ids",
+        "split_lens",
+        "attn_modes",
+    ),
+    *("ce_loss_indexes", "packed_label_ids", "mse_loss_indexes", "packed_timesteps", "padded_latent"),
+    *("packed_vit_tokens", "packed_vit_token_indexes", "packed_vit_position_ids", "vit_token_seqlens"),
+    *("patchified_vae_latent_shapes", "packed_latent_position_ids", "packed_vae_token_indexes"),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_its_loop_takes_batches_as_they_are(workers):
+    """The lines of its loop that touch a batch (Bagel @ 056b5fd, train/pretrain_unified_navit.py)."""
+    of = source(edits(6), "unified_edit", name="edits, line 2.jsonl")
+    dataset = ImageTextDataset(of, FORM, ids, BUDGETS, num_epochs=1, required_modalities=("vit", "vae"))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers, collate_fn=bagel_batch)
+    data_status, seen = {}, []
+    for data in loader:
+        data = data.cuda("meta").to_dict()
+        data_indexes = data.pop("batch_data_indexes", None)
+        ce_loss_weights = data.pop("ce_loss_weights", None)
+        data["padded_latent"] = data.pop("padded_images")
+        assert data.keys() == FORWARD
+        tensors = [ce_loss_weights, *(value for value in data.values() if isinstance(value, torch.Tensor))]
+        assert {tensor.device.type for tensor in tensors} == {"meta"}
+        assert len(ce_loss_weights) == len(data["ce_loss_indexes"])
+        for item in data_indexes:
+            data_status.setdefault(item["dataset_name"], {})[item["worker_id"]] = item["data_indexes"]
+            seen.append(item["data_indexes"])
+    assert sorted(seen) == [f"record {number}, epoch 0" for number in range(6)]
+    assert data_status.keys() == {"edits, line 2.jsonl"}
 
 
 def losses_of_bagel(batch, reweighting):
@@ -81,7 +124,7 @@ def losses_of_bagel(batch, reweighting):
 def test_bagels_own_losses_are_numbers_where_a_row_has_one_of_them(records, schema, learned, reweighting):
     """Divided by no place they would be NaN. What is not learned gives 0, and moves nothing."""
     row = row_of(records, schema, required_modalities=("vit", "vae"))
-    ce, mse, gradient = losses_of_bagel(bagel_batch(row), reweighting)
+    ce, mse, gradient = losses_of_bagel(bagel_batch(row).to_dict(), reweighting)
     assert (ce > 0, mse > 0) == (learned == "ce", learned == "mse")
     assert (ce + mse) < float("inf")
     moved = set(gradient.abs().sum(dim=1).nonzero().ravel().tolist())

@@ -15,6 +15,8 @@ from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noq
 from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter  # noqa: E402
 from ul2_tasks.images.t5gemma2 import pixel_values  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 64, "targets": 64}
 SIDE = 8
 DIGITS = ["It is black.", "It is grey.", "It is white."]

@@ -25,7 +25,7 @@ from ul2_tasks.images.recipe import Source  # noqa: E402
 from ul2_tasks.images.records import open_records  # noqa: E402
 from ul2_tasks.images.special_tokens import SpecialTokenConfig  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 BUDGETS = {"tokens": 150, "vit": 100, "vae": 120}
 BAD = {"image": b"none", "captions": "a"}
 
@@ -92,16 +92,6 @@ def test_it_resumes_after_each_row_of_an_epoch():
         assert again.skipped == skipped
 
 
-def test_an_iterator_without_a_state_begins_anew():
-    data = dataset()
-    first = digests(itertools.islice(data, 3))
-    assert digests(itertools.islice(data, 3)) == first
-    state = data.state_dict()
-    data.load_state_dict(state)
-    assert digests(itertools.islice(data, 3)) != first
-    assert digests(itertools.islice(data, 3)) == first
-
-
 def test_iterators_have_places_of_their_own_and_the_state_is_the_last_ones():
     data = dataset()
     whole, first = digests(dataset()), iter(data)
@@ -139,7 +129,8 @@ def test_a_stateful_data_loader_resumes_it(workers):
 
 def test_a_sorted_corpus_is_mixed_by_shuffling_blocks():
     """Of four kinds of records one after the other: a row has one kind, or several."""
-    words = [source([{"text": str(number // 200)} for number in range(800)], lambda record, draws: [Text(record["text"] * 9)])]
+    records = [{"text": str(number // 200)} for number in range(800)]
+    words = [source(records, lambda record, draws: [Text(record["text"] * 9, droppable=False)])]
 
     def kinds(shuffle_blocks):
         rows = dataset(*words, pool=64, shuffle_blocks=shuffle_blocks)
@@ -373,7 +364,7 @@ def test_an_epoch_of_bad_records_ends_with_an_error():
 
 def test_an_epoch_of_which_all_is_dropped_ends_with_an_error():
     for epochs in (1, None):
-        words = source(made(30), lambda record, draws: [Text("a", droppable=True)], dropout=Dropout(text=1))
+        words = source(made(30), lambda record, draws: [Text("a")], dropout=Dropout(text=1))
         with pytest.raises(
             ValueError, match=r"^sources must give at least one row, got none of \d pools; skipped, by cause: \{\}\.$"
         ):
@@ -555,11 +546,8 @@ def test_what_workers_skip_is_in_the_file_and_the_dataset_says_that_it_does_not_
     assert list(loader(data, 2))
     [line] = (tmp_path / "skipped.jsonl").read_text().splitlines()
     assert json.loads(line)["record"] == "made, record 20"
-    sentence = "state and counts must be those of the workers of the DataLoader, which read the rows, got this dataset. "
-    with pytest.raises(ValueError, match=f"^{sentence}Use the StatefulDataLoader of torchdata"):
-        data.state_dict()
     for ask in (lambda: data.skipped, lambda: data.skipped_by_source):
-        with pytest.raises(ValueError, match=f"^{sentence}Pass skipped_file="):
+        with pytest.raises(ValueError, match=r"^state and counts must be .* Pass skipped_file="):
             ask()
     assert list(data)
     assert data.skipped_by_source == {"source 1: made, 51 records, schema t2i_pretrain": {"sample": 1}}

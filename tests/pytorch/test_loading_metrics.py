@@ -11,6 +11,8 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 import ul2_tasks  # noqa: E402
 from ul2_tasks import HuggingFaceFeatureConverter, LoadingMetricsMixin, MeasuredLoader, TaskLossTrainer, UL2IterableDataset  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 64, "targets": 64}
 CONVERTER = HuggingFaceFeatureConverter("max_length")
 SIZES = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
+pytestmark = pytest.mark.torch
+
 SCRIPT = """
 import sys
 

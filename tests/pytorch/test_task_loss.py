@@ -279,6 +279,9 @@ def steps_beside_another_process(folder) -> None:
         task_id = own.pop("task_id")
         losses.add(model(**own).logits, own["labels"], task_id)
         found.append([gradient.tolist(), logged, plain, metrics, losses.means()])
+        if torch.distributed.get_rank() == 1:
+            losses.add(model(**own).logits, own["labels"], task_id)
+        assert losses.means()["loss"] > 0, "also where nothing was added"
     if torch.distributed.get_rank() == 0:
         (pathlib.Path(folder) / "found").write_text(json.dumps(found))
     torch.distributed.barrier()
@@ -375,16 +378,12 @@ def test_packed_sequences_have_the_losses_of_their_examples(decoder_only):
         if decoder_only:
             sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
             model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=4096, **sizes))
-            model.config.use_cache = False
-        elif pack:
+        if pack:
             model = ul2_tasks.accept_packed_sequences(model)
         losses = TaskLosses(dataset.tasks, decoder_only=decoder_only)
         model.eval()
         for batch in torch.utils.data.DataLoader(dataset, batch_size=64):
             task_id = batch.pop("task_id")
-            batch = {
-                name: values for name, values in batch.items() if not (decoder_only and name in ("segment_ids", "prefix_length"))
-            }
             with torch.no_grad():
                 losses.add(model(**batch).logits, batch["labels"], task_id)
         means[pack] = losses.means()

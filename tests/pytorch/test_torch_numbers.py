@@ -25,6 +25,8 @@ from ul2_tasks import (  # noqa: E402
 )
 from ul2_tasks.corpus.build_cache import build  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 64, "targets": 64}
 BATCH = 24  # of all processes

@@ -22,6 +22,8 @@ from ul2_tasks import (  # noqa: E402
 )
 from ul2_tasks.example_features import IGNORED, TEXT  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 PAIRS, CHATS = {"inputs": 512, "targets": 512}, {"tokens": 512}
 CONVERTERS = {
     "single": None,

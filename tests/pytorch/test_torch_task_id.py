@@ -22,6 +22,8 @@ from ul2_tasks import (  # noqa: E402
 from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
 from ul2_tasks.sources.memory import embedded_conversations  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = {"inputs": 512, "targets": 512}
 CONVERTERS = {
     "longest": {"padding": "longest", "batch_size": 4},
@@ -112,7 +114,7 @@ def test_chats_of_two_corpora_have_the_corpus_of_each_label(pack):
             if of_talk:
                 (task,) = of_talk
                 found.add(task)
-                own = element["input_ids"][start:stop].tolist()
+                own = element["packed_input_ids" if pack else "input_ids"][start:stop].tolist()
                 assert own[: len(alone[task])] == alone[task]
     assert found == {0, 1}
     before.load_state_dict(dataset.state_dict())  # a run may turn it on

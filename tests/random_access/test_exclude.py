@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ul2_tasks
-from ul2_tasks import Mix, Mixture, UL2IterableDataset
+from ul2_tasks import Mix, Mixture
 from ul2_tasks.looking.run import Run, run_of
 from ul2_tasks.random_access.exclude import leaving_out_of, save_lists
 from ul2_tasks.random_access.fingerprint import of_leaving_out
@@ -124,25 +124,26 @@ def test_a_list_of_strangers_is_no_slower_than_one_of_documents(caplog):
 
 
 def test_a_list_of_all_documents_is_rejected_at_once():
-    with pytest.raises(
-        ValueError, match=r"exclude must leave some of 'ul2_corpus', got lists with all of its 491 documents\. Short"
-    ):
-        read(exclude=[{"document": number} for number in range(491)])
+    everything = [{"document": number} for number in range(491)]
+    for exclude in (everything, {60: everything}, {3: everything[:200], 60: everything[200:]}):
+        with pytest.raises(ValueError, match="exclude must leave some of 'ul2_corpus'"):
+            read(exclude=exclude, batch_size=8)
 
 
+@pytest.mark.torch
 def test_a_state_resumes_with_a_longer_list_from_a_later_step_and_no_other_past():
     before = {"exclude": {10: LISTED}, "skip": [(20, 22)], "batch_size": 8}
     longer = {"exclude": {10: LISTED, 40: [{"document": 3}]}, "skip": [(20, 22), (45, 47)], "batch_size": 8}
-    dataset = UL2IterableDataset(read(**before))
+    dataset = ul2_tasks.UL2IterableDataset(read(**before))
     iterator = iter(dataset)
     for _ in range(40 * 8):
         next(iterator)
     state = dataset.state_dict()
-    resumed = UL2IterableDataset(read(**longer))
+    resumed = ul2_tasks.UL2IterableDataset(read(**longer))
     resumed.load_state_dict(state)
     assert next(iter(resumed))["input_ids"].tolist() == read(**longer)[320]["inputs"].tolist()
     for other in ({**longer, "exclude": {9: LISTED}}, {**longer, "skip": [(20, 23)]}, {"batch_size": 8}):
-        changed = UL2IterableDataset(read(**other))
+        changed = ul2_tasks.UL2IterableDataset(read(**other))
         changed.load_state_dict(state)
         with pytest.raises(ValueError, match=r"the state was saved by another pipeline: (exclude|skip) was"):
             next(iter(changed))

@@ -250,7 +250,7 @@ def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
     lengths = {"inputs": 512, "targets": 512}
     found = ul2_tasks.examples(both, lengths)
     counts = collections.Counter(example["task"] == chat for example in found)
-    assert counts[False] == 3 * counts[True]
+    assert abs(counts[False] - 3 * counts[True]) < 4, "within a group of four that is begun"
     for example in found[:50]:
         assert (example["span_id"].min() == TEXT) == (example["task"] != chat)
     dataset = seqio.get_dataset(both, lengths, ul2_tasks.EncDecFeatureConverter(pack=pack), num_epochs=1, seed=0, shuffle=True)

@@ -93,6 +93,12 @@ def test_an_example_is_the_same_alone_in_any_batch_and_in_another_object(mixture
     assert all(map(equal, iter(found), examples))
 
 
+@pytest.mark.parametrize("pack", [False, True])
+def test_an_element_that_is_kept_keeps_no_other(mixture, pack):
+    for element in itertools.islice(ul2_tasks.examples(mixture, LENGTHS, pack=pack), 3):
+        assert {value.base is None for value in element.values() if isinstance(value, np.ndarray)} == {True}
+
+
 def test_another_seed_and_another_epoch_have_another_order_and_other_noise(mixture, found):
     for others in (found.epoch(1), ul2_tasks.examples(mixture, LENGTHS, seed=2)):
         assert len(others) == len(found)
@@ -280,13 +286,18 @@ def test_in_an_epoch_of_several_corpora_no_example_comes_twice(weights):
     both = mix(f"addressed_sides_{weights[0]}", dict(zip((f"{name}_mix" for name in names), weights)))
     examples = ul2_tasks.examples(both, LENGTHS)
     for epoch in range(3):
-        found = [examples.epoch(epoch).locate(number) for number in range(len(examples))]
+        of_epoch = examples.epoch(epoch)
+        found = [of_epoch.locate(number) for number in range(len(of_epoch))]
         seen = collections.Counter((location.corpus, location.epoch, location.chunk_index) for location in found)
         assert set(seen.values()) == {1}
         counts = collections.Counter(location.corpus for location in found)
-        assert counts[f"{names[0]}_corpus"] / counts[f"{names[1]}_corpus"] == pytest.approx(weights[0] / weights[1])
+        of_first, of_second = (counts[f"{name}_corpus"] for name in names)
+        assert of_first / len(found) == pytest.approx(weights[0] / sum(weights), abs=8 / len(found))
         if epoch == 0:
             assert {location.epoch for location in found} == {0}
+            assert any(
+                count == corpus.order.examples for count, corpus in zip((of_first, of_second), examples.numbering.corpora)
+            ), "one comes to its end"
 
 
 def pair_of(folder, documents, dtype=np.uint16) -> str:
@@ -329,6 +340,7 @@ def test_a_document_without_a_token_is_in_no_example(tmp_path):
     assert (examples.find(1), bool(examples.find(0)), bool(examples.find(2))) == ([], True, True)
 
 
+@pytest.mark.torch
 def test_forked_workers_of_pytorch_read_it_though_tensorflow_has_run(found):
     """Which would hang if it ran there."""
     data = pytest.importorskip("torch.utils.data")
@@ -339,6 +351,7 @@ def test_forked_workers_of_pytorch_read_it_though_tensorflow_has_run(found):
     assert all(map(equal, found[:], read))
 
 
+@pytest.mark.torch
 def test_pytorch_reads_it_as_a_map_style_dataset(found):
     data = pytest.importorskip("torch.utils.data")
     sampler = data.BatchSampler(data.SequentialSampler(found), batch_size=7, drop_last=False)
@@ -346,6 +359,7 @@ def test_pytorch_reads_it_as_a_map_style_dataset(found):
     assert all(map(equal, [example for batch in batches for example in batch], found))
 
 
+@pytest.mark.torch
 def test_grain_reads_shuffles_and_resumes_it(found):
     grain = pytest.importorskip("grain")
     dataset = grain.MapDataset.source(found).shuffle(seed=3)

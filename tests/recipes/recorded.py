@@ -53,6 +53,7 @@ def main(folder: str, model: str, names: str, *recipe: str) -> None:
     @functools.wraps(forward)
     def recorded(*args, **kwargs):
         given = signature.bind(*args, **kwargs).arguments
+        given |= given.get("kwargs", {})
         seen.append({name: given[name].numpy() for name in names.split(",")})
         return forward(*args, **kwargs)
 

@@ -64,7 +64,7 @@ def test_packed_rows_give_what_their_examples_give_alone(both):
     ids, segments, positions = joined(inputs, 3)
     decoder_ids, decoder_segments, decoder_positions = joined(targets, 2)
     found = model(
-        input_ids=ids,
+        packed_input_ids=ids,
         segment_ids=segments,
         position_ids=positions,
         decoder_input_ids=decoder_ids,

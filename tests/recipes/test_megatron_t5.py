@@ -62,7 +62,7 @@ def test_an_example_of_a_row_has_the_losses_that_it_has_alone(one_process, monke
         torch.nn.init.normal_(parameter, std=0.3)
 
     def losses_of(batch):
-        return recipe.forward(iter([batch]), model)[0]
+        return recipe.forward(iter([batch]), model, (), parts=1)[0]
 
     lengths = {"inputs": 64, "targets": 64}
     mixture = ul2_tasks.Mixture(chunk_tokens=24)
@@ -72,7 +72,7 @@ def test_an_example_of_a_row_has_the_losses_that_it_has_alone(one_process, monke
     for row, segments in enumerate(batch["segment_ids"]):
         for segment in range(1, int(segments.max()) + 1):
             of_encoder, of_decoder = segments == segment, batch["decoder_segment_ids"][row] == segment
-            where = {"input_ids": of_encoder, "segment_ids": of_encoder}
+            where = {"packed_input_ids": of_encoder, "segment_ids": of_encoder}
             where |= dict.fromkeys(("decoder_input_ids", "decoder_segment_ids", "labels"), of_decoder)
             alone = losses_of({name: batch[name][row][here][None] for name, here in where.items()})
             torch.testing.assert_close(alone[0], losses[row][of_decoder], atol=2e-5, rtol=1e-5)

@@ -18,7 +18,7 @@ def test_ids_are_checked_where_no_split_needs_them(tmp_path):
     pq.write_table(pa.table(table), tmp_path / "ids.parquet")
     source = open_conversations(str(tmp_path / "ids.parquet"), "messages_json")
     found = [(record.id, record.problem) for record in source.records("train", 0)]
-    assert [id for id, _ in found] == [b""] * 4
+    assert [id for id, _ in found] == [b"a", b"", b"", b"d"]
     assert found[0][1] == found[3][1] == ""
     assert found[1][1].endswith("ids.parquet, row group 0, row 1: 'synth_id' must be an id, got null")
     assert found[2][1].endswith("row 2: must have one id, but 'synth_id' is 'c', and 'synth_id' in 'metadata_json' is 'z'")

@@ -121,6 +121,7 @@ for spec in (loaded, streamed, streamed.take(13), f"hf:{folder}/saved"):
 """
 
 
+@pytest.mark.torch
 def test_each_worker_of_a_loader_reads_all_rows_that_it_is_asked_for(files, tmp_path):
     """An `IterableDataset` that is iterated in a worker leaves out the shards of others, of which there are none here."""
     pytest.importorskip("torch", reason="the extra torch is not installed")
@@ -294,8 +295,8 @@ def test_images_have_to_be_written_first(opened):
 def test_bad_rows_are_problems_of_their_rows():
     (problem,) = (record.problem for record in read(datasets.Dataset.from_dict({"text": ["a", None]})) if record.problem)
     assert problem == "Dataset, split train, row 1: 'text' must be a text, got a value of type NoneType"
-    (problem,) = (record.problem for record in read(datasets.Dataset.from_dict({"text": [3]})))
-    assert problem == "Dataset, split train, row 0: 'text' must be a text, got a value of type int"
+    (problem,) = (record.problem for record in read(datasets.IterableDataset.from_generator(lambda: iter([{"text": 3}]))))
+    assert problem.endswith("row 0: 'text' must be a text, got a value of type int")
 
 
 DATASET = datasets.Dataset.from_dict(rows())

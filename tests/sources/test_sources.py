@@ -121,6 +121,7 @@ CASES = {
     "stream.arrow": (write_arrow_stream, {}, TEXTS),
     "a.tfrecord": (write_tfrecord, {}, TEXTS),
     "a.tfrecord.gz": (write_tfrecord, {}, TEXTS),
+    "a.tfrecord.xz": (lambda path: path.write_bytes(lzma.compress((path.parent / "a.tfrecord").read_bytes())), {}, TEXTS),
     "hf:saved": (write_saved, {}, TEXTS),
     "hf:hub": (write_hub_layout, {}, [text for shard in range(4) for text in TEXTS[shard::4]]),
     "dataset:rows": (write_saved, {}, TEXTS),
@@ -602,7 +603,7 @@ def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
     (tmp_path / "c.parquet").touch()
     fails(str(tmp_path), r"files must be of one format, got several, such as \{'jsonl': '.*', 'parquet': '.*'\}\. Register those")
     (tmp_path / "what.bin").touch()
-    fails(str(tmp_path / "what.bin"), r"'.*what\.bin' must have a name that ends in one of \.txt .*, or pass format")
+    fails(str(tmp_path / "what.bin"), r"'.*what\.bin' must have a name that ends in one of \.txt .* Pass format")
     fails("s4://bucket/a.jsonl", "s4:// must have a file system that is installed")
 
 
@@ -725,6 +726,30 @@ def test_each_bad_line_of_json_is_named(tmp_path):
     assert [text for text in texts(source.get_dataset(shuffle=False)) if text] == ["good", "also good"]
 
 
+TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.json_()]
+TYPES += [pa.dictionary(pa.int16(), pa.string()), pa.dictionary(pa.int32(), pa.large_string())]
+
+
+@pytest.mark.parametrize("type", TYPES, ids=str)
+def test_texts_are_read_of_columns_of_every_type_of_texts(tmp_path, type):
+    written = [*TEXTS[:20], None]
+    plain = pa.array(written).cast(pa.large_string())
+    storage = type.storage_type if isinstance(type, pa.BaseExtensionType) else type
+    if pa.types.is_dictionary(storage):
+        column = plain.cast(storage.value_type).dictionary_encode().cast(storage)
+    else:
+        column = pa.array([text and text.encode() for text in written] if "binary" in str(storage) else written, storage)
+    column = pa.ExtensionArray.from_storage(type, column) if storage is not type else column
+    table = pa.table({"text": column})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    for name in ("a.parquet", "a.arrow"):
+        (*found, last) = open_source(tmp_path / name).records("train", 0)
+        assert [record.text.decode() for record in found] == TEXTS[:20], name
+        assert last.problem.endswith("row 20: 'text' must be a text, got null")
+
+
 def damaged(content, at=0.5):
     middle = int(len(content) * at)
     return content[:middle] + bytes(byte ^ 0x55 for byte in content[middle : middle + 40]) + content[middle + 40 :]
@@ -744,6 +769,28 @@ def test_a_corrupt_compressed_file_gives_what_is_readable_and_says_that_the_rest
         assert len(read) > 200
         read = read[:200]  # gzip sees what was altered at its end alone, by a checksum
     assert read == TEXTS[: len(read)]
+
+
+def test_an_arrow_stream_that_is_cut_between_batches_or_goes_on_behind_its_end_says_so(folder, tmp_path):
+    content = (folder / "stream.arrow").read_bytes()
+    with pa.ipc.open_stream(folder / "stream.arrow") as reader:
+        reader.read_next_batch()
+        one = pa.BufferOutputStream()
+        with pa.ipc.new_stream(one, reader.schema) as writer:
+            writer.write_batch(reader.read_next_batch())
+    for number, wrong in enumerate((one.getvalue().to_pybytes()[:-8], content[:-8], content + content, content + b"x" * 8)):
+        path = tmp_path / f"{number}.arrow"
+        path.write_bytes(wrong)
+        (found,) = problems(open_source(path))
+        assert found.startswith(f"{path}: is corrupt")
+
+
+@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress])
+def test_datasets_do_not_read_what_they_may_leave_out(tmp_path, compress):
+    suffix = {lzma.compress: "xz", bz2.compress: "bz2"}[compress]
+    (tmp_path / f"a.jsonl.{suffix}").write_bytes(compress(b'{"text": "a"}\n') + b"\0" * 8 + compress(b'{"text": "b"}\n'))
+    with pytest.raises(ValueError, match=f"a.jsonl.{suffix}"):
+        open_source(f"hf:{tmp_path}").list_shards("train")
 
 
 def test_a_file_that_is_not_compressed_at_all_is_corrupt(tmp_path):
@@ -809,9 +856,76 @@ def test_nulls_and_columns_of_another_type_are_named(tmp_path):
         "null.parquet, row group 0, row 1: 'text' must be a text, got null" in problems(open_source(tmp_path / "null.parquet"))[0]
     )
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "number.parquet")
-    assert problems(open_source(tmp_path / "number.parquet")) == [
-        f"{tmp_path}/number.parquet: column 'text' must be a text, got one of type int64"
+    with pytest.raises(ValueError, match=r"text_key must be .*got 'text', in .*number\.parquet"):
+        open_source(tmp_path / "number.parquet").get_dataset()
+    (tmp_path / "later").mkdir()
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "later" / "a.parquet")
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "later" / "b.parquet")
+    assert problems(open_source(tmp_path / "later")) == [
+        f"{tmp_path}/later/b.parquet: column 'text' must be a text, got one of type int64"
     ]
+
+
+TOKENS = [[5, 6, 7], [8]]
+
+
+def tokens_of_lines(folder):
+    (folder / "a.jsonl").write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in TOKENS))
+    return str(folder / "a.jsonl")
+
+
+def tokens_of_parquet(folder):
+    pq.write_table(pa.table({"input_ids": TOKENS}), folder / "a.parquet")
+    return str(folder / "a.parquet")
+
+
+def tokens_of_arrow(folder):
+    with pa.ipc.new_stream(folder / "a.arrow", pa.table({"input_ids": TOKENS}).schema) as file:
+        file.write_table(pa.table({"input_ids": TOKENS}))
+    return str(folder / "a.arrow")
+
+
+def tokens_of_datasets(folder):
+    return datasets.Dataset.from_dict({"input_ids": TOKENS})
+
+
+def tokens_of_a_saved_dataset(folder):
+    tokens_of_datasets(folder).save_to_disk(folder / "saved")
+    return f"hf:{folder}/saved"
+
+
+def tokens_of_numpy(folder):
+    np.save(folder / "a.npy", np.arange(9))
+    return str(folder / "a.npy")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [tokens_of_lines, tokens_of_parquet, tokens_of_arrow, tokens_of_datasets, tokens_of_a_saved_dataset, tokens_of_numpy],
+    ids=lambda write: write.__name__,
+)
+def test_tokens_of_others_are_refused_at_once_and_megatrons_are_named(tmp_path, write):
+    with pytest.raises(ValueError, match="'megatron:PREFIX'"):
+        open_source(write(tmp_path), text_key="input_ids").list_shards("train")
+
+
+@pytest.mark.parametrize("name", ["hf", "tfds", "megatron"])
+def test_a_folder_may_have_the_name_of_a_kind_of_source(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    write_json(tmp_path / name / "a.jsonl", ["x"])
+    assert texts(open_source(name).get_dataset()) == ["x"]
+    with pytest.raises(ValueError, match=f"'{name}:|no file matches"):
+        open_source(f"{name}:").list_shards("train")
+
+
+def test_no_file_of_a_format_that_has_no_lines_is_cut_within(tmp_path):
+    (tmp_path / "a").write_bytes(b"x\n" * 200_000)
+    cut = {
+        layout.format: len(files.segments([str(tmp_path / "a")], layout))
+        for layout in (Layout("csv"), Layout("tfrecord"), Layout("text", "paragraph"), Layout("jsonl"))
+    }
+    assert cut == {"csv": 1, "tfrecord": 1, "text": 1, "jsonl": 7}
 
 
 def test_text_that_is_not_utf8_is_named_where_it_is(tmp_path):
@@ -823,14 +937,31 @@ def test_text_that_is_not_utf8_is_named_where_it_is(tmp_path):
 
 def test_a_tfrecord_that_lacks_the_feature_is_a_problem(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
-        for example in (tf_example(text=b"good"), tf_example(other=b"x")):
+        for example in (tf_example(text=b"good"), tf_example(other=b"x"), b"\x0a\xff", tf_example(text=b"good, too")):
             file.write(example)
-    assert problems(open_source(tmp_path / "a.tfrecord")) == [
-        f"{tmp_path}/a.tfrecord, record 2: has not exactly one value in each of its features ['text']"
-    ]
-    (tmp_path / "b.tfrecord.zst").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"TFRecords must be uncompressed or end in \.gz,.*got \['\.zst'\]\. Compress them again"):
-        open_source(tmp_path / "b.tfrecord.zst").get_dataset()
+    source = open_source(tmp_path / "a.tfrecord")
+    lacking, broken = problems(source)
+    assert lacking == f"{tmp_path}/a.tfrecord, record 2: has not exactly one value in each of its features ['text']"
+    assert broken.startswith(f"{tmp_path}/a.tfrecord, record 3: is not a tf.Example")
+    assert [text for text in texts(source.get_dataset()) if text] == ["good", "good, too"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("at", [5, 10, 20, 60, 1000, -3, -14])
+def test_tfrecords_that_are_cut_or_altered_anywhere_say_so(tmp_path, suffix, at):
+    write_tfrecord(tmp_path / "a.tfrecord", TEXTS[:40])
+    content = (tmp_path / "a.tfrecord").read_bytes()
+    altered = bytearray(content)
+    altered[at] ^= 1
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd.compress}.get(suffix, bytes)
+    for number, damaged in enumerate((content[:at], altered)):
+        path = tmp_path / f"{number}.tfrecord{suffix}"
+        path.write_bytes(compress(damaged))
+        source = open_source(path)
+        (found,) = problems(source)
+        assert found.startswith(f"{path}: is corrupt, so all from here on is lost: ")
+        read = texts(source.get_dataset(shuffle=False))[:-1]
+        assert read == TEXTS[: len(read)]
 
 
 def test_a_file_that_is_gone_is_an_error_and_no_bad_record(folder, tmp_path):

@@ -1,8 +1,11 @@
 """A document's split: a function of its id or text, and of nothing else."""
 
+import gzip
 import json
+import lzma
 import random
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +16,7 @@ from support import saved_and_resumed
 
 from ul2_tasks import open_source
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.sources.splits import HashSplit, hash_fraction
 
 DOCUMENTS = [f"document {n}" for n in range(3000)]
@@ -23,9 +27,9 @@ def write(path, numbers):
     return str(path)
 
 
-def texts(source, split, seed=None):
+def texts(source, split, seed=None, key="text"):
     dataset = source.get_dataset(split, shuffle=seed is not None, seed=seed)
-    return [document["text"].decode() for document in dataset.as_numpy_iterator()]
+    return [document[key].decode() for document in dataset.as_numpy_iterator()]
 
 
 def test_golden():
@@ -205,3 +209,81 @@ def test_documents_whose_load_was_interrupted_are_loaded_anew():
     with pytest.raises(KeyboardInterrupt):
         source.documents("train")
     assert source.documents("train") == ["a", "b"]
+
+
+def talk(n):
+    """A conversation, whose messages have other fields in other conversations."""
+    answer = {"content": f"answer {n}", "role": "assistant"} | ({"thinking": f"thought {n}"} if n % 3 == 0 else {})
+    call = {"name": "f", "arguments": {"x": n if n % 2 else n + 0.5} | ({"y": [n]} if n % 5 == 0 else {})}
+    return [{"role": "user", "content": f"question {n} é"}, answer | ({"calls": [call]} if n % 4 == 0 else {})]
+
+
+def content(messages):
+    return messages[0]["content"], messages[1]["content"]
+
+
+def read_in_jobs(source):
+    """What a job reads of each split, in any order."""
+    shards = range(len(source.list_shards("train")))
+    read = [item for n in shards for item in shard_records(source, source.splits, n, len(shards), source.text_key)]
+    return {split: [each.as_text for name, each in read if name == split] for split in source.splits}
+
+
+def test_the_split_of_a_conversation_is_that_of_its_content_in_every_format(tmp_path):
+    rows = [{"messages": talk(n)} for n in range(400)]
+    as_text = [{"messages": json.dumps(row["messages"], indent=n % 3, sort_keys=n % 2 == 0)} for n, row in enumerate(rows)]
+
+    def lines(rows, **options):
+        return "".join(json.dumps(row, **options) + "\n" for row in rows).encode()
+
+    for name, written in {
+        "plain.jsonl": lines(rows),
+        "sorted.jsonl": lines(rows, sort_keys=True, ensure_ascii=False),
+        "packed.jsonl.gz": gzip.compress(lines(rows[::-1], separators=(",", ":"))),
+        "text.jsonl": lines(as_text),
+        "of_two/a.jsonl": lines(rows[:100]),
+        "of_two/b.jsonl": lines(rows[100:]),
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(written)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", row_group_size=90)
+    pq.write_table(pa.Table.from_pylist(as_text), tmp_path / "text.parquet")
+    with pa.ipc.new_file(tmp_path / "rows.arrow", pa.Table.from_pylist(rows).schema) as file:
+        file.write_table(pa.Table.from_pylist(rows))
+    held = datasets.Dataset.from_list(rows)
+    held.save_to_disk(tmp_path / "saved")
+    files = ("plain.jsonl", "sorted.jsonl", "packed.jsonl.gz", "text.jsonl", "of_two", "rows.parquet", "text.parquet", "rows.arrow")
+    sources = [str(tmp_path / name) for name in files] + [f"hf:{tmp_path}/saved", held]
+    of_plain = None
+    for source in sources:
+        for id_key in (None, "messages") if "text." in str(source) else (None,):
+            opened = open_source(source, text_key="messages", validation=0.2, id_key=id_key, as_json=True)
+            found = {split: sorted(content(json.loads(text)) for text in texts) for split, texts in read_in_jobs(opened).items()}
+            of_plain = of_plain or found
+            assert found == of_plain, source
+        if source in (sources[0], sources[5], sources[6]):  # a stream of JSON Lines, of Parquet, and of text
+            streamed = texts(opened, "validation", key="messages")
+            assert sorted(content(json.loads(text)) for text in streamed) == of_plain["validation"]
+    assert abs(len(of_plain["validation"]) - 80) < 4 * np.sqrt(400 * 0.2 * 0.8)
+    assert sum(map(len, of_plain.values())) == 400
+
+
+def test_the_split_of_a_text_is_the_same_in_every_format(tmp_path):
+    table = pa.table({"text": DOCUMENTS[:300]})
+    (tmp_path / "a.txt").write_text("\n".join(DOCUMENTS[:300]))
+    (tmp_path / "a.jsonl.xz").write_bytes(
+        lzma.compress("".join(f'{{"b": 1, "text": "{text}"}}\n' for text in DOCUMENTS[:300]).encode())
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=50)
+    pq.write_table(
+        table.cast(pa.schema([("text", pa.dictionary(pa.int16(), pa.string()))])).take(list(range(299, -1, -1))),
+        tmp_path / "b.parquet",
+    )
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
+        for text in DOCUMENTS[:300]:
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
+            file.write(tf.train.Example(features=tf.train.Features(feature={"text": feature})).SerializeToString())
+    expected = sorted(text.encode() for text in DOCUMENTS[:300] if hash_fraction(text.encode()) < 0.1)
+    for source in ("a.txt", "a.jsonl.xz", "a.parquet", "b.parquet", "a.tfrecord"):
+        opened = open_source(tmp_path / source, validation=0.1, documents="line" if source == "a.txt" else None)
+        assert sorted(read_in_jobs(opened)["validation"]) == expected, source

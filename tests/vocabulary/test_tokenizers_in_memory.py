@@ -33,7 +33,7 @@ def folder(tokenizer, tmp_path_factory) -> str:
 
 
 def batch_of(vocabulary, **settings):
-    batch = UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", **settings)(TEXTS)
+    batch = UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", decoder_start_token_id=0, **settings)(TEXTS)
     return {key: rows.tolist() for key, rows in batch.items()}
 
 
@@ -96,7 +96,7 @@ def test_tokens_that_were_added_to_it_are_the_sentinels_and_modes():
     assert [id - 1 for id in special.mode] == [tokenizer.convert_tokens_to_ids("[R]")]
     assert (vocabulary.extra_ids, open_vocabulary(tokenizer, sentinels=100).extra_ids) == (1, 0)
     for changed in ({"sentinels": ["<mine>", *names[-2::-1]]}, {"modes": {"[S]": "<mine>"}}):
-        collator = UL2DataCollator(tokenizer, {"inputs": 24, "targets": 24}, return_tensors="np", **changed)
+        collator = UL2DataCollator(tokenizer, {"inputs": 24, "targets": 24}, return_tensors="np", decoder_only=True, **changed)
         batch = collator(["so an" + number * " and" for number in range(9)])
         assert tokenizer.convert_tokens_to_ids("<mine>") in {*batch["input_ids"].ravel().tolist()}
 
@@ -108,7 +108,7 @@ core = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "</s>": 1, 
 core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
 core.add_special_tokens(["</s>"])
 tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>")
-settings = {"collate_fn": UL2DataCollator(tokenizer, {"inputs": 32, "targets": 32}), "batch_size": 2}
+settings = {"collate_fn": UL2DataCollator(tokenizer, {"inputs": 32, "targets": 32}, decoder_start_token_id=1), "batch_size": 2}
 texts = ["a b b a", "b a b"] * 3
 spawned = torch.utils.data.DataLoader(texts, num_workers=1, multiprocessing_context="spawn", **settings)
 here = torch.utils.data.DataLoader(texts, **settings)
@@ -116,6 +116,7 @@ print(all(one["labels"].equal(other["labels"]) for one, other in zip(spawned, he
 """
 
 
+@pytest.mark.torch
 def test_it_goes_to_workers_that_are_spawned():
     pytest.importorskip("torch", reason="the extra torch is not installed")
     assert new_process.run("-c", SPAWNED, check=True).stdout == "True\n"
@@ -173,10 +174,11 @@ def test_what_is_no_open_vocabulary_has_no_rows_and_what_is_no_tokenizer_no_voca
 def test_more_sentinels_are_an_expression_to_paste():
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=exclamation_first(), eos_token="<|im_end|>")
     with pytest.raises(ValueError, match=r"vocabulary=ul2_tasks\.HuggingFaceVocabulary\(tokenizer, sentinels=\d+") as error:
-        UL2DataCollator(open_vocabulary(tokenizer, sentinels=1), LENGTHS, ul2_tasks.T5GEMMA2[0])
+        UL2DataCollator(open_vocabulary(tokenizer, sentinels=1), LENGTHS, ul2_tasks.T5GEMMA2[0], decoder_start_token_id=0)
     (pasted,) = re.findall(r"Pass vocabulary=(.*eos=None\))", str(error.value))
     opened = eval(pasted, {"ul2_tasks": ul2_tasks, "tokenizer": tokenizer})
-    assert len(UL2DataCollator(opened, LENGTHS, ul2_tasks.T5GEMMA2[0], return_tensors="np")(["so"])["labels"]) == 1
+    settings = {"return_tensors": "np", "decoder_start_token_id": 0}
+    assert len(UL2DataCollator(opened, LENGTHS, ul2_tasks.T5GEMMA2[0], **settings)(["so"])["labels"]) == 1
 
 
 def test_a_description_that_is_no_tokenizer_is_an_error():

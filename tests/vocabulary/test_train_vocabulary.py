@@ -54,6 +54,7 @@ def saved(path, model: bytes) -> seqio.SentencePieceVocabulary:
     return seqio.SentencePieceVocabulary(str(path))
 
 
+@pytest.mark.train
 def test_the_script_reproduces_the_shipped_vocabulary_or_says_what_differs(trained):
     """Another Python has other documentation; another sentencepiece may train otherwise. With both the same, so are the bytes."""
     here = json.loads(trained.with_suffix(".json").read_text())
@@ -61,6 +62,7 @@ def test_the_script_reproduces_the_shipped_vocabulary_or_says_what_differs(train
     assert (trained.read_bytes() == DEFAULT_MODEL.read_bytes()) == (not different)
 
 
+@pytest.mark.train
 def test_whatever_the_text_the_special_ids_are_the_same(trained):
     again, shipped = pieces(trained.read_bytes()), pieces(DEFAULT_MODEL.read_bytes())
     assert len(again) == len(shipped) == 4096

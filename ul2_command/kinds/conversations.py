@@ -102,25 +102,27 @@ class Conversations(Kind):
             return
         if given := data.given_of("max_documents", "input_manifest"):
             raise click.UsageError(
-                f"{data.option(given[0])} must be left out with --format {written_as}, which writes all examples."
-                " Leave it out, or pass --format megatron."
+                f"{data.option(given[0])} must be left out with --format {written_as}, which writes examples. Leave it out, or pass"
+                " --format megatron. For a trial run pass --max_examples."
             )
         write_examples_of(data, self._lengths_of_run(data), output, written_as=written_as, **options)
 
-    def _export_tokens(self, data, output, *, use_cached, max_documents, input_manifest, pipeline_options, **others):
+    def _export_tokens(self, data, output, *, use_cached, max_documents, max_tokens, git_revision, input_manifest, **others):
         from ul2_tasks.export.conversations import write_conversations
 
         if [task.name for task in data.registered_tasks] != [data.mixture]:
             each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.registered_tasks)
             raise click.UsageError(f"NAME must be one corpus of conversations, got {data.mixture}. Export {each}.")
-        if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split"):
+        if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split", "max_examples"):
             raise click.UsageError(self.unsupported(data, f"export {data.option(given[0])}", LEAVE_OUT))
         write_conversations(
             data.mixture,
             output,
             use_cached=use_cached,
             max_conversations=max_documents,
+            max_tokens=max_tokens,
+            git_revision=git_revision,
             require_input_manifest=input_manifest,
             prepare=data.registration.apply,
-            pipeline_options=pipeline_options,
+            pipeline_options=others["pipeline_options"],
         )

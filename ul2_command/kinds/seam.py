@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
 LEAVE_OUT = "Leave it out."
-_OF_EXAMPLES = ("sequence_length", "seed", "epochs", "shards", "workers", "runner", "pipeline_option")
+_OF_EXAMPLES = (
+    *("sequence_length", "seed", "epochs", "shards", "max_examples", "max_tokens", "git_revision"),
+    *("workers", "runner", "pipeline_option"),
+)
 
 
 class Kind(Protocol):

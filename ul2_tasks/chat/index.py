@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.choices import CAUSES, SHORTENED, Choices, counter_of, sizes_of
 from ul2_tasks.chat.examples import Examples
 from ul2_tasks.chat.objective import AT_A_TIME, PROMPT_COMPLETION, Objective
@@ -165,7 +165,7 @@ class ChatIndex:
     def _counts(self) -> collections.Counter[str]:
         return counter_of(self.counted.left_out)
 
-    @functools.cached_property
+    @cached_property
     def _starts(self) -> np.ndarray:
         """[blocks + 1] int64: how many examples come before each block of conversations, and how many there are."""
         blocks = np.arange(0, len(self.counted.of_each), _BLOCK)

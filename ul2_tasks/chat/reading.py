@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.segments import COLUMNS, LENGTH, Conversations, as_arrays
 from ul2_tasks.order.epochs import integers_of
 from ul2_tasks.store.block_cache import BlockCache
@@ -120,7 +120,7 @@ class ConversationsInMemory:
     def count(self) -> int:
         return len(self._all.counts)
 
-    @functools.cached_property
+    @cached_property
     def identity(self) -> str:
         found = hashlib.sha256()
         for array in self._all:
@@ -140,7 +140,7 @@ class ConversationsInMemory:
         start, end = (int(self._message_ends[number - 1]) if number else 0 for number in (first, stop))
         return self._all.messages[start:end], self._all.counts[first:stop]
 
-    @functools.cached_property
+    @cached_property
     def store(self) -> MemoryStore:
         return MemoryStore(self._all.tokens, self._all.lengths)
 

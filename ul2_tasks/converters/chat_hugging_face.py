@@ -4,8 +4,8 @@ tokens             5    6 7 8 9       4    2 3       two conversations, of which
 loss_mask          0    0 1 1 0       0    1 0
 span_id            0    0 1 2 0       0    2 0
 
-packed, in a row of 10                                   padded
-input_ids          5    6 7 8    9    4    2    3    0 0     5    6 7 8    9 0 ..
+packed, in a row of 10                                   padded, with input_ids
+packed_input_ids   5    6 7 8    9    4    2    3    0 0     5    6 7 8    9 0 ..
 labels          -100 -100 7 8 -100 -100    2 -100 -100 ..  -100 -100 7 8 -100 ..
 span_id            0    0 1 2    0    0    2    0    0 0     0    0 1 2    0 0 ..
 position_ids       0    1 2 3    4    0    1    2    0 1     0    1 2 3    4 5 ..
@@ -17,17 +17,16 @@ which has no label. The ids are the tokenizer's own.
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ul2_tasks.converters.hugging_face import specs_in_words
+from ul2_tasks.cached import cached_property
 from ul2_tasks.converters.of_model import decoder_settings
 from ul2_tasks.converters.row_format import OF_PACKED, check_embedded
-from ul2_tasks.example_features import IGNORED, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID
+from ul2_tasks.example_features import IGNORED, LOSS_MASK, NO_TASK, PACKED_IDS, SPAN_ID, TASK_ID
 from ul2_tasks.imported import subclass_of_seqio
 from ul2_tasks.scalars import as_python, check_flag, is_integer
 
@@ -45,11 +44,12 @@ class HuggingFaceChatConverter:
 
         converter = HuggingFaceChatConverter(model=model)
         dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=converter)
-        LossGroupTrainer(model, arguments, train_dataset=dataset).train()
+        arguments = TrainingArguments("run", remove_unused_columns=False)
+        LossGroupTrainer(accept_packed_sequences(model), arguments, train_dataset=dataset).train()
 
     An element is a row of `task_feature_lengths["tokens"]` tokens, [length] int32 for each of:
 
-    * `input_ids`: the tokenizer's own ids.
+    * `packed_input_ids`, without `pack` `input_ids`: the tokenizer's own ids.
     * `labels`: the same ids where they are trained on, -100 elsewhere.
     * `span_id`: the loss group of each label, 1 for reasoning, 2 for the answer, 3 and more for others; 0 elsewhere. For
       `LossGroupTrainer`.
@@ -57,10 +57,8 @@ class HuggingFaceChatConverter:
     * `attention_mask`, not with `pack`: 1 for tokens, 0 for padding.
     * `task_id`, where it is asked for: the task of each label, -1 elsewhere.
 
-    **Packed rows have no attention mask.** Models of Transformers (4.53 and later) find conversations in a row by positions, but
-    only without a mask and a cache: otherwise each conversation would attend to the one before it. So `model.config.use_cache` must
-    be False, as Trainer of Transformers 5 sets it. The padding of a row is a last conversation without labels. Flash attention
-    uses the positions only in batches of one row.
+    **Packed rows** are for a model that `accept_packed_sequences` returns, which lets each conversation attend to itself alone. Any
+    other fails, as it gets no `input_ids`. The padding of a row is a last conversation without labels.
 
     A conversation that is longer than a row raises an error.
 
@@ -133,7 +131,13 @@ class HuggingFaceChatConverter:
     @property
     def _names(self) -> tuple[str, ...]:
         """The names of the model inputs, without the task."""
-        return "input_ids", "labels", SPAN_ID, "position_ids", *(() if self.pack else ("attention_mask",))
+        return (
+            PACKED_IDS if self.pack else "input_ids",
+            "labels",
+            SPAN_ID,
+            "position_ids",
+            *(() if self.pack else ("attention_mask",)),
+        )
 
     def _written(self, rows: Mapping[str, np.ndarray], is_token: np.ndarray) -> dict[str, np.ndarray]:
         ids, places = rows["tokens"], np.arange(is_token.shape[1], dtype=np.int32)
@@ -143,19 +147,19 @@ class HuggingFaceChatConverter:
             position_ids = np.where(is_token, rows["tokens_positions"], places - padding_starts[:, None])
         is_trained = is_token & (rows[LOSS_MASK] == 1) & (position_ids > 0)
         inputs = {
-            "input_ids": np.where(is_token, ids, np.int32(self.pad_token_id)),
+            self._names[0]: np.where(is_token, ids, np.int32(self.pad_token_id)),
             "labels": np.where(is_trained, ids, np.int32(IGNORED)),
             SPAN_ID: np.where(is_trained, rows[SPAN_ID], 0).astype(np.int32),
             "position_ids": np.ascontiguousarray(position_ids),
             "attention_mask": is_token.astype(np.int32),
         }
         check_embedded(
-            {"tokens": inputs["input_ids"]}, self.embedding_rows, OF_PACKED if self.pack else "the {key} of a conversation"
+            {"tokens": inputs[self._names[0]]}, self.embedding_rows, OF_PACKED if self.pack else "the {key} of a conversation"
         )
         tasks = {TASK_ID: np.where(is_trained, rows[TASK_ID], np.int32(NO_TASK))} if self.task_id else {}
         return {name: inputs[name] for name in self._names} | tasks
 
-    @functools.cached_property
+    @cached_property
     def _of_seqio(self) -> seqio.FeatureConverter:
         from ul2_tasks.converters.chat_hugging_face_graph import GraphChatConverter
 
@@ -168,11 +172,9 @@ class HuggingFaceChatConverter:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        """The settings, as states of datasets have them from a time when this was a class of SeqIO's."""
         return (
-            f"HuggingFaceChatConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(self._names, 'int32'), rank=1)}), "
-            f"('_apply_length_check', False), ('_bos_id', 0), ('_pack', {self.pack}), ('_pad_token_id', {self.pad_token_id}), "
-            f"('_passthrough_features', {{}}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
+            f"HuggingFaceChatConverter of {', '.join(self._names)}: pack {self.pack}, pad_token_id {self.pad_token_id}, vocabulary"
+            f" {self.vocabulary!r}"
         )
 
 

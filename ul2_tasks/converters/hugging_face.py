@@ -18,14 +18,14 @@ The ids are the tokenizer's own. If the vocabulary shifted them for SeqIO (`spec
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat
-from ul2_tasks.example_features import PROMPT_COMPLETION, TASK_ID
+from ul2_tasks.example_features import TASK_ID
 from ul2_tasks.imported import subclass_of_seqio
 from ul2_tasks.scalars import is_integer
 
@@ -59,8 +59,9 @@ class HuggingFaceFeatureConverter:
     (counted over all epochs). Nothing is truncated here. But SeqIO silently trims the examples of other tasks before it
     converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
 
-    **Packed rows**, with pack=True, are [length] int32 for each model input. `accept_packed_sequences` makes models attend within
-    examples, and `packed_attention_masks` makes the masks for others.
+    **Packed rows**, with pack=True, are [length] int32 for each model input. They have `packed_input_ids` but no `input_ids`, so
+    that they fail in a model, unless `accept_packed_sequences` made it attend within examples. `packed_attention_masks` makes the
+    masks for others.
 
     **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
     their ids are offset for SeqIO. For other tasks whose vocabulary has an `id_shift` of 1, pass `vocabulary`.
@@ -89,7 +90,7 @@ class HuggingFaceFeatureConverter:
             batch_size: examples in a batch; for padding "longest" alone, which needs it everywhere but in `collator`.
             pad_to_multiple_of: that multiple, in tokens; for padding "longest" alone. None is 1.
             decoder_start_token_id: the id that the decoder reads before the first target; by default the model's, or without a
-                model 0, as T5's; not for decoder-only models.
+                model 0, as T5's, if that is the tokenizer's padding; not for decoder-only models.
             decoder_only: whether inputs and targets make one row, with a loss on the targets only; by default as the model is, or
                 without a model False.
             pad_token_id: the id that pads rows of ids; by default the model's, or without a model 0. The masks are 0 there.
@@ -106,7 +107,8 @@ class HuggingFaceFeatureConverter:
 
         Raises:
             ValueError: an argument has another value, or neither it nor the model has one; or, when it converts, the tasks' ids are
-                offset and those of `vocabulary` are not.
+                offset and those of `vocabulary` are not, or nobody names the decoder's start, and id 0 is not the tokenizer's
+                padding.
         """
         of_model = settings_of(
             model,
@@ -153,7 +155,7 @@ class HuggingFaceFeatureConverter:
         """
         return importlib.import_module("ul2_tasks.pytorch.collate").ExamplesCollator.of(self, examples)  # which needs torch
 
-    @functools.cached_property
+    @cached_property
     def _of_seqio(self) -> seqio.FeatureConverter:
         from ul2_tasks.converters.hugging_face_graph import GraphConverter
 
@@ -167,16 +169,13 @@ class HuggingFaceFeatureConverter:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        """The settings, as states of datasets have them from a time when this was a class of SeqIO's."""
-        row_format, rank = self.row_format, 1 if self.batch_size is None else 2
-        compared = [name for name in row_format.names if name != TASK_ID]  # which changes no example, so a run may turn it on
-        of_pairs = f"('TASK_FEATURES', {specs_in_words({key: each.dtype for key, each in PROMPT_COMPLETION.items()}, rank=1)}), "
-        return (
-            f"HuggingFaceFeatureConverter [('MODEL_FEATURES', {specs_in_words(dict.fromkeys(compared, 'int32'), rank)}), "
-            f"{of_pairs if row_format.span_id else ''}('_apply_length_check', False), ('_batch_size', {self.batch_size}), "
-            f"('_bos_id', {row_format.decoder_start_token_id}), ('_pack', {row_format.pack}), ('_passthrough_features', {{}}), "
-            f"('_row_format', {row_format}), ('_use_custom_packing_ops', False), ('_vocabulary', {self.vocabulary!r})]"
-        )
+        return f"{self.described}, batch_size {self.batch_size}"
+
+    @property
+    def described(self) -> str:
+        """What decides the rows of model inputs that an example gives, in words: how many are in a batch does not."""
+        compared = ", ".join(name for name in self.row_format.names if name != TASK_ID)  # which a run may turn on
+        return f"HuggingFaceFeatureConverter of {compared}: {self.row_format}, vocabulary {self.vocabulary!r}"
 
 
 def check_batch_size(converter: HuggingFaceFeatureConverter) -> None:
@@ -186,9 +185,3 @@ def check_batch_size(converter: HuggingFaceFeatureConverter) -> None:
             "batch_size must be a positive integer with padding='longest', got None. Pass it to the converter and not to"
             " seqio.get_dataset, because padding is to the longest of a batch; or set padding='max_length'."
         )
-
-
-def specs_in_words(dtypes: Mapping[str, str], rank: int) -> str:
-    """What `repr` of features of SeqIO's converters says, by the names of their types."""
-    each = (f"{key!r}: FeatureConverter.FeatureSpec(dtype=tf.{dtypes[key]}, rank={rank}, sequence_dim=0)" for key in dtypes)
-    return f"{{{', '.join(each)}}}"

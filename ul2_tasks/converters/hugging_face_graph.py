@@ -16,7 +16,7 @@ from ul2_tasks.datasets import stated_id_shift
 from ul2_tasks.example_features import EXAMPLE, PROMPT_COMPLETION, SPAN_ID, Feature
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import as_python
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.vocabulary.special_ids import id_shift, pads_with_0
 
 _INT32 = [tf.int32]
 
@@ -55,6 +55,7 @@ class GraphConverter(seqio.FeatureConverter):
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         shift = shift_of_ids(ds, self._vocabulary)
+        self._row_format.check_start(not shift and (self._vocabulary is None or pads_with_0(self._vocabulary)))
         spec = example_spec(ds) | ({SPAN_ID: PROMPT_COMPLETION[SPAN_ID]} if self._row_format.span_id else {})
         if self.pack:
             return self._packed(ds, {key: as_python(task_feature_lengths[key]) for key in EXAMPLE}, spec, shift)

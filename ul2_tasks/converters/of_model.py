@@ -37,6 +37,7 @@ def settings_of(
         return {
             "pad_token_id": 0 if pad_token_id is None else pad_token_id,
             "decoder_start_token_id": 0 if decoder_start_token_id is None else decoder_start_token_id,
+            "names_start": decoder_start_token_id is not None,
             "decoder_only": False if decoder_only is None else decoder_only,
             "embedding_rows": embedding_rows,
         }

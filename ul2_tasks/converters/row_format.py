@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ul2_tasks.compiled import compiled
-from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID
+from ul2_tasks.example_features import EXAMPLE, IGNORED, LOSS_MASK, NO_TASK, PACKED_IDS, SPAN_ID, TASK_ID
 from ul2_tasks.scalars import as_python, is_integer
 
 BESIDE_LABELS = {SPAN_ID: 0, TASK_ID: NO_TASK}  # what may be said of each label, and where that is -100
@@ -54,6 +54,7 @@ class RowFormat:
         span_id: whether labels have spans beside them.
         pack: whether a row has several examples, see `packed_inputs`.
         task_id: whether labels have the task of their example beside them. It changes no other row.
+        names_start: whether the user or a model names the decoder's start.
     """
 
     padding: str
@@ -67,6 +68,7 @@ class RowFormat:
     pack: bool = dataclasses.field(default=False, repr=False)  # the same holds of packed rows
 
     task_id: bool = dataclasses.field(default=False, repr=False)
+    names_start: bool = dataclasses.field(default=True, repr=False, compare=False)
 
     def __post_init__(self):
         if self.pad_to_multiple_of is None:
@@ -95,21 +97,29 @@ class RowFormat:
             if self.embedding_rows is not None and getattr(self, key) >= self.embedding_rows:
                 raise ValueError(f"{key} must be an id below embedding_rows, {self.embedding_rows}, got {getattr(self, key)}.")
 
+    def check_start(self, pads_with_0: bool) -> None:
+        """Raises a ValueError where nobody names the decoder's start, for a tokenizer whose id 0 is not its padding."""
+        if not (self.names_start or self.decoder_only or pads_with_0):
+            raise ValueError(
+                "decoder_start_token_id must be given for a tokenizer whose id 0 is not its padding, got None. Pass model=, which"
+                " names it, or decoder_start_token_id=, such as tokenizer.bos_token_id or tokenizer.pad_token_id."
+            )
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the model inputs."""
-        of_encoder = ("position_ids", "segment_ids") if self.pack else ("attention_mask",)
+        ids, of_encoder = (PACKED_IDS, ("position_ids", "segment_ids")) if self.pack else ("input_ids", ("attention_mask",))
         of_decoder = tuple(f"decoder_{name}" for name in ("input_ids", *of_encoder))
         if self.decoder_only:
             of_decoder = ("prefix_length",) if self.pack else ()
         beside = *((SPAN_ID,) if self.span_id else ()), *((TASK_ID,) if self.task_id else ())
-        return "input_ids", *of_encoder, *of_decoder, "labels", *beside
+        return ids, *of_encoder, *of_decoder, "labels", *beside
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """The length of each model input with padding "max_length", in tokens, for these lengths of inputs and targets."""
         if self.decoder_only:
             return dict.fromkeys(self.names, lengths["inputs"] + lengths["targets"])
-        of_inputs = ("input_ids", "attention_mask", "position_ids", "segment_ids")
+        of_inputs = ("input_ids", PACKED_IDS, "attention_mask", "position_ids", "segment_ids")
         return {name: lengths["inputs" if name in of_inputs else "targets"] for name in self.names}
 
 
@@ -205,12 +215,13 @@ def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtyp
     `rows` are what `random_access.batches.write_batch` gives with `pack`, in the tokenizer's own ids.
 
     The result is [B, length] of `dtype` each. For an encoder-decoder model, [B, inputs] without and [B, targets] with "decoder_":
-        input_ids, decoder_input_ids: as of each example alone, see `padded_inputs`, so the start id is before each one's targets.
+        packed_input_ids, decoder_input_ids: as of each example alone, see `padded_inputs`, so the start id is before each one's
+            targets. There are no input_ids, so that a model whose examples would attend to each other fails.
         position_ids, decoder_position_ids: which token of the example, from 0; 0 for padding.
         segment_ids, decoder_segment_ids: which example of the row, from 1; 0 for padding.
         labels: the targets, -100 where they are not trained on, and in the padding.
     For a decoder-only model, [B, inputs + targets], the inputs and the targets of each example are one after the other:
-        input_ids, segment_ids, labels: as above.
+        packed_input_ids, segment_ids, labels: as above.
         position_ids: which token of the example, from 0; for padding as if it were one more example.
         prefix_length: of each token, how many tokens the inputs of its example have; 0 for padding.
 
@@ -220,7 +231,7 @@ def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtyp
     >>> format = {"padding": "max_length", "pad_to_multiple_of": 8, "pad_token_id": 0, "decoder_start_token_id": 3, "pack": True}
     >>> for name, values in packed_inputs(inputs | targets | places, RowFormat(**format, decoder_only=False)).items():
     ...     print(name, values.tolist())
-    input_ids [[5, 6, 1, 7, 1, 0]]
+    packed_input_ids [[5, 6, 1, 7, 1, 0]]
     position_ids [[0, 1, 2, 0, 1, 0]]
     segment_ids [[1, 1, 1, 2, 2, 0]]
     decoder_input_ids [[3, 8, 3, 9]]
@@ -229,7 +240,7 @@ def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtyp
     labels [[8, 1, 9, 1]]
     >>> for name, values in packed_inputs(inputs | targets | places, RowFormat(**format, decoder_only=True)).items():
     ...     print(name, values.tolist())
-    input_ids [[5, 6, 1, 8, 1, 7, 1, 9, 1, 0]]
+    packed_input_ids [[5, 6, 1, 8, 1, 7, 1, 9, 1, 0]]
     position_ids [[0, 1, 2, 3, 4, 0, 1, 2, 3, 0]]
     segment_ids [[1, 1, 1, 1, 1, 2, 2, 2, 2, 0]]
     prefix_length [[3, 3, 3, 3, 3, 2, 2, 2, 2, 0]]
@@ -252,7 +263,7 @@ def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtyp
     else:
         before = np.where(rows["targets_positions"] == 0, start, np.roll(ids["targets"], 1, axis=1))
         made = {
-            "input_ids": ids["inputs"],
+            PACKED_IDS: ids["inputs"],
             "position_ids": rows["inputs_positions"],
             "segment_ids": segment_ids["inputs"],
             "decoder_input_ids": np.where(is_token["targets"], before, pad),
@@ -283,7 +294,7 @@ def _joined(
             written[row, places[key][row, place]] = values[row, place]
         return written
 
-    made |= {"input_ids": put(pad, ids), "labels": put(IGNORED, {"targets": labels})}
+    made |= {PACKED_IDS: put(pad, ids), "labels": put(IGNORED, {"targets": labels})}
     return made | {name: put(BESIDE_LABELS[name], {"targets": values}) for name, values in beside.items()}
 
 

@@ -37,7 +37,8 @@ from ul2_tasks.files.systems import absolute, exists, names_in, place, remove, r
 from ul2_tasks.jobs.forms import EACH, check_form
 from ul2_tasks.jobs.job import Job, import_beam, run_job
 from ul2_tasks.jobs.manifest import differences, load_object, total
-from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
+from ul2_tasks.jobs.repeats import count_repeated, hashes_path, write_hashes
+from ul2_tasks.jobs.repeats import in_words as repeated_in_words
 from ul2_tasks.jobs.shards import (
     BEGUN,
     JobShard,
@@ -48,7 +49,7 @@ from ul2_tasks.jobs.shards import (
     temporary_files,
     write_shard,
 )
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.jobs.trial import checked, in_words, share
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups, stamps
 from ul2_tasks.store.provenance import TABLE, TableWriter
@@ -65,8 +66,8 @@ _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 class SourceShard(JobShard):
     """One shard of the source, and the files that it becomes.
 
-    The splits are read together, and `max_documents` records of each are taken; all where it is None. Each of the columns is a pair
-    of files beside that of the tokens.
+    The splits are read together, and `max_documents` records of each are taken, and `max_tokens` tokens; all where these are None.
+    Each of the columns is a pair of files beside that of the tokens.
     """
 
     corpus: str | Corpus
@@ -74,6 +75,7 @@ class SourceShard(JobShard):
     number: int
     num_shards: int
     max_documents: int | None
+    max_tokens: int | None
     columns: tuple[str, ...]
 
     @property
@@ -98,6 +100,8 @@ def build(
     output_dir: str,
     *,
     max_documents: int | None = None,
+    max_tokens: int | None = None,
+    git_revision: str | None = None,
     prepare: Callable[[], object] = _IMPORT,
     pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
@@ -105,26 +109,26 @@ def build(
     """Caches a corpus, by its name or as it is described, or goes on where an interrupted job stopped.
 
     `output_dir` is one of SeqIO's global cache directories, on any file system that fsspec or TensorFlow has. All workers must see
-    it, and the cache becomes a folder in it. `max_documents` is of each split, for a smoke build. Each worker calls `prepare`
-    first, so that it has the task too: `Registration.apply`, or the import of a module. `pipeline_options` are Beam's; None writes
-    one shard after the other in this process, without Beam. Returns the manifest. A finished cache, or one that was begun with
-    other settings, raises a ValueError; a source that cannot be read, or changes during the job, a RuntimeError.
+    it, and the cache becomes a folder in it. `max_documents` and `max_tokens` are of each split, for a trial run, as the manifest
+    says: a document with which there would be more is left out, and all after it in its shard. `git_revision` is what the manifest
+    has; None is that of this package, if it is a checkout. Each worker calls `prepare` first, so that it has the task too:
+    `Registration.apply`, or the import of a module. `pipeline_options` are Beam's; None writes one shard after the other in this
+    process, without Beam. Returns the manifest. A finished cache, or one that was begun with other settings, raises a ValueError; a
+    source that cannot be read, or changes during the job, a RuntimeError.
     """
     console = console or Console(stderr=True)
-    if max_documents is not None and not is_integer(max_documents, at_least=1):
-        raise ValueError(f"max_documents must be an integer of at least 1, got {max_documents!r}. Leave it out for all.")
-    max_documents = None if max_documents is None else int(max_documents)
+    most = checked(max_documents=max_documents, max_tokens=max_tokens)
     if pipeline_options is not None:
         import_beam()
     task = _to_cache(corpus)
     cache_dir = folder_of(absolute(output_dir), task.name)
     settings = corpus_settings(task)
     of_now = reads_of(task.source)
-    shards = list(_source_shards(corpus, cache_dir, max_documents, of_now))
+    shards = list(_source_shards(corpus, cache_dir, most, of_now))
     begun: dict[str, Any] = {
         "schema_version": cache.SCHEMA_VERSION,
         "settings": settings,
-        "max_documents": max_documents,
+        **most,
         "parts": len(shards),
         "read_as": read_as(task.source),
         "reads": of_now,
@@ -137,7 +141,7 @@ def build(
         existing=lambda: _existing(cache_dir, task, begun) if cache.is_cache(cache_dir) else None,
         begin=lambda: _begin(cache_dir, task, begun, shards, console),
         write=functools.partial(_write_shard, prepare=prepare),
-        finish=lambda: _finish(cache_dir, task, begun, shards),
+        finish=lambda: _finish(cache_dir, task, begun, shards, git_revision),
         summarize=lambda manifest: _summarize(manifest, task, output_dir, time.monotonic() - started, console),
         of="documents",
         made_with="settings",
@@ -185,7 +189,10 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             refused = {
                 split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
             }
+            left = dict.fromkeys(shard.splits, shard.max_tokens or 0)
             for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
+                if shard.max_tokens is not None:
+                    batch = batch.first(left)
                 records, last = records + len(batch.records), batch.last_place or last
                 is_cut |= batch.is_cut
                 for (split, column), writer in writers.items():
@@ -200,6 +207,8 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                 for split, found in hashes.items():
                     found.append(batch.id_hashes(split))
                 advance(len(batch.lengths))
+                if shard.max_tokens is not None and not any(left.values()):
+                    break
         for split, found in hashes.items():
             write_hashes(hashes_path(shard, split), found)
         for (split, column), writer in writers.items():
@@ -212,7 +221,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
         for ending, written in ((TABLE, tables), (cache.REFUSED, refused)):
             named = [(name, written[split].entry) for split, name in shard.beside(ending).items()]
             files += [{"file": name, **entry} for name, entry in named if entry is not None]
-        is_all_read = is_part and shard.max_documents is None and not is_cut
+        is_all_read = is_part and shard.max_documents is shard.max_tokens is None and not is_cut
         rows = rows_of(corpus.source, shard.splits[0], shard.number, records, last) if is_all_read else None
         return {"splits": counts, "files": files, "origins": {"file": file, "is_part": is_part, "rows": rows}}
 
@@ -261,7 +270,7 @@ def _found(corpus: str | Corpus) -> Corpus:
     return corpora[corpus]
 
 
-def _source_shards(corpus: str | Corpus, cache_dir: str, max_documents: int | None, of_now: Reads) -> Iterator[SourceShard]:
+def _source_shards(corpus: str | Corpus, cache_dir: str, most: Mapping[str, int | None], of_now: Reads) -> Iterator[SourceShard]:
     """The shards of all splits, see `shard_records.split_groups`."""
     task = _found(corpus)
     for splits in split_groups(task.source):
@@ -269,7 +278,6 @@ def _source_shards(corpus: str | Corpus, cache_dir: str, max_documents: int | No
         if not num_shards:
             raise ValueError(f"{task.name!r} must have files in split {splits[0]!r}, got none.")
         for number in range(num_shards):
-            share = None if max_documents is None else max_documents // num_shards + (number < max_documents % num_shards)
             of = f"{number:05d}-of-{num_shards:05d}"
             yield SourceShard(
                 name=f"{'+'.join(splits)}-{of}",
@@ -286,7 +294,7 @@ def _source_shards(corpus: str | Corpus, cache_dir: str, max_documents: int | No
                 splits=splits,
                 number=number,
                 num_shards=num_shards,
-                max_documents=share,
+                **{name: share(name, all_of_it, number, num_shards) for name, all_of_it in most.items()},
                 columns=tuple(task.columns),
             )
 
@@ -294,11 +302,12 @@ def _source_shards(corpus: str | Corpus, cache_dir: str, max_documents: int | No
 def _existing(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any]) -> dict:
     """The manifest of a complete cache. Raises a ValueError unless it is what the job would write."""
     manifest = cache.check(cache_dir, corpus, begun["settings"])
-    if manifest["max_documents"] != begun["max_documents"]:
-        raise ValueError(
-            f"max_documents must be {manifest['max_documents']}, as in the complete cache {cache_dir}, got"
-            f" {begun['max_documents']}. Delete the folder, or name another one."
-        )
+    for name in cache.MOST:
+        if manifest.get(name) != begun[name]:
+            raise ValueError(
+                f"{name} must be {manifest.get(name)}, as in the complete cache {cache_dir}, got {begun[name]}. Delete the folder,"
+                " or name another one."
+            )
     changed, are_same_parts = changes(cache.reads(manifest), begun["reads"])
     if changed:
         raise ValueError(
@@ -357,8 +366,8 @@ def _listed(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any], shards: Se
     manifest = cache.read_manifest(cache_dir)
     if manifest is None or corpus.counts_ids or not cache.is_store(manifest):
         return {}  # the hashes of ids are gone with the records
-    before = {"settings": manifest["settings"], "max_documents": manifest["max_documents"], "read_as": manifest.get("read_as")}
-    if before["max_documents"] != begun["max_documents"]:
+    before = {"settings": manifest["settings"], "read_as": manifest.get("read_as")}
+    if any(manifest.get(name) != begun[name] for name in cache.MOST):
         return {}
     if not has_settings(before, cache.reads(manifest), corpus, begun["settings"]):
         return {}
@@ -389,7 +398,9 @@ def _remove_files(cache_dir: str, but: set[str]) -> None:
             remove(place(cache_dir, name))
 
 
-def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards: Sequence[SourceShard]) -> dict:
+def _finish(
+    cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards: Sequence[SourceShard], git_revision: str | None
+) -> dict:
     """Writes what SeqIO reads beside the files, then the manifest, and `COMPLETED` last."""
     if changed := changes(begun["reads"], reads_of(corpus.source))[0]:
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}. Re-run the command.")
@@ -415,9 +426,10 @@ def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards
     if not counts["tokens"]:
         _remove_files(cache_dir, but=set())
         remove_records(place(cache_dir, _RECORDS))
+        remedy = f"This is {in_words(begun)}: raise them." if in_words(begun) else "Run `ul2 doctor` on it."
         raise ValueError(
             f"{corpus.name!r} must have a token to be cached, got {counts['empty'] + counts['skipped']} records, of which"
-            f" {counts['skipped']} were skipped, and {counts['empty']} are empty. Run `ul2 doctor` on it."
+            f" {counts['skipped']} were skipped, and {counts['empty']} are empty. {remedy}"
         )
     for split, shards in splits.items():
         # SeqIO's own reader knows TFRecords alone, and there are none.
@@ -430,7 +442,8 @@ def _finish(cache_dir: str, corpus: Corpus, begun: dict[str, Any], source_shards
         write_atomically(stats_path(cache_dir, split), json.dumps(stats, indent=2))
     vocabulary = corpus.vocabulary
     format = {"format": cache.STORE, "dtype": stored_dtype(corpus).name, "id_shift": id_shift(vocabulary)}
-    manifest = cache.manifest_of(corpus, begun["settings"], format, splits, begun["max_documents"])
+    most = {name: begun[name] for name in cache.MOST}
+    manifest = cache.manifest_of(corpus, begun["settings"], format, splits, most, git_revision)
     if any(map(any, begun["reads"].values())):
         manifest["read_as"] = begun["read_as"]
     if corpus.counts_ids:
@@ -459,7 +472,9 @@ def _summarize(manifest: dict, corpus: Corpus, output_dir: str, seconds: float, 
     if without := [name for name, split in manifest["splits"].items() if not split["documents"]]:
         console.print(f"no file was written of {', '.join(without)}, which has no document", markup=False, highlight=False)
     if repeated := manifest["totals"].get("repeated_ids"):
-        console.print(in_words(repeated), markup=False, highlight=False)
+        console.print(repeated_in_words(repeated), markup=False, highlight=False)
+    if words := in_words(manifest):
+        console.print(words, markup=False, highlight=False)
     provider, lengths = corpus.read_as
     lines = [
         f"To use it, in Python, where {provider} is registered:",

@@ -26,12 +26,13 @@ from ul2_tasks.corpus.cached_files import COMPLETED, COUNTED, expected_files, is
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.files import systems
-from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place, size
+from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place
 from ul2_tasks.imported import failures
 from ul2_tasks.jobs.forms import EACH, NAME, check_form
 from ul2_tasks.jobs.manifest import FILE, faults, load_object, missing_or_resized, parse_manifest, sizes, total
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
+from ul2_tasks.jobs.trial import in_words
 from ul2_tasks.store.provenance import TABLE, Provenance, Table, documents_in
 from ul2_tasks.store.read import Store, open_pair
 from ul2_tasks.version import __version__, version_of
@@ -45,6 +46,7 @@ _READABLE = (1, 2, 3, SCHEMA_VERSION)  # in 1, `documents` counted the empty and
 MANIFEST = "manifest.json"
 REFUSED = "refused.jsonl"  # what the name of a list of records that were skipped ends with
 STORE, TFRECORD = "store", "tfrecord"  # the formats of a cache
+MOST: Mapping[str, int | None] = {"max_documents": None, "max_tokens": None}  # of a trial run, see `jobs.trial`
 _OF_ORIGINS = {"source": object, "origins": {"file": str, "is_part": bool, "rows": int | None}}  # of a shard, see `forms`
 
 
@@ -148,8 +150,8 @@ def check_manifest(cache_dir: str, corpus: Corpus, expected: Mapping[str, str], 
             logging.warning("could not write %s beside the cache, so it is made again next time: %s", MANIFEST, error)
     if manifest["settings"] is not None and not has_settings(manifest, reads(manifest), corpus, expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)
-    if manifest["max_documents"] is not None:
-        logging.warning("%s is a trial run: it has at most %d documents of each split", cache_dir, manifest["max_documents"])
+    if words := in_words(manifest):
+        logging.warning("%s is %s", cache_dir, words)
     wrong = list(missing_or_resized(cache_dir, *_listed_and_present(cache_dir, manifest)))
     if wrong:
         raise ValueError(
@@ -227,7 +229,8 @@ def _form(manifest: Mapping) -> dict:
     counts = {"documents": int, "tokens": int}
     shard = {"shard": NAME, "files": [FILE], **counts} if is_store(manifest) else {**FILE, "documents": int}
     of_store = {"dtype": str, "id_shift": int} if is_store(manifest) else {}
-    return {"settings": dict | None, "max_documents": int | None, "splits": {EACH: {"shards": [shard]}}, "totals": {}, **of_store}
+    most = {name: int | None for name in MOST if name in manifest}
+    return {"settings": dict | None, **most, "splits": {EACH: {"shards": [shard]}}, "totals": {}, **of_store}
 
 
 def _check_names(path: str, manifest: Mapping) -> None:
@@ -260,7 +263,7 @@ def make_manifest(cache_dir: str, corpus: Corpus) -> dict:
         found = parallel_map(read_shard, [place(cache_dir, name) for name in names])
         shards[split] = [shard for shard, _ in found]
         settings = next((named for _, named in found if named), settings)
-    return manifest_of(corpus, settings, {"format": TFRECORD}, shards, max_documents=None)
+    return manifest_of(corpus, settings, {"format": TFRECORD}, shards, most=MOST)
 
 
 def manifest_of(
@@ -268,25 +271,27 @@ def manifest_of(
     settings: Mapping[str, str] | None,
     format: Mapping[str, object],
     shards: Mapping[str, Sequence[Mapping]],
-    max_documents: int | None,
+    most: Mapping[str, int | None],
+    revision: str | None = None,
 ) -> dict:
     """Makes a manifest, of what JSON knows.
 
     `settings` made the cache; None if it has no record that names them. `format` has "format", and for a store "dtype" and
     "id_shift", by how much ids are higher here than in the files. `shards` are those of each split, with their counts (`COUNTED`)
-    and "bytes", and "file", or for a store "shard" and "files".
+    and "bytes", and "file", or for a store "shard" and "files". `most` has what `MOST` has, and `revision` is a git revision; None
+    is that of this package.
     """
     configuration = getattr(corpus, "configuration", CorpusConfiguration())
     return {
         "schema_version": SCHEMA_VERSION,
         "corpus": corpus.name,
         "versions": {"ul2_tasks": __version__, "seqio": version_of("seqio")},
-        "git_revision": git_revision(),
+        "git_revision": revision or git_revision(),
         **format,
         "settings": None if settings is None else dict(settings),
         "modes": _plain(configuration.special_tokens.modes),
         "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
-        "max_documents": max_documents,
+        **most,
         "splits": {split: {**_totals(in_split), "shards": list(in_split)} for split, in_split in shards.items()},
         "totals": _totals([shard for in_split in shards.values() for shard in in_split]),
     }
@@ -319,7 +324,7 @@ def record_files(cache_dir: str, split: str, manifest: Mapping | None) -> list[s
     if manifest is not None:
         return [place(cache_dir, shard["file"]) for shard in manifest["splits"][split]["shards"] if shard["documents"]]
     paths = [place(cache_dir, name) for name in expected_files(cache_dir, split)]
-    return [path for path, size in zip(paths, parallel_map(size, paths)) if size]
+    return [path for path, size in zip(paths, systems.sizes(paths)) if size]
 
 
 def _check_split(cache_dir: str, split: str) -> None:

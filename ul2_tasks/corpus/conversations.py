@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.by_name import Renderer, render_all
-from ul2_tasks.chat.messages import Conversation, conversation_in, parse, without_nulls
+from ul2_tasks.chat.messages import Conversation, conversation_in, parse
 from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversations
 from ul2_tasks.chat.segments import COLUMNS, Conversations, Segment, as_arrays
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
@@ -26,6 +27,7 @@ from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, or
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import file_of
+from ul2_tasks.sources.splits import conversation_key
 from ul2_tasks.store.provenance import Origin, Provenance
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -60,7 +62,7 @@ class ChatCorpus(Corpus):
     columns = types.MappingProxyType({MESSAGES: np.dtype(np.int32)})
     counts_ids = True
 
-    @functools.cached_property
+    @cached_property
     def _in_memory(self) -> dict[str, ConversationsInMemory]:
         return {}
 
@@ -83,10 +85,9 @@ class ChatCorpus(Corpus):
         return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns, problems)
 
     def hashed(self, record: Record) -> bytes:
-        """The messages as JSON, with their fields in order and without those that are empty."""
+        """The messages, the same in each file format."""
         messages, settings, _ = conversation_of(record)
-        said = [messages, settings] if settings else messages
-        return json.dumps(without_nulls(said), ensure_ascii=True, sort_keys=True).encode()
+        return conversation_key([messages, settings] if settings else messages)
 
     def _render(self, records: Sequence[Record]) -> list[list[Segment] | ValueError]:
         """The segments of each record, none of one with a problem; or why it cannot be rendered."""

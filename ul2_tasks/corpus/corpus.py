@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,16 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cached_files import folder_of, is_cache
 from ul2_tasks.corpus.check_texts import check_texts, not_utf8
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
+from ul2_tasks.corpus.token_files import check_token_files
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.batches import encode_batch
-from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, id_shift, piece_names
+from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, id_shift, piece_names, vocabulary_identity
 
 if TYPE_CHECKING:
     import seqio
@@ -72,14 +73,15 @@ class Corpus:
         @property
         def _cache_dirs(self) -> list[str]: ...
 
-    @functools.cached_property
+    @cached_property
     def tokenizer(self) -> seqio.Vocabulary:
         """See `configuration.text_tokenizer`. Finding the special ids takes milliseconds, and a job asks for each of its shards."""
         return text_tokenizer(self.vocabulary, self.configuration)
 
     def encode(self, records: Sequence[Record]) -> Encoded:
         """Tokenizes some records. One that is no document raises a ValueError, if the corpus is to raise it."""
-        texts, problems = [record.text for record in records], [record.problem.encode() for record in records]
+        texts = [record.text for record in records]
+        problems = [record.problem.encode(errors="backslashreplace") for record in records]  # a path may be of any bytes
         are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
         if not are_whole.all():
             problems = [problem or not_utf8(text) for problem, text in zip(problems, texts)]
@@ -146,6 +148,7 @@ class Corpus:
         """The documents of a corpus that is tokens; see `MegatronSource.documents`."""
         vocabulary = self.vocabulary
         shift = id_shift(vocabulary)
+        check_token_files(self.source, split, vocabulary_identity(vocabulary))
         eos = None if vocabulary.eos_id is None else vocabulary.eos_id - shift
         return self.source.documents(split, vocabulary.vocab_size - shift, eos)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import difflib
-import functools
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, open_file
 from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.store.provenance import Provenance
@@ -51,12 +51,12 @@ class DocumentList:
         """What `read_document_list` reads again, as a file."""
         return "".join(f"{entry}\n" for entry in self.entries)
 
-    @functools.cached_property
+    @cached_property
     def sha256(self) -> str:
         """Another one for other entries."""
         return hashlib.sha256("\n".join(sorted(self.entries)).encode()).hexdigest()
 
-    @functools.cached_property
+    @cached_property
     def by_way(self) -> dict[tuple[str, ...], dict[tuple, list[tuple[str | None, int]]]]:
         """By the fields that name documents their values, and of each the corpora of its entries, if any, and their numbers."""
         found: dict[tuple[str, ...], dict[tuple, list[tuple[str | None, int]]]] = {}

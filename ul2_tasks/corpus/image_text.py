@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import types
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
@@ -21,7 +21,7 @@ from ul2_tasks.example_features import IMAGES
 from ul2_tasks.images.elements import Element, Image, Text
 from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
-from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.saved_names import saved_repr, saved_words
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.image_examples import parsed, serialized
@@ -50,7 +50,7 @@ class ImageTextCorpus(Corpus):
 
     image_tokens: ImageTokens | ImageCodes
 
-    @functools.cached_property
+    @cached_property
     def seqio_image_tokens(self) -> ImageTokens | ImageCodes:
         """What stands for an image, with SeqIO's ids. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
         vocabulary, shift = self.vocabulary, id_shift(self.vocabulary)
@@ -61,7 +61,7 @@ class ImageTextCorpus(Corpus):
             )
         return shifted(self.image_tokens, shift)
 
-    @functools.cached_property
+    @cached_property
     def tokenizer(self) -> seqio.Vocabulary:
         """The vocabulary, by which no text becomes a sentinel, a mode, or an id of an image."""
         return tokenizer_of(self.vocabulary, self.configuration, self.seqio_image_tokens)
@@ -212,10 +212,9 @@ def read_record(
         for image in found.images:
             pixels(image)
         return found, b""
-    except NOT_OF_RECORDS:
-        raise
     except Exception as error:
         place = where.decode(errors="replace") or "a record"
+        check_of_record(error, place)
         return _NOTHING, f"{place}: {sentence_of(error)}".encode(errors="replace")
 
 

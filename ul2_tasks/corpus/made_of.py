@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.identity import source_contents, source_identity
+from ul2_tasks.files.retries import ReadError
 from ul2_tasks.imported import failures
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.shard_records import file_stamps, reads, split_groups
@@ -63,7 +64,9 @@ def is_same_source(before: Mapping, before_reads: Reads, source: seqio.DataSourc
         return False
     try:
         return _parts(before_reads) == _parts(reads_of(source))
-    except failures(ValueError):
+    except failures(ValueError) as error:
+        if isinstance(error, ReadError):
+            raise
         return False  # the files are not here
 
 

@@ -48,6 +48,23 @@ class TokenBatch(NamedTuple):
         kept = self._kept(split)
         return (values, lengths) if kept.all() else (values[np.repeat(kept, lengths)], lengths[kept])
 
+    def first(self, tokens: dict[str, int]) -> TokenBatch:
+        """The first records of each split that have no more tokens than these, of which theirs are taken off.
+
+        Once a document has too many, there are none left: no later one is taken in its place.
+        """
+        kept = np.zeros(len(self.splits), bool)
+        for split, left in tokens.items():
+            own = np.flatnonzero(self.splits == split)
+            ends = np.cumsum([0, *self.lengths[own]])
+            count = int(np.searchsorted(ends, left, "right")) - 1 if left else 0
+            kept[own[:count]] = True
+            tokens[split] = int(left - ends[count]) if count == len(own) else 0
+        columns = {name: (values[np.repeat(kept, lengths)], lengths[kept]) for name, (values, lengths) in self.columns.items()}
+        records, problems = ([each[number] for number in np.flatnonzero(kept) if each] for each in (self.records, self.problems))
+        of_tokens = self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept], self.are_whole[kept]
+        return TokenBatch(self.splits[kept], *of_tokens, columns, records, problems)
+
     def places(self, split: str) -> list[object]:
         """The places of those documents."""
         return [self.records[number].where for number in np.flatnonzero(self._kept(split))]

@@ -88,7 +88,7 @@ def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray]) -> Reconstruc
 
 
 def places(reconstruction: Reconstruction, denoiser: Denoiser, special: SpecialTokens) -> np.ndarray:
-    """Where each token of a chunk stands: its position in the inputs if it is kept, in the targets if it is noise, [L] int64."""
+    """Where each token of a chunk is: its position in the inputs if it is kept, in the targets if it is noise, [L] int64."""
     is_noise = reconstruction.is_noise
     # The number of sentinels before each token is that of the spans that have begun, its own included: the same in both.
     sentinels = np.cumsum(is_noise & ~np.append(False, is_noise[:-1])) if denoiser.sentinel else 0

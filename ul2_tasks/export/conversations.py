@@ -15,6 +15,7 @@ import importlib
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import seqio
@@ -45,6 +46,7 @@ from ul2_tasks.export.conversations_plan import (
     reads_now,
     shards_of,
 )
+from ul2_tasks.files.retries import ReadError
 from ul2_tasks.files.systems import absolute, exists, place
 from ul2_tasks.imported import failures
 from ul2_tasks.jobs.job import Job, import_beam, run_job
@@ -60,8 +62,9 @@ from ul2_tasks.jobs.shards import (
     temporary_files,
     write_shard,
 )
+from ul2_tasks.jobs.trial import checked
+from ul2_tasks.jobs.trial import in_words as trial_in_words
 from ul2_tasks.saved_names import chat_arguments, saved_chat_arguments
-from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.provenance import TableWriter, add_origins
 from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.tasks.chat import ChatTask
@@ -85,6 +88,8 @@ def write_conversations(
     *,
     use_cached: bool = False,
     max_conversations: int | None = None,
+    max_tokens: int | None = None,
+    git_revision: str | None = None,
     require_input_manifest: bool = False,
     prepare: Callable[[], object] = _IMPORT,
     pipeline_options: Sequence[str] | None = None,
@@ -92,10 +97,12 @@ def write_conversations(
 ) -> dict:
     """Writes the examples of a chat task, or resumes an interrupted export.
 
-    `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_conversations` is the most
-    of each split, for a trial run, which needs its own folder. The SHA-256 of a `manifest.json` beside the source's files is
-    recorded; `require_input_manifest` raises an error without one. Each worker calls `prepare` first, to register the task. Without
-    `pipeline_options`, which are Beam's, this process writes one shard after another.
+    `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_conversations` and
+    `max_tokens` are the most of each split, for a trial run, which needs its own folder; a conversation with which there would be
+    more is left out, and all after it in its shard. The SHA-256 of a `manifest.json` beside the source's files is recorded;
+    `require_input_manifest` raises an error without one. `git_revision` is recorded, too; None is that of this package. Each worker
+    calls `prepare` first, to register the task. Without `pipeline_options`, which are Beam's, this process writes one shard after
+    another.
 
     Returns the manifest: the arguments, and their SHA-256; the versions and the git revision of this package (null outside a
     checkout); the tokenizer; the input's manifest; the rule of the splits; and the shards of each split, with their files, bytes,
@@ -106,17 +113,16 @@ def write_conversations(
     written, and the reason.
     """
     console = console or Console(stderr=True)
-    if max_conversations is not None and not is_integer(max_conversations, at_least=1):
-        raise ValueError(f"max_conversations must be an integer of at least 1, or None for all, got {max_conversations!r}.")
+    most = checked(max_conversations=max_conversations, max_tokens=max_tokens)
     if pipeline_options is not None:
         import_beam()
     task = chat_task(name)
     folder = absolute(output)
     records = place(folder, RECORDS)
-    shards = list(shards_of(task, folder, records, max_conversations, use_cached))
+    shards = list(shards_of(task, folder, records, most, use_cached))
     begun = {
         "schema_version": SCHEMA_VERSION,
-        "arguments": arguments_of(task, max_conversations, use_cached) | {"shards": len(shards)},
+        "arguments": arguments_of(task, most, use_cached) | {"shards": len(shards)},
         "input_manifest": input_manifest(task, require_input_manifest),
         "registration": _registration(prepare),
     }
@@ -126,11 +132,12 @@ def write_conversations(
     def finish() -> dict:
         if changed := changes(reads, reads_now(task, use_cached))[0]:
             raise RuntimeError(f"the source of {name!r} must not change during the job, got {changed}. Run the same command again.")
-        manifest = _manifest(task, begun, shards)
+        manifest = _manifest(task, begun, shards) | ({"git_revision": git_revision} if git_revision else {})
         if not manifest["totals"]["sequences"]:
             remove_records(records)
             found = ", ".join(f"{number} {cause}" for cause, number in _left_out(manifest).items()) or "no conversation"
-            raise ValueError(f"{name!r} must have an example to export, got none: {found}. See `ul2 stats`.")
+            remedy = f"This is {trial_in_words(most)}: raise them." if trial_in_words(most) else "See `ul2 stats`."
+            raise ValueError(f"{name!r} must have an example to export, got none: {found}. {remedy}")
         write_manifest(place(folder, MANIFEST), manifest)
         return manifest
 
@@ -189,7 +196,8 @@ def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str],
     try:
         arguments = chat_arguments(registration["arguments"])
         task = chat_task(Registration(**{**registration, "arguments": arguments}).apply())
-        shards = list(shards_of(task, absolute(folder), "", SAMPLE, use_cached=False))
+        most = {"max_conversations": SAMPLE, "max_tokens": None}
+        shards = list(shards_of(task, absolute(folder), "", most, use_cached=False))
         listed = {
             f"{split['folder']}-{shard['shard']}": shard for split in manifest["splits"].values() for shard in split["shards"]
         }
@@ -200,7 +208,9 @@ def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str],
             if not is_same:
                 wrong.append(f"{shard.name} differs from {shard.source}, of which {sequences} sequences were rendered again")
         return wrong, compared
-    except failures(ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError):
+    except failures(ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ReadError):
+            raise
         return [], 0  # the text, or the tokenizer, is not here
 
 
@@ -209,7 +219,7 @@ def _compare(task: ChatTask, shard: ConversationShard) -> tuple[bool, int]:
     written, lengths = read_shard(shard.folder, shard.name.partition("-")[2], SAMPLE)
     shift = id_shift(task.corpus.renderer.vocabulary)
     found: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
-    for part in _parts(task, dataclasses.replace(shard, max_conversations=None)):
+    for part in _parts(task, dataclasses.replace(shard, max_conversations=None, max_tokens=None)):
         examples = task.examples(part.reader, part.numbers, {})
         for column, feature in _FEATURES.items():
             found[column].append(examples.values[feature] - (shift if column == "tokens" else 0))
@@ -266,6 +276,10 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
             conversations = 0
             for part in _parts(task, shard, refuse):
                 found = task.examples(part.reader, part.numbers, {})
+                left = None if shard.max_tokens is None else shard.max_tokens - writers["tokens"].tokens
+                if is_full := left is not None and int(found.lengths["tokens"].sum()) > left:
+                    part = _first(part, found, left)
+                    found = task.examples(part.reader, part.numbers, {})
                 conversations += len(part.numbers)
                 advance(len(part.numbers))
                 if part.id_hashes is not None:
@@ -280,6 +294,8 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
                     add_origins(table, told, part.origins(found.conversations))
                     for record in _left_out_of(task, part) if found.counts else ():
                         listed.add(record)
+                if is_full:
+                    break
         write_hashes(hashes_path(shard, shard.split), hashes)
         files = [
             {"file": file, **entry}
@@ -326,6 +342,13 @@ def _parts(task: ChatTask, shard: ConversationShard, refuse: Callable[[Mapping],
                 return
 
 
+def _first(part: Part, found: Any, tokens: int) -> Part:
+    """The conversations of a part before the one whose examples would make more tokens."""
+    first = found.conversations[int(np.searchsorted(np.cumsum(found.lengths["tokens"]), tokens, "right"))]
+    count = int(np.flatnonzero(part.numbers == first)[0])
+    return part._replace(numbers=part.numbers[:count], id_hashes=None if part.id_hashes is None else part.id_hashes[:count])
+
+
 def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard]) -> dict:
     corpus = task.corpus
     vocabulary = corpus.renderer.vocabulary
@@ -369,7 +392,7 @@ def _repeated_ids(task: ChatTask, shards: Sequence[ConversationShard]) -> Mappin
     None where the cache is read, which has no ids, and does not say it of these conversations.
     """
     if shards[0].cache_dirs is not None:
-        is_all = all(shard.max_conversations is None for shard in shards)
+        is_all = all(shard.max_conversations is shard.max_tokens is None for shard in shards)
         return task.corpus.repeated_ids() if is_all else collections.defaultdict(lambda: None)
     paths = {split: [hashes_path(shard, split) for shard in shards if shard.split == split] for split in task.splits}
     return {split: count_repeated(found) for split, found in (paths | {"totals": [*itertools.chain(*paths.values())]}).items()}
@@ -403,6 +426,8 @@ def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     for name, numbers in rows.items():
         table.add_row(name, *(f"{number:,}" for number in numbers))
     console.print(table)
+    if words := trial_in_words(manifest["arguments"]):
+        console.print(words, markup=False, highlight=False)
     all_shards_of = ((split["folder"], shard) for split in manifest["splits"].values() for shard in split["shards"])
     if empty := [f"{where}/{shard['shard']}" for where, shard in all_shards_of if not shard["sequences"]]:
         console.print(f"no files for {', '.join(empty)}, which have no examples", markup=False, highlight=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import seqio
 
@@ -16,6 +16,7 @@ from ul2_tasks.export.conversations_folder import COLUMNS, LEFT_OUT, folder_of, 
 from ul2_tasks.files.listing import real_path
 from ul2_tasks.files.systems import exists, place, sha256
 from ul2_tasks.jobs.shards import JobShard
+from ul2_tasks.jobs.trial import share
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import INPUT_MANIFEST
 from ul2_tasks.sources.splits import HashSplit
@@ -28,8 +29,8 @@ RECORDS = "_parts"
 class ConversationShard(JobShard):
     """A file or shard of the source, and the files that one of its splits becomes.
 
-    `segments` are the indices of the source's shards that are parts of the file, `max_conversations` is the most to read, and
-    `cache_dirs` are SeqIO's cache directories, if the cache is read.
+    `segments` are the indices of the source's shards that are parts of the file, `max_conversations` is the most to read,
+    `max_tokens` the most to write, and `cache_dirs` are SeqIO's cache directories, if the cache is read.
     """
 
     task: str
@@ -37,6 +38,7 @@ class ConversationShard(JobShard):
     source: str
     segments: tuple[int, ...]
     max_conversations: int | None
+    max_tokens: int | None
     cache_dirs: tuple[str, ...] | None
 
 
@@ -60,18 +62,21 @@ def chat_task(name: str) -> ChatTask:
 
 
 def shards_of(
-    task: ChatTask, folder: str, records: str, max_conversations: int | None, use_cached: bool
+    task: ChatTask, folder: str, records: str, most: Mapping[str, int | None], use_cached: bool
 ) -> Iterator[ConversationShard]:
-    """A shard for each file of each split."""
+    """A shard for each file of each split. Raises a ValueError where two splits would have one folder."""
+    by_folder = {folder_of(split): split for split in task.splits}
+    if both := [sorted((split, by_folder[folder_of(split)])) for split in task.splits if by_folder[folder_of(split)] != split]:
+        raise ValueError(
+            f"splits must have a folder each, got {both[0]} of {task.name!r}, which both are {folder_of(both[0][0])!r}. Register"
+            " the source without one of them, or under another name."
+        )
     for split in task.splits:
         groups = _files(task.corpus.source, split)
         reads = _reads(task, split, groups, use_cached)
         digits = max(2, len(str(len(groups) - 1)))
         for number, (source, segments) in enumerate(groups):
             stem = f"shard_{number:0{digits}d}"
-            share = None
-            if max_conversations is not None:
-                share = max_conversations // len(groups) + (number < max_conversations % len(groups))
             yield ConversationShard(
                 name=f"{folder_of(split)}-{stem}",
                 files=(
@@ -86,7 +91,7 @@ def shards_of(
                 split=split,
                 source=source,
                 segments=segments,
-                max_conversations=share,
+                **{name: share(name, all_of_it, number, len(groups)) for name, all_of_it in most.items()},
                 cache_dirs=tuple(seqio.get_global_cache_dirs()) if use_cached else None,
             )
 
@@ -116,7 +121,7 @@ def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, .
     ]
 
 
-def arguments_of(task: ChatTask, max_conversations: int | None, use_cached: bool) -> dict[str, object]:
+def arguments_of(task: ChatTask, most: Mapping[str, int | None], use_cached: bool) -> dict[str, object]:
     """The arguments of an export, as JSON has them."""
     corpus = task.corpus
     return {
@@ -124,7 +129,7 @@ def arguments_of(task: ChatTask, max_conversations: int | None, use_cached: bool
         "corpus": corpus_settings(corpus),
         "supervision": task.supervision.saved(),
         "read": "the cache" if use_cached else "the text",
-        "max_conversations": max_conversations,
+        **most,
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
+from absl import logging
 
 from ul2_tasks.example_features import (
     DENOISER,
@@ -26,10 +27,12 @@ from ul2_tasks.example_features import (
     token_features,
 )
 from ul2_tasks.export.formats import Examples, open_format
+from ul2_tasks.files.opening import is_unreachable
 from ul2_tasks.files.systems import exists, is_folder, names_in, place
 from ul2_tasks.jobs.forms import EACH, NAME
 from ul2_tasks.jobs.manifest import FILE, altered, differences, faults, load, load_manifest, missing_or_resized
 from ul2_tasks.jobs.shards import unfinished
+from ul2_tasks.jobs.trial import in_words
 
 SCHEMA_VERSION = 2
 MANIFEST = "_manifest.json"
@@ -61,6 +64,8 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, Any
     wrong = list(missing_or_resized(folder, manifest["shards"], _present(folder, manifest)))
     if wrong:
         raise ValueError(f"the export {folder} must be as its {MANIFEST} describes it, but is not: {'; '.join(wrong)}. {_REMEDY}")
+    if words := in_words(manifest["arguments"]):
+        logging.warning("%s is %s", folder, words)
     format = open_format(manifest["arguments"]["format"])
     return _read(folder, manifest, lambda path: format.read(path, features_of(manifest)), verify)
 
@@ -88,7 +93,7 @@ def manifest_path(folder: str) -> str | None:
 def read_manifest(folder: str) -> dict:
     """The manifest of an export, as JSON has it.
 
-    * "arguments": those of `write_examples`.
+    * "arguments": those of `write_examples`; with a `max_examples` or `max_tokens` this is a trial run.
     * "pipeline": what made the examples. The vocabulary and source of each corpus; the denoiser, rate, mode and full chunk of
       each task.
     * "features": the features of the examples, where they are others than inputs and targets.
@@ -175,6 +180,8 @@ def _readable(batches: Iterator[Examples], where: str) -> Iterator[Examples]:
     try:
         yield from batches
     except (OSError, RuntimeError, ValueError, LookupError, pa.ArrowException, tf.errors.OpError) as error:
+        if is_unreachable(error):
+            raise
         raise ValueError(f"{where} cannot be read ({type(error).__name__}: {error}). {_REMEDY}") from error
 
 

@@ -38,7 +38,7 @@ def write_megatron(
     paths = f"{prefix}.bin", f"{prefix}.idx", f"{prefix}.{TABLE}"
     records = f"{prefix}_parts"
     temporary = place(records, "bin.tmp"), place(records, "idx.tmp"), place(records, "origins.tmp")
-    with taken(records) as check, removed_on_failure(*temporary):
+    with taken(records) as check, removed_on_failure(*temporary, where=prefix):
         if present := [path for path in paths if exists(path)]:
             raise ValueError(f"the output must be a new folder, but {present[0]} exists. Delete it, or name another folder.")
         remove_records(records)  # of a job that was killed

@@ -23,6 +23,7 @@ from ul2_tasks.export.formats import open_format
 from ul2_tasks.files.systems import absolute, place
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.jobs.shards import JobShard
+from ul2_tasks.jobs.trial import share
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.arguments import inner_task
 from ul2_tasks.tasks.chat import CHAT_VERSION, ChatMixture, ChatTask
@@ -64,13 +65,17 @@ class ExportArguments(TypedDict):
     epochs: int
     shards: int
     use_cached: bool
+    max_examples: int | None
+    max_tokens: int | None
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportShard(JobShard):
-    """A shard of an export, `number`, from 0."""
+    """A shard of an export, `number`, from 0, and how many examples and tokens it has at most; None is all."""
 
     number: int
+    max_examples: int | None
+    max_tokens: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +105,13 @@ class Export:
             "{split}-{number:05d}-of-{shards:05d}.{format}".format(number=number, **self.arguments)
             for number in range(self.arguments["shards"])
         ]
+        most = {"max_examples": self.arguments["max_examples"], "max_tokens": self.arguments["max_tokens"]}
+        shares = [
+            {name: share(name, all_of_it, number, len(names)) for name, all_of_it in most.items()} for number in range(len(names))
+        ]
+        of_all = {"folder": self.folder, "records": self.records, "reads": ""}
         return [
-            ExportShard(name=name, files=(name,), folder=self.folder, records=self.records, reads="", number=number)
-            for number, name in enumerate(names)
+            ExportShard(name=name, files=(name,), **of_all, number=number, **shares[number]) for number, name in enumerate(names)
         ]
 
     @property

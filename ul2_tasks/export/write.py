@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -27,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, TOKEN_FEATURES, features_named
 from ul2_tasks.export.folder import (
     MANIFEST,
@@ -54,6 +56,7 @@ from ul2_tasks.files.systems import copy, place, sha256, size
 from ul2_tasks.jobs.job import Job, import_beam, run_job
 from ul2_tasks.jobs.manifest import differences, total, write_manifest
 from ul2_tasks.jobs.shards import BEGUN, all_shards, begin, check_folder, finished_shards, temporary_files, write_shard
+from ul2_tasks.jobs.trial import checked, in_words
 from ul2_tasks.scalars import as_python
 from ul2_tasks.version import __version__
 
@@ -74,6 +77,9 @@ def write_examples(
     epochs: int = 1,
     shards: int = 1,
     use_cached: bool = False,
+    max_examples: int | None = None,
+    max_tokens: int | None = None,
+    git_revision: str | None = None,
     prepare: Callable[[], object] = _IMPORT,
     pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
@@ -87,7 +93,9 @@ def write_examples(
     `output` is a folder that is new or empty, or that has an unfinished export with the same arguments. It can be on any file
     system that fsspec or TensorFlow has, and all workers must see it. `sequence_length` has the budgets in tokens; of conversations
     {"tokens": int}, or inputs and targets, where None is any length. Each of the `shards` reads its own share of the corpus.
-    Without `use_cached`, each denoiser tokenizes its documents again, which takes most of the time. Each worker calls `prepare`
+    Without `use_cached`, each denoiser tokenizes its documents again, which takes most of the time. `max_examples` and `max_tokens`
+    are for a trial run, as the manifest says; the tokens are those of all features together. `git_revision` is recorded; None is
+    that of this package. Each worker calls `prepare`
     first, to register the mixture: it is `Registration.apply`, or the import of a module. Without `pipeline_options`, which are
     Beam's, this process writes one shard after the other. `console` is by default stderr.
 
@@ -98,6 +106,7 @@ def write_examples(
     console = console or Console(stderr=True)
     if pipeline_options is not None:
         import_beam()  # before anything is written
+    most = checked(max_examples=max_examples, max_tokens=max_tokens)
     arguments: ExportArguments = {
         "mixture": mixture,
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
@@ -107,6 +116,8 @@ def write_examples(
         "epochs": as_python(epochs),
         "shards": as_python(shards),
         "use_cached": use_cached,
+        "max_examples": most["max_examples"],
+        "max_tokens": most["max_tokens"],
     }
     export = plan_export(output, arguments)
 
@@ -118,7 +129,7 @@ def write_examples(
         check=lambda: export.dataset(arguments["shards"] - 1),
         begin=lambda: begin(export.shards, _finished(export), _begun(export)),
         write=functools.partial(_write_shard, export=export, prepare=prepare),
-        finish=lambda: _finish(export),
+        finish=lambda: _finish(export, git_revision),
         summarize=lambda manifest: _summarize(manifest, export.folder, console),
     )
     return run_job(job, pipeline_options, console)
@@ -179,31 +190,42 @@ def _write_file(shard: ExportShard, export: Export, advance: Callable[[int], Non
     with tempfile.TemporaryDirectory() as spool, temporary_files(shard) as (temporary,):
         # Some formats can only be written to a local file.
         local = place(spool, shard.name) if "://" in temporary else temporary
-        batches = _counted(_batches(shard.number, export), counts, advance)
+        batches = _counted(_batches(shard, export), counts, advance)
         open_format(export.arguments["format"]).write(local, batches, export.features)
         sums = total(counts.values(), counted(export.features))
         if not sums["examples"]:
-            raise ValueError(
-                f"{shard.name} would have no example, because the corpus is too small for that many shards. Write fewer shards."
-            )
+            words = f"it is {trial}" if (trial := in_words(export.arguments)) else "the corpus is too small for that many shards"
+            raise ValueError(f"{shard.name} would have no example, because {words}. Write fewer shards, or more of the corpus.")
         entry = {"file": shard.name, "bytes": size(local), "sha256": sha256(local), **sums, "tasks": counts}
         if local != temporary:
             copy(local, temporary)
     return entry
 
 
-def _batches(number: int, export: Export) -> Iterator[Examples]:
-    """The examples of the shard of this number."""
+def _batches(shard: ExportShard, export: Export) -> Iterator[Examples]:
+    """The examples of a shard, up to the one with which there would be more than it has at most."""
     lengths = [length or _ANY_LENGTH for length in export.arguments["sequence_length"].values()]
     most = _WITH_IMAGES_AT_A_TIME if IMAGES in export.features else _EXAMPLES_AT_A_TIME
-    dataset, denoisers = export.dataset(number), export.denoisers
+    dataset, denoisers = export.dataset(shard.number), export.denoisers
+    if shard.max_examples is not None:
+        dataset = dataset.take(shard.max_examples)
+    left = math.inf if shard.max_tokens is None else shard.max_tokens
     padding = {key: np.array(feature.absent, feature.dtype) for key, feature in features_named(export.features).items()}
     padding |= {key: "" for key in dataset.element_spec if key not in padding}
     # Batches, because each element costs tf.data more than the work on an example; and padded, because ragged batches cost as much.
     batches = dataset.padded_batch(max(1, min(most, _TOKENS_AT_A_TIME // sum(lengths or [_ANY_LENGTH]))), padding_values=padding)
     for batch in batches.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
         of_each = np.array([denoisers[task.decode()].encode() for task in batch[TASK]])
-        yield Examples.from_padded({**batch, DENOISER: of_each}, export.id_shift)
+        examples = Examples.from_padded({**batch, DENOISER: of_each}, export.id_shift)
+        ends = np.cumsum(sum(examples.lengths.values()))
+        if ends[-1] <= left:
+            yield examples
+            left -= int(ends[-1])
+            continue
+        if count := int(np.searchsorted(ends, left, "right")):
+            first = {key: values[:count] for key, values in {**batch, DENOISER: of_each}.items()}
+            yield Examples.from_padded(first, export.id_shift)
+        return
 
 
 def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], advance: Callable[[int], None]) -> Iterator[Examples]:
@@ -214,7 +236,7 @@ def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], adv
         yield batch
 
 
-def _finish(export: Export) -> dict:
+def _finish(export: Export, revision: str | None) -> dict:
     """Writes the manifest, last of all."""
     if changed := "; ".join(differences(export.reads, files_read(export.arguments))):
         raise RuntimeError(f"the source changed during the job: {changed}. Delete {export.folder}, and start again.")
@@ -222,6 +244,7 @@ def _finish(export: Export) -> dict:
     manifest = {
         **_begun(export),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__, "tensorflow": tf.__version__},
+        "git_revision": revision or git_revision(),
         "ids": describe_ids(export.arguments),
         "totals": {
             **total(shards, ("bytes", *keys)),
@@ -242,6 +265,8 @@ def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     for name, counts in {**totals["tasks"], "all": totals}.items():
         table.add_row(name, *(f"{counts[key]:,}" for key in keys))
     console.print(table)
+    if words := in_words(manifest["arguments"]):
+        console.print(words, markup=False, highlight=False)
     for name, causes in manifest.get("left_out", {}).items():
         told = ", ".join(f"{number:,} {cause}" for cause, number in causes.items())
         console.print(f"{name}: {told}", markup=False, highlight=False)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Iterator
 
 from ul2_tasks.files.systems import exists, is_local, move, open_to_write, remove
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
-def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
+
+def write_atomically(path: str | os.PathLike, content: str | bytes, is_lasting: bool = True) -> None:
     """Writes a temporary file beside the path and then renames it, so that a file at the path is always whole.
+
+    For `is_lasting` see `systems.move`.
 
     What is there and is neither a file nor a folder, such as /dev/stdout, is written as it is.
 
@@ -25,10 +30,10 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
             device.write(data)
         return
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with removed_on_failure(temporary):
+    with removed_on_failure(temporary, where=path):
         with open_to_write(temporary) as file:
             file.write(data)
-        move(temporary, path)
+        move(temporary, path, is_lasting)
 
 
 def check_folder_of(path: str) -> None:
@@ -38,11 +43,13 @@ def check_folder_of(path: str) -> None:
 
 
 @contextlib.contextmanager
-def removed_on_failure(*paths: str) -> Iterator[None]:
-    """Removes these files if the block raises anything, even a KeyboardInterrupt."""
+def removed_on_failure(*paths: str, where: str) -> Iterator[None]:
+    """Removes these files if the block raises anything, even a KeyboardInterrupt. That there is no room names what is written."""
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         for path in filter(exists, paths):
             remove(path)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+            raise OSError(error.errno, error.strerror, where) from error
         raise

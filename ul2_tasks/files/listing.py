@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 import fnmatch
 import functools
 import hashlib
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from ul2_tasks.files.opening import COMPRESSIONS
-from ul2_tasks.files.systems import file_system, is_local, parallel_map, read
+from ul2_tasks.files.systems import check_bucket, file_system, info, infos, is_local, read
+from ul2_tasks.files.walking import below, matching
 
 # The formats that names say.
 FORMATS = {
@@ -30,6 +33,11 @@ FORMATS = {
     ".tfrecord": "tfrecord",
     ".tfrecords": "tfrecord",
 }
+# What tells two contents of a file apart, as file systems name it: the surest first, and last when it was changed.
+_MARKS = (
+    *("generation", "ETag", "etag", "blob_id", "sha", "Content-MD5", "Digest", "mtime_nsec", "LastModified", "Last-Modified"),
+    *("last_modified", "updated", "mtime", "modified", "modify", "last_write_time", "created"),
+)
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(:[\w.-]+)?")  # OWNER/NAME, OWNER/NAME:CONFIG
 
 
@@ -48,6 +56,7 @@ def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> lis
         pattern = os.path.expanduser(os.fspath(pattern))
         names = _expand(pattern)
         if not names:
+            check_bucket(pattern)
             raise ValueError(_no_match(pattern))
         for name in sorted(names):
             found.setdefault(os.path.normpath(name) if is_local(name) else name, name)
@@ -65,15 +74,24 @@ def named_format(path: str) -> str | None:
 
 
 def stamp(path: str) -> str:
-    """The size of a file, and when it was last changed where the file system tells that: another text after each change."""
-    system, name = file_system(path)
-    found = system.info(name)
-    if "mtime_nsec" in found:  # of TensorFlow
-        return f"{found['size']} bytes, {found['mtime_nsec']}"
-    try:
-        return f"{found['size']} bytes, {system.modified(name).isoformat()}"
-    except NotImplementedError:
-        return f"{found['size']} bytes"
+    """The size of a file, and what else tells that it was changed: another text after each change."""
+    return stamps([path])[0]
+
+
+def stamps(paths: Sequence[str]) -> list[str]:
+    """`stamp` of each file, as it is now."""
+    return [", ".join(filter(None, [f"{found['size']} bytes", mark(found)])) for found in infos(paths)]
+
+
+def mark(found: Mapping[str, Any]) -> str:
+    """What another content of a file would not have, of what its file system says, see `systems.info`; "" where it says nothing.
+
+    It is the same of a file that is listed and of one that is asked for alone: S3 has milliseconds in a listing, else seconds.
+    """
+    value = next((found[key] for key in _MARKS if found.get(key)), "")
+    if isinstance(value, float):
+        value = datetime.datetime.fromtimestamp(value, datetime.timezone.utc)
+    return value.isoformat() if isinstance(value, datetime.datetime) else str(value)
 
 
 def read_as_it_is(path: str) -> bytes:
@@ -88,16 +106,21 @@ def _read_once(path: str, _: str) -> bytes:
 
 def contents(paths: Sequence[str]) -> str:
     """Files in few words, others once one of them is changed, or another: by what its path leads to, its size and its time."""
-    told = list(map(_told, paths)) if all(map(is_local, paths)) else parallel_map(_told, paths)
+    paths = list(map(local_path, paths))
+    remote = [path for path in paths if not is_local(path)]
+    stamped = dict(zip(remote, stamps(remote)))
+    told = [(_unstripped(path), stamped[path]) if path in stamped else _told(path) for path in paths]
     return f"{len(paths)} files, sha256 {hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
 
 
-def _told(path: str) -> tuple[str, str]:
-    if is_local(path := local_path(path)):
-        found = os.stat(path)
-        return real_path(path), f"{found.st_size} bytes, {found.st_mtime_ns}"
+def _unstripped(path: str) -> str:
     system, name = file_system(path)
-    return system.unstrip_protocol(name), stamp(path)
+    return system.unstrip_protocol(name)
+
+
+def _told(path: str) -> tuple[str, str]:
+    found = os.stat(path)
+    return real_path(path), f"{found.st_size} bytes, {found.st_mtime_ns}"
 
 
 def local_path(path: str) -> str:
@@ -112,17 +135,21 @@ def real_path(path: str) -> str:
 
 
 def _expand(pattern: str) -> list[str]:
+    """The files that a pattern names, by one listing of what may match; a file system can be slow to answer for each."""
     system, path = fsspec.core.url_to_fs(pattern) if is_local(pattern) else file_system(pattern)  # the first makes it absolute
-    if system.isfile(path):  # asked first, because a file's name may have [brackets], which a glob has too
+    found = info(path if is_local(pattern) else pattern)  # asked first: a file's name may have [brackets], which a glob has too
+    if found is not None and found["type"] != "directory":
         names = [path]
-    elif system.isdir(path):
-        found = system.find(path, detail=True)
-        names = _visible(list(found), path)
-        links = [name for name in names if found[name].get("islink") and system.isdir(name)]
+    elif found is not None:
+        listed = below(system, path)
+        names = _visible(list(listed), path)
+        links = [name for name in names if listed[name].get("islink") and system.isdir(name)]
         if links:
             raise ValueError(f"{links[0]!r} is a link to a folder, which is not followed. Name the folders, as a list.")
     else:
-        names = _visible(list(filter(system.isfile, system.glob(path))), path)
+        listed = matching(system, path)
+        is_file = os.path.isfile if is_local(pattern) else lambda name: listed[name]["type"] == "file"
+        names = _visible(list(filter(is_file, listed)), path)
     return names if is_local(pattern) else [system.unstrip_protocol(name) for name in names]
 
 

@@ -42,10 +42,11 @@ class TensorFlowFileSystem(AbstractFileSystem):
             names = [f"{path.rstrip('/')}/{name.rstrip('/')}" for name in tf.io.gfile.listdir(path)]
         return [self.info(name) for name in names] if detail else names
 
-    def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> list[str]:
-        """The files and folders that match."""
+    def glob(self, path: str, maxdepth: int | None = None, detail: bool = False, **options: Any) -> Any:
+        """The files and folders that match; with `detail` what `info` says of each."""
         with _os_errors(path):
-            return tf.io.gfile.glob(path)
+            names = tf.io.gfile.glob(path)
+        return {name: self.info(name) for name in names} if detail else names
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Makes a folder and those above it."""

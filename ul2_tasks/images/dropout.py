@@ -35,7 +35,7 @@ class Dropout:
 
         >>> from ul2_tasks.images.draws import draws_of
         >>> from ul2_tasks.images.elements import Image, Text
-        >>> layout = (Text("a circle", droppable=True), Image(b"..", "noised"))
+        >>> layout = (Text("a circle"), Image(b"..", "noised"))
         >>> [Dropout(text=0.5).kept(layout, draws_of(0, 0, record)) for record in ("a", "b", "c")]
         [(False, True), (True, True), (False, True)]
         """

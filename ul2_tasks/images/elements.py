@@ -28,14 +28,16 @@ class Text:
     Attributes:
         text: any, an empty one, too. Nothing that is written in it becomes a mark.
         learned: whether the model learns to write it, and to end it.
-        droppable: whether it may be dropped, for classifier-free guidance.
-        after: what the model learns to begin after it: a text, an image; None for nothing.
+        droppable: whether it may be dropped, for classifier-free guidance, see `Dropout`. By default it may, as with the functions
+            that BAGEL's schemas call (`enable_cfg=True`); pass False for what must stay, such as a question and its answer.
+        after: the id that the model learns after its last mark, in the tokenizer's own ids; "text" and "image" are those with which
+            a text and an image begin; None for nothing.
     """
 
     text: str
     learned: bool = False
-    droppable: bool = False
-    after: After | None = None
+    droppable: bool = True
+    after: After | int | None = None
 
     def __post_init__(self):
         if not isinstance(self.text, str):
@@ -53,12 +55,12 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """An image between its two marks. All of it stands at one position.
+    """An image between its two marks. All of it is at one position.
 
     Attributes:
         image: the bytes of the image, or what its reader finds it by, such as a path.
         seen_as: "vit", to be understood; "clean", latents that are a condition; "noised", latents to be generated.
-        droppable: see `Text`. What is generated is never dropped.
+        droppable: see `Text`. What is generated is never dropped; None for all else.
         after: see `Text`.
         group: adjacent images with the same number see each other, have one timestep, and are dropped together: a clip. None for
             an image alone.
@@ -68,14 +70,16 @@ class Image:
 
     image: object = dataclasses.field(repr=False)
     seen_as: SeenAs
-    droppable: bool = False
-    after: After | None = None
+    droppable: bool = None  # type: ignore[assignment]  # which __post_init__ sets
+    after: After | int | None = None
     group: int | None = None
     advance: int | None = None
 
     def __post_init__(self):
         if self.seen_as not in get_args(SeenAs):
             raise ValueError(f"seen_as must be one of {list(get_args(SeenAs))}, got {self.seen_as!r}.")
+        if self.droppable is None:
+            object.__setattr__(self, "droppable", self.seen_as != "noised")
         if self.seen_as == "noised" and self.droppable:
             raise ValueError("droppable must be False for a noised image, got True. Drop the elements that it is made from.")
         if self.advance is not None and not is_integer(self.advance, at_least=0):
@@ -96,7 +100,7 @@ class Image:
 class ElementKind:
     """A kind of elements of your own, such as audio, with a budget and arrays of its own.
 
-    A `Custom` of this kind has so many features, each of them a place of the row, between two marks. Nothing of it is generated.
+    Each feature of a `Custom` of this kind is a place of the row; two marks are around them. Nothing of it is generated.
 
     Attributes:
         name: of the budget and of the arrays, such as "audio".
@@ -161,8 +165,8 @@ class Custom:
 
     of: ElementKind
     value: object = dataclasses.field(repr=False)
-    droppable: bool = False
-    after: After | None = None
+    droppable: bool = True
+    after: After | int | None = None
 
     def __post_init__(self):
         if not isinstance(self.of, ElementKind):
@@ -181,7 +185,7 @@ Layout = tuple[Element, ...]
 def checked(elements: Sequence[Element]) -> Layout:
     """The elements as a layout. A group in two places, or of images that are not alike, is refused.
 
-    >>> layout = checked([Text("a red square", droppable=True), Image(b"..", "noised")])
+    >>> layout = checked([Text("a red square"), Image(b"..", "noised")])
     >>> letters(layout)
     'T N'
     """
@@ -205,7 +209,7 @@ def elements_of(schema: Callable[[Any, Any], Iterable[Element]], record: object,
     """What a schema gives for a record; it may be a generator. What is no element raises a ValueError.
 
     >>> elements_of(lambda record, draws: (Text(each) for each in record), "ab", None)
-    (Text(text='a', learned=False, droppable=False, after=None), Text(text='b', learned=False, droppable=False, after=None))
+    (Text(text='a', learned=False, droppable=True, after=None), Text(text='b', learned=False, droppable=True, after=None))
     """
     found = schema(record, draws)
     if not isinstance(found, Iterable):
@@ -239,5 +243,5 @@ def letter(element: Element) -> str:
 
 
 def _check_after(after: object) -> None:
-    if after is not None and after not in get_args(After):
-        raise ValueError(f"after must be one of {list(get_args(After))}, or None, got {after!r}.")
+    if after is not None and after not in get_args(After) and not is_integer(after, at_least=0):
+        raise ValueError(f"after must be an id of at least 0, one of {list(get_args(After))}, or None, got {after!r}.")

@@ -76,8 +76,8 @@ def story(record: Record, draws: Draws) -> Layout:
     *pages, (text, image) = zip(record["texts"], record["images"])
     elements: list[Element] = []
     for said, seen in pages:
-        elements += [Text(said, learned=True), Image(seen, "vit", droppable=True), Image(seen, "clean", droppable=True)]
-    return (*elements, Text(text, droppable=True), Image(image, "noised"))
+        elements += [Text(said, learned=True, droppable=False), Image(seen, "vit"), Image(seen, "clean")]
+    return (*elements, Text(text), Image(image, "noised"))
 
 
 def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str, Any]]:

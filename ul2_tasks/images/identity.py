@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import hashlib
 import re
@@ -11,14 +10,12 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ul2_tasks.files.listing import local_path, real_path
-from ul2_tasks.files.systems import file_system
+from ul2_tasks.files.listing import local_path, mark, real_path
+from ul2_tasks.files.systems import infos
 from ul2_tasks.saved_names import saved_repr
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _LOOKED_AT = 64  # of records in memory
-# When a file was changed, or which one it is, as different file systems name it.
-_CHANGED = ("mtime", "mtime_nsec", "LastModified", "last_modified", "updated", "ETag", "etag")
 
 
 class FileFacts(NamedTuple):
@@ -33,14 +30,11 @@ class FileFacts(NamedTuple):
     changed: str
 
 
-def facts_of(path: str) -> FileFacts:
-    """A file of any file system. An OSError says that it cannot be reached."""
-    system, name = file_system(path)
-    found = system.info(name)
-    changed = next((found[key] for key in _CHANGED if found.get(key)), "")
-    if isinstance(changed, float):
-        changed = datetime.datetime.fromtimestamp(changed, datetime.timezone.utc).isoformat()
-    return FileFacts(real_path(local_path(path)), int(found.get("size") or 0), str(changed))
+def facts_of(paths: Sequence[str]) -> list[FileFacts]:
+    """Files of any file system. An OSError says that one cannot be reached."""
+    return [
+        FileFacts(real_path(local_path(path)), int(found.get("size") or 0), mark(found)) for path, found in zip(paths, infos(paths))
+    ]
 
 
 def files_in_words(files: Iterable[FileFacts], folders: Iterable[str]) -> str:

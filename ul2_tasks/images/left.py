@@ -8,12 +8,12 @@ left             4 5, 6 from row 4, 7 ..    with 0 to 3 done; any shards share t
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import is_integer
 
 
@@ -81,7 +81,7 @@ class Left:
         stops = np.append(starts[1:], len(pools)) - 1
         return Left(tuple((int(pools[a]), int(pools[b]) + 1, int(rows[a])) for a, b in zip(starts, stops)), first)
 
-    @functools.cached_property
+    @cached_property
     def _ends(self) -> np.ndarray:
         """[parts + 1] int64, how many pools there are before each part, and in all."""
         return np.cumsum([0, *(stop - start for start, stop, _ in self.parts)])

@@ -26,6 +26,10 @@ class Outside(os.PathLike):
         )
 
 
+class Address(str):
+    """An address of a file below a folder on the same file system. No other address is read."""
+
+
 def located(path: str, folder: str, record_file: str = "") -> str | Outside:
     """A path of a record, from its folder on.
 
@@ -38,8 +42,8 @@ def located(path: str, folder: str, record_file: str = "") -> str | Outside:
     """
     folder = re.sub(r"^(file|local)://", "", folder)
     if is_address(folder):
-        found = path if is_address(path) else f"{folder.rstrip('/')}/{path}"
-        return found if not path.startswith("/") and is_below(found, folder) else Outside(path, folder)
+        found = path if is_address(path) else f"{_root(folder)}{path}"
+        return Address(found) if not path.startswith("/") and is_below(found, folder) else Outside(path, folder)
     found = os.path.join(folder, path)
     roots = [_real(folder), *([os.path.dirname(_real(record_file))] if record_file and not is_address(record_file) else [])]
     try:
@@ -48,6 +52,16 @@ def located(path: str, folder: str, record_file: str = "") -> str | Outside:
         return found
     stays = not is_address(path) and any(real.startswith(root.rstrip("/") + "/") for root in roots)
     return found if stays else Outside(path, folder)
+
+
+def folder_of(file: str) -> str:
+    """The folder of a file.
+
+    >>> folder_of("/images/a.jsonl"), folder_of("s3://bucket/a.jsonl"), folder_of("memory://a.jsonl")
+    ('/images', 's3://bucket', 'memory://')
+    """
+    folder = file.rpartition("/")[0]
+    return f"{folder}/" if folder.endswith(":/") else folder if is_address(file) else os.path.dirname(file)
 
 
 def is_address(path: str) -> bool:
@@ -63,9 +77,17 @@ def is_below(address: str, folder: str) -> bool:
     """
     if re.match("(file|local)://", folder):  # where links would lead on
         return False
-    root = folder.rstrip("/") + "/"
+    address, root = (
+        path.replace(":///", "://") for path in (address, _root(folder))
+    )  # fsspec writes memory:///a, people memory://a
     rest = unquote(address[len(root) :])
     return is_address(folder) and address.startswith(root) and "::" not in rest and ".." not in rest.replace("\\", "/").split("/")
+
+
+def _root(folder: str) -> str:
+    """An address that those of all files in a folder begin with: that of a whole file system, such as memory://, does so itself."""
+    root = folder.rstrip("/")
+    return f"{root}//" if root.endswith(":") else f"{root}/"
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,6 +1,6 @@
 """Images as pixels, read by Pillow: upright, in full, and in one way whatever their format is.
 
-    EXIF orientation      the image is turned upright
+    EXIF, XMP             the image is turned upright
     transparency          stands on white
     CMYK, grey, palette   become RGB
     16 bits               the upper 8 of them
@@ -24,6 +24,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
+from ul2_tasks.files.opening import is_unreachable
+from ul2_tasks.files.retries import named
+from ul2_tasks.files.systems import open_to_read, read
+from ul2_tasks.images.paths import Address, is_address
+
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
@@ -32,8 +37,8 @@ MAX_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
 MOST_SCANS = 100  # of a JPEG, each of which goes over all pixels; encoders make about ten
 _SCAN = b"\xff\xda"
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # one that ends a scan: not a byte 255, nor a place to begin again after damage
-_NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
-_ORIENTATION = 0x0112  # the EXIF tag
+_NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
+_ORIENTATION = 0x0112  # the EXIF tag, which Pillow fills from XMP, too
 # What turns an image upright, by its EXIF orientation: names of Pillow's Image.Transpose.
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -50,12 +55,16 @@ _TURNS = {
 class Frame:
     """A frame of a video. It is decoded when its pixels are asked for.
 
-    Width and height are as it is seen upright. `read` gives its pixels, [height, width, 3] uint8.
+    Attributes:
+        width, height: as it is seen upright.
+        read: gives its pixels, [height, width, 3] uint8.
+        number: its number in the video, from 0.
     """
 
     width: int
     height: int
     read: Callable[[], np.ndarray] = dataclasses.field(repr=False)
+    number: int = 0
 
 
 def size_of(image: object, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
@@ -171,17 +180,28 @@ def kind_of(value: object) -> str:
 
 
 def _file_at(path: str, what: str) -> BinaryIO:
+    if isinstance(path, Address):
+        try:
+            return io.BytesIO(read(path))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise ValueError(f"the {what} must be a file that can be read, got {str(path)!r}: {error}.") from error
+    if is_address(path):
+        raise ValueError(
+            f"the {what} on another file system must be below folder, got {path!r}. Pass folder=, the address that the files are"
+            " below, or download them."
+        )
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise ValueError(
                 f"the {what} must be a file, got {path!r}, a device or a pipe."
             )  # which could be waited for without end
-        return open(path, "rb")
+        return open_to_read(path)
     except OSError as error:
-        if error.errno not in _NO_FILE:
-            raise
-        raise ValueError(f"the {what} must be a file that can be read, got {path!r}: {error.strerror}.") from error
+        if error.errno in _NO_FILE:
+            raise ValueError(f"the {what} must be a file that can be read, got {path!r}: {error.strerror}.") from error
+        failure = named(error, path)
+    raise failure
 
 
 @contextlib.contextmanager
@@ -243,20 +263,52 @@ def _told() -> Iterator[None]:
     except (pil.DecompressionBombError, pil.DecompressionBombWarning) as error:
         raise ValueError(f"the image has too many pixels: {error}") from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if is_unreachable(error):
             raise
         raise ValueError(f"the image is damaged: {error}") from error
 
 
 def _orientation(opened: ImageFile) -> int:
-    """The EXIF orientation, 1 to 8. A PNG may have it behind the pixels; there it is not looked for, which would decode it."""
-    exif = pillow().Exif()
-    try:
-        exif.load(opened.info.get("exif", b""))
+    """The orientation, 1 to 8, by EXIF, or where that has none by XMP, as `ImageOps.exif_transpose` has it."""
+    content = None
+    if _is_told_behind_pixels(opened):
+        with _from_beginning(opened) as file:
+            content = io.BytesIO(file.read())
+    pil = pillow()
+    try:  # a PNG's own `getexif` decodes it, to find what is behind its pixels
+        exif = pil.Image.getexif(opened) if content is None else pil.open(content, formats=FORMATS).getexif()
         found = exif.get(_ORIENTATION)
     except Exception:  # damaged EXIF says nothing; the image is as it is
         return 1
     return found if found in _TURNS else 1
+
+
+def _is_told_behind_pixels(opened: ImageFile) -> bool:
+    """Whether a PNG has EXIF or texts, of which XMP is one, behind its pixels."""
+    if opened.format != "PNG":
+        return False
+    with _from_beginning(opened) as file:
+        file.seek(8)
+        behind = False
+        while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
+            behind |= head[4:] == b"IDAT"
+            if behind and head[4:] in (b"eXIf", b"iTXt", b"tEXt", b"zTXt"):
+                return True
+            file.seek(int.from_bytes(head[:4], "big") + 4, io.SEEK_CUR)
+    return False
+
+
+@contextlib.contextmanager
+def _from_beginning(opened: ImageFile) -> Iterator[Any]:
+    """The file of an image from its beginning; afterwards it is where it was."""
+    file = opened.fp
+    assert file is not None, "it is open"
+    place = file.tell()
+    file.seek(0)
+    try:
+        yield file
+    finally:
+        file.seek(place)
 
 
 def _on_white(opened: ImageFile) -> Any:

@@ -2,7 +2,7 @@
 
     source     each epoch its pieces are permuted by a key of seed, source and epoch; a piece's records come as they stand, or the
                records of so many consecutive pieces, a window, are permuted by a key of the window, too
-    mixture    a cycle of slots, as many for each source as its weight says, which repeats until the epochs end
+    mixture    records of each source as evenly as its weight says, see `Shares`, until the epochs end
     pools      so many consecutive records: pool q has the places q P .. (q + 1) P - 1 of the mixture
 
 So a pool is a function of its number, whoever reads it, and so are its rows. Each shard has runs of pools: with two shards and runs
@@ -18,9 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.images.left import Left
-from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.permutation import invert, keyed, permute
+from ul2_tasks.order.shares import Shares
+from ul2_tasks.scalars import fractions
 
 FOR_PIECES, FOR_ROWS_OF_POOLS = 7, 8  # what a key is for; `draws` has the number before
 _FOR_RECORDS = 0x7265636F7264
@@ -61,16 +63,16 @@ class Pools:
     first: int = 0
     window: int = 0
 
-    @functools.cached_property
+    @cached_property
     def count(self) -> int | None:
         """How many pools there are; None for no end."""
         return None if self._stop is None else -(-(self._stop - self._start) // self.size)
 
-    @functools.cached_property
+    @cached_property
     def of_epoch(self) -> int:
         """How many pools there are in the time in which the source that takes longest has an epoch, at least 1."""
-        turns = (sum(pieces) / count for pieces, count in zip(self.pieces, self._cycle.counts))
-        return max(1, int(max(turns) * len(self._cycle)) // self.size)
+        turns = max(sum(pieces) / weight for pieces, weight in zip(self.pieces, self._mixing.weights))
+        return max(1, int(turns) // self.size)
 
     def shard(self, shard: int, shards: int, left: Left = ALL) -> Iterator[int]:
         """The numbers of a shard's pools, in their order, of those that are left."""
@@ -116,14 +118,13 @@ class Pools:
 
     def _records_before(self, source: int, place: int) -> int:
         """How many records of a source come before a place of the mixture."""
-        cycles, slots = divmod(place, len(self._cycle))
-        return cycles * self._cycle.counts[source] + int((self._cycle.kinds[:slots] == source).sum())
+        return int(self._mixing.counts(place)[source])
 
     def stretches(self, pool: int) -> Iterator[Stretch]:
         """The records of a pool, source by source."""
         start = self._start + pool * self.size
         stop = start + self.size if self._stop is None else min(start + self.size, self._stop)
-        sources, positions = self._cycle.positions(np.arange(start, stop))
+        sources, positions = self._mixing.positions(np.arange(start, stop))
         for source in np.unique(sources).tolist():
             of_source = positions[sources == source]
             yield from self._stretches(source, int(of_source[0]), int(of_source[-1]) + 1)
@@ -166,11 +167,11 @@ class Pools:
         last = int(ends[min((window + 1) * self.window, len(ends)) - 1])
         return first, last, keyed(self.seed, _FOR_RECORDS, source, epoch, window)
 
-    @functools.cached_property
+    @cached_property
     def _start(self) -> int:
         return self._end(self.first)
 
-    @functools.cached_property
+    @cached_property
     def _stop(self) -> int | None:
         return None if self.epochs is None else self._end(self.first + self.epochs)
 
@@ -179,11 +180,11 @@ class Pools:
         return max(self._place(source, epochs * sum(pieces) - 1) + 1 for source, pieces in enumerate(self.pieces)) if epochs else 0
 
     def _place(self, source: int, position: int) -> int:
-        return int(self._cycle.places(np.array([source]), np.array([position]))[0])
+        return int(self._mixing.places(np.array([source]), np.array([position]))[0])
 
-    @functools.cached_property
-    def _cycle(self) -> Cycle:
-        return nearest_cycle(self.weights)
+    @cached_property
+    def _mixing(self) -> Shares:
+        return Shares(tuple(fractions(dict(enumerate(self.weights))).values()))
 
 
 def in_order(rows: Sequence[list[int]], seed: int, pool: int, first: int = 0) -> list[list[int]]:

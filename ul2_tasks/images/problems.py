@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from ul2_tasks.files.opening import is_of_content
+from ul2_tasks.files.retries import named
+
 MOST_IN_A_ROW = 100  # of a source that are skipped; more of them mean that something is wrong with all of its records
 _TOLD = 10  # problems of each source and cause that are logged; then each tenfold of them
-# What comes of no record, and would come of the next one, too.
-NOT_OF_RECORDS = (MemoryError, ImportError)
 Step = Literal["planned", "decoded"]
 _SAVED = {"schema": "plan", "image": "picture"}  # causes by their names in states, which version 1 gave them
 _ANY = "any source"  # of which problems are that a state of 1.0.3 counts
@@ -132,7 +133,7 @@ def _none_in_a_row(counts: Mapping[str, Mapping[str, int]]) -> dict[Step, collec
 
 @contextlib.contextmanager
 def told_as(cause: str, name: str, record: str = "") -> Iterator[None]:
-    """Makes a `RecordError` of any error but those of memory and of packages that are not there.
+    """Makes a `RecordError` of an error, unless it is none of the record, see `check_of_record`.
 
     For `cause` see `RecordError`. `name` is that of the record, in words, and `record` its name alone; by default the same.
 
@@ -144,10 +145,22 @@ def told_as(cause: str, name: str, record: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (RecordError, *NOT_OF_RECORDS):
+    except RecordError:
         raise
     except Exception as error:
+        check_of_record(error, record or name)
         raise RecordError(cause, f"{name}: {sentence_of(error)}", record or name) from error
+
+
+def check_of_record(error: Exception, name: str) -> None:
+    """Raises what comes of no record, and may come of the next one, too: memory, a package that is not there, a read that failed.
+
+    Of the last it raises an OSError that names the file or the record.
+    """
+    if isinstance(error, MemoryError | ImportError):
+        raise error
+    if not is_of_content(error):
+        raise named(error, name)
 
 
 def sentence_of(error: Exception) -> str:

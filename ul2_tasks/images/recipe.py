@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.dropout import Dropout
 from ul2_tasks.images.elements import Custom, Element, ElementKind, elements_of
@@ -184,7 +185,7 @@ class Recipe:
         named = (f"{source.records.what}, schema {_name(source.schema)}" for source in self.sources)
         return [f"source {number}: {name}" for number, name in enumerate(named, 1)]
 
-    @functools.cached_property
+    @cached_property
     def identity(self) -> dict[str, str]:
         """What `settings` names and does not know: the contents of files and of records, and the code of functions.
 

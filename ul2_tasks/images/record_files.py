@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import re
 import tarfile
@@ -24,6 +25,8 @@ import pyarrow.parquet as pq
 
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
 
+_logger = logging.getLogger(__name__)
+_BLOCK = 1 << 16  # bytes
 _LINES, _SAMPLES, _ROWS = 256, 64, 16  # of a piece; of a batch that is read at once
 _IMAGES = {"jpg", "jpeg", "png", "webp", "gif", "bmp"}
 _VIDEOS = {"mp4", "webm", "mov", "mkv", "avi"}
@@ -120,11 +123,25 @@ def read_jsonl(piece: Piece, start: int) -> Iterator[Named]:
 
 
 def tar_pieces(path: str) -> list[Piece]:
-    """Stretches of samples."""
+    """Stretches of samples. The log tells how many files are of none."""
+    starts: dict[str, int] = {}
+    others: list[str] = []
     with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-        starts = [next(members).offset for _, members in _samples(tar)]
+        for key, members in _samples(tar, others):
+            if key in starts:
+                raise ValueError(
+                    f"{path!r} must have the files of each sample side by side, got others between those of {key!r}. Pack it again"
+                    " in the order of names, such as with tar --sort=name."
+                )
+            starts[key] = next(members).offset
+    if others:
+        _logger.warning("%s: left out %d files that are of no sample, such as %r", path, len(others), others[0])
     most = len(starts) if _is_compressed(path) else _SAMPLES
-    return [Piece(path, starts[number], number, min(most, len(starts) - number)) for number in range(0, len(starts), most or 1)]
+    return [
+        Piece(path, start, number, min(most, len(starts) - number))
+        for number, start in enumerate(starts.values())
+        if number % most == 0
+    ]
 
 
 def read_tar(piece: Piece, start: int) -> Iterator[Named]:
@@ -135,7 +152,7 @@ def read_tar(piece: Piece, start: int) -> Iterator[Named]:
     with open_file(piece.path) as file:
         file.seek(piece.start)
         with tarfile.open(fileobj=file, mode="r:") as tar:
-            for number, (key, members) in enumerate(itertools.islice(_samples(tar), piece.records)):
+            for number, (key, members) in enumerate(itertools.islice(_samples(tar, []), piece.records)):
                 if number >= start:
                     yield _name(piece, f"sample {piece.first + number} ({key})"), _sample(tar, members)
 
@@ -183,17 +200,46 @@ def _object(content: bytes, what: str) -> dict[str, Any] | ValueError:
     return value if isinstance(value, dict) else ValueError(f"{what} must be an object, got a {type(value).__name__}.")
 
 
-def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Iterator[tarfile.TarInfo]]]:
-    return itertools.groupby(_members(tar), key=lambda member: _key_and_suffix(member)[0])
+def _samples(tar: tarfile.TarFile, others: list[str]) -> Iterator[tuple[str, Iterator[tarfile.TarInfo]]]:
+    return itertools.groupby(_members(tar, others), key=lambda member: _key_and_suffix(member)[0])
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+def _members(tar: tarfile.TarFile, others: list[str]) -> Iterator[tarfile.TarInfo]:
+    """The members that are files of samples. The names of other files are added to `others`; folders are none."""
     while (member := tar.next()) is not None:
         tar.members.clear()  # type: ignore[attr-defined]  # which it would keep for all of the file
         if not 0 <= member.size < 1 << 60:
             raise tarfile.ReadError(f"{member.name!r} is of {member.size} bytes")  # the next one would stand before it, or nowhere
-        if member.isfile():
+        if member.isdir():
+            continue
+        if _is_of_sample(member.name):
             yield member
+        else:
+            others.append(member.name)
+    _check_end(tar)
+
+
+def _check_end(tar: tarfile.TarFile) -> None:
+    """Raises an error where a tar is cut off, or goes on after its end, or has a header that is none: `tarfile` ends there."""
+    file = tar.fileobj
+    assert file is not None, "it is open"
+    file.seek(tar.offset)
+    if len(block := file.read(_BLOCK)) < tarfile.BLOCKSIZE:
+        raise tarfile.ReadError("it has no end, so it is cut off")
+    while block:
+        if block.strip(b"\0"):
+            raise tarfile.ReadError(f"at byte {tar.offset} is neither a file nor the end. Pack it again, as one tar")
+        block = file.read(_BLOCK)
+
+
+def _is_of_sample(name: str) -> bool:
+    """Whether a file belongs to a sample: it has a suffix, and is not hidden, as those that a Mac puts beside each file are.
+
+    >>> [_is_of_sample(name) for name in ("./a/1.jpg", "a/._1.jpg", "__MACOSX/1.jpg", ".cache/1.jpg", "README")]
+    [True, False, False, False, False]
+    """
+    parts = [part for part in name.split("/") if part not in ("", ".", "..")]
+    return bool(parts) and not any(part.startswith(".") or part == "__MACOSX" for part in parts) and "." in parts[-1]
 
 
 def _key_and_suffix(member: tarfile.TarInfo) -> tuple[str, str]:
@@ -203,29 +249,37 @@ def _key_and_suffix(member: tarfile.TarInfo) -> tuple[str, str]:
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    if member.issparse():
-        raise ValueError(f"{member.name!r} must not be sparse, got a file that may be of any size.")
+    if not member.isfile() or member.issparse():  # tarfile takes a sparse one, which may be of any size, for a file
+        raise ValueError(f"{member.name!r} must be a file with a content of its own, got a link, a device or a sparse one.")
     file = tar.extractfile(member)
     return file.read() if file else b""
 
 
 def _sample(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> dict[str, Any] | ValueError:
+    beside: dict[str, Any] = {}
+    record: dict[str, Any] = {}
+    names: dict[str, str] = {}  # the file of each field
     try:
-        files = {_key_and_suffix(member)[1]: _content(tar, member) for member in members}
+        for member in members:
+            name, suffix = os.path.basename(member.name), _key_and_suffix(member)[1]
+            content = _content(tar, member)
+            field = "image" if suffix in _IMAGES else "video" if suffix in _VIDEOS else "captions" if suffix == "txt" else suffix
+            if field in names:
+                return ValueError(f"the sample must have one {field}, got {names[field]!r} and {name!r}.")
+            names[field] = name
+            if field == "json":
+                found = _object(content, "its .json")
+                if isinstance(found, ValueError):
+                    return found
+                beside = found
+            else:
+                record[field] = content.decode() if field == "captions" else content
+    except UnicodeDecodeError as error:
+        return ValueError(f"its .txt must be UTF-8: {error}.")
     except (tarfile.TarError, ValueError) as error:
         return ValueError(f"the sample cannot be read: {error}")
-    record: dict[str, Any] = {}
-    if "json" in files:
-        found = _object(files.pop("json"), "its .json")
-        if isinstance(found, ValueError):
-            return found
-        record |= found
-    for suffix, content in files.items():
-        if suffix == "txt":
-            try:
-                record["captions"] = content.decode()
-            except UnicodeDecodeError as error:
-                return ValueError(f"its .txt must be UTF-8: {error}.")
-        else:
-            record["image" if suffix in _IMAGES else "video" if suffix in _VIDEOS else suffix] = content
-    return record
+    for field in beside.keys() & record.keys():
+        named = beside[field]  # it may be the path of the file that stands beside the .json
+        if named not in (None, record[field]) and not (isinstance(named, str) and os.path.basename(named) == names[field]):
+            return ValueError(f"the sample must have one {field}, got {names[field]!r} and a field of its .json.")
+    return beside | record

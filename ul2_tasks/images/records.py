@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import operator
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,10 +15,11 @@ from typing import Any
 from ul2_tasks.files.kept_counts import beside
 from ul2_tasks.files.listing import list_files, local_path, real_path
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable
+from ul2_tasks.files.retries import retried
 from ul2_tasks.files.systems import is_folder, parallel_map
 from ul2_tasks.images.identity import facts_of, files_in_words, records_in_words
-from ul2_tasks.images.paths import located
-from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.images.paths import folder_of, located
+from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.images.record_files import FORMATS, Named, Piece, may_hold
 from ul2_tasks.imported import is_instance
 
@@ -75,7 +77,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
     if not paths:
         raise ValueError("files must be paths, globs or folders, got none.")
-    facts = parallel_map(facts_of, paths)  # before they are read: what is changed meanwhile is another file then
+    facts = facts_of(paths)  # before they are read: what is changed meanwhile is another file then
     pieces = list(itertools.chain(*parallel_map(_pieces, paths)))
     if not pieces:
         raise ValueError(
@@ -83,7 +85,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
         )
     digest = hashlib.blake2b(repr([tuple(piece) for piece in pieces]).encode(), digest_size=8).hexdigest()
     what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest}"
-    beginnings = {real_path(local_path(os.path.dirname(path) if folder is None else folder)) for path in paths}
+    beginnings = {real_path(local_path(folder_of(path) if folder is None else folder)) for path in paths}
     content = functools.partial(files_in_words, facts, beginnings)
     return Records(pieces, functools.partial(_read_file, folder=folder), what, content, beside(paths[0]))
 
@@ -190,7 +192,7 @@ def _pieces(path: str) -> list[Piece]:
 
 def _read_file(piece: Piece, start: int, folder: str | None) -> Iterator[Named]:
     _, read = FORMATS[_format(piece.path)]
-    beside = os.path.dirname(piece.path) if folder is None else folder
+    beside = folder_of(piece.path) if folder is None else folder
     for name, record in read(piece, start):
         yield name, record if isinstance(record, ValueError) else record | _located(record, beside, piece.path)
 
@@ -217,10 +219,9 @@ def _located(record: Mapping[str, Any], folder: str, record_file: str = "") -> d
 def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
     for number in range(piece.start + start, piece.start + piece.records):
         try:
-            record = records[number]
-        except NOT_OF_RECORDS:
-            raise
+            record = retried(functools.partial(operator.getitem, records, number), f"{piece.path}, record {number}")
         except Exception as error:
+            check_of_record(error, f"{piece.path}, record {number}")
             yield f"{piece.path}, record {number}", ValueError(f"the record cannot be read: {sentence_of(error)}")
             continue
         wrong = ValueError(f"a record must be a dictionary, got a value of type {type(record).__name__}.")

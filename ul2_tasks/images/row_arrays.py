@@ -181,7 +181,7 @@ def _grid_positions(rows: int, columns: int, patches_per_side: int, interpolate_
 
 def _table(samples: Sequence[Sample], special_tokens: SpecialTokenConfig) -> tuple[_Elements, np.ndarray, np.ndarray]:
     """The elements that are kept, the ids of their texts, and their timesteps."""
-    first_ids = {None: -1, "text": special_tokens.bos_id, "image": special_tokens.boi_id}
+    ids_after: dict[object, int] = {None: -1, "text": special_tokens.bos_id, "image": special_tokens.boi_id}
     of_texts, of_images = (special_tokens.bos_id, special_tokens.eos_id), (special_tokens.boi_id, special_tokens.eoi_id)
     lines, ids, timesteps = [], [np.zeros(0, np.int64)], []
     for sample in samples:
@@ -198,7 +198,7 @@ def _table(samples: Sequence[Sample], special_tokens: SpecialTokenConfig) -> tup
                 kind, marks, learned, step = _TEXT, of_texts, element.learned, size + 2
             if kept:
                 begins_split = group is None or group != clip
-                after = first_ids[element.after]
+                after = ids_after.get(element.after, element.after)
                 lines.append((kind, size, position, after, learned, rows, columns, begins_sample, begins_split, *marks))
                 timesteps.append(timestep)
                 clip, begins_sample = group, False

@@ -21,6 +21,7 @@ from ul2_tasks.images.video import FrameSampler
 Record = Mapping[str, Any]
 Frames = Callable[[object, Draws], Sequence[object]]
 
+_OF_TEXTS = re.compile(r"\s*[\[{]\s*(['\"\[{]|null\b)")  # JSON's list or object of texts
 _PLAIN = (str, bytes, int, float, list, dict)
 IMAGE_MARK, VIDEO_MARK = "<image>", "<video>"
 _SPEAKERS = {"human": "human", "user": "human", "gpt": "answer", "assistant": "answer", "system": "system"}
@@ -30,8 +31,8 @@ def t2i_pretrain(record: Record, draws: Draws) -> Layout:
     """A caption, droppable, and the image to generate: T N.
 
     The record has `image`, and `captions`: an object or a list of texts, also as JSON, of which one is drawn; or one text, which is
-    taken as it stands. Null and empty ones do not count. Of the draws "caption" is used. A record without an image or a caption
-    raises a ValueError.
+    taken as it stands, unless it begins as such JSON does. Null and empty ones do not count. Of the draws "caption" is used. A
+    record without an image or a caption raises a ValueError.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> record = {"image": b"..", "captions": '{"short": "a cat", "long": "a cat on a mat"}'}
@@ -40,7 +41,7 @@ def t2i_pretrain(record: Record, draws: Draws) -> Layout:
     """
     image, captions = image_and_captions(record)
     caption = captions[draws.number("caption", len(captions))]
-    return Text(caption, droppable=True), Image(image, "noised")
+    return Text(caption), Image(image, "noised")
 
 
 def image_and_captions(record: Record) -> tuple[object, list[str]]:
@@ -81,17 +82,12 @@ def unified_edit(record: Record, draws: Draws, max_steps: int = 2) -> Layout:
         said, results = [_joined(said)], results[-1:]
     elements: list[Text | Image] = []
     for before, text, after in zip([images[start], *results], said, results):
-        elements += [
-            Image(before, "clean", droppable=True),
-            Image(before, "vit", droppable=True),
-            Text(text, droppable=True),
-            Image(after, "noised"),
-        ]
+        elements += [Image(before, "clean"), Image(before, "vit"), Text(text), Image(after, "noised")]
     return tuple(elements)
 
 
 def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Layout:
-    """A conversation about images, which a ViT sees where their marks stand. Answers are learned.
+    """A conversation about images, which a ViT sees where their marks stand. Answers are learned, and nothing is droppable.
 
     The record has `conversations`, turns with `from` (human or user, gpt or assistant, system) and `value`, a text with the marks
     <image> and <video>; and `image` and `video`, one or a list of them, as many as there are marks in the whole conversation. There
@@ -117,12 +113,12 @@ def vlm_sft(record: Record, draws: Draws, frames: Frames | None = None) -> Layou
     for speaker, turn in turns:
         for piece in _pieces(turn):
             if piece == IMAGE_MARK:
-                elements.append(Image(next(images), "vit"))
+                elements.append(Image(next(images), "vit", droppable=False))
             elif piece == VIDEO_MARK and frames is not None:
                 number, file = next(videos)
-                elements += [Image(frame, "vit") for frame in frames(file, draws.within(f"video/{number}"))]
+                elements += [Image(frame, "vit", droppable=False) for frame in frames(file, draws.within(f"video/{number}"))]
             else:
-                elements.append(Text(piece, learned=speaker == "answer"))
+                elements.append(Text(piece, learned=speaker == "answer", droppable=False))
     return tuple(elements)
 
 
@@ -160,13 +156,21 @@ def _captions(value: object) -> list[str]:
 
 
 def _read(captions: str) -> object:
-    """The value of a text that is JSON with several captions; else the text itself. A caption may begin with no bracket."""
+    """The value of a text that is JSON with several captions; else the text itself, such as "[Photo] a cat".
+
+    What begins as a list or an object of texts does, and is no JSON, raises a ValueError: it is cut off, or written by Python.
+    """
     if captions.lstrip()[:1] not in ("{", "["):
         return captions
     try:
         return json.loads(captions)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"captions must be JSON where it begins with a bracket, got {_short(captions)}: {error}.") from error
+        if not _OF_TEXTS.match(captions):
+            return captions
+        raise ValueError(
+            f"captions must be JSON where it begins with a bracket and a quotation mark, got {_short(captions)}: {error}. Write it"
+            " as JSON; a caption that begins like this is a list of one."
+        ) from error
 
 
 def _edits(record: Record) -> tuple[list[object], list[list[str]]]:
@@ -187,13 +191,12 @@ def _edits(record: Record) -> tuple[list[object], list[list[str]]]:
 
 
 def _joined(instructions: Sequence[str]) -> str:
-    """Several instructions as one; each but the last ends with a stop.
+    """Several instructions as one; each ends with one stop, as in BAGEL, where an instruction with a stop has two.
 
     >>> _joined(["Add a dot.", "make it red", "why?", "turn it"])
-    'Add a dot. make it red. why? turn it'
+    'Add a dot. make it red. why? turn it.'
     """
-    *others, last = instructions
-    return " ".join([*(text if text[-1] in ".!?。！？" else f"{text}." for text in others), last])
+    return " ".join(text if text[-1] in ".!?。！？" else f"{text}." for text in instructions)
 
 
 def _turns(value: object) -> list[tuple[str, str]]:

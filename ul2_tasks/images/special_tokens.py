@@ -36,7 +36,7 @@ class SpecialTokenConfig:
                 raise ValueError(f"{field.name} must be an integer of at least {least}, got {getattr(self, field.name)!r}.")
 
     def check(self, sizes: Sizes) -> None:
-        """Refuses sizes whose images would have positions beyond the table.
+        """Raises a ValueError for sizes whose images would have positions beyond the table.
 
         >>> SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=32).check(Sizes())
         Traceback (most recent call last):
@@ -51,7 +51,7 @@ class SpecialTokenConfig:
                 )
 
     def check_ids(self, ids: np.ndarray, *others: int) -> None:
-        """Refuses ids of texts, [ids] integers, with a mark among them, or one of others."""
+        """Raises a ValueError for ids of texts, [ids] integers, with a mark among them, or one of others."""
         if (marks := np.isin(ids, (self.bos_id, self.eos_id, self.boi_id, self.eoi_id, *others))).any():
             raise ValueError(
                 f"a text must not have the ids of special_tokens, got {ids[marks][0]}. Pass a vocabulary that adds none of them."

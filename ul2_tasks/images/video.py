@@ -62,7 +62,7 @@ class FrameSampler:
         numbers = self.numbers(len(contents.times), draws)
         width, height = contents.size
         clip = _Clip(video, contents, numbers)
-        return [Frame(width, height, functools.partial(clip.read, place)) for place in range(len(numbers))]
+        return [Frame(width, height, functools.partial(clip.read, place), number) for place, number in enumerate(numbers)]
 
     def numbers(self, count: int, draws: Draws) -> list[int]:
         """Which frames of that many are chosen, see above.

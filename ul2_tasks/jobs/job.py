@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ul2_tasks.files.systems import is_folder, names_in, place, remove
+from ul2_tasks.files.systems import is_folder, is_local, names_in, place, remove
 from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.shards import JobShard, remove_records
 
@@ -90,7 +90,7 @@ def import_beam():
     return apache_beam
 
 
-POLL = 0.5  # seconds between looks at what workers have written
+POLL, REMOTE_POLL = 0.5, 10.0  # seconds between looks at what workers have written
 LINES = 60.0  # seconds between lines in a log, which has no progress bar
 _INTERRUPTED = {code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)}  # exit statuses
 
@@ -205,10 +205,16 @@ def _progress(
 
         def watch() -> None:
             begun = said = time.monotonic()
-            while not stop.wait(POLL):
-                written = present + len(names_in(job.records) & to_come if waiting else ())
+            while not stop.wait(POLL if is_local(job.records) else REMOTE_POLL):
+                is_line = not console.is_terminal
+                if is_line and time.monotonic() - said < LINES:
+                    continue
+                try:
+                    written = present + len(names_in(job.records) & to_come if waiting else ())
+                except Exception:  # of any file system; the next look tells it
+                    continue
                 shown.update(bar, completed=written)
-                if not console.is_terminal and time.monotonic() - said >= LINES:
+                if is_line:
                     said = time.monotonic()
                     console.print(
                         f"{job.name}: {written} of {shards} shards after {said - begun:.0f} s", markup=False, soft_wrap=True

@@ -7,17 +7,16 @@ exports' manifests say more, which is their own (`corpus.cache`, `export.folder`
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ul2_tasks.files import systems
 from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.files.systems import parallel_map, place, read, sha256, size
+from ul2_tasks.files.systems import parallel_map, place, read, sha256
 from ul2_tasks.jobs.forms import NAME, check_form
 
 FILE = {"file": NAME, "bytes": int, "sha256": str}  # the form of what a manifest says of a file
-_AT_ONCE = 64  # files of which one thread asks the sizes
 
 
 def load(path: str) -> Any:
@@ -40,12 +39,8 @@ def load_object(path: str, form: Mapping, remedy: str) -> dict:
 
 
 def sizes(folder: str, names: Sequence[str]) -> list[int]:
-    """The sizes of files in a folder. A thread is handed many names at once: the handing over takes longer than a local file."""
-
-    def of_part(first: int) -> list[int]:
-        return [size(place(folder, name)) for name in names[first : first + _AT_ONCE]]
-
-    return list(itertools.chain.from_iterable(parallel_map(of_part, range(0, len(names), _AT_ONCE))))
+    """The sizes of files in a folder."""
+    return systems.sizes([place(folder, name) for name in names])
 
 
 def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ul2_tasks.files.atomic import removed_on_failure, write_atomically
-from ul2_tasks.files.systems import exists, make_folders, move, names_in, parallel_map, place, remove, size
+from ul2_tasks.files.systems import exists, infos_of_present, make_folders, move, names_in, parallel_map, place, remove, size
 from ul2_tasks.imported import failures, message_of
 from ul2_tasks.jobs.claim import is_claim
 from ul2_tasks.jobs.forms import NAME, check_form
@@ -69,24 +69,24 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
     Gives the record of each by its name: "files", with "file" and "bytes" of each, or for a shard of one file these two. `listed`
     is what is known of shards without a record, in the same form.
     """
-    present = {folder: names_in(folder) for folder in {shard.folder for shard in shards}}
     by_name = {shard.name: shard for shard in shards}
     recorded = names_in(shards[0].records)
     with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
     read = parallel_map(_record_of, with_record)
     records = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
 
-    def is_whole(folder: str, file: Mapping) -> bool:
-        return file["file"] in present[folder] and size(place(folder, file["file"])) == file["bytes"]
-
-    def all_whole(name: str) -> bool:
-        shard, record = by_name[name], records[name]
-        is_of_now = record.get("reads", shard.reads) == shard.reads  # earlier versions did not say it
-        return is_of_now and all(is_whole(shard.folder, file) for file in record.get("files", [record]))
-
-    known = [shard.name for shard in shards if shard.name in records]
-    whole = parallel_map(all_whole, known)
-    return {name: records[name] for name, is_finished in zip(known, whole) if is_finished}
+    of_now = {
+        name: {place(by_name[name].folder, file["file"]): file["bytes"] for file in record.get("files", [record])}
+        for name, record in records.items()
+        if name in by_name and record.get("reads", by_name[name].reads) == by_name[name].reads  # earlier versions did not say it
+    }
+    paths = [path for files in of_now.values() for path in files]
+    present = {path: found["size"] for path, found in zip(paths, infos_of_present(paths)) if found}
+    return {
+        shard.name: records[shard.name]
+        for shard in shards
+        if shard.name in of_now and all(present.get(path) == size for path, size in of_now[shard.name].items())
+    }
 
 
 def _record_of(shard: JobShard) -> dict:
@@ -186,7 +186,7 @@ def temporary_files(shard: JobShard) -> Iterator[list[str]]:
     If the block raises anything, they are removed.
     """
     paths = [place(shard.records, f"{name}.{uuid.uuid4().hex}.tmp") for name in shard.files]
-    with removed_on_failure(*paths):
+    with removed_on_failure(*paths, where=shard.folder):
         yield paths
         for path, name in zip(paths, shard.files):
             if exists(path):

@@ -23,7 +23,6 @@ from ul2_tasks.looking.page import check_path, packages, write_page
 from ul2_tasks.looking.printing import as_json, as_shown, bars, print_checks, print_head
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.statistics import Check
-from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.random_access.audit import DocumentsRead, Reading, Track, added, read_indices
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import Numbering
@@ -202,7 +201,7 @@ def _asked(numbering: Numbering, elements: int) -> dict[tuple[str, str], float]:
     firsts = [stage.first for stage in numbering.stages]
     for stage, first, stop in zip(numbering.stages, firsts, [*firsts[1:], elements]):
         part = max(0, min(stop, elements) - first) / max(1, elements)
-        weights = stage.mixing.counts if isinstance(stage.mixing, Cycle) else stage.mixing.weights
+        weights = stage.mixing.weights
         for number, weight in zip(stage.corpora, weights):
             corpus = numbering.corpora[number]
             rates = sum(member.rate for member in corpus.members)
@@ -235,7 +234,7 @@ def _progress() -> Iterator[Track]:
 def _parquet(path: str) -> Iterator[Callable[[str, DocumentsRead], None]]:
     """A function that writes lines of documents to a Parquet file, which is there when all of it is written."""
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with removed_on_failure(temporary):
+    with removed_on_failure(temporary, where=path):
         with open_to_write(temporary) as file, pq.ParquetWriter(file, _SCHEMA) as writer:
 
             def write(name: str, part: DocumentsRead) -> None:

@@ -420,7 +420,8 @@ def _loader(mixture: Any, settings: Mapping, batch_size: int, workers: int, *, i
     elif is_chat:
         converter = HuggingFaceChatConverter(pack=pack)
     else:
-        converter = HuggingFaceFeatureConverter(pack=True) if pack else HuggingFaceFeatureConverter("longest", batch_size)
+        of_rows: Any = {"pack": True} if pack else {"padding": "longest", "batch_size": batch_size}
+        converter = HuggingFaceFeatureConverter(**of_rows, decoder_start_token_id=0)  # any, which costs the same
     joined = None if getattr(converter, "batch_size", None) else batch_size
     dataset = UL2IterableDataset(mixture, feature_converter=converter, batch_size=joined, rank=0, world_size=1, **settings)
     context = "spawn" if workers and "tensorflow" in sys.modules else None  # whose threads no fork has

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
@@ -82,7 +82,7 @@ class Run:
         """The examples, or rows, of the first epoch; see `tasks.examples.examples`, also for what is refused."""
         return self._examples
 
-    @functools.cached_property
+    @cached_property
     def _examples(self) -> Examples:
         found = examples(
             self.mixture,
@@ -181,5 +181,5 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
-    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "mixing", "pieces", "window_rows", *ADDED)
+    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "window_rows", *ADDED)
     return {key: told[key] for key in (*keys, *LEFT_OUT) if key in told}

@@ -11,13 +11,15 @@ from ul2_tasks.export import folder as export_folder
 from ul2_tasks.export.conversations import render_again
 from ul2_tasks.files.systems import is_folder, names_in, place
 from ul2_tasks.jobs.shards import unfinished
+from ul2_tasks.jobs.trial import most_of
 
 
 def examine(folder: str, modules: Collection[str] = ()) -> Iterator[tuple[str, list[str], dict[str, int]]]:
     """Reads a cache or export again, or several that are right in a folder, and compares each with what its manifest says.
 
     Of each there is its folder; a sentence for each thing that is wrong, such as that it is not finished; and, where nothing is
-    wrong, the totals of its manifest, such as {"documents": 525, ..}. For `modules` see `render_again`.
+    wrong, the totals of its manifest, such as {"documents": 525, ..}, and what a trial run has at most. For `modules` see
+    `render_again`.
     """
     if not is_folder(folder):
         raise ValueError(
@@ -57,7 +59,10 @@ def _examine(folder: str, modules: Collection[str]) -> tuple[str, list[str], dic
         wrong = list(written.verify(folder))
     except ValueError as error:
         wrong = [str(error)]
-    totals = {} if wrong else written.read_manifest(folder)["totals"]
+    manifest = {} if wrong else written.read_manifest(folder)
+    totals = manifest.get("totals", {})
     if written is conversations_folder and not wrong:
         wrong, totals["rendered_again"] = render_again(folder, modules)
-    return folder, wrong, {what: count for what, count in totals.items() if isinstance(count, int)}
+    counts = {what: count for what, count in totals.items() if isinstance(count, int)}
+    counts |= {f"{name} of a trial run": most for name, most in most_of(manifest.get("arguments", manifest)).items()}
+    return folder, wrong, counts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.choices import SHORTENED, counter_of
 from ul2_tasks.chat.index import count_examples, index_conversations
 from ul2_tasks.chat.objective import AT_A_TIME, CHAT, PROMPT_COMPLETION, Objective, no_example
@@ -109,7 +109,7 @@ class ChatExamples(Sequence[dict[str, np.ndarray]]):
         at = np.searchsorted(ends, numbers, side="right")
         return order[at], numbers - ends[at] + self._counted.of_each[order[at]]
 
-    @functools.cached_property
+    @cached_property
     def _order(self) -> tuple[np.ndarray, np.ndarray]:
         """The conversations in the order of the epoch, and how many examples there are up to each."""
         order = np.arange(len(self._counted.of_each))

@@ -58,9 +58,17 @@ class Description:
         fields = ((key, value) for key, value in vars(self).items() if value or key not in CAME_LATER)
         return {saved_name(key, type(self).__name__): value for key, value in fields}
 
-    def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict:
+    def cache(
+        self,
+        output_dir: str | os.PathLike,
+        *,
+        max_documents: int | None = None,
+        max_tokens: int | None = None,
+        git_revision: str | None = None,
+    ) -> dict:
         """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
-        return build(self.corpus(), os.fspath(output_dir), max_documents=max_documents)
+        most = {"max_documents": max_documents, "max_tokens": max_tokens}
+        return build(self.corpus(), os.fspath(output_dir), **most, git_revision=git_revision)
 
 
 def check_name(name: object) -> None:

@@ -18,7 +18,7 @@ from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.saved_names import saved_chat_task
-from ul2_tasks.scalars import as_python
+from ul2_tasks.scalars import as_python, fractions
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
 
@@ -92,19 +92,29 @@ class Mix:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
         planned = _planned(self)
         if planned is None:
-            return digest({mixture.name: f"{mixture.fingerprint()}, weight {float(weight)}" for mixture, weight in _pairs(self)})
+            weights = fractions(dict(_pairs(self)))
+            return digest({mixture.name: f"{mixture.fingerprint()}, weight {weights[mixture]}" for mixture in weights})
         told = {mixture.name: mixture.fingerprint() for mixture, _ in _pairs(self)}
         for first_step, weights in planned.flat():
-            told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, float(weights[each])) for each in weights))
+            parts = fractions(weights)
+            told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, parts[each]) for each in parts))
         return digest(told)
 
-    def cache(self, output_dir: str | os.PathLike, *, max_documents: int | None = None) -> dict[str, dict]:
+    def cache(
+        self,
+        output_dir: str | os.PathLike,
+        *,
+        max_documents: int | None = None,
+        max_tokens: int | None = None,
+        git_revision: str | None = None,
+    ) -> dict[str, dict]:
         """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Returns the manifests by mixture."""
+        most = {"max_documents": max_documents, "max_tokens": max_tokens}
         manifests: dict[str, dict] = {}  # by corpus, as several mixtures may share one
         for mixture, _ in _pairs(self):
             corpus = mixture.corpus().name
             if corpus not in manifests:
-                manifests[corpus] = mixture.cache(output_dir, max_documents=max_documents)
+                manifests[corpus] = mixture.cache(output_dir, **most, git_revision=git_revision)
         return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
 
 

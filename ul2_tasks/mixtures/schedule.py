@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ul2_tasks.scalars import as_python, is_finite, is_integer
+from ul2_tasks.scalars import as_python, fractions, is_finite, is_integer
 
 _Of = TypeVar("_Of")
 _MOST_PARTS = 10_000  # of a ramp
@@ -77,12 +76,6 @@ class Schedule(Generic[_Of]):
             )
         if self.stages[0].ramp_steps:
             raise ValueError(f"ramp_steps must be 0 in the first stage, got {self.stages[0].ramp_steps}. Nothing comes before it.")
-        for stage, following in zip(self.stages, firsts[1:]):
-            if stage.first_step + stage.ramp_steps > following:
-                raise ValueError(
-                    f"ramp_steps must end before the next stage begins at step {following}, got a ramp from step"
-                    f" {stage.first_step} to {stage.first_step + stage.ramp_steps}. Shorten it, or begin the next stage later."
-                )
 
     @property
     def average(self) -> dict[_Of, float]:
@@ -91,19 +84,24 @@ class Schedule(Generic[_Of]):
         flat = self.flat()
         for (first, weights), stop in zip(flat, [*(first for first, _ in flat[1:]), max(self.steps, flat[-1].first_step + 1)]):
             steps = max(0, min(stop, max(self.steps, 1)) - first) + 1e-9  # a stage after the last step counts for nearly nothing
-            for each, fraction in _fractions(weights).items():
+            for each, fraction in fractions(weights).items():
                 parts[each] = parts.get(each, 0.0) + steps * fraction
-        return _fractions(parts)
+        return fractions(parts)
 
-    def flat(self) -> list[FlatStage[_Of]]:
-        """The stages without ramps, each of which is a number of stages, with the weights of its middle."""
-        found: list[FlatStage[_Of]] = []
+    def flat(self) -> list[FlatStage]:
+        """The stages without ramps, each of which is a number of stages, with the weights of its middle, until the next begins."""
+        found: list[FlatStage] = []
         for stage in self.stages:
+            while found and found[-1].first_step > stage.first_step:
+                found.pop()  # of a ramp that this stage ends
+            before = fractions(found[-1].weights) if found else {}
+            if found and found[-1].first_step == stage.first_step:
+                found.pop()
             weights = dict(stage.mixtures)
             if not stage.ramp_steps:
                 found.append(FlatStage(stage.first_step, weights))
                 continue
-            before, after = _fractions(found[-1].weights), _fractions(weights)
+            after = fractions(weights)
             for first in range(0, stage.ramp_steps, stage.ramp_every):
                 middle = (first + min(first + stage.ramp_every, stage.ramp_steps)) / 2 / stage.ramp_steps
                 between = {each: (1 - middle) * before.get(each, 0) + middle * after.get(each, 0) for each in {**before, **after}}
@@ -112,11 +110,11 @@ class Schedule(Generic[_Of]):
         return found
 
 
-class FlatStage(NamedTuple, Generic[_Of]):
+class FlatStage(NamedTuple):
     """The weights from a step on."""
 
     first_step: int
-    weights: Mapping[_Of, float]
+    weights: Mapping[Any, float]
 
 
 def check_schedule(
@@ -178,9 +176,3 @@ def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]] | Non
             f" {mixtures!r:.300}. Divide the weights by their sum, or raise the temperature."
         )
     return tempered
-
-
-def _fractions(weights: Mapping[_Of, float]) -> dict[_Of, float]:
-    """Weights as parts of their sum, the same on all versions of Python, of which some round `sum` otherwise."""
-    total = math.fsum(weights.values())
-    return {each: weight / total for each, weight in weights.items()}

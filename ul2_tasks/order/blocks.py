@@ -20,12 +20,12 @@ blocks.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.order.epochs import Order, Ranges, Switch, cut_at_the_end, expanded
 from ul2_tasks.order.packing_plans import Sizes
@@ -65,7 +65,8 @@ class BlockShuffle:
             object.__setattr__(self, name, int(value))
 
 
-class Section(NamedTuple, Generic[_Inner]):
+@dataclasses.dataclass(frozen=True)
+class Section(Generic[_Inner]):
     """Windows of one size in each epoch: how many, how many of them take turns, and the order of each, of examples or rows."""
 
     windows: int
@@ -90,7 +91,7 @@ class Windows:
     partitions: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    @functools.cached_property
+    @cached_property
     def starts(self) -> np.ndarray:
         """[sections + 1] int64, where each section begins in an epoch, in elements; at the end, where the epoch ends."""
         return np.cumsum([0, *(count * size for count, size in zip(self.windows, self.sizes))])
@@ -164,7 +165,7 @@ class BlockOrder:
     def _whole_blocks(self) -> int:
         return self.tokens // self.blocks.block_tokens
 
-    @functools.cached_property
+    @cached_property
     def sections(self) -> tuple[Section[Order], ...]:
         """The sections of an epoch, as the top of this file draws them; those that have a window."""
         per_partition = self._whole_blocks // self.blocks.partitions
@@ -186,12 +187,12 @@ class BlockOrder:
             if windows
         )
 
-    @functools.cached_property
+    @cached_property
     def windows(self) -> Windows:
         """The examples of its windows."""
         return windows_of(self.sections, [section.inner.examples for section in self.sections])
 
-    @functools.cached_property
+    @cached_property
     def _first_tokens(self) -> np.ndarray:
         """[sections] int64, where the first window of each section begins in the stream of an epoch, in tokens."""
         tokens = [section.windows * section.inner.tokens for section in self.sections]
@@ -230,17 +231,14 @@ class BlockOrder:
         windows, numbers = np.divmod(slots - self.windows.starts[sections], np.asarray(self.windows.sizes)[sections])
         return Places(epochs, sections, windows, numbers)
 
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-        """See `Order.ranges`. Where a chunk begins elsewhere is counted in the stream of the epoch."""
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
+        """See `Order.ranges`."""
         places = self.place_of(epochs, slots)
         kinds, starts, stops, tokens = (np.zeros_like(places.numbers) for _ in range(4))
         for inner, of, numbers in of_sections(self.sections, places):
             kinds[of], starts[of], stops[of] = inner.chunks(numbers, places.numbers[of])
             tokens[of] = inner.tokens
         firsts, sizes = self._first_token_of(places), stops - starts
-        if elsewhere is not None:
-            starts = np.where(elsewhere < 0, starts, elsewhere)
-            stops, firsts, tokens = starts + sizes, np.where(elsewhere < 0, firsts, 0), np.where(elsewhere < 0, tokens, self.tokens)
         # First cut at the end of the window, which a chunk may go round, then at the borders of blocks.
         of, starts, stops = cut_at_the_end(starts, stops, tokens)
         of_block, starts, stops = cut(starts + firsts[of], stops + firsts[of], self.blocks.block_tokens)
@@ -248,14 +246,6 @@ class BlockOrder:
         blocks, before = np.divmod(starts, self.blocks.block_tokens)
         starts_there = self.placed(places.epochs[of], blocks) * self.blocks.block_tokens + before
         return Ranges(kinds, sizes, of, starts_there, starts_there + stops - starts)
-
-    def drawn(self, epochs: np.ndarray, slots: np.ndarray, draws: np.ndarray, is_near: bool) -> np.ndarray:
-        """See `Order.drawn`: near are those of the window."""
-        if not is_near:
-            return (draws % np.uint64(self.tokens)).astype(np.int64)
-        places = self.place_of(epochs, slots)
-        sizes = np.array([section.inner.tokens for section in self.sections], np.uint64)[places.sections]
-        return self._first_token_of(places) + (draws % sizes).astype(np.int64)
 
     def _first_token_of(self, places: Places) -> np.ndarray:
         """[n] int64, where the window of each place begins in the stream of its epoch."""
@@ -363,7 +353,7 @@ class PackedBlockOrder:
     sizes: Sizes
     budgets: tuple[int, ...]
 
-    @functools.cached_property
+    @cached_property
     def sections(self) -> tuple[Section[PackedOrder], ...]:
         """Those of the order, with the rows of their windows."""
         return tuple(
@@ -371,7 +361,7 @@ class PackedBlockOrder:
             for section in self.order.sections
         )
 
-    @functools.cached_property
+    @cached_property
     def windows(self) -> Windows:
         """The rows of its windows."""
         return windows_of(self.sections, [section.inner.rows for section in self.sections])

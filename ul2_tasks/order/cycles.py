@@ -1,24 +1,22 @@
-"""Cycles: so many slots of each kind as the weights say, spread evenly. Kinds are denoisers, or corpora.
+"""Cycles: so many slots of each kind as the weights say, spread evenly. Kinds are the denoisers of a corpus.
 
     weights  1 1 1 1 4
     counts   1 1 1 1 4            8 slots
     kinds    4 0 4 1 2 4 3 4      the kind of each slot
 
 Weights are floats, and a cycle has whole slots. So the ratio is exact where a cycle of at most `MAX_SLOTS` slots has it, else it is
-the nearest such cycle's, which tells its error. A cycle that repeats for ever also nests orders: the place of a mixture of
-corpora becomes a corpus and a position in that corpus's own order (`Cycle.positions`).
+the nearest such cycle's, which tells its error. Corpora are mixed by `Shares`, which have none.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from ul2_tasks.order.permutation import invert, keys, permute
+from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import is_finite
 
 MAX_SLOTS = 4096
@@ -48,21 +46,7 @@ class Cycle:
         """How many slots a cycle has."""
         return len(self.kinds)
 
-    @property
-    def partitions(self) -> int:
-        """One: see `Shares`."""
-        return 1
-
-    @property
-    def unit(self) -> int:
-        """How many places make a unit, which has the ratio exactly: a cycle."""
-        return len(self)
-
-    def taken(self, units: int) -> np.ndarray:
-        """[K] int64, how many places of each kind the first units have."""
-        return units * np.asarray(self.counts, np.int64)
-
-    @functools.cached_property
+    @cached_property
     def kinds(self) -> np.ndarray:
         """[slots] int64, the kind of each slot.
 
@@ -76,44 +60,33 @@ class Cycle:
             gained[kinds[-1]] -= sum(self.counts)
         return np.array(kinds)
 
-    @functools.cached_property
+    @cached_property
     def _ranks(self) -> np.ndarray:
         """[slots], how many slots of the same kind stand before each."""
         ranks = np.zeros(len(self), np.int64)
         ranks[self._by_kind] = np.arange(len(self)) - self._firsts[self.kinds[self._by_kind]]
         return ranks
 
-    @functools.cached_property
+    @cached_property
     def _by_kind(self) -> np.ndarray:
         """[slots], those of kind 0, then those of kind 1, and so on."""
         return np.argsort(self.kinds, kind="stable")
 
-    @functools.cached_property
+    @cached_property
     def _firsts(self) -> np.ndarray:
         """[K], where the slots of each kind begin in `_by_kind`."""
         return np.cumsum(self.counts) - self.counts
 
-    def positions(self, places: np.ndarray, key: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The kind at each place of the cycle that repeats for ever, and how many of this kind stand before it.
-
-        `key` shuffles the slots within each cycle, which keeps the ratio; None is the order of `kinds`. A reader of every h-th
-        place would otherwise find the same kinds always. Kinds and positions are int64, of the shape of the places.
-        """
-        if len(self) == 1:
-            return np.zeros_like(places, np.int64), np.array(places, np.int64)
+    def positions(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The kind at each place of the cycle that repeats for ever, and how many of this kind stand before it, [..] int64."""
         cycles, slots = np.divmod(np.asarray(places, np.int64), len(self))
-        if key is not None:
-            slots = permute(slots, len(self), keys(key, cycles))
         kinds = self.kinds[slots]
         return kinds, cycles * np.asarray(self.counts)[kinds] + self._ranks[slots]
 
-    def places(self, kinds: np.ndarray, positions: np.ndarray, key: int | None = None) -> np.ndarray:
+    def places(self, kinds: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """The inverse of `positions`: at which place each position of each kind comes, [..] int64."""
         cycles, ranks = np.divmod(np.asarray(positions, np.int64), np.asarray(self.counts)[kinds])
-        slots = self._by_kind[self._firsts[kinds] + ranks]
-        if key is not None:
-            slots = invert(slots, len(self), keys(key, cycles))
-        return cycles * len(self) + slots
+        return cycles * len(self) + self._by_kind[self._firsts[kinds] + ranks]
 
 
 def nearest_cycle(weights: Sequence[float]) -> Cycle:

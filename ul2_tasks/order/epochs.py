@@ -24,11 +24,11 @@ hosts or batches: who reads every h-th example, reads i = h, h + H, ..
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.cycles import Cycle
 from ul2_tasks.order.permutation import GOLDEN, invert, keyed, keys, permute
 
@@ -102,7 +102,7 @@ class Order:
         if self.tokens < 1:
             raise ValueError(f"the corpus must have at least 1 token, got {self.tokens}. Without any there is no example.")
 
-    @functools.cached_property
+    @cached_property
     def cycle_tokens(self) -> int:
         """S, how many tokens a full cycle has."""
         return sum(count * length for count, length in zip(self.cycle.counts, self.lengths))
@@ -112,13 +112,13 @@ class Order:
         """A, how many full cycles an epoch has."""
         return self.tokens // self.cycle_tokens
 
-    @functools.cached_property
+    @cached_property
     def tail(self) -> int:
         """How many examples of an epoch are shortened: so many that from any slot on their full chunks would hold the remainder."""
         firsts = np.arange(len(self.cycle))
         return int((np.searchsorted(self._bounds, self._bounds[firsts] + self._remainder) - firsts).max())
 
-    @functools.cached_property
+    @cached_property
     def examples(self) -> int:
         """E, how many examples an epoch has."""
         return self.cycles * len(self.cycle) + self.tail
@@ -127,7 +127,7 @@ class Order:
     def _remainder(self) -> int:
         return self.tokens % self.cycle_tokens
 
-    @functools.cached_property
+    @cached_property
     def _bounds(self) -> np.ndarray:
         """[2 n + 1] int64, where the slots of two cycles begin and end."""
         return np.concatenate([[0], np.cumsum(np.tile(np.asarray(self.lengths)[self.cycle.kinds], 2))])
@@ -159,23 +159,10 @@ class Order:
         starts = (cycles * self.cycle_tokens + first + self.starts(epochs)) % self.tokens
         return Chunks(kinds, starts, starts + last - first)
 
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-        """The same as ranges of the corpus, of which a chunk that goes round its end has two.
-
-        With `elsewhere`, [n] int64, some chunks begin at other tokens, and are as long as before; -1 is for those that do not.
-        """
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
+        """The same as ranges of the corpus, of which a chunk that goes round its end has two."""
         kinds, starts, stops = self.chunks(epochs, slots)
-        sizes = stops - starts
-        if elsewhere is not None:
-            starts = np.where(elsewhere < 0, starts, elsewhere)
-        return Ranges(kinds, sizes, *cut_at_the_end(starts, starts + sizes, self.tokens))
-
-    def drawn(self, epochs: np.ndarray, slots: np.ndarray, draws: np.ndarray, is_near: bool) -> np.ndarray:
-        """Other tokens at which the chunks of slots may begin, see `ranges`, by draws, [n] uint64 as the result is [n] int64.
-
-        With `is_near` they are in what a reader of the slot has at hand.
-        """
-        return (draws % np.uint64(self.tokens)).astype(np.int64)
+        return Ranges(kinds, stops - starts, *cut_at_the_end(starts, stops, self.tokens))
 
     def slots_with(self, epoch: int, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """The slots of an epoch whose examples have some of the tokens [start, stop) of the corpus, [n] int64, ascending.
@@ -304,6 +291,18 @@ def cut_at_the_end(starts: np.ndarray, stops: np.ndarray, end: int | np.ndarray)
         return np.arange(len(starts)), starts, stops
     rests = np.insert(np.minimum(stops, end), rounds + 1, (stops - end)[rounds])
     return np.insert(np.arange(len(starts)), rounds + 1, rounds), np.insert(starts, rounds + 1, 0), rests
+
+
+def cut_at(starts: np.ndarray, stops: np.ndarray, borders: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cuts ranges at borders, [n] int64, ascending, of which none is there twice; for what it gives see `cut_at_the_end`.
+
+    >>> [column.tolist() for column in cut_at(np.array([3, 8]), np.array([5, 12]), np.array([4, 8, 9]))]
+    [[0, 0, 1, 1], [3, 4, 8, 9], [4, 5, 9, 12]]
+    """
+    first, last = np.searchsorted(borders, starts, side="right"), np.searchsorted(borders, stops)
+    of, at = expanded(np.arange(len(starts)), first, last + 1)
+    ends = np.append(borders, 0)
+    return of, np.where(at == first[of], starts[of], ends[at - 1]), np.where(at == last[of], stops[of], ends[at])
 
 
 def noise_keys(seed: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.epochs import FOR_CONTENTS, FOR_ROWS, Order, Switch
 from ul2_tasks.order.packing_plans import Sizes, best_cycles, template
 from ul2_tasks.order.permutation import invert, keyed, keys, permute
@@ -59,19 +60,19 @@ class PackedOrder:
     def _counts(self) -> np.ndarray:
         return np.asarray(self.order.cycle.counts)
 
-    @functools.cached_property
+    @cached_property
     def template_cycles(self) -> int:
         """m, how many cycles a template holds."""
         return best_cycles(self.sizes, self.order.cycle.counts, self.budgets)
 
-    @functools.cached_property
+    @cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray]:
         """[R, K] and [R', K] int64, how many examples of each denoiser are in the rows of a template, and of the cycles left."""
         rest = self.order.cycles % self.template_cycles
         solve = functools.partial(template, self.sizes, self.order.cycle.counts, self.budgets)
         return solve(self.template_cycles), solve(rest)
 
-    @functools.cached_property
+    @cached_property
     def _firsts(self) -> tuple[int, int]:
         """The first row after the templates, and the first of the tail."""
         whole, rest = self._parts
@@ -88,13 +89,13 @@ class PackedOrder:
         """See `WindowRows.rows_about`; here it is exact."""
         return self.rows
 
-    @functools.cached_property
+    @cached_property
     def _patterns(self) -> np.ndarray:
         """[R + R' + 1, K + 1] int64: the two parts, then a row of the tail, whose one example is of a kind of its own."""
         patterns = np.concatenate(self._parts)
         return np.pad(patterns, [(0, 1), (0, 1)]) + np.pad([[1]], [(len(patterns), 0), (patterns.shape[1], 0)])
 
-    @functools.cached_property
+    @cached_property
     def _before(self) -> np.ndarray:
         """[R + R' + 1, K + 1] int64, how many examples of each kind are in the rows before, of the same part."""
         before = [np.cumsum(part, axis=0) - part for part in self._parts]

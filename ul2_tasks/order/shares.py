@@ -11,31 +11,37 @@ many places of its kind come before, follow from n by one multiplication a level
 
 With `partitions` C a kind comes C times in a row of turns, one turn for each partition: place i is of partition i mod C, and so is
 the position that it has among those of its kind, modulo C. So a reader of every C-th place reads every C-th position of each kind.
-In a unit of `_GROUP` C places each partition meets each of `_GROUP` leaves once, each at another time.
+
+With a key the kinds of each unit are shuffled, a group of places of each partition, each partition's in another turn: a reader of
+every h-th place would otherwise find the same kinds always. A group is the shortest that has the ratio exactly, or has `_MOST`
+places. Positions of a kind ascend all the same, those of each partition: so where a corpus ends is one place of a mixture, before
+which nothing after it is read.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled, part_of_compiled
-from ul2_tasks.order.permutation import invert, keys, permute
+from ul2_tasks.order.permutation import GOLDEN, keys, mix, permute
 from ul2_tasks.scalars import is_finite
 
-_GROUP = 64  # places that are shuffled among each other, of each partition
+_MOST = 64  # places that are shuffled among each other, of each partition
 _ROWS, _TURNS = 0, 1  # what a key is for
+_EXACT = 1e-9  # of a place, what rounding of floats explains
+_GOLDEN = np.uint64(GOLDEN)
+_mix = part_of_compiled(mix)  # of one uint64
 
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
     """Places of several kinds without end, at the fractions of `weights`, each a finite number above 0.
-
-    It has the methods of a `Cycle` that repeats.
 
     >>> shares = Shares((0.75, 0.25))
     >>> shares.positions(np.arange(8))
@@ -51,12 +57,19 @@ class Shares:
         if not self.weights or not all(is_finite(weight) and weight > 0 for weight in self.weights):
             raise ValueError(f"weights must be finite numbers above 0, got {list(self.weights)}.")
 
+    @cached_property
+    def group(self) -> int:
+        """How many places of each partition are shuffled among each other."""
+        counts = np.outer(np.arange(1, _MOST), np.array(self.weights) / math.fsum(self.weights))
+        exact = np.flatnonzero((np.abs(counts - np.rint(counts)) < _EXACT).all(axis=1))
+        return int(exact[0]) + 1 if len(exact) else _MOST
+
     @property
     def unit(self) -> int:
-        """How many places make a unit: they are a permutation of places of the tree, or of each partition's."""
-        return _GROUP * self.partitions
+        """How many places make a unit: its kinds are a permutation of those of the tree, of each partition."""
+        return self.group * self.partitions
 
-    @functools.cached_property
+    @cached_property
     def _tree(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The left and right child of each node and the fraction of the left, in 2**-64; and the parents of all, [nodes] each.
 
@@ -66,7 +79,9 @@ class Shares:
         right: list[int] = []
         fractions: list[int] = []
         parents = np.zeros(len(self.weights), np.int64)
-        exact = [Fraction(weight) for weight in self.weights]
+        ratios = [weight.as_integer_ratio() for weight in map(float, self.weights)]
+        scale = max(denominator for _, denominator in ratios)  # a power of 2, as all are
+        exact = [numerator * (scale // denominator) for numerator, denominator in ratios]
         order = sorted(range(len(exact)), key=lambda kind: -exact[kind])
         node_parents: list[int] = []
         waiting = [(order, -1)]
@@ -78,7 +93,7 @@ class Shares:
             else:
                 child = len(left)
                 first = _half([exact[kind] for kind in kinds])
-                share = sum(exact[kind] for kind in kinds[:first]) / sum(exact[kind] for kind in kinds)
+                share = Fraction(sum(exact[kind] for kind in kinds[:first]), sum(exact[kind] for kind in kinds))
                 left.append(0)
                 right.append(0)
                 node_parents.append(parent)
@@ -90,51 +105,58 @@ class Shares:
         return *as_arrays, np.array(fractions, np.uint64), np.concatenate([parents, np.array(node_parents, np.int64)])
 
     def positions(self, places: np.ndarray, key: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `Cycle.positions`. `key` shuffles the places within each unit."""
-        units, within = np.divmod(np.asarray(places, np.int64), self.unit)
+        """The kind at each place, and how many of this kind stand before it, or of this kind and partition, see above.
+
+        `key` shuffles the kinds within each unit; None is their order in the tree. Kinds and positions are int64, of the shape of
+        the places.
+        """
+        places = np.asarray(places, np.int64)
+        if len(self.weights) == 1:
+            return np.zeros_like(places), places.copy()
+        units, within = np.divmod(places.reshape(-1), self.unit)
         turns, partitions = np.divmod(within, self.partitions)
-        if key is not None:
-            turns = permute(turns, _GROUP, keys(key, units, np.full_like(units, _ROWS)))
-            if self.partitions > 1:
-                turns = (turns + self._offsets(units, partitions, key)) % _GROUP
-        kinds, ranks = self._at(units * _GROUP + turns)
-        return kinds, ranks * self.partitions + partitions
+        if key is None:
+            kinds, ranks = _walk(self._tree, units * self.group + turns)
+        else:
+            kinds, ranks = _at_turns(self._tree, self.group, *self._shuffled(units, partitions, key), turns)
+        return kinds.reshape(places.shape), (ranks * self.partitions + partitions).reshape(places.shape)
 
     def places(self, kinds: np.ndarray, positions: np.ndarray, key: int | None = None) -> np.ndarray:
         """The inverse of `positions`, [..] int64."""
-        ranks, partitions = np.divmod(np.asarray(positions, np.int64), self.partitions)
-        units, turns = np.divmod(self._places_of(np.broadcast_to(np.asarray(kinds, np.int64), ranks.shape), ranks), _GROUP)
+        positions = np.asarray(positions, np.int64)
+        if len(self.weights) == 1:
+            return positions.copy()
+        ranks, partitions = np.divmod(positions.reshape(-1), self.partitions)
+        of = np.ascontiguousarray(np.broadcast_to(np.asarray(kinds, np.int64), positions.shape)).reshape(-1)
+        units, turns = np.divmod(_climb(self._tree, of, ranks), self.group)
         if key is not None:
-            if self.partitions > 1:
-                turns = (turns - self._offsets(units, partitions, key)) % _GROUP
-            turns = invert(turns, _GROUP, keys(key, units, np.full_like(units, _ROWS)))
-        return units * self.unit + turns * self.partitions + partitions
+            turns = _turns_at(self._tree, self.group, *self._shuffled(units, partitions, key), of, ranks)
+        return (units * self.unit + turns * self.partitions + partitions).reshape(positions.shape)
 
     def taken(self, units: int) -> np.ndarray:
         """[K] int64, how many places of each kind the first units have."""
-        kinds = np.arange(len(self.weights))
-        return self.partitions * _counts(self._tree, kinds, units * _GROUP)
+        return self.partitions * self.counts(units * self.group)
 
-    def _offsets(self, units: np.ndarray, partitions: np.ndarray, key: int) -> np.ndarray:
-        return permute(partitions % _GROUP, _GROUP, keys(key, units, np.full_like(units, _TURNS)))
+    def counts(self, places: int) -> np.ndarray:
+        """[K] int64, how many of the first places each kind has, in the order of the tree and for one partition."""
+        return _counts(self._tree, np.arange(len(self.weights)), places)
 
-    def _at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = _walk(self._tree, np.ascontiguousarray(places).reshape(-1))
-        return found[0].reshape(places.shape), found[1].reshape(places.shape)
+    def _shuffled(self, units: np.ndarray, partitions: np.ndarray, key: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The units, [n] int64, the seeds of their shuffles, and the turns with which each partition begins there."""
+        offsets = np.zeros_like(units)
+        if self.partitions > 1:
+            offsets = permute(partitions % self.group, self.group, keys(key, units, np.full_like(units, _TURNS)))
+        return units, keys(key, units, np.full_like(units, _ROWS)), offsets
 
-    def _places_of(self, kinds: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-        flat = (np.ascontiguousarray(each).reshape(-1) for each in (kinds, ranks))
-        return _climb(self._tree, *flat).reshape(ranks.shape)
 
-
-def _half(weights: Sequence[Fraction]) -> int:
+def _half(weights: Sequence[int]) -> int:
     """How many of the weights, which descend, are nearest to half of all: at least one, and not all."""
-    total, before, best = sum(weights, Fraction(0)), Fraction(0), 1
-    nearest = total
+    total, before, best = sum(weights), 0, 1
+    nearest = 2 * total
     for count, weight in enumerate(weights[:-1], start=1):
         before += weight
-        if abs(before - total / 2) < nearest:
-            best, nearest = count, abs(before - total / 2)
+        if abs(2 * before - total) < nearest:
+            best, nearest = count, abs(2 * before - total)
     return best
 
 
@@ -149,23 +171,82 @@ def _left_of(count, fraction):
     return np.int64(upper + (np.uint64(n * p) >> np.uint64(63)))
 
 
+@part_of_compiled
+def _descend(tree, place):
+    """The kind at a place, and how many places of it come before. For the tree, of more than one kind, see `Shares`."""
+    left, right, fractions, _ = tree
+    node, rank = 0, place
+    while node >= 0:
+        before = _left_of(rank, fractions[node])
+        if _left_of(rank + 1, fractions[node]) > before:
+            node, rank = left[node], before
+        else:
+            node, rank = right[node], rank - before
+    return -1 - node, rank
+
+
 @compiled
 def _walk(tree, places):
-    """The kind at each place, and how many places of it come before, [n] int64 each. For the tree see `Shares`."""
-    left, right, fractions, _ = tree
-    kinds, ranks = np.zeros(len(places), np.int64), places.copy()
-    if not len(fractions):
-        return kinds, ranks
+    """`_descend` of places, [n] int64 each."""
+    kinds, ranks = np.zeros_like(places), np.zeros_like(places)
     for number in range(len(places)):
-        node, rank = 0, places[number]
-        while node >= 0:
-            before = _left_of(rank, fractions[node])
-            if _left_of(rank + 1, fractions[node]) > before:
-                node, rank = left[node], before
-            else:
-                node, rank = right[node], rank - before
-        kinds[number], ranks[number] = -1 - node, rank
+        kinds[number], ranks[number] = _descend(tree, places[number])
     return kinds, ranks
+
+
+@part_of_compiled
+def _shuffle_unit(tree, unit, seed, kinds):
+    """Writes the kinds of a unit, shuffled by a seed, and gives the rank of each kind's first, [group] int64 both."""
+    firsts = np.zeros_like(kinds)
+    for turn in range(len(kinds)):
+        kinds[turn], firsts[turn] = _descend(tree, unit * len(kinds) + turn)
+        for other in range(turn):
+            if kinds[other] == kinds[turn]:
+                firsts[turn] = firsts[other]
+                break
+    for turn in range(len(kinds) - 1, 0, -1):
+        seed += _GOLDEN
+        other = np.int64(_mix(seed) % np.uint64(turn + 1))
+        kinds[turn], kinds[other] = kinds[other], kinds[turn]
+        firsts[turn], firsts[other] = firsts[other], firsts[turn]
+    return firsts
+
+
+@compiled
+def _at_turns(tree, group, units, seeds, offsets, turns):
+    """The kinds at turns of shuffled units, which begin at an offset, and their ranks; all are [n] int64, but [n] uint64 seeds."""
+    kinds, ranks = np.zeros_like(turns), np.zeros_like(turns)
+    of_unit = np.zeros(group, np.int64)
+    firsts = of_unit
+    for number in range(len(turns)):
+        if number == 0 or units[number] != units[number - 1]:
+            firsts = _shuffle_unit(tree, units[number], seeds[number], of_unit)
+        place = (turns[number] + offsets[number]) % group
+        rank = firsts[place]
+        for turn in range(turns[number]):
+            rank += of_unit[(turn + offsets[number]) % group] == of_unit[place]
+        kinds[number], ranks[number] = of_unit[place], rank
+    return kinds, ranks
+
+
+@compiled
+def _turns_at(tree, group, units, seeds, offsets, kinds, ranks):
+    """The inverse of `_at_turns`: the turn of each rank of each kind."""
+    turns = np.zeros_like(ranks)
+    of_unit = np.zeros(group, np.int64)
+    firsts = of_unit
+    for number in range(len(ranks)):
+        if number == 0 or units[number] != units[number - 1]:
+            firsts = _shuffle_unit(tree, units[number], seeds[number], of_unit)
+        before = np.int64(0)
+        for turn in range(group):
+            place = (turn + offsets[number]) % group
+            if of_unit[place] == kinds[number]:
+                if firsts[place] + before == ranks[number]:
+                    turns[number] = turn
+                    break
+                before += 1
+    return turns
 
 
 @compiled

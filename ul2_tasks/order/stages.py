@@ -5,8 +5,8 @@
     corpus a   0 1 . 2 . 3 .. | .. 40 . . 41 .. 42 .... |               goes on where it is
     corpus b   . . 0 . 1 . .. | .. . 17 18 . 19 . ..... | 60 . 61 ..
 
-A corpus is read at positions 0, 1, 2, .., each once, whatever the weights. Within a unit of a stage, see `Cycle` and `Shares`, its
-elements are permuted. So a stage that ends within a unit has left out some positions of that unit. The next stage that reads the
+A corpus is read at positions 0, 1, 2, .., each once, whatever the weights. Within a unit of a stage, see `Shares`, partitions take
+turns of their own. So a stage that ends within a unit may have left out some positions of that unit. The next stage that reads the
 corpus reads them first. What was read before the end does not depend on where, or whether, the stage ends: so what comes may be
 changed while a run goes on.
 
@@ -20,13 +20,12 @@ after which another order goes on: so each token of an epoch stays in one exampl
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ul2_tasks.order.cycles import Cycle
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.epochs import Switch
 from ul2_tasks.order.shares import Shares
 
@@ -45,7 +44,7 @@ class Wanted(NamedTuple):
     """A stage as it is asked for: its first element, how it mixes, and in the order of its kinds the corpora and their orders."""
 
     first: int
-    mixing: Cycle | Shares
+    mixing: Shares
     corpora: tuple[int, ...]
     orders: tuple[int, ...]
 
@@ -60,12 +59,12 @@ class Stage:
 
     first: int
     stop: int
-    mixing: Cycle | Shares
+    mixing: Shares
     corpora: tuple[int, ...]
     left: tuple[np.ndarray, ...]
     fresh: tuple[int, ...]
 
-    @functools.cached_property
+    @cached_property
     def _lanes(self) -> tuple[_Lanes, ...]:
         """What is left of each kind."""
         found = []
@@ -118,7 +117,10 @@ class Stage:
         fresh = max(self.fresh[kind], int(firsts.max()) - partitions + 1)
         behind = np.arange(int(firsts.min()), fresh)  # lanes that had more left have come less far
         kept = np.arange(len(left)) - np.repeat(starts, counts) >= turns
-        return fresh, np.sort(np.concatenate([self.at(kind, omitted), left[kept], behind[behind >= firsts[behind % partitions]]]))
+        found = np.sort(np.concatenate([self.at(kind, omitted), left[kept], behind[behind >= firsts[behind % partitions]]]))
+        gaps = np.flatnonzero(found != fresh - len(found) + np.arange(len(found)))
+        apart = int(gaps[-1]) + 1 if len(gaps) else 0
+        return fresh - (len(found) - apart), found[:apart]  # what comes right before the fresh ones is as they are
 
     def _fresh(self, kind: int, lanes: np.ndarray) -> np.ndarray:
         """The first fresh position of lanes."""
@@ -170,10 +172,9 @@ class Timeline:
         if len(stage.corpora) == 1:
             return self._of_corpus(stage.corpora[0], stage.at(0, ranks))
         orders, indices = np.zeros_like(numbers), np.zeros_like(numbers)
-        for kind, corpus in enumerate(stage.corpora):
+        for kind in np.unique(kinds).tolist():
             of = np.flatnonzero(kinds == kind)
-            if len(of):
-                orders[of], indices[of] = self._of_corpus(corpus, stage.at(kind, ranks[of]))
+            orders[of], indices[of] = self._of_corpus(stage.corpora[kind], stage.at(kind, ranks[of]))
         return orders, indices
 
     def _of_corpus(self, corpus: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -232,10 +233,17 @@ class Timeline:
     def _stages_of(self, corpus: int) -> Iterator[tuple[Stage, int]]:
         return ((stage, stage.corpora.index(corpus)) for stage in self.stages if corpus in stage.corpora)
 
-    def _parts_of(self, order: int) -> Iterator[tuple[int, Part, int]]:
+    def _parts_of(self, order: int) -> list[tuple[int, Part, int]]:
         """The parts with an order: their corpora, they themselves, and where they end."""
+        return self._by_order.get(order, [])
+
+    @cached_property
+    def _by_order(self) -> dict[int, list[tuple[int, Part, int]]]:
+        found: dict[int, list[tuple[int, Part, int]]] = {}
         for corpus in range(len(self.parts)):
-            yield from ((corpus, part, stop) for part, stop in self.parts_until(corpus) if part.order == order)
+            for part, stop in self.parts_until(corpus):
+                found.setdefault(part.order, []).append((corpus, part, stop))
+        return found
 
 
 def arrange(wanted: Sequence[Wanted], orders: Sequence[Rounds], key: int | None) -> Timeline:

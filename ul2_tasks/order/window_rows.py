@@ -17,7 +17,6 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
-import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.best_fit import best_fit
 from ul2_tasks.order.blocks import BlockOrder, Places
 from ul2_tasks.order.epochs import FOR_ROWS, Order, Switch, expanded
@@ -95,13 +95,13 @@ class WindowRows:
         """For another process, which packs for itself."""
         return WindowRows, (self.order, self.lengths, self.budgets, self.kept)
 
-    @functools.cached_property
+    @cached_property
     def _counted(self) -> _Counted:
         found = _Counted([0], [], collections.OrderedDict())
         self._take_up(found)
         return found
 
-    @functools.cached_property
+    @cached_property
     def _turns(self) -> list[int]:
         """How many windows each round of an epoch has."""
         if isinstance(self.order, Order):
@@ -109,23 +109,26 @@ class WindowRows:
         windows = self.order.windows
         return [turns for count, turns in zip(windows.windows, windows.partitions) for _ in range(count // turns)]
 
-    @functools.cached_property
+    @cached_property
     def _bounds(self) -> np.ndarray:
         """[rounds + 1] int64, where the windows of an epoch of an `Order` begin, in examples."""
         return np.arange(len(self._turns) + 1) * self.order.examples // len(self._turns)
 
-    @functools.cached_property
+    @cached_property
     def _sections(self) -> np.ndarray:
         """[sections + 1] int64, the first round of each section of a `BlockOrder`."""
         windows = self.order.windows  # type: ignore[union-attr]
         return np.cumsum([0, *(count // turns for count, turns in zip(windows.windows, windows.partitions))])
 
-    @functools.cached_property
+    @cached_property
     def rows_about(self) -> float:
-        """How many rows an epoch has, if all of it is as its first windows."""
-        rounds = range(min(len(self._turns), max(1, _SAMPLED // self._turns[0])))
+        """How many rows an epoch has, if all of it is as some windows spread over it."""
+        count = min(len(self._turns), max(1, _SAMPLED // self._turns[0]))
+        rounds = [number * len(self._turns) // count for number in range(count)]
+        if count == len(self._turns):
+            return float(self._start(count))
         examples = sum(len(self._examples(number, turn)) for number in rounds for turn in range(self._turns[number]))
-        return self._start(len(rounds)) / examples * self.order.examples
+        return sum(int(self._count(number).sum()) for number in rounds) / examples * self.order.examples
 
     def slots(self, rows: np.ndarray) -> RowSlots:
         """See `PackedOrder.slots`."""

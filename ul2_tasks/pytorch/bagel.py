@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,8 +27,31 @@ _NO_LABEL = -100  # of which PyTorch's cross entropy is 0
 _NO_WEIGHT = 1e-6  # more than nothing, as it is divided by, and too little to count beside others
 
 
-def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> dict[str, Any]:
-    """Converts a row of `ImageTextDataset` to the names and types that BAGEL's packer yields with `use_flex=True`.
+class BagelBatch(types.SimpleNamespace):
+    """A batch as BAGEL's loop takes it: with the attributes that its packer gives it."""
+
+    def cuda(self, device: Any) -> BagelBatch:
+        """Moves all tensors to a device."""
+        return self._changed(lambda tensor: tensor.to(device))
+
+    def pin_memory(self) -> BagelBatch:
+        """Moves all tensors to pinned memory, as a DataLoader with `pin_memory` does."""
+        return self._changed(lambda tensor: tensor.pin_memory())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The arguments of the model's `forward`, and what the loop takes out: images, weights and names of records."""
+        return dict(vars(self))
+
+    def _changed(self, function: Callable[[torch.Tensor], torch.Tensor]) -> BagelBatch:
+        vars(self).update({name: function(value) for name, value in vars(self).items() if isinstance(value, torch.Tensor)})
+        return self
+
+
+def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> BagelBatch:
+    """Converts a row of `ImageTextDataset` to a batch of BAGEL's trainer, with `use_flex=True`.
+
+        for data in map(bagel_batch, loader):
+            data = data.cuda(device).to_dict()
 
     Pixels become floats from -1 to 1, which are four times as large. So call it in the training process, and not in a worker.
 
@@ -38,7 +63,9 @@ def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> di
         max_num_tokens: that of BAGEL's packer. The row is padded to it by one more split and sample. None for no padding.
 
     Returns:
-        what its model's `forward` takes, with `padded_images` in place of their latents.
+        an object with `cuda(device)`, `pin_memory()` and `to_dict()`, and with tensors and lists as attributes.
+        `batch_data_indexes` has for each sample `dataset_name`, the file of its record, and `data_indexes`, its place there and
+        its epoch.
 
     Raises:
         ValueError: the row has more tokens, or no images of a kind.
@@ -51,17 +78,29 @@ def bagel_batch(row: Mapping[str, Any], max_num_tokens: int | None = None) -> di
             "row must have ViT patches and VAE patches, got none. Use ImageTextDataset(.., required_modalities=('vit', 'vae'))."
         )
     padding = [] if max_num_tokens is None else [max_num_tokens - length]
-    return {
+    return BagelBatch(
         **{name: row[name] for name in _AS_THEY_ARE},
         **_learned(row),
-        "sequence_length": length,
-        "sample_lens": row["sample_lens"].tolist() + padding,
-        "split_lens": row["split_lens"].tolist() + padding,
-        "attn_modes": [MODES[mode] for mode in row["attn_modes"].tolist()] + ["causal"] * len(padding),
-        "packed_vit_tokens": _scaled(row["packed_vit_patches"]),
-        "padded_images": _padded(row["packed_vae_patches"], row["vae_latent_shapes"].tolist()),
-        "patchified_vae_latent_shapes": [tuple(shape) for shape in row["vae_latent_shapes"].tolist()],
-    }
+        sequence_length=length,
+        sample_lens=row["sample_lens"].tolist() + padding,
+        split_lens=row["split_lens"].tolist() + padding,
+        attn_modes=[MODES[mode] for mode in row["attn_modes"].tolist()] + ["causal"] * len(padding),
+        packed_vit_tokens=_scaled(row["packed_vit_patches"]),
+        padded_images=_padded(row["packed_vae_patches"], row["vae_latent_shapes"].tolist()),
+        patchified_vae_latent_shapes=[tuple(shape) for shape in row["vae_latent_shapes"].tolist()],
+        batch_data_indexes=[_data_indexes(name) for name in row["samples"] if name != "dummy"],
+    )
+
+
+def _data_indexes(name: str) -> dict[str, Any]:
+    """The name of a record in the form that BAGEL's trainer keeps: of each data set and worker the last one.
+
+    >>> _data_indexes("edits/0.parquet, row group 3, row 17, epoch 2")
+    {'dataset_name': 'edits/0.parquet', 'worker_id': 0, 'data_indexes': 'row group 3, row 17, epoch 2'}
+    """
+    found = re.fullmatch(r"(.*), ((?:row group|line|sample|record) \d+.*)", name, re.DOTALL)
+    file, place = found.groups() if found else (name, "")
+    return {"dataset_name": file, "worker_id": 0, "data_indexes": place}
 
 
 def _learned(row: Mapping[str, Any]) -> dict[str, torch.Tensor]:

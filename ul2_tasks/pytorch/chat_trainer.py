@@ -24,6 +24,7 @@ class LossGroupTrainer(transformers.Trainer):
     """A `transformers.Trainer` whose loss is a weighted sum of a mean for reasoning, one for answers, and one for all other tokens.
 
         dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
+        model = accept_packed_sequences(model)  # and remove_unused_columns=False in the arguments
         LossGroupTrainer(model, arguments, train_dataset=dataset, loss_group_weights=LossGroupWeights(answer=2.0)).train()
 
     Batches need `span_id` beside `labels`. `HuggingFaceChatConverter` makes them of conversations, for a decoder, and
@@ -95,10 +96,6 @@ class LossGroupTrainer(transformers.Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """The part of a batch in the loss of its step; in evaluation, and without the counts of a step, its own loss."""
-        if "decoder_segment_ids" in inputs:
-            from ul2_tasks.pytorch.packed_attention import check_accepted
-
-            check_accepted(self.model)
         labels, span_id = self._labels_and_groups(inputs)
         outputs = model(**{name: value for name, value in inputs.items() if name not in ("labels", *BESIDE_LABELS)})
         losses = self._losses(outputs.logits[:, : labels.shape[1]], labels, span_id)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import multiprocessing
 import os
 import re
 import warnings
@@ -16,9 +14,11 @@ import numpy as np
 from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat, padded_inputs
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.denoising.given_spans import corrupt_spans
 from ul2_tasks.denoising.solution import DenoisingConfiguration, check_rows, solve
 from ul2_tasks.denoising.write import longest, recipe, write_examples
-from ul2_tasks.example_features import EXAMPLE, TASK_ID
+from ul2_tasks.example_features import DENOISER, EXAMPLE, IGNORED, TASK_ID
+from ul2_tasks.pytorch.shared import SharedIntegers, for_copy
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.by_name import open_for_modes
@@ -27,6 +27,7 @@ from ul2_tasks.vocabulary.special_ids import (
     Sentinels,
     SpecialTokensRequest,
     id_shift,
+    pads_with_0,
     text_vocabulary,
 )
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ul2_tasks.converters.of_model import Model
     from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
-TOKENS, TEXT = "input_ids", "text"
+TOKENS, TEXT, SPANS = "input_ids", "text", "spans"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # What workers share: the epoch, whether the user told it or was warned, and the key of the first example where none of both is so.
 _SHARED = ("epoch", "is_told", "first")
@@ -53,8 +54,10 @@ class UL2DataCollator:
             loss = model(**batch).loss
 
     An example is a text; or its ids, as a list or an array; or a dictionary with `input_ids` or else `text`. It is one chunk: one
-    denoiser, sampled by weight, corrupts all of its tokens. Examples are neither joined nor split, and one of more than
-    `max_tokens` tokens raises a ValueError; `chunks` splits a document. Ids are the tokenizer's own, in examples and in batches.
+    denoiser, sampled by weight, corrupts all of its tokens. A dictionary may also have `denoiser`, the name of the one that does,
+    and then `spans`, which it masks instead of its own, see `corrupt_spans`. Examples are neither joined nor split, and one of more
+    than `max_tokens` tokens raises a ValueError; `chunks` splits a document. Ids are the tokenizer's own, in examples and in
+    batches.
 
     The denoiser and the masks of an example depend on `seed`, the epoch and the example's tokens alone. So they are the same in any
     batch, worker or process and after a resume. Call `set_epoch(n)` before each pass over the data, or pass
@@ -85,6 +88,7 @@ class UL2DataCollator:
         return_tensors: str = "pt",
         embedding_rows: int | None = None,
         task_id: bool = False,
+        original_ids: bool = False,
         model: Model | None = None,
     ):
         """Opens the vocabulary.
@@ -99,6 +103,8 @@ class UL2DataCollator:
                 For a model that names no padding, such as Qwen3, the id is the tokenizer's.
             return_tensors: "pt" for PyTorch's tensors, "np" for NumPy's arrays.
             task_id: whether there is `task_id`, too, the denoiser of each label as an index into `tasks`, -1 where it is -100.
+            original_ids: whether there is `original_ids`, too, the ids of each example before it was masked, -100 after its end.
+                No model takes them: `batch.pop("original_ids")`.
 
         Raises:
             ValueError: an argument has another value; the vocabulary lacks sentinels or modes; the lengths are too short; or a
@@ -108,7 +114,7 @@ class UL2DataCollator:
             raise ValueError(f"return_tensors must be 'pt' or 'np', got {return_tensors!r}.")
         if not is_integer(seed, at_least=0):
             raise ValueError(f"seed must be an integer of at least 0, got {seed!r}.")
-        self._return_tensors = return_tensors
+        self._return_tensors, self._original_ids = return_tensors, original_ids
         self._seed = int(seed)
         self._denoisers = check_denoisers(denoisers)
         names = sorted(denoiser.name for denoiser in self._denoisers)
@@ -124,6 +130,7 @@ class UL2DataCollator:
             vocabulary=vocabulary,
         )
         self._row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_model, task_id=task_id)
+        self._row_format.check_start(pads_with_0(vocabulary))
         self._shift = id_shift(vocabulary)
         request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
         solutions = [
@@ -140,16 +147,11 @@ class UL2DataCollator:
         if (embedding_rows := self._row_format.embedding_rows) is not None:
             check_rows(solutions, embedding_rows, vocabulary)
             self._is_text[embedding_rows + self._shift :] = False
-        self._shared = _shared_numbers([0] * len(_SHARED))
+        self._shared = SharedIntegers([0] * len(_SHARED))
 
     def __getstate__(self) -> dict[str, Any]:
         """A worker that is started shares the numbers; any other copy has its own."""
-        is_worker = multiprocessing.context.get_spawning_popen() is not None
-        return {**self.__dict__, "_shared": self._shared if is_worker else list(self._shared)}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        shared = state["_shared"]
-        self.__dict__.update(state, _shared=_shared_numbers(shared) if isinstance(shared, list) else shared)
+        return {**self.__dict__, "_shared": for_copy(self._shared)}
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor | np.ndarray]:
         """Makes a batch.
@@ -169,12 +171,21 @@ class UL2DataCollator:
         tokens, lengths = np.concatenate(chunks), np.array([len(chunk) for chunk in chunks])
         self._check_ids(tokens, lengths)
         chosen, keys = self._draw(chunks)
+        given = [self._given(example, number) for number, example in enumerate(examples)]
+        chosen = np.array([index if told is None else told for index, (told, _) in zip(chosen, given)])
         self._notice_another_pass(keys)
         rows, sizes = self._corrupted(tokens.astype(np.int32), lengths, chosen, keys)
+        for number, (_, spans) in enumerate(given):
+            if spans is not None:
+                self._mask(number, chunks[number], chosen[number], spans, rows, sizes)
         marks = {}
         if self._row_format.task_id:
             marks[TASK_ID] = np.repeat(self._task_ids[chosen][:, np.newaxis], rows["targets"].shape[1], axis=1)
         batch: dict[str, Any] = padded_inputs(rows, sizes, self._sequence_length, self._row_format, marks)
+        if self._original_ids:
+            own = np.full([len(chunks), lengths.max()], IGNORED, np.int64)
+            own[np.arange(own.shape[1]) < lengths[:, np.newaxis]] = tokens - self._shift
+            batch["original_ids"] = own
         if self._return_tensors == "np":
             return batch
         from_numpy = _torch().from_numpy
@@ -270,6 +281,37 @@ class UL2DataCollator:
             chunks.append(tokens)
         return chunks
 
+    def _given(self, example: Any, number: int) -> tuple[int | None, Any]:
+        """The number of the denoiser that an example names, and its spans; None where it does not say."""
+        names = [denoiser.name for denoiser in self._denoisers]
+        told, spans = (example.get(key) if isinstance(example, Mapping) else None for key in (DENOISER, SPANS))
+        if told is None and spans is None:
+            return None, None
+        if told not in names:
+            raise ValueError(f"{_name(number)} its {DENOISER!r} must be one of {names}, got {told!r}.")
+        return names.index(told), spans
+
+    def _mask(
+        self, number: int, chunk: np.ndarray, index: int, spans: Any, rows: dict[str, np.ndarray], sizes: dict[str, np.ndarray]
+    ) -> None:
+        """Writes inputs and targets of an example whose spans are given into its row, which may be too short for them."""
+        denoiser, special = self._denoisers[index], self._special[index]
+        ids = {"sentinels": special.sentinels if denoiser.sentinel else (), "mode": special.mode, "eos": special.ending}
+        try:
+            made = corrupt_spans(chunk, spans, **ids)
+        except ValueError as error:
+            raise ValueError(f"{_name(number)} its {SPANS!r}: {error}") from error
+        if not denoiser.targets_end_in_eos:
+            made["targets"] = made["targets"][: len(made["targets"]) - len(special.ending)]
+        for key, values in made.items():
+            if len(values) > self._sequence_length[key]:
+                raise ValueError(
+                    f"{_name(number)} its {SPANS!r} must make at most {self._sequence_length[key]} {key}, got {len(values)}."
+                )
+            if (more := len(values) - rows[key].shape[1]) > 0:
+                rows[key] = np.pad(rows[key], ((0, 0), (0, more)))
+            rows[key][number, : len(values)], sizes[key][number] = values - self._shift, len(values)
+
     def _tokens(self, example: Any, name: str) -> np.ndarray:
         """The ids of an example, [tokens] int64, shifted as SeqIO has them."""
         if isinstance(example, str):
@@ -317,7 +359,7 @@ class UL2DataCollator:
 
     def _notice_another_pass(self, keys: np.ndarray) -> None:
         """Warns if no epoch was ever set, and the first example of all workers comes again."""
-        _, is_told, first = self._shared
+        _, is_told, first = self._shared[:]
         if is_told:
             return
         keys = keys.view(np.int64)
@@ -360,11 +402,6 @@ class UL2DataCollator:
 
 def _name(number: int) -> str:
     return f"example {number} of the batch, counted from 0,"
-
-
-def _shared_numbers(numbers: Sequence[int]) -> ctypes.Array:
-    """Integers in memory that workers share, whether they are forked or spawned."""
-    return multiprocessing.RawArray(ctypes.c_int64, numbers)
 
 
 def _torch() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
+from ul2_tasks.pytorch.shared import for_copy, starts_worker
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.corpora import Member
@@ -28,12 +30,14 @@ from ul2_tasks.scalars import check_flag, is_integer, short
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
 from ul2_tasks.tasks.registration import Registration
+from ul2_tasks.vocabulary.special_ids import pads_with_0
 
 try:
     import torch
 
     from ul2_tasks.pytorch.indexed import Indexed
-    from ul2_tasks.pytorch.processes import Reader, given_process, reading_process
+    from ul2_tasks.pytorch.passes import Pass, Passes
+    from ul2_tasks.pytorch.processes import Reader, dealt_at_once, given_process, reading_process
 except ImportError as error:
     raise ImportError(
         f"ul2_tasks.pytorch.dataset needs the package torch ({error}). Run `pip install 'ul2_tasks[torch]'`."
@@ -177,8 +181,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._feature_converter = feature_converter
         self._in_a_row = converted or batch_size or 1
         self._joined = converted or 1
-        self._loaded: Mapping[str, Any] | None = None
-        self._stream: Indexed | Stream | None = None
+        self._passes = Passes()
+        self._stream: Indexed | Stream | None = None  # the last iterator in this process
+        self._place: dict[str, Any] | None = None  # where that of the dataset was that this is a copy of
         self._carried: Carried | None = None
 
     @property
@@ -194,11 +199,19 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         return self._mixture.tasks
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned. It cannot ask torch.distributed for its process, and starts an iterator of its own.
+        """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
 
-        What a name is registered with goes along.
+        A copy has no iterator: it begins where this one would begin another, and its state is that of this one. What a name is
+        registered with goes along.
         """
-        state = {**self.__dict__, "_started_in": reading_process(self._process), "_stream": None}
+        is_known = not starts_worker() and self._settings["seed"] is not None
+        state = {
+            **self.__dict__,
+            "_started_in": reading_process(self._process),
+            "_stream": None,
+            "_place": self._stream.state() if self._stream and is_known else self._place,
+            "_passes": for_copy(self._passes),
+        }
         if isinstance(self._mixture, str):
             from ul2_tasks.tasks.carried import carried
 
@@ -213,14 +226,26 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 loaded is of another pipeline; or what the mixture's `get_dataset` raises. During the iteration: a pass over the
                 corpus, or over a shard of it, gave no example, see `passes.repeat`.
         """
-        stream = self._new_stream()
-        if self._loaded is not None:
-            stream.resume(self._loaded)
-        self._stream, self._loaded = stream, None
-        return stream
+        loaded, is_repeated = self._passes.begin(), False
+        stream, described = self._new_stream(), self._describe()
+        if described["num_epochs"] is not None and described["split"] == "train":
+            is_repeated = self._passes.is_repeated_untold()
+        if is_repeated:
+            warnings.warn(
+                f"UL2IterableDataset: another pass over num_epochs={described['num_epochs']} gives the same examples and masks."
+                " For others in each epoch pass a larger num_epochs, or None. See"
+                " docs/help/troubleshooting.md#every-epoch-has-the-same-masks.",
+                stacklevel=2,
+            )
+        self._stream, self._place = stream, None
+        if loaded is not None and stream.resume(loaded):
+            self._passes.end()
+        return Pass(stream, self._passes)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of the last iterator. Before the first iterator it is the state that was loaded, or the start.
+
+        A copy, as of `copy.deepcopy` or pickle, has the same state. See the guide "Resume exactly" for workers.
 
         Returns:
             {"version": int, "pipeline": dict, "given": int, "snapshot": {"given": int, "files": {name: bytes}} or None}.
@@ -229,17 +254,19 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             With random access: {"version": int, "pipeline": dict, "number": int}.
 
         Raises:
-            ValueError: there is no seed, without which nothing can be resumed.
+            ValueError: there is no seed, without which nothing can be resumed; workers of a DataLoader have read, which have copies
+                of this dataset; or this is one of several readers that take batches in turn, in the middle of a batch.
         """
         self._check_seed()
+        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, or count the steps.")
         if self._stream is not None:
             return self._stream.state()
         indexed = self._mixture
         start = {"number": indexed.first} if isinstance(indexed, Examples) else {"given": 0, "snapshot": None}
-        return dict(self._loaded or state_of({"pipeline": self._describe(), **start}))
+        return dict(self._place or self._passes.loaded or state_of({"pipeline": self._describe(), **start}))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iterator resume where the state was taken.
+        """Makes iterators begin where the state was taken, until one of them, or of a worker, has come to its end.
 
         Raises:
             ValueError: it is not a state, or one of another version of this package; or there is no seed.
@@ -247,7 +274,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._check_seed()
         check_version(state, STATE_VERSION)
         check_form(state)
-        self._loaded, self._stream = dict(state), None
+        self._passes.load(state)
+        self._stream = self._place = None
 
     def _check_seed(self) -> None:
         if self._settings["seed"] is None:
@@ -258,7 +286,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     def _reader(self) -> Reader:
         worker = torch.utils.data.get_worker_info()
         which = (worker.id, worker.num_workers) if worker else (0, 1)
-        return Reader(*reading_process(self._process, self._started_in), *which, self._in_a_row, self._joined)
+        process, dealt = reading_process(self._process, self._started_in), dealt_at_once()
+        in_a_row = self._in_a_row if dealt is None else dealt * self._joined
+        return Reader(*process, *which, in_a_row, self._joined)
 
     def _describe(self) -> dict[str, Any]:
         """What must be the same to load a state; of a stream also the fingerprint in the checkpoint itself, see `providers`."""
@@ -275,6 +305,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             "sequence_length": repr(sorted(self._sequence_length.items())),
             **self._settings,
             "shard": self._reader().shard,
+            **({} if self._joined == 1 else {"batch_size": self._joined}),
             "feature_converter": _describe_converter(converter),
         }
 
@@ -338,7 +369,10 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
         raise ValueError(
             f"sequence_length must have the lengths of rows for this feature_converter, got {lengths}. Give them in tokens."
         )
-    if isinstance(converter, HuggingFaceFeatureConverter) and (rows := converter.row_format.embedding_rows) is not None:
+    if not isinstance(converter, HuggingFaceFeatureConverter):
+        return
+    converter.row_format.check_start(pads_with_0(members[0].vocabulary))
+    if (rows := converter.row_format.embedding_rows) is not None:
         check_rows([member.solution for member in members if isinstance(member, Member)], rows, members[0].vocabulary)
 
 
@@ -346,7 +380,7 @@ def _describe_converter(converter: object) -> str | None:
     if converter is None:
         return None
     if isinstance(converter, HuggingFaceFeatureConverter | HuggingFaceChatConverter):
-        words = repr(converter)
+        words = getattr(converter, "described", repr(converter))
     else:
         name = type(converter).__name__
         attributes = sorted((saved_name(key, name), value) for key, value in vars(converter).items())

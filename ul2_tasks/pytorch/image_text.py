@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.images.elements import ElementKind
 from ul2_tasks.images.left import Left
 from ul2_tasks.images.problems import Problems
@@ -19,6 +19,7 @@ from ul2_tasks.images.recipe import ADDED, Recipe, Source
 from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import with_others
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
+from ul2_tasks.pytorch.shared import for_copy
 from ul2_tasks.pytorch.states import check_part, check_version
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.own_ids import OwnIds
@@ -26,6 +27,7 @@ from ul2_tasks.vocabulary.own_ids import OwnIds
 try:
     import torch
 
+    from ul2_tasks.pytorch.passes import Pass, Passes
     from ul2_tasks.pytorch.processes import given_process, reading_process
 except ImportError as error:
     raise ImportError(f"ul2_tasks.pytorch.image_text needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 _SHARD = "shard"  # of the settings, the one that joined states lack
 _MARKS = ("bos_id", "eos_id", "boi_id", "eoi_id")
-_WORKERS = 1024  # flags for workers; more of them share these
 _TYPED = {"form": "special_tokens", "always": "required_modalities", "epochs": "num_epochs"}  # arguments by their names in states
 
 
@@ -154,11 +155,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
         self._process, self._started_in = given_process(rank, world_size), None
         self._shard: tuple[int, int] | None = None  # of the last iterator
-        self._is_read_by_workers = torch.zeros(1, dtype=torch.bool).share_memory_()  # the one word that workers leave here
-        self._loaded: Mapping[str, Any] | None = None
-        self._has_taken = torch.zeros(_WORKERS, dtype=torch.bool).share_memory_()  # which workers have begun where it was loaded
-        self._here: dict[str, Any] = {}  # the place of the last iterator; each has its own
-        self._chosen_epoch = torch.full((1,), -1).share_memory_()  # which workers read; -1 where none was chosen
+        self._passes = Passes()
+        self._here: dict[str, Any] | None = None  # the place of the last iterator, since a state was loaded; each has its own
         self._epoch = 0  # of the last iterator
 
     @property
@@ -172,8 +170,12 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         return self._skipped_file
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned, which cannot ask torch.distributed for its process."""
-        return {**self.__dict__, "_started_in": reading_process(self._process), "_shard": None}
+        """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
+
+        A copy has no iterator: it begins where this one would begin another, and its state is that of this one.
+        """
+        own = {"_passes": for_copy(self._passes), "_here": copy.deepcopy(self._here)}
+        return {**self.__dict__, "_started_in": reading_process(self._process), **own}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
@@ -182,16 +184,12 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 twice. During the iteration: a record has an error, or too many have; there are no rows.
             OSError: a file cannot be reached.
         """
-        worker = torch.utils.data.get_worker_info()
-        self._is_read_by_workers.fill_(worker is not None)
-        state, self._loaded = self._loaded, None
-        if worker is not None and state is not None:
-            # The dataset in the main process still has what it loaded, and every iteration makes workers from it.
-            state = None if self._has_taken[worker.id % _WORKERS] else state
-            self._has_taken[worker.id % _WORKERS] = True
+        state = self._passes.begin()
         self._shard = self._own_shard()
-        self._here, self._epoch = ({}, max(int(self._chosen_epoch), 0)) if state is None else self._checked(state)
-        return self._rows(self._here, self._epoch, *self._shard)
+        self._here, self._epoch = ({}, self._passes.epoch or 0) if state is None else self._checked(state)
+        if self._here.get("ended"):
+            self._passes.end()
+        return Pass(self._rows(self._here, self._epoch, *self._shard), self._passes)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
@@ -212,7 +210,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         """
         if not is_integer(epoch, at_least=0):
             raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}. Pass the number of the iteration, from 0.")
-        self._chosen_epoch.fill_(int(epoch))
+        self._passes.epoch = int(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
@@ -224,20 +222,20 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: the rows are read by workers, of which this dataset does not know where they are.
         """
-        self._check_not_read_by_workers("Use the StatefulDataLoader of torchdata, or num_workers=0.")
-        if self._loaded is not None:
-            return self._of_own_shard(self._loaded)
-        epoch = self._epoch if self._shard else max(int(self._chosen_epoch), 0)
+        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, or num_workers=0.")
+        if self._here is None and self._passes.loaded is not None:
+            return self._of_own_shard(self._passes.loaded)
+        epoch = (self._passes.epoch or 0) if self._here is None else self._epoch
         of_epoch = {"epoch": epoch} if epoch else {}
         return {
             "version": STATE_VERSION,
             "settings": self._settings() | self._recipe.identity,
-            "place": dict(self._here),
+            "place": dict(self._here or {}),
             **of_epoch,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iterator resume where the state was saved.
+        """Makes iterators begin where the state was saved, until one of them, or of a worker, has come to its end.
 
         Raises:
             ValueError: it is not a state, or one of another version of this package.
@@ -247,7 +245,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._load(state)
 
     def load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Makes the next iterator resume where several processes were, on any number of processes and workers.
+        """Makes iterators begin where several processes were, on any number of processes and workers; see `load_state_dict`.
 
             states = [torch.load(f"state_{rank}.pt") for rank in range(8)]  # that 8 processes have saved
             dataset.load_states(states)  # in each of, say, 5 processes
@@ -273,12 +271,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._load({"version": STATE_VERSION, "settings": settings, "place": place, **of_epoch})
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        self._loaded = dict(state)
-        worker = torch.utils.data.get_worker_info()
-        if worker is None:
-            self._has_taken.zero_()
-        else:
-            self._has_taken[worker.id % _WORKERS] = False
+        self._passes.load(state)
+        self._here = self._shard = None
 
     def _of_own_shard(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """A state as that of the shard here; of all shards together the first one goes on with what they counted."""
@@ -303,17 +297,11 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         return {name: dict(counts) for name, counts in self._problems().by_source.items()}
 
     def _problems(self) -> Problems:
-        self._check_not_read_by_workers("Pass skipped_file=PATH, where all of them write what they skip.")
+        self._passes.check_read_here("Pass skipped_file=PATH, where all of them write what they skip.")
         found = Problems(self._recipe.names_of_sources)
-        if "problems" in self._here:
+        if self._here and "problems" in self._here:
             found.load(self._here["problems"])
         return found
-
-    def _check_not_read_by_workers(self, advice: str) -> None:
-        if self._is_read_by_workers and not self._here and torch.utils.data.get_worker_info() is None:
-            raise ValueError(
-                f"state and counts must be those of the workers of the DataLoader, which read the rows, got this dataset. {advice}"
-            )
 
     def _own_shard(self) -> tuple[int, int]:
         rank, world_size = reading_process(self._process, self._started_in)
@@ -328,8 +316,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         """The place of a state, and its epoch."""
         state = self._of_own_shard(state)
         self._check_settings(state["settings"], self._settings()[_SHARD])
-        epoch, chosen = int(state.get("epoch", 0)), int(self._chosen_epoch)
-        if chosen not in (-1, epoch):
+        epoch, chosen = int(state.get("epoch", 0)), self._passes.epoch
+        if chosen not in (None, epoch):
             raise ValueError(
                 f"epoch must be that of the state that was loaded, {epoch}, got {chosen}. Call set_epoch({epoch}) before you"
                 " iterate, or load no state."
@@ -363,6 +351,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 raise _no_row(empty, maker)
         if empty and not has_given:
             raise _no_row(empty, maker)
+        here["ended"] = True
 
     def _rows_of(self, pool: int, done: int, maker: RowMaker, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The rows of a pool, without those that are done; what was wrong with its records was counted with these."""
@@ -481,7 +470,7 @@ class _Ids:
     def __call__(self, text: str) -> Sequence[int]:
         return self._encode(text)
 
-    @functools.cached_property
+    @cached_property
     def _encode(self) -> Callable[[str], Sequence[int]]:
         from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 

@@ -53,29 +53,39 @@ class Indexed:
         self._budgets = {key: int(length) for key, length in examples.budgets.items() if length is not None}
         self._pipeline = {**pipeline, **reader.worker_of_several}
         self._stop = None if epochs is None else examples.end_of(epochs)
-        self._start, self._given = examples.first, 0
+        self._start, self._given, self._has_ended = examples.first, 0, False
         self._elements = self._read()
         if epochs is not None:
             check_hosts(pipeline["mixture"], pipeline["split"], examples.end_of(epochs) - examples.first, reader.share(0).hosts)
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the state was taken; for an iterator that has given nothing yet."""
+    def resume(self, state: Mapping[str, Any]) -> bool:
+        """Goes on where the state was taken; for an iterator that has given nothing yet. Says whether it was at the end."""
         self._start = number_of(state, self._pipeline, self._start)
         first, stop = self._examples.first, self._stop
-        if self._start < first or (stop is not None and self._start > stop + self._reader.each):
+        if self._start < first or (stop is not None and self._start > stop):
             raise ValueError(
                 f"{ANOTHER}: it is at index {self._start}, and the epochs here begin at {first} and end at {stop}. {REMEDY}"
             )
+        return self._start == stop
 
     def state(self) -> dict[str, Any]:
         """Where it is, see `UL2IterableDataset.state_dict`."""
-        return state_of({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._reader.each})
+        return state_of({"pipeline": dict(self._pipeline), "number": self._number()})
+
+    def _number(self) -> int:
+        if self._stop is None:
+            return self._reader.number(self._start, self._given)
+        return self._stop if self._has_ended else min(self._reader.number(self._start, self._given), self._stop)
 
     def __iter__(self) -> Indexed:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        element = next(self._elements)
+        try:
+            element = next(self._elements)
+        except StopIteration:
+            self._has_ended = True
+            raise
         self._given += 1
         return {name: values if name == IMAGES else to_torch(values) for name, values in element.items()}
 

@@ -1,17 +1,22 @@
-"""Keeps attention within the examples of packed sequences: the masks, and models of Transformers that make them of segment ids.
+"""Keeps attention within the examples of packed sequences: the masks, and models of Transformers that make them.
 
 segment_ids          1 1 1 2 2 0           encoder   each place attends to all of its own segment
 decoder_segment_ids  1 1 2 2 2             decoder   .. to its own segment, up to itself
                                            cross     .. to the inputs of its own segment
 
 A place of padding attends to padding, and to the first place of the inputs, so that each attends to something.
+
+Packed rows have `packed_input_ids`, and no `input_ids`: so each model that was not made to accept them fails, as no model of
+Transformers ignores that it has no inputs, while most ignore what else they do not know.
 """
 
 from __future__ import annotations
 
-import warnings
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from ul2_tasks.example_features import PACKED_IDS
 
 try:
     import torch
@@ -26,7 +31,15 @@ Attends = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tor
 
 IMPLEMENTATIONS = ("sdpa", "eager", "flex_attention")
 _ANY = 1 << 30  # a distance that no row has
-MODEL_TYPES = ("t5", "mt5", "umt5", "t5gemma", "t5gemma2")
+ENCODER_DECODERS = ("t5", "mt5", "umt5", "t5gemma", "t5gemma2")
+DECODERS = (
+    *("llama", "mistral", "mixtral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text"),
+    *("gpt2", "gpt_neox", "gpt_oss", "opt", "olmo", "olmo2", "olmo3", "olmoe", "phi", "phi3", "smollm3", "granite", "starcoder2"),
+    *("stablelm", "cohere", "cohere2", "glm", "glm4", "exaone4", "apertus"),
+)
+# All layers of these have a window where their configuration has one, which says no types of layers.
+_WINDOWED = ("mistral", "mixtral", "ministral3", "qwen3_moe", "phi3", "starcoder2")
+_OF_PACKED_ROWS = (PACKED_IDS, "segment_ids", "decoder_segment_ids", "prefix_length")
 
 
 def packed_attention_masks(
@@ -62,7 +75,12 @@ def packed_attention_masks(
     of_encoder = batch["segment_ids"]
     if "decoder_segment_ids" not in batch:
         prefix = batch["prefix_length"] if "prefix_length" in batch else torch.zeros_like(of_encoder)
-        attends = _within_after_prefix(of_encoder, batch.get("position_ids", of_encoder) < prefix)
+        if prefix.shape != of_encoder.shape:
+            raise ValueError(
+                f"prefix_length must have the shape of segment_ids, {list(of_encoder.shape)}, got {list(prefix.shape)}. Pass both"
+                " as they are in the batch."
+            )
+        attends = _within_after_prefix(of_encoder, _positions(of_encoder) < prefix)
         return {"decoder": _written(attends, of_encoder, of_encoder, implementation, dtype)}
     of_decoder = batch["decoder_segment_ids"]
     masks = {
@@ -74,73 +92,111 @@ def packed_attention_masks(
 
 
 def accept_packed_sequences(model: Any) -> Any:
-    """Makes a T5, mT5, UMT5, T5Gemma or T5Gemma 2 of Transformers attend within the examples of packed rows, and returns it.
+    """Makes a model of Transformers attend within the examples of packed rows, and returns it.
 
         model = accept_packed_sequences(transformers.T5ForConditionalGeneration(config))
-        loss = model(**batch).loss  # of a batch with segment_ids
+        loss = model(**batch).loss  # of a batch with packed_input_ids
 
-    These models have one argument for the masks of the encoder and of cross-attention, so no mask that is passed to them can
-    separate examples. This registers a hook before the encoder and one before the decoder, which make the masks of the batch's
-    `segment_ids` and `decoder_segment_ids`. A batch without these is as before, and so are weights, checkpoints and generation. In
-    training a warning says so where there is no attention mask, either, because Trainer leaves segment ids out by default. It works
-    in whatever calls the model: `Trainer`, DistributedDataParallel, FSDP, gradient checkpointing.
+    It is for encoder-decoder models of the types `ENCODER_DECODERS`, T5, mT5, UMT5, T5Gemma and T5Gemma 2, and for decoder-only
+    models of the types `DECODERS`, such as Llama, Qwen3 and Gemma 3. A packed row in a model that was not made to accept them is an
+    error of that model, because it gets no `input_ids`.
+
+    This registers a hook before the encoder and one before the decoder, which make the masks of the batch's segment ids or
+    positions. A batch that is not packed is as before, and so are weights, checkpoints and generation. It works in whatever calls
+    the model: `Trainer` with remove_unused_columns=False, DistributedDataParallel, FSDP, gradient checkpointing, torch.compile.
+
+    A decoder-only model keeps no cache of packed rows, and attends to what is before a token, also in the inputs.
 
     Raises:
-        ValueError: the model is another one, or a batch comes to it with an attention implementation that takes no such masks.
+        ValueError: the model is another one; or a batch comes to it without the segment ids or positions, or with an attention
+            implementation that cannot keep its examples apart.
+        ImportError: transformers is older than 5.0, or than 4.53 for a decoder-only model.
     """
-    model_type = getattr(getattr(model, "config", None), "model_type", None)
-    if model_type not in MODEL_TYPES or not getattr(model.config, "is_encoder_decoder", True):
+    import transformers
+
+    config = getattr(model, "config", None)
+    model_type, has_encoder = getattr(config, "model_type", None), getattr(config, "is_encoder_decoder", False)
+    if model_type not in (ENCODER_DECODERS if has_encoder else DECODERS):
         raise ValueError(
-            f"model must be an encoder-decoder model of Transformers of the types {MODEL_TYPES}, got {type(model).__name__}. Pass"
+            f"model must be a model of Transformers of the types {ENCODER_DECODERS + DECODERS}, got {type(model).__name__}. Pass"
             " the masks of ul2_tasks.packed_attention_masks to the attention of others."
         )
-    for module, mask in ((model.get_encoder(), _mask_encoder), (model.get_decoder(), _mask_decoder)):
+    # Before, windows of layers were made beside the masks that a model is given, or not at all.
+    needed = (5, 0) if has_encoder else (4, 53)
+    if tuple(map(int, re.findall(r"\d+", transformers.__version__)[:2])) < needed:
+        raise ImportError(
+            f"packed rows of a {type(model).__name__} need transformers {needed[0]}.{needed[1]} or later, got"
+            f" {transformers.__version__}. Upgrade it."
+        )
+    hooks = [(model.get_decoder(), _mask_decoder_only)]
+    if has_encoder:
+        hooks = [(model.get_encoder(), _mask_encoder), (model.get_decoder(), _mask_decoder)]
+    for module, mask in hooks:
         if not getattr(module, "accepts_packed_sequences", False):
             module.register_forward_pre_hook(mask, with_kwargs=True)
             module.accepts_packed_sequences = True
     return model
 
 
-def check_accepted(model: Any) -> None:
-    """Raises a ValueError for a model that ignores the segment ids of packed batches, whose examples would attend to each other."""
-    is_known = getattr(getattr(model, "config", None), "model_type", None) in MODEL_TYPES
-    if is_known and not getattr(model.get_encoder(), "accepts_packed_sequences", False):
-        raise ValueError(
-            f"model must accept packed sequences for a batch with segment_ids, got {type(model).__name__}, which ignores them. Call"
-            " ul2_tasks.accept_packed_sequences(model)."
-        )
-
-
 def _mask_encoder(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Gives an encoder the mask of its segment ids."""
-    of_encoder, _, kwargs = _without_segments(kwargs)
-    if of_encoder is None:
-        if module.training and kwargs.get("attention_mask") is None:
-            warnings.warn(
-                "accept_packed_sequences: a batch has neither segment_ids nor attention_mask. If it is packed, its examples attend"
-                " to each other. Pass segment_ids to the model; for transformers.Trainer set remove_unused_columns=False.",
-                stacklevel=2,
-            )
+    """Gives an encoder its ids, and the mask of its segment ids."""
+    if not _is_packed(args, kwargs, ("segment_ids", "decoder_segment_ids")):
         return args, kwargs
-    config = getattr(module.config, "text_config", module.config)
+    of_encoder, config = kwargs["segment_ids"], getattr(module.config, "text_config", module.config)
     masks = _of_layers(of_encoder, of_encoder, module, config, {}, _window_of_encoder(config))
-    return args, {**kwargs, "attention_mask": masks}
+    return args[1:], _with_ids(args, kwargs) | {"attention_mask": masks}
 
 
 def _mask_decoder(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Gives a decoder the masks of its segment ids, and of those of the encoder."""
-    of_encoder, of_decoder, kwargs = _without_segments(kwargs)
-    if of_encoder is None or of_decoder is None:
+    """Gives a decoder, which has its ids, the masks of its segment ids, and of those of the encoder."""
+    if not _is_packed(args, kwargs, ("segment_ids", "decoder_segment_ids")):
         return args, kwargs
-    config = module.config
-    own = _of_layers(of_decoder, of_decoder, module, config, {"after": 0}, {"before": _window(config) - 1, "after": 0})
+    of_encoder, of_decoder, config = kwargs["segment_ids"], kwargs["decoder_segment_ids"], module.config
+    own = _of_layers(of_decoder, of_decoder, module, config, {"after": 0}, _window_of_decoder(config))
     cross = _of_layers(of_decoder, of_encoder, module, config, {}, None)
-    return args, {**kwargs, "attention_mask": own, "encoder_attention_mask": cross}
+    return args, _without_segments(kwargs) | {"attention_mask": own, "encoder_attention_mask": cross}
 
 
-def _without_segments(kwargs: Mapping[str, Any]) -> tuple[torch.Tensor | None, torch.Tensor | None, dict[str, Any]]:
-    rest = dict(kwargs)
-    return rest.pop("segment_ids", None), rest.pop("decoder_segment_ids", None), rest
+def _mask_decoder_only(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Gives a decoder without an encoder its ids, and the mask of its positions, which are 0 where an example begins."""
+    if not _is_packed(args, kwargs, ("position_ids",)):
+        return args, kwargs
+    positions, config = kwargs["position_ids"], module.config
+    if "flash_attention" in config._attn_implementation:  # whose kernel finds the examples of one row by their positions
+        if len(positions) > 1:
+            raise ValueError(
+                f"the batch must have one row for {config._attn_implementation}, got {len(positions)}, whose examples it does not"
+                " tell apart. Pass one row at a time, or use sdpa."
+            )
+        masks = None
+    else:
+        of_each = (positions == 0).cumsum(1)
+        masks = _of_layers(of_each, of_each, module, config, {"after": 0}, _window_of_decoder(config))
+    return args[1:], _with_ids(args, kwargs) | {"attention_mask": masks, "use_cache": False}
+
+
+def _is_packed(args: tuple, kwargs: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+    """Whether a module is called with packed rows. They must have all of these names, and other rows must have ids."""
+    given = {name for name in kwargs if kwargs[name] is not None}
+    is_packed = not given.isdisjoint(_OF_PACKED_ROWS)
+    has_ids = any(each is not None for each in args[:1]) or not given.isdisjoint(("input_ids", "inputs_embeds", PACKED_IDS))
+    missing = [*([] if has_ids else [PACKED_IDS]), *(name for name in names if is_packed and name not in given)]
+    if missing:
+        raise ValueError(
+            f"a batch of packed rows must have {missing}, got {sorted(given)}. Pass all of the batch to the model; for"
+            " transformers.Trainer set remove_unused_columns=False."
+        )
+    return is_packed
+
+
+def _with_ids(args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a module gets of packed rows, with their ids as `input_ids`."""
+    ids = kwargs.get(PACKED_IDS)
+    return _without_segments(kwargs) | {"input_ids": kwargs.get("input_ids", *args[:1]) if ids is None else ids}
+
+
+def _without_segments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in _OF_PACKED_ROWS}
 
 
 def _of_layers(
@@ -152,13 +208,13 @@ def _of_layers(
     def write(reach: dict[str, int]) -> torch.Tensor | flex_attention.BlockMask:
         return _written(_within(queries, keys, **reach), queries, keys, implementation, module.dtype)
 
-    if not hasattr(config, "layer_types"):
-        if implementation == "flex_attention" and len(queries) > 1:
+    if getattr(config, "layer_types", None) is None:
+        if hasattr(config, "relative_attention_num_buckets") and implementation == "flex_attention" and len(queries) > 1:
             raise ValueError(
                 f"the batch must have one row for a {type(module).__name__} with flex_attention, got {len(queries)}: Transformers"
                 " reads the position bias of the second row, which has none. Pass one row at a time, or use sdpa."
             )
-        return write(reach)
+        return write(window if window and config.model_type in _WINDOWED else reach)
     masks = {"full_attention": write(reach)}
     return masks if window is None else {**masks, "sliding_attention": write(window)}
 
@@ -208,8 +264,20 @@ def _within_after_prefix(segment_ids: torch.Tensor, is_prefix: torch.Tensor) -> 
     return attends
 
 
+def _positions(segment_ids: torch.Tensor) -> torch.Tensor:
+    """Which place of its segment each place is, from 0."""
+    places = torch.arange(segment_ids.shape[1], device=segment_ids.device).expand_as(segment_ids)
+    is_first = torch.ones_like(segment_ids, dtype=torch.bool)
+    is_first[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
+    return places - torch.where(is_first, places, 0).cummax(1).values
+
+
 def _window(config: Any) -> int:
     return getattr(config, "sliding_window", None) or _ANY
+
+
+def _window_of_decoder(config: Any) -> dict[str, int]:
+    return {"before": _window(config) - 1, "after": 0}
 
 
 def _window_of_encoder(config: Any) -> dict[str, int]:

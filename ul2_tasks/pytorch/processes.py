@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ _DEALERS = {
 class Reader:
     """A process of several and a worker of its own, of several. Those of indexed examples take `in_a_row` in turn.
 
-    An element has `joined` examples.
+    An element has `joined` examples, of which `in_a_row` is a multiple.
     """
 
     rank: int
@@ -48,10 +49,19 @@ class Reader:
         """Which indexed examples are read, from a number on."""
         return Share(self.worker * self.world_size + self.rank, self.world_size * self.workers, self.in_a_row, start)
 
-    @property
-    def each(self) -> int:
-        """How many indexed examples all readers take while this one takes an element."""
-        return self.joined * self.world_size * self.workers
+    def number(self, start: int, given: int) -> int:
+        """The next indexed example for all readers, after this one took so many elements from a number on.
+
+        Raises a ValueError in the middle of what a reader takes in turn, where this is no number that all share.
+        """
+        readers = self.world_size * self.workers
+        rounds, rest = divmod(given * self.joined, self.in_a_row)
+        if rest and readers > 1:
+            raise ValueError(
+                f"batch_size must be that of the DataLoader for a state of one of {readers} readers, got {self.in_a_row} and a"
+                f" state after {rest} examples of a batch. Pass the dataset the DataLoader's batch_size, and save after a batch."
+            )
+        return start + rounds * self.in_a_row * readers + rest
 
     @property
     def worker_of_several(self) -> dict[str, str]:
@@ -84,7 +94,7 @@ def reading_process(given: tuple[int, int] | None, started_in: tuple[int, int] |
     `started_in` is what this was where this worker was started. Raises a ValueError where the user gave a share, and the reader
     shares it out once more.
     """
-    if not _is_dealt_out():
+    if _dealer() is None:
         return given or started_in or this_process()
     if given and given[1] > 1:
         raise ValueError(
@@ -95,8 +105,19 @@ def reading_process(given: tuple[int, int] | None, started_in: tuple[int, int] |
     return 0, 1
 
 
-def _is_dealt_out() -> bool:
-    """Whether the reader, who asks for data now, deals it out to several processes.
+def dealt_at_once() -> int | None:
+    """How many elements the reader takes for a step of all processes, where each process takes all and keeps its own; else None.
+
+    A worker has to read whole steps then, whatever batch size the dataset was given.
+    """
+    dealer: Any = _dealer()
+    if type(dealer).__name__ != "IterableDatasetShard":
+        return None
+    return dealer.batch_size * (1 if getattr(dealer, "split_batches", False) else dealer.num_processes)
+
+
+def _dealer() -> object | None:
+    """The reader, who asks for data now, if it deals it out to several processes.
 
     The calls that led here say it, and nothing else does: a program can read one DataLoader that accelerate prepared, and another
     that it did not. A forked worker has the calls of the process that it was forked from.
@@ -105,9 +126,9 @@ def _is_dealt_out() -> bool:
     while frame is not None:
         dealers = _DEALERS.get(frame.f_globals.get("__name__", ""))
         if dealers and _deals_out(frame.f_locals.get("self"), dealers):
-            return True
+            return frame.f_locals["self"]
         frame = frame.f_back
-    return False
+    return None
 
 
 def _deals_out(reader: object, dealers: set[str]) -> bool:

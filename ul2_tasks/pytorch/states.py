@@ -17,6 +17,7 @@ REMEDY = (
     "Load it into one with the settings of the saved one, or start from the beginning. See"
     " docs/help/troubleshooting.md#the-iterator-is-rejected."
 )
+OF_STREAMS = ("shard", "batch_size")  # what is compared of streams alone: by a number any of them go on
 _CHECKPOINT_FILE = re.compile(rf"{CHECKPOINT}\.(index|data-\d{{5}}-of-\d{{5}})")
 
 

@@ -21,8 +21,9 @@ from ul2_tasks.graphs import raised_in
 from ul2_tasks.pytorch.forks import tensorflow_has_run
 from ul2_tasks.pytorch.indexed import single_example, to_torch
 from ul2_tasks.pytorch.processes import Reader
-from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, REMEDY, check_same, number_of, state_of
-from ul2_tasks.random_access.dataset import fingerprint_of, shared_out
+from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, OF_STREAMS, REMEDY, check_same, number_of, state_of
+from ul2_tasks.random_access.dataset import fingerprint_of, numbering_of, shared_out
+from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
 from ul2_tasks.tasks.registration import Registration
 
@@ -62,8 +63,8 @@ def open_stream(
     def build(start: int) -> tf.data.Dataset:
         return converted(shared_out(examples, reader.share(start)))
 
-    settings = {key: value for key, value in pipeline.items() if key != "shard"}
-    return Numbers(build, {**fingerprint, **settings, **reader.worker_of_several}, reader.shard, reader.each)
+    settings = {key: value for key, value in pipeline.items() if key not in OF_STREAMS}
+    return Numbers(build, {**fingerprint, **settings, **reader.worker_of_several}, reader, numbering_of(examples))
 
 
 def _provider(mixture: str | Registration) -> seqio.Task | seqio.Mixture:
@@ -115,13 +116,13 @@ class Stream:
         self._id_shift = stated_id_shift(dataset)
         self._pipeline = pipeline
         self._shard = shard
-        self._given = 0
+        self._given, self._has_ended = 0, False
         self._snapshot: Mapping[str, Any] | None = None
         self._written = time.monotonic()  # when the snapshot was written
         self._seconds_to_write = 0.0
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the state was taken; for an iterator that has given nothing yet."""
+    def resume(self, state: Mapping[str, Any]) -> bool:
+        """Goes on where the state was taken; for an iterator that has given nothing yet. Says whether it was at the end."""
         default = {"shuffle": True}  # which states do not say
         check_same({**default, **state["pipeline"]}, {**default, **self._pipeline}, may_lack={"shard"} if "number" in state else ())
         if "number" in state:
@@ -139,6 +140,7 @@ class Stream:
             except StopIteration as error:
                 ended = f"the data ends after {self._given}, but {state['given']} were given when it was saved"
                 raise ValueError(f"{ANOTHER}: {ended}. {REMEDY}") from error
+        return bool(state.get("ended"))
 
     def state(self) -> dict[str, Any]:
         """Where it is, see `UL2IterableDataset.state_dict`. Writes a snapshot if one is due."""
@@ -149,7 +151,8 @@ class Stream:
             self._snapshot = {"given": self._given, "files": _checkpoint_files(self._checkpoint)}
             self._written = time.monotonic()
             self._seconds_to_write = self._written - now
-        return state_of({"pipeline": dict(self._pipeline), "given": self._given, "snapshot": self._snapshot})
+        ended = {"ended": True} if self._has_ended else {}
+        return state_of({"pipeline": dict(self._pipeline), "given": self._given, "snapshot": self._snapshot, **ended})
 
     def __iter__(self) -> Stream:
         return self
@@ -171,6 +174,7 @@ class Stream:
         except StopIteration:
             if self._pipeline["num_epochs"] is None:
                 raise ValueError(self._ended()) from None
+            self._has_ended = True
             raise
         except tf.errors.InternalError as error:
             if "components but got" not in error.message:
@@ -197,22 +201,33 @@ class Stream:
 class Numbers(Stream):
     """The same where examples have numbers, so that a number says where it is.
 
-    `build` makes the dataset of this process and worker from a number on. `each` is how many examples all processes and workers
-    take while this one takes an element.
+    `build` makes the dataset of this process and worker from a number on. `numbering` is that of single examples.
     """
 
-    def __init__(self, build: Callable[[int], tf.data.Dataset], pipeline: Mapping[str, Any], shard: str, each: int):
+    def __init__(
+        self,
+        build: Callable[[int], tf.data.Dataset],
+        pipeline: Mapping[str, Any],
+        reader: Reader,
+        numbering: Numbering | None,
+    ):
         dataset = build(0)
         told = fingerprint_of(dataset) or {}  # of rows, where a converter packs
-        super().__init__(dataset, {**pipeline, **{key: told[key] for key in ("window_rows",) if key in told}}, shard)
-        self._build, self._each, self._start = build, each, 0
+        super().__init__(dataset, {**pipeline, **{key: told[key] for key in ("window_rows",) if key in told}}, reader.shard)
+        self._build, self._reader, self._start = build, reader, 0
+        epochs, numbering = pipeline["num_epochs"], numbering_of(dataset) or numbering
+        self._stop = None if epochs is None or numbering is None else numbering.first_of(epochs)
 
-    def resume(self, state: Mapping[str, Any]) -> None:
+    def resume(self, state: Mapping[str, Any]) -> bool:
         self._start = number_of(state, self._pipeline)
         self._iterator = iter(self._build(self._start))
+        return self._start == self._stop
 
     def state(self) -> dict[str, Any]:
-        return state_of({"pipeline": dict(self._pipeline), "number": self._start + self._given * self._each})
+        number = self._reader.number(self._start, self._given)
+        if self._stop is not None:
+            number = self._stop if self._has_ended else min(number, self._stop)
+        return state_of({"pipeline": dict(self._pipeline), "number": number})
 
     def _as_given(self, element: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Examples with masks as a description gives them."""

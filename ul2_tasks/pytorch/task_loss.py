@@ -98,6 +98,11 @@ class TaskLosses:
         sums = torch.zeros(len(self.tasks), 2, dtype=torch.float64) if self._sums is None else self._sums
         self._sums = None
         if torch.distributed.is_available() and torch.distributed.is_initialized():
+            # All processes need one kind of device, also those in which nothing was added, and NCCL has no CPU.
+            if "cpu:" in torch.distributed.get_backend_config():
+                sums = sums.cpu()
+            elif sums.device.type == "cpu":
+                sums = sums.cuda()
             torch.distributed.all_reduce(sums)
         return task_means(sums, self.tasks, name)
 
@@ -144,14 +149,22 @@ def task_means(sums: torch.Tensor, tasks: Sequence[TaskInfo], name: str = "loss"
     >>> task_means(torch.tensor([[6.0, 2.0], [4.0, 2.0]]), tasks)
     {'loss': 2.5, 'loss_s': 3.0, 'loss_x1': 2.0}
     """
+    of_groups = {key: sums[of_group].sum(0).tolist() for key, of_group in groups_of(tasks).items()}
+    return {f"{name}_{key}" if key else name: loss / count for key, (loss, count) in of_groups.items() if count}
+
+
+def groups_of(tasks: Sequence[TaskInfo]) -> dict[str, list[int]]:
+    """Which tasks each mean is of, by its name: all, ""; those of each denoiser; of several corpora also of each corpus and task.
+
+    >>> groups_of([TaskInfo("web_s", "s", "web_corpus"), TaskInfo("web_x1", "x1", "web_corpus")])
+    {'': [0, 1], 's': [0], 'x1': [1]}
+    """
     several = len({info.corpus for info in tasks}) > 1
-    by_name: dict[str, tuple[float, float]] = {}
-    for info, (loss, count) in zip(tasks, sums.tolist(), strict=True):
-        own = {"", info.denoiser or info.task} | ({info.corpus, info.task} if several else set())
-        for key in own:
-            before = by_name.get(key, (0.0, 0.0))
-            by_name[key] = before[0] + loss, before[1] + count
-    return {f"{name}_{key}" if key else name: loss / count for key, (loss, count) in sorted(by_name.items()) if count}
+    found: dict[str, list[int]] = {}
+    for number, info in enumerate(tasks):
+        for key in {"", info.denoiser or info.task} | ({info.corpus, info.task} if several else set()):
+            found.setdefault(key, []).append(number)
+    return dict(sorted(found.items()))
 
 
 def weights_of(task_id: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -101,10 +101,6 @@ class TaskLossTrainer(transformers.Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """The loss of a batch, or its part in the weighted loss of its step."""
-        if "decoder_segment_ids" in inputs:
-            from ul2_tasks.pytorch.packed_attention import check_accepted
-
-            check_accepted(self.model)
         task_id, labels = self._task_id(inputs), inputs["labels"]
         given = {name: values for name, values in inputs.items() if name not in BESIDE_LABELS}
         if self._loss_weights is None:

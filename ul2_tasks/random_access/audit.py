@@ -24,10 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.weights import Weights
 from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.corpora import OrderedCorpus
+from ul2_tasks.random_access.leaving_out import unit_ranges
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import OrderedRecords
 
@@ -185,7 +187,7 @@ class Reading:
         """The corpus, in the first of its orders: all have the same documents."""
         return self.numbering.corpora[self.orders[0]]
 
-    @functools.cached_property
+    @cached_property
     def epochs(self) -> EpochsRead:
         """The epochs of which something was read. Raises a ValueError where too many of them are to be looked at one by one."""
         found = EpochsRead({number: [] for number in self.orders}, {})
@@ -288,7 +290,7 @@ class Reading:
             tokens = weights.of_kinds(epochs.start, epochs.stop, advance)
         return Tally(examples, tokens)
 
-    @functools.cached_property
+    @cached_property
     def _weights(self) -> dict[int, Weights]:
         """The tokens of the units of each order; none of joined tokens."""
         if self._is_joined:
@@ -301,7 +303,7 @@ class Reading:
             found[number] = Weights.of(order, (self._tokens(units, *self._places(units, units + 1)) for units in parts))
         return found
 
-    @functools.cached_property
+    @cached_property
     def moved(self) -> Moved:
         """What was read elsewhere, because documents are left out, see `numbering.Slots`."""
         found = Moved({}, Coverage.of([]), {number: none(self.numbering.corpora[number]) for number in self.orders})
@@ -346,7 +348,7 @@ class Reading:
         away, to = slots[~is_there | (elsewhere >= 0)], elsewhere >= 0
         return [
             (-1, order.ranges(np.full_like(away, epoch), away)),
-            (1, order.ranges(np.full(to.sum(), epoch), slots[to], elsewhere[to])),
+            (1, unit_ranges(numbering.corpora[number], np.full(to.sum(), epoch), slots[to], elsewhere[to])),
         ]
 
     @property
@@ -391,7 +393,7 @@ class Reading:
         read += self.moved.to.within(borders[:-1], borders[1:])
         return DocumentsRead(first, lengths, read * lengths if self._has_records else read, times), tallies
 
-    @functools.cached_property
+    @cached_property
     def _other_epochs(self) -> dict[int, dict[int, bool]]:
         """The epochs in which some tokens may not have been read once, in their place; or of which that is not summed."""
         away = self.moved.away if self._is_summed else self.epochs.others

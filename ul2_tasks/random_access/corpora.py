@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import example_sizes, recipe_of
@@ -21,7 +21,7 @@ from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.epochs import Order, Ranges
 from ul2_tasks.order.rows import PackedOrder
 from ul2_tasks.order.window_rows import WindowRows, rows_in_words
-from ul2_tasks.random_access.leaving_out import units_of
+from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
 from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.read import TokenStore
@@ -80,7 +80,8 @@ class CorpusName(NamedTuple):
 class OrderedCorpus:
     """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members.
 
-    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk.
+    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk. For
+    `instead` see `LeavingOut.instead_of`.
     """
 
     name: str
@@ -88,6 +89,7 @@ class OrderedCorpus:
     members: tuple[Member, ...]
     order: Order | BlockOrder
     pieces: Pieces | None = None
+    instead: tuple[Instead, ...] = ()
 
     @property
     def lengths_are_fixed(self) -> bool:
@@ -107,8 +109,8 @@ class OrderedCorpus:
         )
 
     def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-        """Which tokens make the chunk of each slot. All arguments are [n] integers; for `elsewhere` see `Order.ranges`."""
-        found = self.order.ranges(epochs, slots, elsewhere)
+        """Which tokens make the chunk of each slot. All arguments are [n] integers; for `elsewhere` see `unit_ranges`."""
+        found = unit_ranges(self, epochs, slots, elsewhere)
         if self.pieces is None:
             return found
         starts, stops = self.pieces.tokens_of(found.starts)
@@ -133,11 +135,11 @@ class OrderedCorpus:
 
     @property
     def moves_keep_lengths(self) -> bool:
-        """Whether an example whose chunk moves, see `Order.ranges`, is as long as before."""
+        """Whether an example that is read as others, see `unit_ranges`, is as long as before."""
         return self.pieces is None
 
     def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
-        """See `window_rows.ExampleLengths`, and `Order.ranges`."""
+        """See `window_rows.ExampleLengths`, and `unit_ranges`."""
         ranges, recipes = self.ranges(epochs, slots, elsewhere), [recipe_of(member.solution) for member in self.members]
         are_drawn = any(recipe.is_drawn for recipe in recipes)
         keys = self.order.noise_keys(epochs, slots) if are_drawn else np.zeros(len(epochs), np.uint64)
@@ -163,7 +165,7 @@ class OrderedCorpus:
         if isinstance(self.store, BlockCache):
             self.store.prefetch(blocks_ahead(self.order, self._begun, epochs, slots))
 
-    @functools.cached_property
+    @cached_property
     def _begun(self) -> set[tuple[int, int, int]]:
         """The windows whose blocks were asked for."""
         return set()
@@ -172,7 +174,7 @@ class OrderedCorpus:
     def _vocabulary(self):
         return self.members[0].solution.vocabulary
 
-    @functools.cached_property
+    @cached_property
     def _is_text(self) -> np.ndarray:
         """[ids + 1] bool. What is beyond the vocabulary is no text."""
         is_text = np.append(np.ones(self._vocabulary.vocab_size, bool), False)

@@ -126,14 +126,9 @@ def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarra
 
 
 def _tell(numbering: Numbering) -> None:
-    """Logs how much is left out of each corpus. Raises a ValueError where that is all of it."""
-    for number, corpus in enumerate(numbering.corpora):
+    """Logs how much is left out of each corpus."""
+    for number, corpus in enumerate(numbering.corpora if numbering.leaving_out.documents else ()):
         documents = numbering.leaving_out.left_out(corpus.name)
-        if len(documents) >= corpus.store.documents:
-            raise ValueError(
-                f"exclude must leave some of {corpus.name!r}, got lists with all of its {len(documents):,} documents. Shorten them,"
-                " or leave the corpus out of the mixture."
-            )
         starts, stops = corpus.store.ranges_of(documents)
         counts = {
             "documents": (len(documents), corpus.store.documents),

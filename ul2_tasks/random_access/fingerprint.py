@@ -13,14 +13,12 @@ from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
 from ul2_tasks.order.blocks import BlockShuffle
-from ul2_tasks.order.cycles import nearest_cycle
-from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.window_rows import ROWS_VERSION, WindowRows
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus
 from ul2_tasks.random_access.leaving_out import LeavingOut
-from ul2_tasks.random_access.numbering import MemberSchedule, MixedStage, Numbering, StageMembers
+from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, StageMembers
 from ul2_tasks.random_access.records import OrderedRecords, RecordMember
-from ul2_tasks.scalars import as_python
+from ul2_tasks.scalars import as_python, fractions
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ def fingerprint(
         "numbered_version": NUMBERED_VERSION,
         "mixture": name,
         "tasks": {member.task: _described(member) for member in members},
-        "rates": rates,
+        "rates": fractions(rates),
         "vocabulary": vocabulary_identity(members[0].vocabulary),
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
         "split": split,
@@ -82,11 +80,9 @@ def fingerprint(
         told["pieces"] = pieces
     told |= of_rows(numbering)
     if schedule and schedule.batch_size:
-        stages = [_stage(members) | _mixing(stage) for members, stage in zip(schedule.stages, numbering.stages)]
         told["rates"] = _rates(schedule.stages[0])
-        told["schedule"] = {"batch_size": schedule.batch_size, "stages": stages}
-        return told
-    return told | _mixing(numbering.stages[0])
+        told["schedule"] = {"batch_size": schedule.batch_size, "stages": list(map(_stage, schedule.stages))}
+    return told
 
 
 def of_leaving_out(leaving_out: LeavingOut) -> dict[str, object]:
@@ -103,13 +99,12 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     What has no schedule is a single stage. The name of a mixture decides nothing, so that a run of one corpus may get a schedule of
     several; that of a task decides its order.
     """
-    mixing = {key: told[key] for key in ("mixing",) if key in told}
-    whole = {"first": 0, "rates": told["rates"], "corpora": list(told["corpora"]), **mixing}
+    whole = {"first": 0, "rates": told["rates"], "corpora": list(told["corpora"])}
     schedule = told.get("schedule", {"batch_size": 1, "stages": [whole]})
     begun = [stage for stage in schedule["stages"] if stage["first"] < max(1, element)]
     tasks, corpora = ({name for stage in begun for name in stage[key]} for key in ("rates", "corpora"))
     later = told["corpora"].keys() - corpora
-    kept = {key: value for key, value in told.items() if key not in ("rates", "schedule", "mixing")}
+    kept = {key: value for key, value in told.items() if key not in ("rates", "schedule")}
     kept["mixture"] = told["mixture"] if told["mixture"] in told["tasks"] else "any"
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
     for key in kept.keys() & {"corpora", "sources", "pieces"}:
@@ -118,14 +113,7 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
         kept[key] = [each for each in told[key] if each["first"] < element]
         if not kept[key]:
             del kept[key]
-    return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": _as_read(stage) for stage in begun}
-
-
-def _as_read(stage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A stage with what decides its elements: of a single corpus the cycle of its tasks, whatever the sum of the rates is."""
-    if len(stage["corpora"]) > 1:
-        return stage
-    return {**stage, "rates": dict(zip(stage["rates"], nearest_cycle(list(stage["rates"].values())).counts))}
+    return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": stage for stage in begun}
 
 
 def changes_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -141,13 +129,8 @@ def _stage(stage: StageMembers) -> dict[str, object]:
     return {"first": stage.first, "rates": _rates(stage), "corpora": list(dict(_corpora([stage])))}
 
 
-def _mixing(stage: MixedStage) -> dict[str, object]:
-    """How a stage mixes corpora, where it is not by a cycle, as it was in 1.0.3."""
-    return {"mixing": "shares"} if isinstance(stage.mixing, Shares) else {}
-
-
 def _rates(stage: StageMembers) -> dict[str, float]:
-    return {member.task: member.rate for member in stage.members}
+    return fractions({member.task: member.rate for member in stage.members})
 
 
 def _described(member: Member | RecordMember) -> Mapping[str, object]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.corpus.image_text_records import ImageTextRecords, not_together
 from ul2_tasks.denoising.piece_examples import (
@@ -207,7 +208,7 @@ class ImageTextIndex:
             found[own] = find_examples(self.rules, *self._arrays(pair), of_pairs[own], ranks[own], is_whole[own])
         return found, pairs
 
-    @functools.cached_property
+    @cached_property
     def _blocks(self) -> np.ndarray:
         """The first 16 records of each pair among those of all, and at the end how many there are, [pairs + 1] int64."""
         return np.concatenate([[0], np.cumsum(-(-np.diff(self.data.pieces.borders) // RECORDS))])

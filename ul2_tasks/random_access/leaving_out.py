@@ -1,7 +1,8 @@
 """What a run leaves out: documents, from an element on, and steps.
 
-    documents   an example that would have a token of one of them has as many tokens from elsewhere instead, drawn by its key until
-                they are of none; its element, denoiser, noise, and the other examples stay what they are
+    documents   are read as others that are near, drawn by their numbers, and those that follow: of joined documents as many tokens,
+                of those that are kept apart and of records whole pieces and examples; an example's element, denoiser and noise, and
+                the other examples stay what they are
     steps       data  0 .. 99 | 100 .. 119 | 120 ..       a run that skips [100, 120) has the data of its step 120 at its step 100,
                 run   0 .. 99 |            | 100 ..       and goes on from there
 
@@ -11,21 +12,22 @@ Both are functions of an element's number, so that any host finds the same, and 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.document_list import DocumentList
-from ul2_tasks.order.blocks import BlockOrder
-from ul2_tasks.order.epochs import Order, Ranges
+from ul2_tasks.order.blocks import BlockOrder, cut
+from ul2_tasks.order.epochs import Order, Ranges, cut_at
 from ul2_tasks.order.permutation import keyed, keys
+from ul2_tasks.store.read import TokenStore
 
-NOWHERE = -2  # instead of where an example's tokens are: nothing that fits into its place of a packed row was found
-_FOR_MOVES = 0x6578636C756465  # what a key is for
-_NEAR, _MOST = 1 << 8, 1 << 12  # draws
-_AT_ONCE = 1 << 16
+NOWHERE = -2  # instead of what an example is read as: nothing that fits into its place of a packed row was found
+_FOR_DOCUMENTS = 0x6578636C756465  # what a key is for
+_NEAR = 1 << 8  # documents
+_TRIES = 1 << 8
 
 
 class InOrder(Protocol):
@@ -35,7 +37,13 @@ class InOrder(Protocol):
     def name(self) -> str: ...
 
     @property
+    def store(self) -> TokenStore: ...
+
+    @property
     def order(self) -> Order | BlockOrder: ...
+
+    @property
+    def instead(self) -> tuple[Instead, ...]: ...
 
     @property
     def moves_keep_lengths(self) -> bool: ...
@@ -99,33 +107,23 @@ class LeavingOut:
         parts = np.searchsorted(self._firsts + self._skipped[1:], data, side="right")
         return np.minimum(data - self._skipped[parts], np.append(self._firsts, 1 << 62)[parts])
 
-    @functools.cached_property
+    @cached_property
     def _firsts(self) -> np.ndarray:
         return np.array([skip.first for skip in self.skips], np.int64)
 
-    @functools.cached_property
+    @cached_property
     def _skipped(self) -> np.ndarray:
         """[skips + 1] int64, how many elements are skipped before each part of a run."""
         return np.cumsum([0, *(skip.count for skip in self.skips)])
+
+    def instead_of(self, corpus: InOrder) -> tuple[Instead, ...]:
+        """What a corpus is read as while the first list holds, the first two, and so on."""
+        return tuple(Instead.of(corpus, self.left_out(corpus.name, lists + 1)) for lists in range(len(self.documents)))
 
     def left_out(self, corpus: str, lists: int | None = None) -> np.ndarray:
         """The documents of a corpus that are left out by the first lists, or by all, [n] int64, ascending."""
         named = [each.documents.get(corpus, np.zeros([0], np.int64)) for each in self.documents[:lists]]
         return np.unique(np.concatenate([np.zeros([0], np.int64), *named]))
-
-    def units(self, corpus: InOrder, lists: int) -> Units:
-        """What the documents of the first lists are in the orders of a corpus, of which all have the same units."""
-        if (corpus.name, lists) not in self._units:
-            self._units[corpus.name, lists] = units_of(corpus, self.left_out(corpus.name, lists))
-        return self._units[corpus.name, lists]
-
-    @functools.cached_property
-    def _units(self) -> dict[tuple[str, int], Units]:
-        return {}
-
-    def __reduce__(self) -> tuple:
-        """For another process, which finds units by itself."""
-        return LeavingOut, (self.documents, self.skips)
 
     def lists_of(self, numbers: np.ndarray) -> np.ndarray:
         """How many of `documents` hold for each element of a run, [n] int64."""
@@ -135,65 +133,141 @@ class LeavingOut:
 NOTHING = LeavingOut()
 
 
-class Units(NamedTuple):
-    """What documents are in an order: ranges [start, stop), ascending and apart, [n] int64 both."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Instead:
+    """What is read instead of documents: of `count` units of an order, those of the ranges [start, stop) are read as others.
 
+    Ranges are ascending and apart, and none is empty, [n] int64 both. The others are counted as if these were not there, round
+    their end. `firsts`, [n] int64, says as which of them the first of each range is read.
+    """
+
+    count: int
     starts: np.ndarray
     stops: np.ndarray
+    firsts: np.ndarray
 
-    def touch(self, ranges: Ranges) -> np.ndarray:
-        """Whether each example has some of them, [examples] bool."""
-        found = np.zeros(len(ranges.kinds), bool)
-        if len(self.starts):
-            after = np.searchsorted(self.stops, ranges.starts, side="right")
-            found[ranges.of[np.append(self.starts, 1 << 62)[after] < ranges.stops]] = True
-        return found
+    @classmethod
+    def of(cls, corpus: InOrder, documents: np.ndarray) -> Instead:
+        """What is read instead of documents, [n] int64, ascending. Raises a ValueError where no unit of the corpus is of others."""
+        (starts, stops), count = corpus.units_of(documents), corpus.order.tokens
+        has_some = starts < stops
+        left = cls(count, starts[has_some], stops[has_some], starts[:0])
+        if left.others < 1:
+            raise ValueError(
+                f"exclude must leave some of {corpus.name!r}, got lists without which it has none of its"
+                f" {corpus.store.documents:,} documents that make examples. Shorten the lists, or leave the corpus out of the"
+                " mixture: from a later step on by a Stage without it."
+            )
+        kept = corpus.store.documents - len(documents)
+        before = documents - np.arange(len(documents))  # how many that are kept come before each
+        drawn = keys(keyed(_FOR_DOCUMENTS), documents) % np.uint64(min(_NEAR, max(1, kept)))
+        chosen = (before + drawn.astype(np.int64))[has_some] % max(1, kept)
+        begins = corpus.units_of(chosen + np.searchsorted(before, chosen, side="right"))[0]
+        return dataclasses.replace(left, firsts=begins - left._left_before[np.searchsorted(left.starts, begins)])
 
+    @cached_property
+    def others(self) -> int:
+        """How many units are not of the ranges."""
+        return self.count - int(self._left_before[-1])
 
-def units_of(corpus: InOrder, documents: np.ndarray) -> Units:
-    """The units of documents, [n] int64, ascending. A document without tokens has none."""
-    starts, stops = corpus.units_of(documents)
-    return Units(starts[starts < stops], stops[starts < stops])
+    @cached_property
+    def _left_before(self) -> np.ndarray:
+        """[n + 1] int64, how many units are in the ranges before each."""
+        return np.concatenate([[0], np.cumsum(self.stops - self.starts)])
 
+    @cached_property
+    def _others_before(self) -> np.ndarray:
+        """[n] int64, how many others come before each range."""
+        return self.starts - self._left_before[:-1]
 
-def moves(corpus: InOrder, units: Units, epochs: np.ndarray, slots: np.ndarray, must_fit: np.ndarray) -> np.ndarray:
-    """Where the examples of slots have their tokens from instead of from `units`, [n] int64: see `Order.ranges`; -1 for the others.
+    @cached_property
+    def _borders(self) -> np.ndarray:
+        return np.unique([self.starts, self.stops])
 
-    Where `must_fit`, [n] bool, no feature of an example is longer than before; if nothing such is found it is NOWHERE. Raises a
-    ValueError where all that was drawn is of the units, too.
-    """
-    found = np.full(len(slots), -1)
-    left, tries, at_once = np.flatnonzero(units.touch(corpus.order.ranges(epochs, slots))), 0, 1
-    seen_other = np.zeros(len(slots), bool)
-    while len(left) and tries < _MOST:
-        for first in range(0, len(left), max(1, _AT_ONCE // at_once)):
-            of = left[first : first + max(1, _AT_ONCE // at_once)]
-            drawn, is_other, is_good = _draw(corpus, units, epochs[of], slots[of], must_fit[of], range(tries, tries + at_once))
-            has_one = is_good.any(axis=1)
-            found[of[has_one]] = drawn[has_one, is_good[has_one].argmax(axis=1)]
-            seen_other[of] |= is_other.any(axis=1)
-        left, tries = left[found[left] < 0], tries + at_once
-        at_once = min(tries, _NEAR)
-    if len(left) and not seen_other[left].all():
-        raise ValueError(
-            f"exclude must leave some of {corpus.name!r}, got lists without which {_MOST:,} examples drawn in place of one all have"
-            " documents of the lists. Shorten them, or leave the corpus out of the mixture."
+    @cached_property
+    def _other_borders(self) -> np.ndarray:
+        return np.unique(self._others_before)
+
+    def touches(self, ranges: Ranges) -> np.ndarray:
+        """Whether each example has some of the units, [examples] bool."""
+        return touch(self.starts, self.stops, ranges)
+
+    def read(self, ranges: Ranges, further: int = 0) -> Ranges:
+        """What is read of ranges of units, or so many others further on."""
+        part, starts, stops = cut_at(ranges.starts, ranges.stops, self._borders)
+        which = np.searchsorted(self.stops, starts, side="right")
+        is_left = np.append(self.starts, self.count)[which] <= starts
+        left = np.flatnonzero(is_left)
+        at = (self.firsts[which[left]] + further + starts[left] - self.starts[which[left]]) % self.others
+        of, begins, ends = cut(at, at + stops[left] - starts[left], self.others)
+        rounds = begins // self.others * self.others
+        of_round, begins, ends = cut_at(begins - rounds, ends - rounds, self._other_borders)
+        moved = self._left_before[np.searchsorted(self._others_before, begins, side="right")]
+        places = np.concatenate([np.flatnonzero(~is_left), left[of[of_round]]])
+        by_place = np.argsort(places, kind="stable")
+        starts, stops = (
+            np.concatenate([own[~is_left], other + moved])[by_place] for own, other in ((starts, begins), (stops, ends))
         )
+        return ranges._replace(of=ranges.of[part[places[by_place]]], starts=starts, stops=stops)
+
+
+def touch(starts: np.ndarray, stops: np.ndarray, ranges: Ranges) -> np.ndarray:
+    """Whether each example has some units of [start, stop), which are ascending and apart, [n] int64 both; [examples] bool."""
+    found = np.zeros(len(ranges.kinds), bool)
+    if len(starts):
+        after = np.searchsorted(stops, ranges.starts, side="right")
+        found[ranges.of[np.append(starts, 1 << 62)[after] < ranges.stops]] = True
+    return found
+
+
+def units_of(corpus: InOrder, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ranges of the units of documents, [n] int64, ascending. A document without tokens has none."""
+    starts, stops = corpus.units_of(documents)
+    return starts[starts < stops], stops[starts < stops]
+
+
+def moves(corpus: InOrder, list_: int, epochs: np.ndarray, slots: np.ndarray, must_fit: np.ndarray) -> np.ndarray:
+    """As what the examples of slots are read while the lists until one hold, see `unit_ranges`, [n] int64; -1 for as they are.
+
+    Where `must_fit`, [n] bool, no feature of an example is longer than before; if nothing such is found it is NOWHERE.
+    """
+    found, instead = np.full(len(slots), -1), corpus.instead[list_]
+    left = np.flatnonzero(instead.touches(corpus.order.ranges(epochs, slots)))
+    if corpus.moves_keep_lengths:
+        found[left] = list_
+        return found
+    for further in range(min(_TRIES, instead.others)):
+        if not len(left):
+            break
+        others = instead.read(corpus.order.ranges(epochs[left], slots[left]), further).starts
+        fits, to_fit = ~must_fit[left], np.flatnonzero(must_fit[left])
+        if len(to_fit):
+            own = epochs[left[to_fit]], slots[left[to_fit]]
+            fits[to_fit] = (corpus.lengths_of(*own, others[to_fit]) <= corpus.lengths_of(*own)).all(axis=1)
+        found[left[fits]] = others[fits]
+        left = left[~fits]
     found[left] = NOWHERE
     return found
 
 
-def _draw(
-    corpus: InOrder, units: Units, epochs: np.ndarray, slots: np.ndarray, must_fit: np.ndarray, tries: range
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Some tries for each slot, [n, tries]: where its example may be, whether that is of no unit, and whether it fits, too."""
-    epochs, slots, fitting = (np.repeat(each, len(tries)) for each in (epochs, slots, must_fit))
-    of_try = np.tile(np.arange(tries.start, tries.stop), len(slots) // len(tries))
-    draws = keys(keyed(_FOR_MOVES), corpus.order.noise_keys(epochs, slots), of_try)
-    drawn = corpus.order.drawn(epochs, slots, draws, is_near=tries.start < _NEAR)
-    is_other = ~units.touch(corpus.order.ranges(epochs, slots, drawn))
-    is_good = is_other.copy()
-    if not corpus.moves_keep_lengths and len(to_fit := np.flatnonzero(is_other & fitting)):
-        before = corpus.lengths_of(epochs[to_fit], slots[to_fit])
-        is_good[to_fit] = (corpus.lengths_of(epochs[to_fit], slots[to_fit], drawn[to_fit]) <= before).all(axis=1)
-    return drawn.reshape(-1, len(tries)), is_other.reshape(-1, len(tries)), is_good.reshape(-1, len(tries))
+def unit_ranges(corpus: InOrder, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
+    """Which units of an order make the examples of slots; see `Order.ranges`.
+
+    Where `elsewhere`, [n] int64, is not below 0, they are others: the number of the list until which all hold; or, where examples
+    are single units, the unit.
+    """
+    found = corpus.order.ranges(epochs, slots)
+    if elsewhere is None or (elsewhere < 0).all():
+        return found
+    of_range = elsewhere[found.of]
+    if not corpus.moves_keep_lengths:
+        starts = np.where(of_range < 0, found.starts, of_range)
+        return found._replace(starts=starts, stops=starts + 1)
+    parts = []
+    for number in np.unique(of_range).tolist():
+        own = of_range == number
+        part = found._replace(of=found.of[own], starts=found.starts[own], stops=found.stops[own])
+        parts.append(part if number < 0 else corpus.instead[number].read(part))
+    of, starts, stops = (np.concatenate(each) for each in zip(*(part[2:] for part in parts)))
+    by_example = np.argsort(of, kind="stable")
+    return found._replace(of=of[by_example], starts=starts[by_example], stops=stops[by_example])

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.order.blocks import BlockOrder
-from ul2_tasks.order.cycles import MAX_SLOTS, Cycle, nearest_cycle
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
-from ul2_tasks.random_access.corpora import TOLERATED, Member, OrderedCorpus, RowOrder, in_blocks, order_corpus
-from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, moves, units_of
+from ul2_tasks.random_access.corpora import Member, OrderedCorpus, RowOrder, in_blocks, order_corpus
+from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, moves, touch, unit_ranges, units_of
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.random_access.records import OrderedRecords, RecordIndex, RecordMember, index_in_blocks, order_records
+from ul2_tasks.scalars import fractions
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -27,13 +26,16 @@ if TYPE_CHECKING:
 
 RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _FOR_CORPORA = 1 << 32  # what a key is for
+_MOST_PARTITIONS = 1 << 12
+_NO_END = 1 << 60
+_FAR = 4  # times as far as another
 
 
 class Slots(NamedTuple):
     """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`.
 
-    Corpora are counted as those of a `Numbering`. Where documents are left out, `elsewhere` is where some have their tokens from,
-    see `Order.ranges`.
+    Corpora are counted as those of a `Numbering`. Where documents are left out, `elsewhere` is as what some are read, see
+    `unit_ranges`.
     """
 
     places: np.ndarray
@@ -122,7 +124,7 @@ class MixedStage(NamedTuple):
 
     first: int
     corpora: tuple[int, ...]
-    mixing: Cycle | Shares
+    mixing: Shares
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,16 +144,23 @@ class Numbering:
     size: int | None
     leaving_out: LeavingOut = NOTHING
 
-    @functools.cached_property
+    @cached_property
     def names(self) -> list[str]:
         """The names of the corpora, each once, as the timeline counts them."""
         return list(dict.fromkeys(corpus.name for corpus in self.corpora))
 
     def first_of(self, epoch: int) -> int:
-        """The first element of an epoch: one of all of a corpus, or of several `_common` elements."""
+        """The first element of an epoch: that which begins so many epochs of a corpus, and is the first to do so of any.
+
+        So no token comes more often than `epoch` times before it.
+        """
         if self.size is not None:
             return epoch * self.size
-        data = self.orders[0].first_of(epoch, 0) if len(self.corpora) == 1 else epoch * self._common
+        data = _NO_END
+        about = {number: self._elements(number) / weight for number, weight in zip(self.stages[0].corpora, self._weights)}
+        for number in sorted(about, key=about.__getitem__):
+            if about[number] * epoch < _FAR * data:  # rows far beyond need not be counted
+                data = min(data, self._first_with(number, epoch))
         return int(self.leaving_out.first_from(np.array([data]))[0])
 
     def epoch_with(self, number: int) -> int:
@@ -159,24 +168,54 @@ class Numbering:
         if self.size is not None:
             return number // self.size
         data = int(self.leaving_out.data_of(np.array([number]))[0])
-        return self.orders[0].begun(data).epoch if len(self.corpora) == 1 else data // self._common
+        return max(self._begun(number, data) for number in range(len(self.corpora)))
 
-    @functools.cached_property
-    def _common(self) -> int:
-        """How many elements an epoch has: whole units of the mixture, so that no element of the first corpus to end comes twice."""
-        mixing = self.timeline.stages[0].mixing
-        elements = [order.first_of(1, 0) for order in self.orders]
-        units = range(1, sum(elements) // mixing.unit + 2)
-        too_many = bisect.bisect_left(units, True, key=lambda count: bool((mixing.taken(count) > elements).any()))
-        return mixing.unit * max(1, too_many)
+    def begun_again(self, epoch: int) -> list[str]:
+        """The corpora that end, and begin again, within an epoch: it may have tokens of them more than once."""
+        if self.size is not None or len(self.corpora) == 1 or not epoch:
+            return []
+        first, stop = (int(self.leaving_out.data_of(np.array([self.first_of(each)]))[0]) for each in (epoch, epoch + 1))
+        found = []
+        for number, corpus in enumerate(self.corpora):
+            begun = self._begun(number, stop - 1)
+            if begun:
+                end = self.orders[number].first_of(begun, 0)
+                last = np.arange(max(0, end - self.timeline.stages[0].mixing.unit), end)
+                found += [corpus.name] * bool((self.timeline.numbers(number, last) >= first).any())
+        return found
+
+    def _begun(self, number: int, data: int) -> int:
+        """The last epoch of a corpus of which the data up to an element have something; 0 if they have nothing."""
+        if len(self.corpora) == 1:
+            return self.orders[0].begun(data).epoch
+        stop = max((stop for _, stop in self.timeline.indices(number, 0, data)), default=1)
+        epoch = self.orders[number].begun(stop - 1).epoch
+        while epoch and self._first_with(number, epoch) > data:
+            epoch -= 1
+        return epoch
+
+    def _first_with(self, number: int, epoch: int) -> int:
+        """The first element of the data that has something of an epoch of a corpus, or of a later one."""
+        first, mixing = self.orders[number].first_of(epoch, 0), self.timeline.stages[0].mixing
+        if len(self.corpora) == 1:
+            return first
+        kind = self.stages[0].corpora.index(number)
+        if first > self._weights[kind] * _NO_END:
+            return _NO_END
+        unit = int(mixing.places(np.array([kind]), np.array([first]))[0]) // mixing.unit
+        positions = np.arange(first, int(mixing.taken(unit + 1)[kind]))  # partitions take turns of their own in a unit
+        return int(self.timeline.numbers(number, positions).min())
+
+    @property
+    def _weights(self) -> tuple[float, ...]:
+        """Those of the corpora of the first stage, of which the sum is 1."""
+        return self.timeline.stages[0].mixing.weights
 
     @property
     def tokens_per_element(self) -> float:
         """How many tokens of text an element has, on average in the first stage."""
-        mixing, chosen = self.timeline.stages[0].mixing, self.stages[0].corpora
-        counts = mixing.counts if isinstance(mixing, Cycle) else mixing.weights
-        tokens = (self.corpora[number].store.tokens / self._elements(number) for number in chosen)
-        return sum(count * each for count, each in zip(counts, tokens)) / sum(counts)
+        tokens = (self.corpora[number].store.tokens / self._elements(number) for number in self.stages[0].corpora)
+        return sum(weight * each for weight, each in zip(self._weights, tokens))
 
     def _elements(self, number: int) -> float:
         """How many elements an epoch of a corpus has, about."""
@@ -197,15 +236,14 @@ class Numbering:
         if len(self.corpora) == 1:
             return self._slots_of(0, np.arange(len(corpora)), indices)
         found = [Slots(*(np.zeros([0], np.int64),) * 4)]
-        for number in range(len(self.corpora)):
+        for number in np.unique(corpora).tolist():
             places = np.flatnonzero(corpora == number)
-            if len(places):
-                found.append(self._slots_of(number, places, indices[places]))
+            found.append(self._slots_of(number, places, indices[places]))
         order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
         return Slots(*(np.concatenate(each)[order] for each in zip(*(each[:4] for each in found))))
 
     def _without(self, found: Slots, lists: np.ndarray) -> Slots:
-        """Slots of which those with documents that are left out have their tokens from elsewhere; [n] int64 of each the lists.
+        """Slots of which those with documents that are left out are read as others; [n] int64 of each the lists.
 
         An example of a packed row for which nothing that is short enough is found is left out, unless the row would be empty.
         """
@@ -221,16 +259,16 @@ class Numbering:
     def _elsewhere(self, found: Slots, lists: np.ndarray, must_fit: np.ndarray) -> np.ndarray:
         elsewhere, most = np.full(len(found.slots), -1), len(self.leaving_out.documents) + 1
         codes = found.corpora * most + lists
-        for code in np.unique(codes).tolist():
+        for code in np.unique(codes[lists > 0]).tolist():
             of = np.flatnonzero(codes == code)
-            corpus, count = self.corpora[code // most], code % most
-            elsewhere[of] = moves(corpus, self.leaving_out.units(corpus, count), found.epochs[of], found.slots[of], must_fit[of])
+            corpus = self.corpora[code // most]
+            elsewhere[of] = moves(corpus, code % most - 1, found.epochs[of], found.slots[of], must_fit[of])
         return elsewhere
 
     def slots_left_out(self, corpus: int, epoch: int) -> np.ndarray:
         """The slots of an epoch of a corpus that would have documents that are left out, [n] int64, ascending."""
-        units = self.leaving_out.units(self.corpora[corpus], len(self.leaving_out.documents))
-        return self.corpora[corpus].order.slots_with(epoch, *units)
+        instead = self.corpora[corpus].instead[-1]
+        return self.corpora[corpus].order.slots_with(epoch, instead.starts, instead.stops)
 
     def _slots_of(self, corpus: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:
@@ -250,8 +288,7 @@ class Numbering:
         """Those of some elements, [n] int64, ascending, that have tokens of a document of a corpus."""
         found = self.slots(numbers)
         found = found.only(found.corpora == corpus)
-        ranges = self.corpora[corpus].order.ranges(*found[2:])
-        has_it = units_of(self.corpora[corpus], np.array([document])).touch(ranges)
+        has_it = touch(*units_of(self.corpora[corpus], np.array([document])), unit_ranges(self.corpora[corpus], *found[2:]))
         return numbers[np.unique(found.places[has_it])]
 
     def epochs_of(self, corpus: int, first: int, last: int) -> list[int]:
@@ -267,14 +304,10 @@ class Numbering:
         """
         packed = tuple(corpus.packed(budgets) for corpus in self.corpora)
         per_example = [each.rows_about / corpus.order.examples for each, corpus in zip(packed, self.corpora)]
-        mixings: list[Cycle | Shares] = []
+        mixings = []
         for stage in self.stages:
-            mixing, rows = stage.mixing, [per_example[number] for number in stage.corpora]
-            if isinstance(mixing, Cycle):
-                mixings.append(nearest_cycle([count * each for count, each in zip(mixing.counts, rows)]))
-            else:
-                weights = tuple(weight * each for weight, each in zip(mixing.weights, rows))
-                mixings.append(Shares(weights, mixing.partitions))
+            weights = [weight * per_example[number] for weight, number in zip(stage.mixing.weights, stage.corpora)]
+            mixings.append(_mixing(weights, stage.mixing.partitions))
         return _arranged(self.corpora, packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=self.leaving_out)
 
     def without(self, leaving_out: LeavingOut) -> Numbering:
@@ -282,14 +315,15 @@ class Numbering:
         if leaving_out is self.leaving_out:
             return self
         mixings = [stage.mixing for stage in self.timeline.stages]
-        return _arranged(self.corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=leaving_out)
+        corpora = tuple(dataclasses.replace(corpus, instead=leaving_out.instead_of(corpus)) for corpus in self.corpora)
+        return _arranged(corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=leaving_out)
 
 
 def _arranged(
     corpora: tuple[OrderedCorpus | OrderedRecords, ...],
     packed: tuple[RowOrder, ...],
     stages: tuple[MixedStage, ...],
-    mixings: Sequence[Cycle | Shares],
+    mixings: Sequence[Shares],
     key: int | None,
     size: int | None,
     *,
@@ -297,7 +331,8 @@ def _arranged(
 ) -> Numbering:
     """The numbering of stages whose elements, examples or rows, are mixed in these ways."""
     names = list(dict.fromkeys(corpus.name for corpus in corpora))
-    firsts = leaving_out.data_of(np.array([stage.first for stage in stages])).tolist()
+    # A stage begins after the last element before it: of what is skipped where it begins, the beginning is its own.
+    firsts = [int(leaving_out.data_of(np.array([stage.first - 1]))[0]) + 1 if stage.first else 0 for stage in stages]
     wanted = [
         Wanted(first, mixing, tuple(names.index(corpora[number].name) for number in stage.corpora), stage.corpora)
         for first, stage, mixing in zip(firsts, stages, mixings)
@@ -347,7 +382,7 @@ def number_examples(
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
             corpora.setdefault(objective, found)
         # Not `sum`, which some versions of Python round otherwise: that would be another order.
-        rates = {name: math.fsum(member.rate for member in readers) for name, readers in by_corpus.items()}
+        rates = [math.fsum(member.rate for member in readers) for readers in by_corpus.values()]
         orders = [list(corpora.values())[number].order for number in chosen]
         stages.append(MixedStage(first, tuple(chosen), _mixing(rates, _partitions(orders))))
     key = keyed(seed, _FOR_CORPORA) if shuffle else None
@@ -362,22 +397,18 @@ def _by_corpus(members: Iterable[Member | RecordMember]) -> dict[str, list]:
     return found
 
 
-def _mixing(rates: Mapping[str, float], partitions: int) -> Cycle | Shares:
-    """How corpora are mixed: by a cycle of few slots where one has the ratio, and no corpus has partitions."""
-    if len(rates) == 1:
-        return Cycle((1,))
-    if partitions == 1 and len(rates) <= MAX_SLOTS and (cycle := nearest_cycle(list(rates.values()))).error <= TOLERATED:
-        return cycle
-    return Shares(tuple(map(float, rates.values())), partitions)
+def _mixing(weights: Sequence[float], partitions: int) -> Shares:
+    """How corpora are mixed: in the ratio of their weights, and in no other way where these have another sum."""
+    return Shares(tuple(fractions(dict(enumerate(weights))).values()), partitions)
 
 
 def _partitions(orders: Sequence[object]) -> int:
     """The partitions of which each element of a mixture is of one: those of all corpora that have some."""
     found = {order.windows.partitions[0] for order in orders if isinstance(order, BlockOrder)}
-    if (partitions := math.lcm(*found)) > MAX_SLOTS:
+    if (partitions := math.lcm(*found)) > _MOST_PARTITIONS:
         raise ValueError(
-            f"partitions of mixed corpora must have a common multiple of at most {MAX_SLOTS:,}, got {sorted(found)}. Give them the"
-            " same, block_shuffle=BlockShuffle(partitions=..)."
+            f"partitions of mixed corpora must have a common multiple of at most {_MOST_PARTITIONS:,}, got {sorted(found)}. Give"
+            " them the same, block_shuffle=BlockShuffle(partitions=..)."
         )
     return partitions
 

@@ -12,12 +12,12 @@ The lengths of documents lie in the index of the store. Of each group of documen
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
 from ul2_tasks.store.read import MemoryStore, Store
 
@@ -96,7 +96,7 @@ class Pieces:
         for first, stop in itertools.pairwise(borders.tolist()):
             yield int(pairs[by_pair[first]]), by_pair[first:stop]
 
-    @functools.cached_property
+    @cached_property
     def _first_groups(self) -> tuple[np.ndarray, int]:
         """The group of every 2^k-th piece, [n] int64, and k: about as many as there are groups, so that searches are short."""
         shift = max(0, (self.count // len(self.pieces)).bit_length() - 1)

@@ -7,13 +7,13 @@ each example which record it is of, and how long it is, without its tokens.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cache import read_manifest
 from ul2_tasks.example_features import EXAMPLE, SPAN_ID, Feature, token_features
 from ul2_tasks.files.kept_counts import KeptCounts
@@ -21,7 +21,7 @@ from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, order_of
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.corpora import CorpusName, blocks_ahead, blocks_of, check_windows, cycle_of, kept_rows, row_lengths
-from ul2_tasks.random_access.leaving_out import units_of
+from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -128,6 +128,7 @@ class OrderedRecords:
     name: str
     members: tuple[RecordMember, ...]
     order: Order | BlockOrder
+    instead: tuple[Instead, ...] = ()
 
     lengths_are_fixed = False
 
@@ -166,8 +167,8 @@ class OrderedRecords:
     moves_keep_lengths = False
 
     def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
-        """See `window_rows.ExampleLengths`, and `Order.ranges`."""
-        ranges = self.order.ranges(epochs, slots, elsewhere)
+        """See `window_rows.ExampleLengths`, and `unit_ranges`."""
+        ranges = unit_ranges(self, epochs, slots, elsewhere)
         return self.index.sizes(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
 
     def fetch_ahead(self, epochs: np.ndarray, slots: np.ndarray) -> None:
@@ -177,7 +178,7 @@ class OrderedRecords:
             for cache in caches:
                 cache.prefetch(blocks)
 
-    @functools.cached_property
+    @cached_property
     def _begun(self) -> set[tuple[int, int, int]]:
         """The windows whose blocks were asked for."""
         return set()
@@ -195,14 +196,14 @@ class OrderedRecords:
         self, epoch: int, slot: int, elsewhere: int = -1
     ) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
         """See `OrderedCorpus.tokens_at`: the tokens are those of the record, or of the chunk of it."""
-        ranges = self.order.ranges(np.array([epoch]), np.array([slot]), np.array([elsewhere]))
+        ranges = unit_ranges(self, np.array([epoch]), np.array([slot]), np.array([elsewhere]))
         record = int(self.index.records(ranges.starts)[0])
         start, stop = self.index.ranges(ranges.starts)[0].tolist()
         return int(ranges.kinds[0]), ((start, stop),), ((record, record + 1),)
 
     def read(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> tuple[np.ndarray, Made]:
-        """The members of the examples of slots, [n] int64, and these, with SeqIO's ids; see `Order.ranges`."""
-        ranges = self.order.ranges(epochs, slots, elsewhere)
+        """The members of the examples of slots, [n] int64, and these, with SeqIO's ids; see `unit_ranges`."""
+        ranges = unit_ranges(self, epochs, slots, elsewhere)
         made = self.index.read(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
         if shift := np.int32(id_shift(self.members[0].vocabulary)):
             for key in token_features(self.members[0].features):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features, with_task_id
 from ul2_tasks.random_access.batches import members_of, read_batch, widest, write_batch
 from ul2_tasks.random_access.corpora import OrderedCorpus
@@ -71,8 +73,9 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     own, without SeqIO's offset.
 
     Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
-    epoch of several corpora ends with the last complete mixing block of the first corpus to end, so that each token is in one
-    example at most. With a schedule an "epoch" is the run, so as many elements as its steps have; `epoch(1)` continues after it.
+    epoch of several corpora ends where the first of them ends, and the others go on in the next: so each token is in one example
+    at most in the first epoch, and in at most n in the first n. With a schedule an "epoch" is the run, so as many elements as its
+    steps have; `epoch(1)` continues after it.
 
     It works as a dataset of PyTorch and as a random-access source of grain. It can be pickled, for processes that are spawned: a
     cache and Megatron's files are opened again there, by their paths, and must have as many documents and tokens as here; a corpus
@@ -102,12 +105,20 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return self.numbering.first_of(self.number + 1) - self.first
 
     def epoch(self, epoch: int) -> Examples:
-        """Returns another epoch, from 0, which has other borders of chunks, other denoisers, another order and other masks."""
+        """Returns another epoch, from 0, which has other borders of chunks, other denoisers, another order and other masks.
+
+        Warns where a corpus comes to its end within that epoch, which then may have tokens of it more than once.
+        """
         if not is_integer(epoch, at_least=0):
             raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}.")
-        return Examples(self.numbering, self.budgets, self.describe, int(epoch), self.task_id)
+        if again := self.numbering.begun_again(int(epoch)):
+            logging.warning("epoch %d may have tokens more than once of %s, which end in it, and begin again.", epoch, again)
+        return self._epoch(int(epoch))
 
-    @functools.cached_property
+    def _epoch(self, epoch: int) -> Examples:
+        return Examples(self.numbering, self.budgets, self.describe, epoch, self.task_id)
+
+    @cached_property
     def tasks(self) -> tuple[TaskInfo, ...]:
         """The tasks of the mixture, in the order of their names, which `task_id` counts from 0."""
         return tasks_of(members_of(self.numbering))
@@ -128,7 +139,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
             return []
         rows, sizes, of_members = read_rows(self, self._numbers(indices), self.task_id)
         if self.numbering.packed:
-            return [dict(zip(rows, row)) for row in zip(*rows.values())]
+            return [dict(zip(rows, [values.copy() for values in row])) for row in zip(*rows.values())]
         members = members_of(self.numbering)
         spec = with_task_id(features_of(members)) if self.task_id else features_of(members)
         keys = dict.fromkeys([*spec, *([IMAGES] if IMAGES in rows else [])])
@@ -136,7 +147,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         made: list[dict] = [empty[member].copy() for member in of_members.tolist()]
         for key, feature in spec.items():
             for example, row, size in zip(made, rows[key], sizes[feature.per_token_of].tolist()):
-                example[key] = row[:size]
+                example[key] = row[:size].copy()  # else one that is kept would keep all that were made with it
         if IMAGES in rows:
             for example, row, count in zip(made, rows[IMAGES], sizes[IMAGES].tolist()):
                 example[IMAGES] = row[:count].tolist()
@@ -183,7 +194,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
                 found |= set((numbers - first).tolist())
         return sorted(found)
 
-    @functools.cached_property
+    @cached_property
     def first(self) -> int:
         """The first element of the epoch, counted over all epochs."""
         return self.numbering.first_of(self.number)
@@ -204,7 +215,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     def at(self, number: int) -> tuple[Examples, int]:
         """The epoch that has an element, which is counted over all epochs, and its index there."""
         epoch = self.numbering.epoch_with(number)
-        found = self.epoch(epoch)
+        found = self._epoch(epoch)
         return found, number - found.first
 
 

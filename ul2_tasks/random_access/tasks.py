@@ -34,8 +34,8 @@ def tasks_of(members: Sequence[Member | RecordMember]) -> tuple[TaskInfo, ...]:
 
 def task_ids(members: Sequence[Member | RecordMember]) -> list[int]:
     """The index of each member's task among `tasks_of` them."""
-    names = [info.task for info in tasks_of(members)]
-    return [names.index(member.task) for member in members]
+    numbers = {info.task: number for number, info in enumerate(tasks_of(members))}
+    return [numbers[member.task] for member in members]
 
 
 def task_weights(tasks: Sequence[TaskInfo], loss_weights: Mapping[str, float]) -> list[float]:

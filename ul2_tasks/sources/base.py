@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from ul2_tasks.imported import is_seqio, subclass_of_seqio
 from ul2_tasks.sources.records import Record
@@ -103,6 +104,23 @@ class RecordSource(DataSource):
         from ul2_tasks.sources.streams import stream_of
 
         return stream_of(self, split, segment)
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def kept(method: _Method) -> _Method:
+    """A method whose results are kept, by its arguments, as long as the object lives; they do not go along to another process."""
+    of_each: weakref.WeakKeyDictionary[Any, dict[tuple, Any]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any) -> Any:
+        found = of_each.setdefault(self, {})
+        if arguments not in found:
+            found[arguments] = method(self, *arguments)
+        return found[arguments]
+
+    return cast(_Method, call)
 
 
 def name_of(function: Any) -> str:

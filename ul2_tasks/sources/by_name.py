@@ -95,7 +95,7 @@ def open_source(
     source = _open(spec, text_key, id_key, format, documents, as_json)
     if validation is None:
         return source
-    split = HashSplit(source, validation, text_key=text_key, id_key=id_key)
+    split = HashSplit(source, validation, text_key=text_key, id_key=id_key, as_json=as_json)
     if not (
         isinstance(source, HuggingFaceSource) or is_seqio(source, "TfdsDataSource")
     ):  # these know their splits only once they are opened
@@ -144,12 +144,15 @@ def documents(source: seqio.DataSource, split: str, max_characters: int, seed: i
         yield from _in_turn(source, split, max_characters, seed)
         return
     for document in source.get_dataset(split, shuffle=True, seed=seed).shuffle(1000, seed=seed).as_numpy_iterator():
-        if isinstance(document, bytes):
-            yield document.decode()
-        elif problem := document.get(PROBLEM):
+        record = {"text": document} if isinstance(document, bytes) else document
+        if problem := record.get(PROBLEM):
             raise ValueError(problem.decode())
-        else:
-            yield document[getattr(source, "text_key", "text")].decode()
+        text = record["text" if isinstance(document, bytes) else getattr(source, "text_key", "text")]
+        try:
+            yield text.decode()
+        except UnicodeDecodeError as error:
+            begins = text[: error.start].decode()[-40:]
+            raise ValueError(f"documents of {source!r} must be UTF-8, got one that is not, after {begins!r}.") from error
 
 
 def _in_turn(source: seqio.DataSource, split: str, max_characters: int, seed: int) -> Iterator[str]:
@@ -196,7 +199,8 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
 
 
 def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None, as_json: bool) -> seqio.DataSource:
-    kind, _, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    before, colon, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    kind = before if colon else ""  # a folder may be called "hf"
     held = datasets_by_split(spec)
     if is_source(spec) or held or kind in ("tfds", "hf") or (isinstance(spec, str) and spec == "embedded"):
         for option, value in {"format": format, "documents": documents}.items():
@@ -218,6 +222,8 @@ def _open(spec, text_key: str, id_key: str | None, format: str | None, documents
         return TfdsSource(name, text_key)
     if kind == "hf":
         path, _, config = name.partition(":")
+        if not path:
+            raise ValueError(f"source must be 'hf:NAME', 'hf:NAME:CONFIG' or 'hf:FOLDER', got {spec!r}.")
         return HuggingFaceSource(path, config or None, text_key=text_key, id_key=id_key, as_json=as_json)
     if spec and isinstance(spec, str | os.PathLike | Sequence | Mapping) and not isinstance(spec, bytes):
         split_to_files = spec if isinstance(spec, Mapping) else {"train": spec}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from ul2_tasks.files.listing import contents
+from ul2_tasks.files.retries import retried_items
 from ul2_tasks.imported import is_instance
 from ul2_tasks.sources import records
-from ul2_tasks.sources.base import RecordSource
+from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
 from ul2_tasks.sources.records import Record
 
@@ -71,11 +71,13 @@ class DatasetSource(RecordSource):
         """See `open_source` for the arguments."""
         super().__init__(by_split, text_key, id_key)
         self._layout = Layout("datasets", text_key=text_key, id_key=id_key, as_json=as_json)
-        self._identities = {split: _identity(dataset) for split, dataset in by_split.items()}
+        self._identities = {split: identity_of(dataset) for split, dataset in by_split.items()}
         self._datasets = {split: _plain(dataset, self._layout) for split, dataset in by_split.items()}
         for split, dataset in self._datasets.items():
             if not _is_transformed(dataset):
                 records.check_fields(f"{self._name(split)},", dataset.column_names, self._layout)
+                if dataset.features is not None:
+                    records.check_kind(self._name(split), dataset.features.arrow_schema, self._layout)
 
     def __repr__(self) -> str:
         return f"DatasetSource({self._identities}, {self._read_as})"
@@ -85,7 +87,7 @@ class DatasetSource(RecordSource):
         id = "" if self.id_key is None else f", id_key={self.id_key!r}"
         return f"text_key={self.text_key!r}{id}{', as_json=True' if self._layout.as_json else ''}"
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    @kept
     def contents(self, split: str) -> str:
         """The local files that an `IterableDataset` reads, see `listing.contents`, and how; empty where it reads none."""
         dataset = self._datasets[split]
@@ -116,7 +118,7 @@ class DatasetSource(RecordSource):
             count, first = _num_shards(dataset), 0
             name = f"{name}, shard {segment}"
             dataset = dataset.shard(num_shards=count, index=segment) if count > 1 else dataset
-        for number, row in enumerate(rows_of(dataset), first):
+        for number, row in enumerate(rows_of(dataset, name), first):
             yield records.document_of(row, records.At(f"{name}, row {number}", number), self._layout)
 
     def _name(self, split: str) -> str:
@@ -125,12 +127,17 @@ class DatasetSource(RecordSource):
         return " ".join(filter(None, [type(dataset).__name__, dataset.info and dataset.info.dataset_name])) + f", split {split}"
 
 
-def rows_of(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
-    """Yields all rows. In a worker of a DataLoader, `iter` of an `IterableDataset` would leave out those of other workers."""
-    if _has_rows(dataset):
-        yield from dataset
-    else:
-        yield from ({name: values[0] for name, values in batch.items()} for batch in dataset.iter(batch_size=1))
+def rows_of(dataset: Dataset, name: str) -> Iterator[Mapping[str, Any]]:
+    """Yields all rows of a dataset that errors call `name`. Those that cannot be read are tried again, see `retried_items`."""
+
+    def rows_from(number: int) -> Iterator[Mapping[str, Any]]:
+        if _has_rows(dataset):
+            return iter(dataset.select(range(number, len(dataset))) if number else dataset)
+        # In a worker of a DataLoader, `iter` of an `IterableDataset` would leave out the rows of other workers.
+        rows = ({name: values[0] for name, values in batch.items()} for batch in dataset.iter(batch_size=1))
+        return itertools.islice(rows, number, None)
+
+    return retried_items(rows_from, name)
 
 
 def _has_rows(dataset: Dataset) -> TypeGuard[datasets.Dataset]:
@@ -169,7 +176,7 @@ def _is_same_in_shards(step: Any) -> bool:
     return all(map(_is_same_in_shards, [step.ex_iterable] if hasattr(step, "ex_iterable") else getattr(step, "ex_iterables", [])))
 
 
-def _identity(dataset: Dataset) -> str:
+def identity_of(dataset: Dataset) -> str:
     """What a dataset holds, in words that are the same in each process: the fingerprint that `datasets` gives it.
 
     An `IterableDataset` has none, so what it is made of is hashed as `datasets` does for fingerprints. Where that fails, the words

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping
 
 import seqio
@@ -59,14 +58,3 @@ def shard_of_dataset(
     """The records of a shard, in the order of the source."""
     dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
     return dataset_records(dataset, text_key, id_key)
-
-
-def until_corrupt(records: Iterator[Record], path: str) -> Iterator[Record]:
-    """The records of a file of TFRecords. TensorFlow's own error does not say which file is corrupt."""
-    try:
-        yield from records
-    except tf.errors.DataLossError as error:
-        reason = re.sub(r"\{\{.*?\}\} ?| ?\[Op:.*", "", error.message, flags=re.DOTALL)
-        yield Record(problem=f"{path}: is corrupt, so all from here on is lost: {reason}")
-    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # which has the record's bytes, whatever they are
-        yield Record(problem=f"{path}: is corrupt, so all from here on is lost: a record is not a tf.Example")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ul2_tasks.files import listing
 from ul2_tasks.sources import files, records, survey
-from ul2_tasks.sources.base import RecordSource
+from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.records import Record
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 Files = str | os.PathLike | Sequence[str | os.PathLike]
 
@@ -56,7 +51,7 @@ class FileSource(RecordSource):
     def __repr__(self) -> str:
         return f"FileSource({', '.join([repr(self._files), *self._changed])})"
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    @kept
     def contents(self, split: str) -> str:
         """The files of a split, see `listing.contents`, and how they are read. Asks for size and time of each file, once."""
         return ", ".join([listing.contents(self._list(split)[0]), *self._changed])
@@ -99,7 +94,7 @@ class FileSource(RecordSource):
             paths, layout = self._list(split)
             found = files.segments(paths, layout)
             for segment in found[:_SEGMENTS_LOOKED_AT] if layout.format != "text" else ():
-                if fields := _fields(segment, layout):
+                if fields := records.fields(segment, layout):
                     records.check_fields(segment.path, fields, layout)
                     break
             self._segments[split] = found
@@ -141,14 +136,6 @@ class FileSource(RecordSource):
                 " docs/help/troubleshooting.md#what-is-a-document-in-a-text-file."
             )
 
-    def stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
-        layout = self.layout(split)
-        if layout.format != "tfrecord":
-            return super().stream(split, segment)
-        from ul2_tasks.sources.tfrecords import stream_of_examples
-
-        return stream_of_examples(self.segments(split), segment, layout)
-
 
 def _plain_patterns(patterns: Files) -> str | list[str]:
     """The paths as text. Raises a ValueError where they are no paths, or where there is none."""
@@ -188,11 +175,3 @@ def _choices(patterns: str | list[str]) -> str:
         return survey.in_words(listing.list_files(patterns))
     except OSError as error:
         return f"they cannot be read here, to show what each would give: {error}"
-
-
-def _fields(segment: Segment, layout: Layout) -> list[str] | None:
-    if layout.format != "tfrecord":
-        return records.fields(segment, layout)
-    from ul2_tasks.sources.tfrecords import kinds_of_features
-
-    return sorted(kinds_of_features(segment))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ul2_tasks.example_features import CONVERSATION_FIELDS
 from ul2_tasks.files.listing import FORMATS, named_format
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
-from ul2_tasks.files.systems import parallel_map, size
+from ul2_tasks.files.systems import parallel_map, sizes
 
 DOCUMENTS = ("line", "paragraph", "file")
 ID = "id"  # the field that is taken for the id where no other is named
@@ -22,6 +22,7 @@ METADATA = "metadata_json"  # a field of conversations, with JSON in which the i
 MESSAGES = "messages"  # the field of a conversation's messages, whatever its record calls it
 MESSAGES_JSON, SYNTH_ID = "messages_json", "synth_id"  # fields that go together in data sets of conversations
 INPUT_MANIFEST = "manifest.json"  # in a folder of conversations, which says what they are, and has none
+OF_TOKENS = "Of files of tokens, the pairs of Megatron-LM are read, as 'megatron:PREFIX'; write others as such, or as text."
 MAX_SEGMENTS = 64  # fewer files than this are split, so that hosts, workers and denoisers have enough segments to share
 _MIN_SEGMENT, _MAX_SEGMENT = 1 << 16, 1 << 30  # bytes
 
@@ -94,7 +95,7 @@ def format_of(paths: Iterable[str]) -> str:
         if format is None:
             raise ValueError(
                 f"{path!r} must have a name that ends in one of {' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})."
-                f" Rename it, or pass format, one of {sorted(set(FORMATS.values()))}."
+                f" Pass format, one of {sorted(set(FORMATS.values()))}. {OF_TOKENS}"
             )
         formats.setdefault(format, path)
     if len(formats) > 1:
@@ -109,20 +110,22 @@ def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
 
     Raises a ValueError where all files are empty, or no file has a row.
     """
-    sizes = parallel_map(size, paths)
-    if not any(sizes):
+    lengths = sizes(paths)
+    if not any(lengths):
         raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
-    if len(paths) >= MAX_SEGMENTS or layout.format == "tfrecord" or (layout.format == "text" and layout.documents != "line"):
+    is_lines = layout.format == "jsonl" or (layout.format == "text" and layout.documents == "line")
+    is_groups = layout.format in ("parquet", "arrow")
+    if len(paths) >= MAX_SEGMENTS or not (is_lines or is_groups):  # what else can be read from the middle nobody knows
         return [Segment(path) for path in paths]
-    if layout.format in ("parquet", "arrow"):
+    if is_groups:
         groups = list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
         if not groups:
             raise ValueError(
                 f"files must hold a document, but none of the {len(paths)} files has a row, the first is {paths[0]!r}."
             )
         return groups
-    length = min(max(-(-sum(sizes) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
-    return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, sizes))))
+    length = min(max(-(-sum(lengths) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
+    return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, lengths))))
 
 
 def _ranges(path: str, size: int, length: int) -> list[Segment]:

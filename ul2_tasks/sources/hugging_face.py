@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterator, Sequence
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
 from ul2_tasks.sources import records
-from ul2_tasks.sources.base import RecordSource
-from ul2_tasks.sources.dataset_objects import rows_of
+from ul2_tasks.sources.base import RecordSource, kept
+from ul2_tasks.sources.dataset_objects import identity_of, rows_of
 from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
 from ul2_tasks.sources.records import Record
-
-_NO_DATA = (".", "_", "cache-", "tmp")  # what begins so beside data; `datasets` writes the last two
 
 
 class HuggingFaceSource(RecordSource):
@@ -38,17 +36,24 @@ class HuggingFaceSource(RecordSource):
         as_json = ", as_json=True" if self._layout.as_json else ""
         return f"HuggingFaceSource({self._path!r}, {self._config!r}, text_key={self.text_key!r}{id}{as_json})"
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    @kept
     def contents(self, split: str) -> str:
-        """The files of a split that is in a folder, see `listing.contents`, and how they are read; empty of one of the hub."""
-        if not os.path.isdir(self._path):
-            return ""
-        top = f"{self._path}/{split}" if os.path.isdir(f"{self._path}/{split}") else self._path
-        found = sorted(os.path.join(folder, name) for folder, _, names in os.walk(top, followlinks=True) for name in names)
-        held = [path for path in found if not os.path.basename(path).startswith(_NO_DATA)]
-        return f"{contents(held)}{repr(self).removeprefix(f'HuggingFaceSource({self._path!r}').removesuffix(')')}"
+        """The files that a split may be read from, see `listing.contents`, and how; of one of the hub its revision and files."""
+        read_as = repr(self).removeprefix(f"HuggingFaceSource({self._path!r}").removesuffix(")")
+        if self._saved is not None:  # other files in its folders, such as those that `map` keeps, are not read
+            top = os.path.join(self._path, split)
+            folder = top if os.path.isdir(top) else self._path
+            paths = [file["filename"] for file in self._saved[split].cache_files]
+            paths += filter(os.path.exists, (f"{folder}/{name}" for name in ("state.json", "dataset_info.json")))
+            return f"{contents(paths)}{read_as}"
+        if os.path.isdir(self._path):
+            walked = os.walk(self._path, followlinks=True)
+            found = sorted(os.path.join(folder, name) for folder, _, names in walked for name in names)
+            return f"{contents([path for path in found if not _is_hidden(os.path.relpath(path, self._path))])}{read_as}"
+        revision = identity_of(self._dataset(split))  # paths of the hub have a revision, and those of files are in it
+        return f"{revision}{read_as}" if revision.startswith("fingerprint") else ""
 
-    @functools.cached_property
+    @cached_property
     def splits(self) -> Sequence[str]:
         saved = self._saved
         if saved is not None:
@@ -59,12 +64,12 @@ class HuggingFaceSource(RecordSource):
         return [f"{self._path}/{split}[{shard}]" for shard in range(self._dataset(split).num_shards)]
 
     def records(self, split: str, segment: int) -> Iterator[Record]:
-        dataset = self._dataset(split)
-        for number, row in enumerate(rows_of(dataset.shard(num_shards=dataset.num_shards, index=segment))):
-            where = records.At(f"{self._path}, split {split}, shard {segment}, row {number}", number)
+        dataset, name = self._dataset(split), f"{self._path}, split {split}, shard {segment}"
+        for number, row in enumerate(rows_of(dataset.shard(num_shards=dataset.num_shards, index=segment), name)):
+            where = records.At(f"{name}, row {number}", number)
             yield records.document_of(row, where, self._layout)
 
-    @functools.cached_property
+    @cached_property
     def _saved(self):
         """The datasets that `save_to_disk` wrote, by split; None where the path is no such folder."""
         if not any(os.path.exists(f"{self._path}/{name}") for name in ("state.json", "dataset_dict.json")):
@@ -72,17 +77,29 @@ class HuggingFaceSource(RecordSource):
         loaded = _import_datasets().load_from_disk(self._path)
         return loaded if isinstance(loaded, dict) else {"train": loaded}
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    @kept
     def _dataset(self, split: str):
         """A split as an iterable dataset. Raises a ValueError where it lacks a column that is wanted."""
         if self._saved is not None:
             saved = self._saved[split]
             dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SEGMENTS, len(saved))))
         else:
+            if held := sorted(name for _, _, names in os.walk(self._path) for name in names if name.endswith((".xz", ".bz2"))):
+                raise ValueError(
+                    f"source must have no .xz or .bz2, whose later streams datasets may leave out in silence, got {held[0]!r} in"
+                    f" {self._path!r}. Pass its files, as {self._path + '/*'!r}, or compress them as .gz or .zst."
+                )
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
-        columns = dataset.column_names or next(rows_of(dataset), None)  # of some datasets only a row tells the columns
+        columns = dataset.column_names or next(rows_of(dataset, self._path), None)  # of some datasets only a row tells the columns
+        if dataset.features is not None:
+            records.check_kind(f"{self._path}, split {split}", dataset.features.arrow_schema, self._layout)
         records.check_fields(f"{self._path}, split {split},", None if columns is None else sorted(columns), self._layout)
         return dataset
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether `datasets` takes no files of this name for data: one that begins with a stop, or is in a folder that does."""
+    return any(part.startswith(".") for part in path.split(os.sep))
 
 
 def _import_datasets():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,20 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
-from ul2_tasks.files.systems import read
 from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Element, Image, Text, checked, elements_of
 from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import captioned, texts_and_images
-from ul2_tasks.images.paths import is_address, is_below
+from ul2_tasks.images.paths import Address, folder_of, is_below
 from ul2_tasks.images.pixels import file_of, kind_of
-from ul2_tasks.images.problems import NOT_OF_RECORDS, sentence_of
+from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.images.record_files import row_of
 from ul2_tasks.images.records import Records, check_no_dataset, listed_records, open_records, within
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.base import RecordSource, kept, name_of
 from ul2_tasks.sources.files import ID
 from ul2_tasks.sources.image_examples import serialized
 from ul2_tasks.sources.records import At, Record, as_id
@@ -75,7 +74,7 @@ class ImageTextSource(RecordSource):
     def __repr__(self) -> str:
         return self._in_words
 
-    @functools.cached_property
+    @cached_property
     def _in_words(self) -> str:
         """Made once: all records in memory are hashed for it."""
         held = {split: _in_words(held) for split, held in self._held.items()}
@@ -93,7 +92,7 @@ class ImageTextSource(RecordSource):
         """The files of records; none of records in memory."""
         return [] if _are_records(self._held[split]) else sorted({piece.path for piece in self._records(split).pieces})
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    @kept
     def contents(self, split: str) -> str:
         """The records of a split: files by their size and time, see `listing.contents`; records in memory by their SHA-256."""
         paths = self.files(split)
@@ -113,7 +112,7 @@ class ImageTextSource(RecordSource):
         """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
         found = self._records(split)
         piece = found.pieces[segment]
-        folder = os.path.dirname(piece.path) if self._folder is None else self._folder
+        folder = folder_of(piece.path) if self._folder is None else self._folder
         # The rows of a file of Parquet are counted within its groups.
         before = sum(each.records for each in found.pieces[:segment] if each.path == piece.path)
         before = before if os.path.splitext(piece.path)[1].lower() == ".parquet" else 0
@@ -129,9 +128,8 @@ class ImageTextSource(RecordSource):
                     Record(_as_example(checked(layout) if layout else layout, each, folder), where=where, own_id=own_id)
                     for layout, each in zip(layouts, names)
                 ]
-            except NOT_OF_RECORDS:
-                raise
             except Exception as error:
+                check_of_record(error, name)
                 read = [Record(_as_example([], name, folder), problem=sentence_of(error), where=where, own_id=own_id)]
             yield from read
 
@@ -223,17 +221,7 @@ def _bytes_of(image: object, folder: str) -> bytes:
         if codes.ndim != 1 or (codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > _MOST_CODE)):
             raise ValueError(f"the codes of an image must be a list of integers from 0, got {image!r:.60}.")
         return codes.astype("<i4").tobytes()
-    if isinstance(image, os.PathLike) or (isinstance(image, str) and not is_address(image)):
-        with file_of(image, "image") as file:
-            return file.read()
-    if not isinstance(image, str):
+    if not isinstance(image, str | os.PathLike):
         raise ValueError(f"an image must be bytes, the path of a file, or codes, got {kind_of(image)}.")
-    if not is_below(image, folder):
-        raise ValueError(
-            f"an image on another file system must be below folder, got {image!r}. Pass folder=, the address that the images are"
-            " below, or download them."
-        )
-    try:
-        return read(image)
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise ValueError(f"the image must be a file that can be read, got {image!r}: {error.strerror or error}.") from error
+    with file_of(Address(image) if isinstance(image, str) and is_below(image, folder) else image, "image") as file:
+        return file.read()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ul2_tasks.files.listing import list_files
 from ul2_tasks.scalars import as_python, check_split, is_integer
-from ul2_tasks.sources.base import DataSource
+from ul2_tasks.sources.base import DataSource, kept
 from ul2_tasks.store.read import Store
 
 PREFIX = "megatron:"
@@ -64,15 +63,18 @@ class MegatronSource(DataSource):
     def num_input_examples(self, split: str) -> int:
         return self.store(split).documents
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019 - a source lives as long as its tasks do
+    def patterns(self, split: str) -> list[str]:
+        """What names the pairs of a split, without their endings."""
+        check_split(split, self.splits, self)
+        return [os.path.expanduser(str(prefix)).removesuffix(".bin").removesuffix(".idx") for prefix in self._prefixes[split]]
+
+    @kept
     def store(self, split: str) -> Store:
         """The documents of a split, EOD included."""
-        check_split(split, self.splits, self)
-        given = (str(prefix).removesuffix(".bin").removesuffix(".idx") for prefix in self._prefixes[split])
-        paths = list_files([f"{prefix}.idx" for prefix in given])
+        paths = list_files([f"{prefix}.idx" for prefix in self.patterns(split)])
         return Store.open([path.removesuffix(".idx") for path in paths])
 
-    @functools.lru_cache(maxsize=16)  # noqa: B019
+    @kept
     def documents(self, split: str, ids: int, eos: int | None) -> Store:
         """The documents of a split without EOD, once they are checked against a vocabulary.
 

@@ -10,8 +10,10 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import DataSource, name_of
+from ul2_tasks.sources.records import At, Record
 from ul2_tasks.sources.splits import check_fraction, hash_fraction, split_rule
 
 if TYPE_CHECKING:
@@ -60,13 +62,13 @@ class MemoryDataSource(DataSource):
             return {**self.__dict__, "_load": _Loaded(texts, name_of(self._load)), "_documents": None}
         return self.__dict__
 
-    @functools.cached_property
+    @cached_property
     def identity(self) -> str:
         """What it reads: the number of documents, and a SHA-256 of them. Loads them."""
         found = hashlib.sha256()
         for split in self.splits:
             for text in self.documents(split):
-                found.update(hashlib.sha256(text.encode()).digest())
+                found.update(hashlib.sha256(as_bytes(text)).digest())
         count = sum(map(self.num_input_examples, self.splits))
         return f"MemoryDataSource({count} documents, sha256 {found.hexdigest()}, validation={self._validation})"
 
@@ -104,14 +106,14 @@ class MemoryDataSource(DataSource):
         for number, text in enumerate(loaded):
             if not isinstance(text, str):
                 raise ValueError(f"document {number} of {self} must be a text (str), got {reprlib.repr(text)}.")
-            found["validation" if hash_fraction(text.encode()) < self._validation else "train"].append(text)
+            found["validation" if hash_fraction(as_bytes(text)) < self._validation else "train"].append(text)
         return found
 
     def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """A dataset of {"text": string scalar}."""
         from ul2_tasks.sources.memory_streams import one_by_one
 
-        return one_by_one(self.documents(split), split, shuffle, seed, shard_info)
+        return one_by_one(list(map(as_bytes, self.documents(split))), split, shuffle, seed, shard_info)
 
     def get_batches(
         self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None, size: int
@@ -119,7 +121,24 @@ class MemoryDataSource(DataSource):
         """The documents of `get_dataset`, in its order, as {"text": [size] strings}: a tenth of the cost of one after the other."""
         from ul2_tasks.sources.memory_streams import in_batches
 
-        return in_batches(self.documents(split), split, shuffle, seed, shard_info, size)
+        return in_batches(list(map(as_bytes, self.documents(split))), split, shuffle, seed, shard_info, size)
+
+
+def as_bytes(text: str) -> bytes:
+    """The UTF-8 of a text; of one with surrogates, which is no Unicode, bytes that are no UTF-8, as those of a bad file are.
+
+    >>> as_bytes("é"), as_bytes("\\ud800")
+    (b'\\xc3\\xa9', b'\\xed\\xa0\\x80')
+    """
+    return text.encode(errors="surrogatepass")
+
+
+def in_memory(text: str, row: int, split: str) -> Record:
+    """The record of a text, which is this one of its split."""
+    try:
+        return Record(text.encode(), where=At("", row))
+    except UnicodeEncodeError as error:
+        return Record(problem=f"document {row} of the split {split!r} in memory: is not Unicode, {error.reason}", where=At("", row))
 
 
 class _Loaded:

@@ -12,7 +12,7 @@ from ul2_tasks.graphs import no_autograph
 
 @no_autograph
 def one_by_one(
-    documents: Sequence[str], split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None
+    documents: Sequence[bytes], split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None
 ) -> tf.data.Dataset:
     """See `MemoryDataSource.get_dataset`."""
     texts = tf.constant(documents, tf.string)
@@ -22,7 +22,7 @@ def one_by_one(
 
 @no_autograph
 def in_batches(
-    documents: Sequence[str], split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None, size: int
+    documents: Sequence[bytes], split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None, size: int
 ) -> tf.data.Dataset:
     """See `MemoryDataSource.get_batches`."""
     texts = tf.constant(documents, tf.string)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import functools
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,8 +19,9 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ul2_tasks.files.opening import CORRUPT, is_unreachable, open_file
-from ul2_tasks.sources.files import ID, MESSAGES, METADATA, Layout, Segment
+from ul2_tasks.files.opening import CORRUPT, CorruptFileError, is_unreachable, open_file
+from ul2_tasks.sources.files import ID, MESSAGES, METADATA, OF_TOKENS, Layout, Segment
+from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
 
 PROBLEM = "problem"  # the name of this feature in a dataset
 SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
@@ -27,6 +29,12 @@ _ROWS_AT_A_TIME = 128
 _ROWS_LOOKED_AT = 1000  # lines of JSON, to know the fields
 _MAX_COUNTED = 1 << 30  # at most so many bytes are read to find the number of a line
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+_TEXT_KINDS = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
+
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # of Arrow, which takes the end of a file for it, too
 
 _decode_json = json.JSONDecoder().raw_decode
 
@@ -36,9 +44,9 @@ Item = TypeVar("Item")
 class Record(NamedTuple):
     """A document; or, where `problem` is not empty, what is wrong at the place of one, and where that is.
 
-    `id` is empty where none is wanted; `own_id` is the one that the record has, wanted or not. `str(where)` is the place of the
-    document, if it is known, and `where.row` its row, see `At`. `value` is what JSON or Arrow has in place of a text, see
-    `Layout.as_json`; `text` then is bytes of about its size.
+    `id` is that of `Layout.own_id_key`, empty where there is none; `own_id` is the one that the record has, wanted or not.
+    `str(where)` is the place of the document, if it is known, and `where.row` its row, see `At`. `value` is what JSON or Arrow has
+    in place of a text, see `Layout.as_json`; `text` then is bytes of about its size.
 
     `unread` are the names of the fields of a conversation's record that nothing reads.
     """
@@ -79,7 +87,7 @@ class _Row(NamedTuple):
 
 
 def read(segment: Segment, layout: Layout) -> Iterator[Record]:
-    """Yields the records of a segment, without holding it in memory. Reads every format but TFRecord, which TensorFlow reads."""
+    """Yields the records of a segment, without holding it in memory."""
     try:
         yield from _READERS[layout.documents if layout.format == "text" else layout.format](segment, layout)
     except (*CORRUPT, OSError) as error:
@@ -113,6 +121,8 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout, line: 
     text = row[layout.text_key]
     if layout.as_json and isinstance(text, list | Mapping):
         return _with_id(Record(line, where=where, value=text), row, layout)
+    if isinstance(text, bytes):
+        return _with_id(_document(text, where), row, layout)
     if not isinstance(text, str):
         problem = f"{where}: {layout.text_key!r} must be a text, got a value of type {type(text).__name__}"
         return _with_problem(problem, where, row, layout)
@@ -126,19 +136,44 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout, line: 
 
 
 def fields(segment: Segment, layout: Layout) -> list[str] | None:
-    """The fields of a Parquet or Arrow file, or of the first records of JSON Lines; None where these cannot be read."""
+    """The fields of a Parquet or Arrow file, or of the first records of JSON Lines; None where these cannot be read.
+
+    Raises a ValueError where the field of the text is there and has values of another kind throughout.
+    """
     try:
         with open_file(segment.path) as file:
             if layout.format == "parquet":
-                return pq.ParquetFile(file).schema_arrow.names
-            if layout.format == "arrow":
-                return _open_arrow(file).schema.names
-        rows = (_parsed(line) for _, line in itertools.islice(_lines(segment), _ROWS_LOOKED_AT))
-        return sorted({key for row in rows if isinstance(row, dict) for key in row}) or None
+                schema = pq.ParquetFile(file).schema_arrow
+            elif layout.format == "arrow":
+                schema = _open_arrow(file).schema
+            else:
+                schema = None
+            if schema is not None:
+                check_kind(segment.path, schema, layout)
+                return schema.names
+            if layout.format == "tfrecord":
+                return next((sorted(features_of(record)) for record in records_of(file)), None)
+        parsed = (_parsed(line) for _, line in itertools.islice(_lines(segment), _ROWS_LOOKED_AT))
+        rows = [row for row in parsed if isinstance(row, dict)]
+        values = [row[layout.text_key] for row in rows if row.get(layout.text_key) is not None]
+        if values and not any(isinstance(value, (str, list, Mapping) if layout.as_json else str) for value in values):
+            raise _not_text(segment.path, layout, f"a value of type {type(values[0]).__name__}")
+        return sorted({key for row in rows for key in row}) or None
     except (*CORRUPT, OSError) as error:
         if is_unreachable(error):
             raise
         return None
+
+
+def check_kind(where: str, schema: pa.Schema, layout: Layout) -> None:
+    """Raises a ValueError where the column of the text is there, and no value of its type is a document."""
+    if layout.text_key in schema.names and (kind := _other_kind(schema.field(layout.text_key).type, layout)):
+        raise _not_text(where, layout, f"values of type {kind}")
+
+
+def _not_text(where: str, layout: Layout, got: str) -> ValueError:
+    option, of = ("messages_key", "messages") if layout.as_json else ("text_key", "texts")
+    return ValueError(f"{option} must be a field of {of}, got {layout.text_key!r}, in {where} {got}. {OF_TOKENS}")
 
 
 def check_fields(where: str, present: Sequence[str] | None, layout: Layout) -> None:
@@ -185,7 +220,7 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
         both = ", and ".join(f"{name} is {id.decode(errors='replace')!r}" for name, id in ids.items())
         return record._replace(problem=f"{record.where}: must have one id, but {both}")
     id = next(iter(ids.values()))
-    return record._replace(id=id if layout.id_key else b"", own_id=id)
+    return record._replace(id=id, own_id=id)
 
 
 def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> Record:
@@ -314,7 +349,11 @@ def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
                 for batch in parquet.iter_batches(batch_size=_ROWS_AT_A_TIME, row_groups=[group], columns=names):
                     yield from _rows(batch, where, row, before, layout, parquet.schema_arrow.names)
                     row += len(batch)
+                if row != sizes[group]:
+                    yield Record(problem=f"{where}: is corrupt: it has {row} rows, and {sizes[group]} by the file's footer")
             except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a page that it cannot read
+                if is_unreachable(error):
+                    raise
                 yield Record(problem=f"{where}: is corrupt, so the rest of it is lost: {type(error).__name__}: {error}")
 
 
@@ -334,6 +373,28 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
             _check_places(batch, layout)
             yield from _rows(batch, f"{segment.path}, record batch {index}", 0, before, layout, batch.schema.names)
             before += len(batch)
+        if not isinstance(arrow, pa.RecordBatchFileReader):
+            file.seek(-len(_END_OF_STREAM), io.SEEK_CUR)
+            if file.read() != _END_OF_STREAM:
+                raise CorruptFileError("an Arrow stream must end with its mark, got other bytes")
+
+
+def _read_tfrecord(segment: Segment, layout: Layout) -> Iterator[Record]:
+    with open_file(segment.path) as file:
+        for number, record in enumerate(records_of(file), 1):
+            at = At(f"{segment.path}, record {number}", number)
+            try:
+                found = {name: values_of(feature) for name, feature in features_of(record).items() if name in layout.read}
+            except ValueError as error:
+                yield Record(problem=f"{at}: is not a tf.Example: {error}", where=at)
+                continue
+            row = {name: values[0] for name, values in found.items() if len(values) == 1}
+            text = row.get(layout.text_key)
+            if isinstance(text, bytes) and not layout.missing(row):
+                yield _with_id(_document(text, at), row, layout)
+            else:
+                names = [key for key in (layout.text_key, layout.id_key) if key]
+                yield _with_problem(f"{at}: has not exactly one value in each of its features {names}", at, row, layout)
 
 
 _READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
@@ -343,6 +404,7 @@ _READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
     "jsonl": _read_json,
     "parquet": _read_parquet,
     "arrow": _read_arrow,
+    "tfrecord": _read_tfrecord,
 }
 
 
@@ -430,11 +492,16 @@ def _in_words(error: Exception) -> str:
 def _schema_problem(schema: pa.Schema, layout: Layout) -> str | None:
     if missing := layout.missing(schema.names):
         return f"has no column {missing!r}, only {schema.names}"
-    kind = schema.field(layout.text_key).type
-    text_kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
-    if not layout.as_json and not any(is_kind(kind) for is_kind in text_kinds):
-        return f"column {layout.text_key!r} must be a text, got one of type {kind}"
-    return None
+    kind = _other_kind(schema.field(layout.text_key).type, layout)
+    return kind and f"column {layout.text_key!r} must be a text, got one of type {kind}"
+
+
+def _other_kind(kind: pa.DataType, layout: Layout) -> str | None:
+    """The type of a column in words, where its values are no documents."""
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_read = any(is_kind(kind) for is_kind in _TEXT_KINDS) or (layout.as_json and pa.types.is_nested(kind))
+    return None if is_read else str(kind)
 
 
 def _rows(batch: pa.RecordBatch, part: str, first: int, before: int, layout: Layout, columns: Sequence[str]) -> Iterator[Record]:
@@ -444,6 +511,10 @@ def _rows(batch: pa.RecordBatch, part: str, first: int, before: int, layout: Lay
     """
     column = batch.column(layout.text_key)
     is_value = layout.as_json and pa.types.is_nested(column.type)
+    if isinstance(column, pa.ExtensionArray):  # JSON, for one
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     texts = (column if is_value else column.cast(pa.large_binary())).to_pylist()
     beside = [name for name in layout.read[1:] if name in batch.schema.names]
     of_ids = batch.select(beside).to_pylist() if beside else itertools.repeat({})

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ul2_tasks.files.listing import real_path, stamp
-from ul2_tasks.files.systems import parallel_map
+from ul2_tasks.files.listing import real_path
+from ul2_tasks.files.listing import stamps as stamps_of
 from ul2_tasks.imported import is_seqio
 from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.image_text import ImageTextSource
-from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.sources.records import At, Record, lines_of
+from ul2_tasks.sources.memory import MemoryDataSource, in_memory
+from ul2_tasks.sources.records import Record, lines_of
 from ul2_tasks.sources.splits import HashSplit
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def stamps(source: seqio.DataSource) -> dict[str, str]:
     if not isinstance(source, FileSource | ImageTextSource):
         return {}
     paths = sorted({path for split in source.splits for path in source.files(split)})
-    return dict(zip(paths, parallel_map(stamp, paths)))
+    return dict(zip(paths, stamps_of(paths)))
 
 
 def reads(source: seqio.DataSource, split: str) -> list[str]:
@@ -88,7 +88,8 @@ def reads(source: seqio.DataSource, split: str) -> list[str]:
     """
     source, split = _inner(source, split)
     names, paths = list(source.list_shards(split)), _shard_files(source, split)
-    stamped = dict(zip(set(paths), parallel_map(stamp, set(paths))))
+    each = list(dict.fromkeys(paths))
+    stamped = dict(zip(each, stamps_of(each)))
     return [f"{name.replace(path, real_path(path), 1)}: {stamped[path]}" for name, path in zip(names, paths)] or [""] * len(names)
 
 
@@ -96,7 +97,7 @@ def file_stamps(source: seqio.DataSource, split: str) -> dict[str, str]:
     """The files that a split is read from, by what their paths lead to, with their size and time, see `stamp`."""
     source, split = _inner(source, split)
     paths = sorted(set(_shard_files(source, split)))
-    return dict(zip(map(real_path, paths), parallel_map(stamp, paths)))
+    return dict(zip(map(real_path, paths), stamps_of(paths)))
 
 
 def _shard_files(source: seqio.DataSource, split: str) -> list[str]:
@@ -111,10 +112,9 @@ def _records(
 ) -> Iterator[Record]:
     if isinstance(source, MemoryDataSource) and id_key is None:
         texts = enumerate(source.documents(split)[shard::num_shards])
-        return (Record(text.encode(), where=At("", shard + number * num_shards)) for number, text in texts)
-    if isinstance(source, RecordSource) and not (isinstance(source, FileSource) and source.layout(split).format == "tfrecord"):
+        return (in_memory(text, shard + number * num_shards, split) for number, text in texts)
+    if isinstance(source, RecordSource):
         return source.records(split, shard)
-    from ul2_tasks.sources.dataset_records import shard_of_dataset, until_corrupt
+    from ul2_tasks.sources.dataset_records import shard_of_dataset
 
-    found = shard_of_dataset(source, split, shard, num_shards, text_key, id_key)
-    return until_corrupt(found, source.list_shards(split)[shard]) if isinstance(source, FileSource) else found
+    return shard_of_dataset(source, split, shard, num_shards, text_key, id_key)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,45 @@ def id_hash(id: bytes) -> int:
     return int.from_bytes(hashlib.sha256(id).digest()[:8], "big")
 
 
+def conversation_key(conversation: object) -> bytes:
+    """What is hashed of a conversation, a value or JSON of one: its content, the same in each file format and order of keys.
+
+    Parquet adds nulls for what other records have, and fractions to their integers. A text that is no JSON stays.
+
+    >>> conversation_key(b'[{"b": null, "a": 1.0}]') == conversation_key([{"a": 1, "c": []}]) == b'[{"a": 1}]'
+    True
+    """
+    value = _held(conversation)
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, Mapping):  # of which the messages, too, may be a text
+        value = {key: _held(item) for key, item in value.items()}
+    try:
+        return json.dumps(_bare(value), sort_keys=True, default=str).encode()
+    except RecursionError:  # no messages are so deep
+        return b""
+
+
+def _held(value: object) -> object:
+    """What a text of JSON holds, if that is a list or an object; any other value as it is."""
+    try:
+        parsed = json.loads(value) if isinstance(value, str | bytes) else None
+    except (ValueError, RecursionError):
+        parsed = None
+    return parsed if isinstance(parsed, list | dict) else value
+
+
+def _bare(value: object) -> object:
+    if isinstance(value, Mapping):
+        found = {str(key): _bare(item) for key, item in value.items()}
+        return {key: item for key, item in found.items() if item is not None and item not in ([], {})}
+    if isinstance(value, np.ndarray | np.generic):  # of a dataset that a function of the user makes
+        return _bare(value.tolist())
+    if isinstance(value, list | tuple):
+        return list(map(_bare, value))
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def split_rule(validation: float, what: str) -> str:
     """How documents are split, in words; `what` is what is hashed."""
     return f"validation: the first 64 bits of the SHA-256 of the {what}, as a fraction, are below {validation}"
@@ -50,15 +90,28 @@ class HashSplit(DataSource):
     reads the whole corpus to find its own documents; in a cache they are apart.
     """
 
-    def __init__(self, source: seqio.DataSource, validation: float, *, text_key: str = "text", id_key: str | None = None):
-        """Reads the split `train` of a source. `validation` is in [0, 1). The id is hashed; without `id_key` the text is."""
+    def __init__(
+        self,
+        source: seqio.DataSource,
+        validation: float,
+        *,
+        text_key: str = "text",
+        id_key: str | None = None,
+        as_json: bool = False,
+    ):
+        """Reads the split `train` of a source. `validation` is in [0, 1).
+
+        The id is hashed; without `id_key` the text is. Of conversations (`as_json`) it is the `conversation_key` of the text.
+        """
         check_fraction(validation)
         super().__init__(splits=("train", "validation"), performs_internal_shuffling=source.performs_internal_shuffling)
         self.source, self._validation = source, validation
         self.text_key, self.id_key = text_key, id_key
+        self._by_conversation = as_json and id_key in (None, text_key)
 
     def __repr__(self) -> str:
         key = "" if self.id_key is None else f", id_key={self.id_key!r}"
+        key += ", as_json=True" if self._by_conversation else ""
         return f"HashSplit({self.source!r}, {self._validation}{key})"
 
     def check_splits(self) -> None:
@@ -72,14 +125,19 @@ class HashSplit(DataSource):
     @property
     def split_rule(self) -> str:
         """How documents are split, in words."""
-        return split_rule(self._validation, "text" if self.id_key is None else f"id ({self.id_key})")
+        by_content = "conversation, its keys sorted and without nulls" if self._by_conversation else "text"
+        is_by_content = self._by_conversation or self.id_key is None
+        return split_rule(self._validation, by_content if is_by_content else f"id ({self.id_key})")
 
     def assign(self, record: Record) -> tuple[str, Record]:
         """The split of a record, and the record, which is a problem where it lacks the id that is wanted."""
-        key = record.id if self.id_key else record.as_text
+        key = record.id if self.id_key else record.text if record.value is None else record.value
         if self.id_key and not record.id and not record.problem:
             record = record._replace(problem=no_id(self.id_key))
-        return "validation" if hash_fraction(key) < self._validation else "train", record
+        return "validation" if self._is_validation(key) else "train", record
+
+    def _is_validation(self, key: object) -> bool:
+        return hash_fraction(conversation_key(key) if self._by_conversation else key) < self._validation
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -100,7 +158,7 @@ class HashSplit(DataSource):
         from ul2_tasks.sources.split_streams import documents_that
 
         def is_own(ids: np.ndarray) -> np.ndarray:
-            return np.array([(hash_fraction(id) < self._validation) == (split == "validation") for id in ids], bool)
+            return np.array([self._is_validation(id) == (split == "validation") for id in ids], bool)
 
         missing = no_id(self.id_key) if self.id_key else None
         return documents_that(is_own, dataset, self.text_key, self.id_key or self.text_key, missing, repr(self.source))

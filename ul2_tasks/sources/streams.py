@@ -122,7 +122,8 @@ def _read_block(source: Any, split: str, stream: int, segment: int, number: int)
         return (np.array(0), *[np.array([], object)] * 3)
     opened.place = (*place[:-1], place[-1] + 1)
     ids = [record.id for record in block] if source.id_key else []
-    problems = [record.problem for record in block] if any(record.problem for record in block) else []
+    is_whole = not any(record.problem for record in block)
+    problems = [] if is_whole else [record.problem.encode(errors="backslashreplace") for record in block]
     return (_put(opened), *(np.array(column, object) for column in ([record.as_text for record in block], ids, problems)))
 
 

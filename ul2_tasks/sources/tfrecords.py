@@ -1,65 +1,129 @@
-"""Documents in files of TFRecords, of tf.Examples, which TensorFlow reads."""
+"""Files of TFRecords and the `tf.train.Example`s in them, read without TensorFlow, and through the compressions of other files."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
 
-import tensorflow as tf
-from google.protobuf.message import DecodeError
+import numpy as np
 
-from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
-from ul2_tasks.files.opening import COMPRESSIONS
-from ul2_tasks.sources.files import Layout, Segment
-from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.compiled import compiled
+from ul2_tasks.files.opening import CorruptFileError
 
-
-def stream_of_examples(segments: Sequence[Segment], segment: tf.Tensor, layout: Layout) -> tf.data.Dataset:
-    """The records of one of these files, by its number."""
-    path = tf.gather([segment.path for segment in segments], segment)
-    examples = tf.data.TFRecordDataset(path, compression_type=_compression(segments))
-    batches = examples.enumerate(1).batch(DOCUMENTS_PER_BATCH)
-    kinds = kinds_of_features(segments[0])
-    types = {layout.text_key: tf.string}
-    if layout.id_key:
-        types[layout.id_key] = tf.int64 if kinds.get(layout.id_key) == "int64_list" else tf.string
-    return batches.map(functools.partial(_parse_examples, path, types)).unbatch()
+_HEAD = struct.Struct("<QI")  # how many bytes a record has, and the checksum of that
+_POLYNOMIAL = 0x82F63B78  # of CRC-32C, reversed
 
 
-def _compression(segments: Sequence[Segment]) -> str:
-    suffixes = {os.path.splitext(segment.path)[1] for segment in segments} & set(COMPRESSIONS)
-    if suffixes - {".gz"}:
-        raise ValueError(
-            f"TFRecords must be uncompressed or end in .gz, as TensorFlow reads them, got {sorted(suffixes)}. Compress them again."
-        )
-    return "GZIP" if suffixes else ""
+def _crc_table() -> np.ndarray:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ np.uint32(_POLYNOMIAL), table >> 1)
+    return table
 
 
-def kinds_of_features(segment: Segment) -> dict[str, str]:
-    """The features of the first record with their kinds, such as {"text": "bytes_list"}; empty where there is none to be read."""
-    with tf.init_scope():  # it reads the file at once, also where the caller builds a graph
-        dataset = tf.data.TFRecordDataset(segment.path, compression_type=_compression([segment]))
-        with contextlib.suppress(tf.errors.DataLossError, DecodeError):  # which the reading of the records tells
-            for record in dataset.take(1).as_numpy_iterator():
-                features = tf.train.Example.FromString(record).features.feature
-                return {name: value.WhichOneof("kind") for name, value in features.items()}
-    return {}
+_TABLE = _crc_table()
 
 
-def _parse_examples(
-    path: tf.Tensor, types: Mapping[str, tf.DType], numbers: tf.Tensor, serialized: tf.Tensor
-) -> dict[str, tf.Tensor]:
-    """Parses a batch of tf.Examples. One that has not exactly one value in each feature becomes a problem.
+@compiled
+def _crc32c(data: np.ndarray, table: np.ndarray) -> int:
+    crc = np.uint32(0xFFFFFFFF)
+    for byte in data:
+        crc = table[(crc ^ byte) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
+    return crc ^ np.uint32(0xFFFFFFFF)
 
-    `numbers`, [records] int64, count the records of the file from 1. Each feature, and `PROBLEM`, becomes [records] strings;
-    integers are in digits.
+
+def checksum(data: bytes) -> int:
+    """The checksum of TFRecords: CRC-32C, turned, and a constant added, so that one of a text with a checksum in it differs.
+
+    >>> hex(checksum(b""))
+    '0xa282ead8'
     """
-    parsed = tf.io.parse_example(serialized, {key: tf.io.RaggedFeature(type) for key, type in types.items()})
-    whole = [parsed[key].row_lengths() == 1 for key in types]
-    reason = f": has not exactly one value in each of its features {list(types)}"
-    message = tf.strings.join([path, ", record ", tf.strings.as_string(numbers), reason])
-    problem = tf.where(tf.reduce_all(whole, axis=0), "", message)
-    texts = {key: parsed[key] if type == tf.string else tf.strings.as_string(parsed[key]) for key, type in types.items()}
-    return {PROBLEM: problem, **{key: tf.where(problem == "", tf.strings.reduce_join(texts[key], axis=1), "") for key in types}}
+    crc = int(_crc32c(np.frombuffer(data, np.uint8), _TABLE))
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records_of(file: BinaryIO) -> Iterator[bytes]:
+    """The records of a file of TFRecords. A file that ends within one, or that has another checksum, raises an error."""
+    while head := file.read(_HEAD.size):
+        if len(head) < _HEAD.size:
+            raise EOFError("it ends within a record's length")
+        length, expected = _HEAD.unpack(head)
+        if checksum(head[:8]) != expected:
+            raise CorruptFileError("the checksum of a record's length must be that of TFRecords, got another")
+        record, end = file.read(length), file.read(4)
+        if len(record) < length or len(end) < 4:
+            raise EOFError("it ends within a record")
+        if checksum(record) != int.from_bytes(end, "little"):
+            raise CorruptFileError("the checksum of a record must be that of its bytes, got another")
+        yield record
+
+
+def features_of(example: bytes) -> dict[str, memoryview]:
+    """The features of a `tf.train.Example` by name, see `values_of`. Bytes that are none raise a CorruptFileError.
+
+    An Example has Features as its field 1; these have as their fields 1 a name as field 1, and as field 2 a Feature.
+    """
+    entries = [dict(_messages(entry)) for _, features in _messages(memoryview(example)) for _, entry in _messages(features)]
+    return {bytes(entry.get(1, b"")).decode(): entry.get(2, memoryview(b"")) for entry in entries}
+
+
+def values_of(feature: memoryview) -> list[bytes | int | float]:
+    """The values of a Feature, whose field 1 is a list of bytes, 2 of floats, and 3 of integers."""
+    values: list[bytes | int | float] = []
+    for kind, held in _messages(feature):
+        for _, value in fields_of(held):
+            if kind == 1 or isinstance(value, int):
+                values.append(_signed(value) if isinstance(value, int) else bytes(value))
+            elif kind == 2:
+                values += np.frombuffer(value, "<f4").tolist()
+            else:
+                place = 0
+                while place < len(value):
+                    number, place = _varint(value, place)
+                    values.append(_signed(number))
+    return values
+
+
+def fields_of(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
+    """The fields of a protocol buffer, each with its number. Bytes that are none raise a CorruptFileError."""
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        if tag & 7 == 0:
+            value, place = _varint(message, place)
+            yield tag >> 3, value
+            continue
+        if tag & 7 == 2:
+            length, place = _varint(message, place)
+        elif tag & 7 in (1, 5):
+            length = 8 if tag & 7 == 1 else 4
+        else:
+            raise CorruptFileError(f"a field of a protocol buffer must be of the kinds 0, 1, 2 or 5, got {tag & 7}.")
+        if place + length > len(message):
+            raise CorruptFileError("a field of a protocol buffer must end with it, got one that is longer.")
+        yield tag >> 3, message[place : place + length]
+        place += length
+
+
+def _messages(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+    for number, value in fields_of(message):
+        if isinstance(value, int):
+            raise CorruptFileError("a field of a tf.train.Example must be bytes, got an integer.")
+        yield number, value
+
+
+def _varint(message: memoryview, place: int) -> tuple[int, int]:
+    """An integer in groups of 7 bits, and the place behind it."""
+    value = bits = 0
+    while place < len(message) and bits < 70:
+        group = message[place]
+        value |= (group & 127) << bits
+        place, bits = place + 1, bits + 7
+        if group < 128:
+            return value, place
+    raise CorruptFileError("an integer of a protocol buffer must have an end, got none.")
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -5,7 +5,8 @@
 
 Blocks of whole records begin and end where these do.
 
-All caches of a process share one bound of bytes. When there is no room, the blocks that go are, in this order:
+All caches of a process share one bound of bytes, and workers of a DataLoader share it in equal parts. When there is no room, the
+blocks that go are, in this order:
 
 1. those that are done: as many of their tokens were read as they have, and in an epoch each is read once;
 2. those of which nothing was read while an eighth of the bound was read of others, and those that were fetched ahead for nothing;
@@ -18,7 +19,6 @@ are being read.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from absl import logging
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.systems import is_local
 from ul2_tasks.order.epochs import expanded
 from ul2_tasks.scalars import is_integer
@@ -41,6 +42,7 @@ from ul2_tasks.store.arrays import MemoryArray, check_within, read_joined
 from ul2_tasks.store.block_files import locked, read_block, write_block
 from ul2_tasks.store.ends import WithEnds
 from ul2_tasks.store.fetch import remote_reads
+from ul2_tasks.store.memory import available_bytes
 from ul2_tasks.store.provenance import Provenance
 from ul2_tasks.store.read import Store, TokenStore
 
@@ -129,6 +131,11 @@ class _Blocks:
         self.waiting: collections.OrderedDict[_Key, tuple[weakref.ref[BlockCache], int]] = collections.OrderedDict()
         self.reserved = self.ahead_now = 0
 
+    @property
+    def max_bytes(self) -> int:
+        """Of this process: workers take equal parts of the bound, unless they share the files of a folder."""
+        return self.setting.max_bytes // (1 if self.setting.folder else _workers())
+
     def set(self, setting: _Setting, is_given: bool) -> None:
         with self.lock:
             self.setting, self.is_given, self.has_warned = setting, is_given, False
@@ -194,14 +201,14 @@ class _Blocks:
             "max_bytes of the block cache must be at least %d for the blocks that are read at a time, got %d, so blocks are fetched"
             " again and again. Raise it with ul2_tasks.set_block_cache, or read smaller windows of blocks.",
             needed,
-            self.setting.max_bytes,
+            self.max_bytes,
         )
 
     def _advance(self) -> None:
         while self.waiting and self.ahead_now < _AHEAD:
             key, (reference, since) = next(iter(self.waiting.items()))
             cache = reference()
-            is_late = self.time - since > 2 * self.setting.max_bytes  # it was for what is not read any more
+            is_late = self.time - since > 2 * self.max_bytes  # it was for what is not read any more
             if cache and not is_late and not self._make_room(cache.size(key[1]), is_urgent=False):
                 return
             del self.waiting[key]
@@ -261,7 +268,7 @@ class _Blocks:
 
     def _make_room(self, size: int, is_urgent: bool, keep: Collection[_Key] = ()) -> bool:
         """Drops blocks, but none of `keep`, until `size` more bytes fit; gives whether they do."""
-        while self.bytes + self.reserved + size > self.setting.max_bytes:
+        while self.bytes + self.reserved + size > self.max_bytes:
             key = self._next_to_go(is_urgent, keep)
             if key is None:
                 return False
@@ -269,7 +276,7 @@ class _Blocks:
         return True
 
     def _next_to_go(self, is_urgent: bool, keep: Collection[_Key]) -> _Key | None:
-        max_bytes = self.setting.max_bytes
+        max_bytes = self.max_bytes
         for queue, patience in ((self.done, -1), (self.used, max_bytes // 8), (self.ahead, 2 * max_bytes)):
             for key, block in queue.items():
                 if self.time - block.time <= patience:
@@ -286,7 +293,7 @@ class _Blocks:
         self.bytes -= block.bytes
         if block.unread < block.reads:
             self.left[key] = self.time
-        while self.left and self.time - next(iter(self.left.values())) > self.setting.max_bytes:
+        while self.left and self.time - next(iter(self.left.values())) > self.max_bytes:
             del self.left[next(iter(self.left))]
 
     def _purge(self) -> None:
@@ -458,7 +465,7 @@ class BlockCache:
 
     def _groups(self, blocks: Sequence[int]) -> list[range]:
         """Which blocks are held at a time: all of them, unless they are more than the bound allows."""
-        most = _blocks.setting.max_bytes
+        most = _blocks.max_bytes
         if len(blocks) <= max(1, most // (self.width * self._most)):
             return [range(len(blocks))]
         sizes = np.cumsum([self.size(block) for block in blocks])
@@ -478,7 +485,7 @@ class BlockCache:
         folder = _blocks.setting.folder
         return f"{folder}/{self._name}" if folder and self._name else None
 
-    @functools.cached_property
+    @cached_property
     def _name(self) -> str | None:
         """The same for the same tokens in the same blocks; None if all are in memory already."""
         tokens = _description(self.store)
@@ -494,14 +501,16 @@ def is_remote(store: TokenStore) -> bool:
 
 
 def set_block_cache(max_bytes: int | None = None, folder: str | os.PathLike | None = None) -> None:
-    """Bounds the cache of blocks of this process, into which a corpus with `block_shuffle` is read from an object store.
+    """Bounds the cache of blocks into which this process, or its DataLoader's workers, read a corpus from an object store.
 
-    It never changes an example. Without this call blocks are in memory, as with its default arguments.
+    The corpus has `block_shuffle`. The bound never changes an example. Without this call blocks are in memory, as with its default
+    arguments.
 
     Args:
-        max_bytes: how many bytes blocks take at most, in all; by default a quarter of the machine's memory, and 8 GiB at most. Two
-            windows of each partition that this host reads should fit: 2 x partitions x window_blocks x block_tokens x 2 bytes, or
-            4 bytes from 65,500 ids on.
+        max_bytes: how many bytes blocks take at most, in all; by default a quarter of the memory that this machine has, or this
+            container or job of a scheduler may take, and 8 GiB at most; of several processes that `torchrun` started each takes an
+            equal part. Each of n workers of a DataLoader takes an nth. Two windows of each partition that this host reads should
+            fit: 2 x partitions x window_blocks x block_tokens x 2 bytes, or 4 bytes from 65,500 ids on.
         folder: a local folder that holds the blocks instead of memory. Several processes may share it, and max_bytes bounds all of
             their files.
 
@@ -536,10 +545,16 @@ def _gin_bindings() -> dict[str, Any]:
 
 
 def _default_bytes() -> int:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:  # of a container
-        memory = min(memory, int(file.read()))
-    return min(memory // 4, _MOST_BYTES)
+    """Of this process: a launcher such as `torchrun` says how many of the host's there are."""
+    processes = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return min(available_bytes() // 4, _MOST_BYTES) // max(1, int(processes) if processes.isdecimal() else 1)
+
+
+def _workers() -> int:
+    """How many workers of a DataLoader of PyTorch there are, if this process is one of them; else 1."""
+    data = sys.modules.get("torch.utils.data")
+    worker = data.get_worker_info() if data else None
+    return worker.num_workers if worker else 1
 
 
 def _description(store: TokenStore) -> str | None:

@@ -50,7 +50,7 @@ def write_block(path: str, values: np.ndarray, max_bytes: int) -> MemoryArray:
     folder, data = os.path.dirname(path), values.data.cast("B")
     try:
         _make_room(folder, len(data) + _HASH, max_bytes)
-        write_atomically(path, bytes(data) + _hash(path, data))
+        write_atomically(path, bytes(data) + _hash(path, data), is_lasting=False)  # what is damaged is fetched again
         return _array(path, values)
     except OSError as error:
         logging.log_every_n_seconds(

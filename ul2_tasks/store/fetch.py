@@ -154,7 +154,9 @@ def _by_its_own_way(system: AsyncFileSystem, names: dict[str, str], requests: Se
         _count(requests=len(missing))
         paths, starts, stops = zip(*(requests[number] for number in missing))
         try:
-            answers = system.cat_ranges([names[path] for path in paths], list(starts), list(stops), on_error="return")
+            answers = system.cat_ranges(
+                paths=[names[path] for path in paths], starts=list(starts), ends=list(stops), on_error="return"
+            )
         except Exception as error:
             answers = [error] * len(missing)
         failures: dict[int, Exception] = {}
@@ -179,7 +181,8 @@ def _read_range(request: tuple[str, int, int]) -> Any:
 
     def ask() -> Any:
         _count(requests=1)
-        return _whole(system.cat_file(name, start, stop), request)
+        # By name: to s3fs, the second is the version.
+        return _whole(system.cat_file(name, start=start, end=stop), request)
 
     return retried(ask, path)
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import functools
 import struct
 
 import numpy as np
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.systems import size
 from ul2_tasks.store.arrays import Reader, open_reader
 
@@ -34,6 +34,7 @@ VERSION = 1
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
 MAX_DOCUMENT = np.iinfo(np.int32).max  # tokens
 _ENDS_AT_ONCE = 16
+_CHECKED_AT_ONCE = 1 << 20
 _FEW = 8  # documents, which are looked up faster one by one
 _HEADER = struct.Struct("<9sQBQQ")
 _INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16)
@@ -52,28 +53,28 @@ class Index:
     entries: int
     _read: Reader
 
-    @functools.cached_property
+    @cached_property
     def lengths(self) -> np.ndarray:
         """[S] int32, how many tokens each sequence has."""
         return self._read("<i4", _HEADER.size, self.sequences)
 
-    @functools.cached_property
+    @cached_property
     def pointers(self) -> np.ndarray:
         """[S] int64, at which byte of the `.bin` file each sequence begins."""
         return self._read("<i8", _HEADER.size + 4 * self.sequences, self.sequences)
 
-    @functools.cached_property
+    @cached_property
     def documents(self) -> np.ndarray:
         """[D + 1] int64, the first sequence of each document; at the end S."""
         return self._read("<i8", _HEADER.size + 12 * self.sequences, self.entries)
 
-    @functools.cached_property
+    @cached_property
     def document_lengths(self) -> np.ndarray:
         """[D] integers, how many tokens each document has."""
         is_one_each = self.entries == self.sequences + 1 and self.documents[0] == 0 and (np.diff(self.documents) == 1).all()
         return self.lengths if is_one_each else self.lengths_within(0, self.entries - 1)
 
-    @functools.cached_property
+    @cached_property
     def tokens(self) -> int:
         """How many tokens the `.bin` file has; sequences lie in it back to back."""
         if not self.sequences:
@@ -81,6 +82,34 @@ class Index:
         length = self._read("<i4", _HEADER.size + 4 * (self.sequences - 1), 1)
         pointer = self._read("<i8", _HEADER.size + 12 * self.sequences - 8, 1)
         return int(pointer[0]) // self.dtype.itemsize + int(length[0])
+
+    def check(self) -> None:
+        """Raises a ValueError unless all sequences lie back to back, and the documents are all of them, in order.
+
+        So do what Megatron's tools write, and then its reader, which goes by each sequence's pointer, reads what is read here.
+        """
+        expected, before = 0, 0
+        for start in range(0, self.sequences, _CHECKED_AT_ONCE):
+            some = slice(start, start + _CHECKED_AT_ONCE)
+            lengths = self.lengths[some].astype(np.int64)
+            begins = expected + np.cumsum(lengths * self.dtype.itemsize) - lengths * self.dtype.itemsize
+            wrong = (lengths < 0) | (self.pointers[some] != begins)
+            if wrong.any():
+                number = int(wrong.argmax())
+                has, at = int(lengths[number]), int(self.pointers[start + number])
+                raise self._corrupt(f"sequence {start + number}, of {has} tokens at byte {at}, does not follow the one before it")
+            expected = int(begins[-1] + lengths[-1] * self.dtype.itemsize)
+        for start in range(0, self.entries, _CHECKED_AT_ONCE):
+            firsts = self.documents[start : start + _CHECKED_AT_ONCE]
+            wrong = np.diff(firsts, prepend=before) < 0
+            if wrong.any() or (not start and firsts[0]):
+                number = int(wrong.argmax())
+                raise self._corrupt(
+                    f"document {start + number} begins at sequence {firsts[number]}, and not where the last one ends"
+                )
+            before = int(firsts[-1])
+        if before != self.sequences:
+            raise self._corrupt(f"its documents end at sequence {before} of {self.sequences}")
 
     def tokens_of(self, document: int) -> tuple[int, int]:
         """The tokens [start, stop) of a document among those of the `.bin` file. A file without them raises a ValueError."""
@@ -198,6 +227,4 @@ def read_index(path: str) -> Index:
     if present != end:
         kind = "truncated" if present < end else "too long"
         raise ValueError(f"{path} is {kind}: it has {present} bytes, and {end} by its header. Write or copy it again.")
-    if documents and (last := int(read("<i8", end - 8, 1)[0])) != sequences:
-        raise ValueError(f"{path} is corrupt: its documents end at sequence {last} of {sequences}. Write or copy it again.")
     return Index(path, np.dtype(dtype), sequences, documents, read)

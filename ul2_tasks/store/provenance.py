@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.files.systems import exists, is_local, parallel_map, read
+from ul2_tasks.cached import cached_property
+from ul2_tasks.files.systems import infos_of_present, is_local, parallel_map, read
 from ul2_tasks.store.write import HashedFile
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class TableWriter:
         self._waiting = table.slice(rows).to_batches()
         self._count -= rows
 
-    @functools.cached_property
+    @cached_property
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
@@ -257,7 +258,7 @@ class Provenance:
         parts = parallel_map(functools.partial(_matches, column=column, values=values), self.tables) if len(values) else []
         return _joined([(border + documents, which) for border, (documents, which) in zip(self._borders, parts)])
 
-    @functools.cached_property
+    @cached_property
     def _borders(self) -> np.ndarray:
         """The first document of each pair, and at the end how many there are."""
         return np.concatenate([[0], np.cumsum(np.array([table.documents for table in self.tables], np.int64))]).astype(np.int64)
@@ -290,7 +291,7 @@ def _meant_by(files: Sequence[str]) -> Callable[[str], list[int]]:
 def provenance_of_pairs(prefixes: Sequence[str], documents: Sequence[int]) -> Provenance:
     """Where the documents of pairs of files are from that no manifest of a cache lists: by their tables, where they have them."""
     paths = [f"{prefix}.{TABLE}" for prefix in prefixes]
-    present = parallel_map(exists, paths)
+    present = [found is not None for found in infos_of_present(paths)]
     files = parallel_map(_file_of, [path for path, is_there in zip(paths, present) if is_there])
     named = iter(files)
     tables = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import collections
-import functools
 import hashlib
 import itertools
 import os
@@ -16,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.systems import is_local, size
 from ul2_tasks.order.epochs import expanded
 from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
@@ -114,11 +114,11 @@ class MemoryStore:
         return self._ends[documents] - self._lengths[documents], self._ends[documents]
 
     # Of all documents, so not made again for each batch.
-    @functools.cached_property
+    @cached_property
     def _lengths(self) -> np.ndarray:
         return np.diff(self._ends, prepend=0)
 
-    @functools.cached_property
+    @cached_property
     def _places(self) -> np.ndarray:
         return (self._ends - self._lengths) * self._tokens.itemsize
 
@@ -127,7 +127,7 @@ class MemoryStore:
         _, documents = expanded(before, before, after)
         return Ends(before, after - before, self._ends_with_ends[documents])
 
-    @functools.cached_property
+    @cached_property
     def _ends_with_ends(self) -> np.ndarray:
         return self._ends + np.arange(len(self._ends))
 
@@ -169,7 +169,7 @@ class Store:
 
     @classmethod
     def open(cls, prefixes: Sequence[str]) -> Store:
-        """Of pairs whose counts are not known: reads the beginning and the end of the index of each."""
+        """Of pairs whose counts are not known, and that others may have written: reads the index of each, and checks it."""
         counts = _of_pairs(_counts, prefixes)
         documents = [documents for documents, _ in counts]
         return cls(prefixes, documents, [tokens for _, tokens in counts], provenance_of_pairs(prefixes, documents))
@@ -214,7 +214,7 @@ class Store:
         """How many tokens each document of a pair has in its file, [documents] integers, as its index says; no token is read."""
         return self._index(pair).document_lengths
 
-    @functools.cached_property
+    @cached_property
     def contents(self) -> str:
         """What the files hold, in few words: how much each, and a hash of some two thousand blocks of all, see `sampled_hash`."""
         counts = zip(np.diff(self._document_starts).tolist(), np.diff(self._token_starts).tolist())
@@ -457,7 +457,9 @@ def _counted(prefix: str) -> tuple[int, int, Array]:
 
 
 def _counts(prefix: str) -> tuple[int, int]:
-    return _counted(prefix)[:2]
+    index, _ = open_pair(prefix)
+    index.check()
+    return index.entries - 1, index.tokens
 
 
 def open_pair(prefix: str) -> tuple[Index, Array]:

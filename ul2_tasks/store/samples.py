@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ul2_tasks.files.systems import is_local, size
-from ul2_tasks.store.fetch import concurrently, fetch
+from ul2_tasks.files.systems import sizes
+from ul2_tasks.store.fetch import fetch
 
 BLOCK = 1 << 12  # bytes
 _MOST_BLOCKS = 64  # of a file
@@ -25,12 +25,12 @@ def sampled_hash(prefixes: Sequence[str]) -> str:
     """
     pairs = _spread(len(prefixes) - 1, min(len(prefixes), _MOST_READS // (2 * _FEWEST_BLOCKS)))
     paths = [f"{prefixes[pair]}.{kind}" for pair in pairs.tolist() for kind in ("idx", "bin")]
-    sizes = np.array(list(map(size, paths)) if all(map(is_local, paths)) else concurrently(size, paths), np.int64)
-    starts = [_starts(each, min(_MOST_BLOCKS, _MOST_READS // len(paths))) for each in sizes.tolist()]
+    counts = np.array(sizes(paths), np.int64)
+    starts = [_starts(each, min(_MOST_BLOCKS, _MOST_READS // len(paths))) for each in counts.tolist()]
     numbers = np.repeat(np.arange(len(paths)), list(map(len, starts)))
     firsts = np.concatenate([np.zeros([0], np.int64), *starts])
-    found = hashlib.sha256(sizes.tobytes())
-    for block in fetch(paths, numbers, firsts, np.minimum(firsts + BLOCK, sizes[numbers])):
+    found = hashlib.sha256(counts.tobytes())
+    for block in fetch(paths, numbers, firsts, np.minimum(firsts + BLOCK, counts[numbers])):
         found.update(block)
     return found.hexdigest()[:16]
 

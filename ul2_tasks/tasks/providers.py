@@ -434,10 +434,12 @@ def read_indexed(
     numbered = indexed_members(tasks, own_rates, sequence_length, split, lambda _: use_cached)
     schedule = planned_members_of(provider, numbered)
     is_asked_for = all(task.configuration.random_access for task in tasks)
+    # Streams would not do: they have no schedule, and in each of their epochs every denoiser reads all of a corpus.
+    is_needed = is_asked_for or schedule.batch_size or (num_epochs and len({task.corpus.name for task in tasks}) < len(tasks))
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore | None:
         stored = stored_tokens(corpus, split, use_cached, separate_documents)
-        if stored is None and (is_asked_for or schedule.batch_size) and not use_cached:  # there is no stream to read instead
+        if stored is None and is_needed and not use_cached:
             return tokens_in_memory(corpus, split, separate_documents)
         return stored
 

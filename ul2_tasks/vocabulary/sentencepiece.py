@@ -25,6 +25,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import read_as_it_is
 from ul2_tasks.imported import failures, is_seqio, subclass_of_seqio
 from ul2_tasks.vocabulary.base import Vocabulary
@@ -274,15 +275,15 @@ class SentencePieces:
     def never_encoding(self, ids: Iterable[int]) -> seqio.Vocabulary:
         return ControlledVocabulary(self._vocabulary, never_encoded=ids)
 
-    @functools.cached_property
+    @cached_property
     def _spellings(self) -> Mapping[str, str]:
         return getattr(self._vocabulary, "spellings", {})
 
-    @functools.cached_property
+    @cached_property
     def _tokenizer(self) -> SentencePieceProcessor:
         return self._vocabulary.tokenizer
 
-    @functools.cached_property
+    @cached_property
     def _types(self) -> Sequence[int]:
         return _piece_types(self._vocabulary.sp_model)
 

@@ -298,6 +298,15 @@ def id_shift(vocabulary: seqio.Vocabulary) -> int:
     return getattr(vocabulary, "id_shift", 0)
 
 
+def pads_with_0(vocabulary: seqio.Vocabulary) -> bool:
+    """Whether a tokenizer's own id 0 is its padding, with which a decoder may begin, as T5's does."""
+    if id_shift(vocabulary):
+        return False
+    if is_sentencepiece(vocabulary):
+        return vocabulary.tokenizer.pad_id() == 0
+    return getattr(vocabulary, "own_pad_id", 0) == 0
+
+
 def own_size(vocabulary: seqio.Vocabulary) -> int:
     """Where the ids begin that a tokenizer's file has not, and that were added after its last when it was opened.
 

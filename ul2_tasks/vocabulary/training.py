@@ -119,7 +119,7 @@ def train_to_file(
         "normalization": normalization,
         "model_sha256": hashlib.sha256(model).hexdigest(),
     }
-    with removed_on_failure(described):
+    with removed_on_failure(described, where=output):
         write_atomically(described, json.dumps(provenance, indent=2) + "\n")
         write_atomically(output, model)
     return "\n".join(

@@ -378,6 +378,9 @@ def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus
     notes = findings(name, "note")
     assert any(re.match("corpus: 1 of 2 conversations have the id of an earlier one", note) for note in notes)
     assert any(re.match("corpus: split 'validation' has no record", note) for note in notes)
+    path.write_text("".join(json.dumps({"synth_id": "same", "messages_json": json.dumps(row["messages"])}) + "\n" for row in rows))
+    by_default = ul2_tasks.register_chat("look_synth_ids", str(path), renderer, messages_key="messages_json")
+    assert any("1 of 2 conversations have the id of an earlier one" in note for note in findings(by_default, "note"))
 
 
 @pytest.mark.parametrize(

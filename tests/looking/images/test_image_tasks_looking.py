@@ -16,7 +16,6 @@ from ul2_tasks.images.interleaved import ImageCodes
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.looking.images.length_table import look_at_image_lengths
 from ul2_tasks.looking.images.measure import measure_image_tasks
-from ul2_tasks.looking.images.show import draw_image_tasks
 
 CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=8)
 OF_CODES = SPECIAL | {"image_tokens": CODES, "sentinels": SENTINELS[:80]}
@@ -51,18 +50,6 @@ def test_an_example_is_shown_with_its_images_in_their_places(images):
         assert part in done.stdout
 
 
-def test_the_text_of_what_is_shown_is_the_record(codes):
-    """Each stretch has its tokens, and a border stands where the next record begins."""
-    lengths = {"inputs": 64, "targets": 64}
-    for shown in draw_image_tasks("looked_codes_r2", lengths, count=3):
-        for feature in ("inputs", "targets"):
-            found = getattr(shown.sample, feature)
-            assert sum(stretch.tokens for stretch in found) == len(shown.sample.ids[feature])
-        stretches = [*shown.sample.inputs, *shown.sample.targets]
-        assert sum(stretch.kind == "border" for stretch in stretches) == len(shown.records) - 1
-        assert {stretch.text for stretch in stretches if stretch.kind == "image"} == {"[codes 4]"}
-
-
 def test_examples_are_shown_as_json(codes):
     lines = [json.loads(line) for line in ul2("show", "looked_codes", "--json", "--count", 1).stdout.splitlines()]
     assert [line["task"] for line in lines] == ["looked_codes_r2", "looked_codes_s"]
@@ -90,17 +77,6 @@ def test_all_files_are_read_and_no_more_records_than_are_asked_for():
         statistics = measure_image_tasks(name, {"inputs": 64, "targets": 64}, records=asked)
         (corpus,) = statistics.corpora
         assert (corpus.records, corpus.right, corpus.is_all, statistics.tasks[0].images) == (read, read, is_all, read)
-
-
-def test_statistics_are_printed(codes):
-    done = ul2("stats", "looked_codes", "--lengths", "64,64")
-    assert done.exit_code == 0
-    for part in ("all 12 records", "looked_codes_r2", "PASS  every text has exactly the noise tokens and spans of its length"):
-        assert part in done.stdout
-    assert json.loads(ul2("stats", "looked_codes", "--json", "--lengths", "64,64").stdout)["tasks"][0]["images"] == 12
-    narrow = ul2("stats", "looked_codes", "--lengths", "64,64", columns=80).stdout
-    assert "…" not in narrow
-    assert max(map(len, narrow.splitlines())) <= 80
 
 
 def test_what_is_split_at_an_image_keeps_its_check():
@@ -186,30 +162,6 @@ def test_lengths_say_which_records_are_cut_and_how_full_rows_are(longer):
             assert not task.examples or task.cut > 0 or way.name == "double"
 
 
-def test_lengths_say_how_full_packed_rows_are():
-    of_both = {"denoisers": T5GEMMA2[::4], "random_access": True, "on_unusable": "skip"}
-    name = ul2_tasks.register_image_text("looked_packed", LONGER * 12, VOCABULARY, **OF_CODES, **of_both)
-    packed, rows = look_at_image_lengths(name, LENGTHS).ways[0].packed, ul2_tasks.examples(name, LENGTHS, pack=True)
-    assert packed.examples == pytest.approx(len(ul2_tasks.examples(name, LENGTHS)) / len(rows), rel=0.05)
-    for key, length in LENGTHS.items():
-        fill = sum(int((row[f"{key}_segment_ids"] > 0).sum()) for row in rows) / (len(rows) * length)
-        assert packed.fill[key] == pytest.approx(fill, rel=0.05)
-
-
-def test_lengths_are_printed_and_a_record_that_raises_an_error_is_a_problem(images):
-    done = ul2("lengths", "looked_images", "--lengths", "64,64")
-    assert done.exit_code == 1
-    assert re.search(r"left out: its inputs are too long +│ +\d", done.stdout)
-    assert "which raises an error: 1 (its inputs are too long). Raise --lengths, fix the records" in done.stdout
-    assert "Examples with images are padded, not packed." in done.stdout
-    done = ul2("lengths", "looked_images", "--lengths", "128,128", "--json")
-    assert done.exit_code == 0
-    found = json.loads(done.stdout)
-    assert found["sequence_length"] == {"inputs": 128, "targets": 128}
-    assert [task["examples"] for task in found["ways"][0]["tasks"]] == [2, 2]
-    assert (found["ways"][0]["packed"], [way["name"] for way in found["ways"]]) == (None, ["now", "half", "double"])
-
-
 def test_the_page_has_the_measures_and_the_images_and_its_texts_are_escaped(tmp_path):
     records = [[f"<script>alert({n})</script> & \x1b[31m\u202e: ", image(n), "</div>It sleeps."] for n in range(5)]
     registered("looked_page", *records, ["Cut off:", NOISE[: len(NOISE) // 2]], denoisers=[T5GEMMA2[0], S], on_error="skip")
@@ -229,35 +181,3 @@ def test_the_page_has_the_measures_and_the_images_and_its_texts_are_escaped(tmp_
     for part in ("wrong: 1 (train, record N", "looked_page_corpus: all 6 records, 5 without errors", 'class="line"'):
         assert part in page or "the image is damaged" in page
     assert "there are no packed sequences of examples with images" in page
-
-
-def test_the_page_of_codes_has_packed_rows(longer, tmp_path):
-    done = ul2("report", longer, "--lengths", "64,40", "--examples", 30, "--count", 1, "--output", tmp_path / "page.html")
-    assert done.exit_code == 0, done.output
-    page = (tmp_path / "page.html").read_text()
-    assert "the first 30 records" in page
-    assert "<td>all, packed</td>" in page
-    assert "[codes 4]" in page
-    assert "<img" not in page
-
-
-def test_mixtures_of_texts_and_images_say_what_they_leave_out(tmp_path):
-    texts = ul2_tasks.MemoryDataSource(lambda: ["some words of text"] * 9, validation=0)
-    modes = {"sentinels": SPECIAL["sentinels"], "modes": SPECIAL["modes"]}
-    web = ul2_tasks.register("looked_beside_web", texts, VOCABULARY, S, **modes)
-    both = ul2_tasks.mix("looked_beside", {web: 1, registered("looked_beside_images", *RECORDS, denoisers=S): 1})
-    coded = ul2_tasks.register_image_text("looked_beside_codes", LONGER, VOCABULARY, S, **OF_CODES)
-    done = ul2("show", both, "--count", 1)
-    assert (done.exit_code, "some words" in done.stdout) == (0, True), done.output
-    assert "left out, because they are not text: looked_beside_images_s. Name the mixtures" in done.stderr
-    for command in (["stats", both], ["report", both, "--output", tmp_path / "a.html"]):
-        done = ul2(*command)
-        assert (done.exit_code, "does not support text mixed with images (looked_beside_mix)" in done.stderr) == (2, True)
-    done = ul2("cache", both, "--output", tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["looked_beside_images_corpus", "looked_beside_web_corpus"]
-    assert done.exit_code == 0, done.output
-    images_alone = ul2_tasks.mix("looked_both_images", {coded: 1, "looked_beside_images_mix": 1})
-    done = ul2("stats", images_alone, "--json", "--lengths", "128,128")
-    assert done.exit_code == 0, done.output
-    tasks = json.loads(done.stdout)["tasks"]
-    assert [(task["task"], task["rate"]) for task in tasks] == [("looked_beside_codes_s", 0.5), ("looked_beside_images_s", 0.5)]

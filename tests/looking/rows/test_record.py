@@ -90,12 +90,12 @@ mine = ul2_tasks.ImageTextDataset(
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    pytest.importorskip("torch", reason="the extra torch is not installed")
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"{tmp_path.name}_images.py").write_text(MODULE)
     return ["mine", "--module", f"{tmp_path.name}_images"]
 
 
+@pytest.mark.torch
 def test_commands_look_at_an_own_dataset(own):
     lines = [json.loads(line) for line in ul2("show", *own, "--json", "--count", 3).stdout.splitlines()]
     assert [line["record"].partition(",")[0] for line in lines] == ["cats"] * 3 + ["edits"] * 3
@@ -111,6 +111,7 @@ def test_commands_look_at_an_own_dataset(own):
     assert (done.exit_code, done.stdout.strip()) == (0, "wrote page.html")
 
 
+@pytest.mark.torch
 def test_the_row_of_a_record_of_an_own_dataset_is_that_of_training(own, monkeypatch):
     monkeypatch.syspath_prepend(".")
     data = __import__(own[-1]).mine
@@ -126,6 +127,7 @@ def test_the_row_of_a_record_of_an_own_dataset_is_that_of_training(own, monkeypa
     assert f"row {0} of pool {0}: " in printed
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

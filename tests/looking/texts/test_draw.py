@@ -1,6 +1,5 @@
 """Examples to look at are those that a model gets: of each task, as many as asked for, told in numbers that are theirs."""
 
-import dataclasses
 import itertools
 import json
 
@@ -9,7 +8,7 @@ import seqio
 from support import KINDS, restore
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, chunk_length, mix, register
+from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, register
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -55,15 +54,6 @@ def few():
     return list(draw("ul2_mix", LENGTHS, 2, denoisers=["x1", "r1"]))
 
 
-def test_a_sample_is_json(few):
-    sample = few[0]
-    read = json.loads(json.dumps(dataclasses.asdict(sample)))
-    assert list(read) == ["task", "denoiser", "mode", "number", "counts", "ids", "inputs", "targets"]
-    assert list(read["counts"]) == ["chunk", "noise", "spans", "inputs", "targets", "corruption_rate"]
-    assert list(read["inputs"][0].items()) == [("kind", "mode"), ("text", "[R]"), ("tokens", 1), ("span", None)]
-    assert read["ids"] == sample.ids
-
-
 def test_they_are_what_get_dataset_gives_with_the_same_seed_and_no_other(few):
     task = seqio.get_mixture_or_task("ul2_r1")
     examples = task.get_dataset(LENGTHS, seed=5, num_epochs=None).take(2).as_numpy_iterator()
@@ -71,24 +61,6 @@ def test_they_are_what_get_dataset_gives_with_the_same_seed_and_no_other(few):
     samples = list(draw("ul2_r1", LENGTHS, 2, seed=5))
     assert [sample.ids for sample in samples] == expected
     assert all(a.ids != b.ids for a, b in zip(samples, few[:2], strict=True)), "of seed 0"
-
-
-def test_of_some_denoisers_only(few):
-    assert [sample.denoiser for sample in few] == ["r1", "r1", "x1", "x1"]
-    message = r"the denoiser must be one of \['r1', 'r2', 's', 'x1', 'x2'\] in 'ul2_mix', got \['q', 'x9'\]"
-    with pytest.raises(ValueError, match=message):
-        draw("ul2_mix", LENGTHS, 1, denoisers=["x9", "r1", "q"])
-
-
-def test_a_mixture_of_mixtures_has_all_their_tasks():
-    sources = {name: in_memory(*[f"corpus {name} {n}" for n in range(200)]) for name in ("one", "two")}
-    one, two = (register(f"samples_{name}", source, denoisers=T5GEMMA2[::4]) for name, source in sources.items())
-    both = mix("samples_both", {one: 1, two: 2})
-    samples = list(draw(both, LENGTHS, 1, denoisers=["s"]))
-    assert sorted(sample.task for sample in samples) == ["samples_one_s", "samples_two_s"]
-    for sample in samples:
-        text = "".join(part.text for part in (*sample.inputs, *sample.targets))
-        assert ("one" in text, "two" in text) == ("one" in sample.task, "two" in sample.task)
 
 
 BORDERED = (
@@ -130,47 +102,12 @@ def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
     assert (borders == 0) == (kind == "apart")
 
 
-def test_a_text_of_a_few_words_gives_as_many_examples():
-    text = in_memory("a text of ten tokens or so is enough")
-    mixture = register("samples_short", text, denoisers=T5GEMMA2[4:], merge_examples=False)
-    assert len(list(draw(mixture, LENGTHS, 5))) == 5
-    assert len(list(draw(mixture, LENGTHS, 5, num_epochs=1))) == 1, "the text is one example"
-
-
-@pytest.mark.parametrize("merge_examples", [True, False])
-def test_a_text_that_is_read_again_gets_other_noise(merge_examples):
-    words = " ".join(f"word {n} of many" for n in range(12))
-    name = f"samples_again_{merge_examples}".lower()
-    mixture = register(name, in_memory(words), denoisers=T5GEMMA2[:1], merge_examples=merge_examples)
-    samples = list(draw(mixture, LENGTHS, 5))
-    assert len(samples) == 5
-    assert len({tuple(sample.ids["targets"]) for sample in samples}) >= 4, "r1 has 246 ways to place its two spans"
-
-
-def test_a_split_that_differs_from_example_to_example_is_told_as_it_is():
-    denoiser = SequentialDenoiser(name="u", noise_density=0.5, split="uniform", sentinel=False)
-    mixture = register("samples_uniform", vocabulary="bytes", denoisers=[denoiser])
-    samples = list(draw(mixture, LENGTHS, 20))
-    assert {sample.counts.chunk for sample in samples} == {chunk_length(denoiser, LENGTHS).length}
-    assert len({sample.counts.noise for sample in samples}) > 10
-    assert all(sample.mode is None and sample.inputs[0].kind != "mode" for sample in samples)
-
-
 @pytest.mark.parametrize("texts", [[], [""], ["", " ", ""]], ids=["no document", "an empty one", "blanks"])
 def test_a_corpus_without_text_is_refused(texts):
     mixture = register(f"samples_empty_{len(texts)}", in_memory(*texts))
     message = r"'samples_empty_\d_corpus' has (no document in split 'train'|\d documents in split 'train', and no token)"
     with pytest.raises(ValueError, match=message):
         draw(mixture, LENGTHS, 1)
-
-
-def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="mixture must have a denoising task, got 'ul2_corpus'"):
-        denoising_tasks("ul2_corpus")
-    with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in.*validation=0\.05\), got 'test'"):
-        draw("ul2_mix", LENGTHS, 1, split="test")
-    with pytest.raises(ValueError, match=r"denoiser 'r1' makes .*, got inputs 2, targets 2"):
-        next(draw("ul2_mix", {"inputs": 2, "targets": 2}, 1))
 
 
 def test_those_of_a_description_are_its_first_by_index():
@@ -199,19 +136,3 @@ def test_of_a_description_the_first_documents_are_read_alone(tmp_path):
     assert len(list(draw(described, LENGTHS, 2))) == 10
     with pytest.raises(ValueError, match=r"b\.jsonl"):
         ul2_tasks.examples(described, LENGTHS)
-
-
-def test_a_description_of_little_text_gives_as_many_as_its_epochs_have():
-    described = ul2_tasks.Mixture("short", in_memory("a few words"), vocabulary="bytes")
-    assert len(list(draw(described, LENGTHS, 4))) == 20
-    one = list(draw(described, LENGTHS, 4, num_epochs=1))
-    assert len(one) == len(ul2_tasks.examples(described, LENGTHS))
-
-
-def test_samples_of_a_cache_are_drawn_without_reading_the_source(tmp_path, monkeypatch):
-    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "Some words, and other words. " * 200}) + "\n")
-    ul2_tasks.Mixture("gone", str(tmp_path / "texts.jsonl"), "bytes").cache(tmp_path / "CACHE")
-    name = register("gone", str(tmp_path / "texts.jsonl"), "bytes")
-    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "CACHE")])
-    monkeypatch.setattr("ul2_tasks.looking.texts.quick_tasks.first_documents", lambda *_: pytest.fail("the source was read"))
-    assert len(list(draw(name, LENGTHS, 1, use_cached=True))) == 5

@@ -1,9 +1,7 @@
 """`ul2 report`: the page shows what its JSON says, in a browser too, whatever the texts are, and needs nothing outside it."""
 
-import base64
 import copy
 import dataclasses
-import doctest
 import html.parser
 import itertools
 import json
@@ -16,14 +14,11 @@ import sys
 import pytest
 
 from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, register
-from ul2_tasks.looking import printing
-from ul2_tasks.looking.page import verdict
 from ul2_tasks.looking.printing import as_shown
-from ul2_tasks.looking.texts import report_plots, report_tables
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import measure
-from ul2_tasks.looking.texts.report import FillAdvice, advise, write_report
-from ul2_tasks.looking.texts.report_tables import look_up, tables
+from ul2_tasks.looking.texts.report import FillAdvice, write_report
+from ul2_tasks.looking.texts.report_tables import look_up
 
 SEQUENCE_LENGTH = {"inputs": 512, "targets": 512}
 WORDS = ("the", "a", "of", "is", "and", "spans", "to", "be", "read", "by", "model", "text", "in", "it", "as", "one", "for")
@@ -313,10 +308,6 @@ def numbers_in(value, path=""):
         yield path
 
 
-IN_PLOTS_ALONE = r"\.spans\.lengths\b|\.masked\b|\.histogram\b|^documents.tokens"
-NOT_NUMBERS = r"\.denoiser\.mode$|\blengths\.(inputs|targets|chunk)$"  # null where there is none
-
-
 def is_told(statistics, page, path):
     """Whether a number is on the page, or left out as it must be: it is the same in all rows, as expected, or always the same."""
     if path in page.numbers:
@@ -331,135 +322,6 @@ def is_told(statistics, page, path):
         return as_shown(look_up(statistics, path), page.numbers[first][1]) == page.numbers[first][0]
     expected = path.replace(".measured", ".expected")
     return path.endswith(".measured") and "Measured as expected" in page.texts["objective"] and is_told(statistics, page, expected)
-
-
-def test_every_number_stands_in_a_table_as_it_is_or_is_told_once_for_all(case):
-    statistics, page = case
-    expected = {path for path in numbers_in(statistics) if not re.search(f"{IN_PLOTS_ALONE}|{NOT_NUMBERS}", path)}
-    assert set(page.numbers) <= expected
-    assert [path for path in expected if not is_told(statistics, page, path)] == []
-    assert len(page.numbers) > 50
-    for path, (shown, kind) in page.numbers.items():
-        value = look_up(statistics, path)
-        assert shown == as_shown(value, kind), path
-        if value is not None:
-            number, unit = re.fullmatch(r"([-\d,.e]+)(\s%)?", shown).groups()
-            decimals = len(number.partition(".")[2]) if "e" not in number and kind not in ("plain", "count") else 9
-            tolerance = 0.51 * 10**-decimals if kind != "p" or value >= 0.001 else 0.5 * value
-            assert abs(float(number.replace(",", "")) - (100 * value if unit else value)) <= tolerance, (path, shown, value)
-
-
-def test_what_does_not_vary_is_a_sentence():
-    statistics = statistics_of(T5GEMMA2)
-    for task in statistics["tasks"]:
-        task["corruption_rate"] = {"expected": 0.5, "measured": 0.5}
-        task["spans"]["p_value"] = None
-        task["lengths"]["chunk"] = summary(task["full_chunk"]["length"])
-    found = tables(statistics)
-    objective = found["objective"]
-    assert [(column.group, column.name) for column in objective.columns] == [
-        ("spans of a full chunk", "expected"),
-        ("mean span, tokens", "expected"),
-        ("mean span, tokens", "measured"),
-    ]
-    assert [(name, cell.shown) for name, cell in objective.same] == [
-        ("corruption rate, expected", "50.00\u00a0%"),
-        ("p-value", "–"),
-    ]
-    assert objective.as_expected == ["corruption rate", "spans of a full chunk"]
-    assert (found["shared"].columns, found["shared"].rows) == ([], [])
-    assert [name for name, _ in found["shared"].same] == ["anywhere", "at once", "by chance", "examples"]
-    chunks = [cells for name, cells in found["lengths"].rows if name.endswith(" chunk") and not name.startswith("all")]
-    assert [[cell.shown for cell in cells] for cells in chunks] == [
-        [f"always {task['full_chunk']['length']:,}"] for task in statistics["tasks"]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("value", "kind", "shown"),
-    [
-        (4000, "count", "4,000"),
-        (110.5, "count", "110.5"),
-        (512.0, "count", "512"),
-        (3.0357, "decimal", "3.04"),
-        (1234.5, "decimal", "1,234.50"),
-        (0.1258, "percent", "12.6\u00a0%"),
-        (0.15238, "rate", "15.24\u00a0%"),
-        (0.43, "p", "0.430"),
-        (0.0136, "p", "0.014"),
-        (0.0000312, "p", "3e-05"),
-        (0.0, "p", "0"),
-        (0.15, "plain", "0.15"),
-        (4, "plain", "4"),
-        (None, "percent", "–"),
-    ],
-)
-def test_numbers_are_shown_with_the_digits_that_people_read(value, kind, shown):
-    assert as_shown(value, kind) == shown
-
-
-@pytest.mark.parametrize("module", [printing, report_tables])
-def test_the_examples_of_docstrings_hold(module):
-    results = doctest.testmod(module)
-    assert results.attempted > 0
-    assert results.failed == 0
-
-
-@pytest.mark.parametrize(
-    ("checks", "sentence"),
-    [
-        ([True, True], "All 2 checks pass."),
-        ([True, False], "1 of 2 checks fails: check 1."),
-        ([False, True, False], "2 of 3 checks fail: check 0; check 2."),
-        ([], "Nothing was checked."),
-    ],
-)
-def test_the_verdict_is_one_sentence(checks, sentence):
-    assert verdict([{"name": f"check {number}", "passed": holds} for number, holds in enumerate(checks)]) == sentence
-
-
-def test_the_verdict_is_on_the_page_with_each_check(case):
-    statistics, page = case
-    assert verdict(statistics["checks"]) in page.texts["verdict"]
-    for check in statistics["checks"]:
-        mark = "PASS" if check["passed"] else "FAIL"
-        assert f"{mark}{check['name']}{check['found']}" in page.texts["checks"]
-    assert ("FAIL" in page.texts["checks"]) == any(not check["passed"] for check in statistics["checks"])
-
-
-def test_the_page_says_what_the_mixture_and_its_corpora_are(case):
-    statistics, page = case
-    assert statistics["share_sentence"] in page.texts["shares"]
-    assert statistics["mixture"] in page.source
-    for task in statistics["tasks"]:
-        assert task["task"] in page.texts["mixture"]
-        assert (task["denoiser"]["mode"] or "none") in page.texts["mixture"]
-    for other in statistics["others"]:
-        assert other["task"] in page.texts["mixture"]
-        assert other["task"] in page.texts["shares"]
-        assert f"{other['task']} targetsalways 4" in page.texts["lengths"]
-    for note in statistics["notes"]:
-        assert note in page.texts["notes"]
-    for corpus in statistics["corpora"]:
-        for text in (corpus["corpus"], corpus["source"], corpus["vocabulary"], *corpus["lost"]):
-            assert text in page.texts["corpora"]
-
-
-def test_what_to_do_about_fill_can_be_pasted(parsed):
-    first, second, _ = parsed.values()
-    assert "--chunk_tokens r1=286,s=201" in first.texts["fill"]
-    assert "ul2_tasks.register(.., chunk_tokens={'r1': 286, 's': 201})" in first.texts["fill"]
-    assert "97.0\u00a0% inputs and 95.1\u00a0% targets" in first.texts["fill"]
-    assert "chunk_tokens" not in second.texts["fill"]
-
-
-def test_advice_is_that_of_the_registered_denoisers():
-    mixture = register("report_advice", denoisers=T5GEMMA2[:2])
-    (advice,) = advise(mixture, {"inputs": 64, "targets": 64})
-    assert advice.corpus == "report_advice_corpus"
-    assert list(advice.chunk_tokens) == ["r1", "r2"]
-    assert advice.gain > -0.03
-    assert advice.gain == min(advice.then.values()) - min(advice.now.values())
 
 
 def test_the_json_is_in_the_page_and_no_text_breaks_out_of_it(case):
@@ -487,61 +349,6 @@ def test_the_page_needs_nothing_outside_it(case):
         assert outside not in styles
     (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:;")
-
-
-def test_plots_are_images_in_the_colours_of_each_theme(case):
-    _, page = case
-    images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(images) >= 8
-    assert [image["class"] for image in images] == ["light", "dark"] * (len(images) // 2)
-    for image in images:
-        drawing = base64.b64decode(image["src"].partition(",")[2]).decode()
-        other = {"light": "dark", "dark": "light"}[image["class"]]
-        assert report_plots.COLOURS[image["class"]]["muted"] in drawing
-        assert not [colour for colour in report_plots.COLOURS[other].values() if colour in drawing]
-        assert "<text" in drawing, "letters, not paths"
-        assert len(image["alt"]) > 20
-    variables = set(re.findall(r"var\((--[\w-]+)\)", page.source))
-    assert variables <= set(re.findall(r"(--[\w-]+):", page.source)), "each colour is one of the theme's"
-    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
-    assert len(ids) == len(set(ids))
-
-
-def test_plots_show_the_numbers():
-    statistics = STATISTICS["the five"]
-    tasks = statistics["tasks"]
-    bars = [bar.get_width() for bar in report_plots.shares(tasks).axes[0].patches]
-    assert bars == pytest.approx([100 * task["share"][kind] for kind in ("examples", "inputs", "targets") for task in tasks])
-    for task in tasks:
-        distribution = task["spans"]["lengths"]
-        if len(distribution["values"]) > 1:
-            (axes,) = report_plots.span_lengths(distribution).axes
-            steps = axes.patches[0].get_data()
-            assert steps.values == pytest.approx([100 * part for part in distribution["measured"]])
-            assert steps.edges[:-1] == pytest.approx([value - 0.5 for value in distribution["values"]])
-            assert axes.lines[0].get_ydata() == pytest.approx([100 * part for part in distribution["theory"]])
-        (axes,) = report_plots.masked(task["masked"], task["corruption_rate"]["expected"]).axes
-        assert axes.patches[0].get_data().values == pytest.approx([100 * part for part in task["masked"]])
-        assert set(axes.lines[0].get_ydata()) == {100 * task["corruption_rate"]["expected"]}
-    for feature in ("inputs", "targets", "chunk"):
-        lines = report_plots.lengths(statistics, feature).axes[0].lines
-        for row, task in enumerate(tasks):
-            quantiles = task["lengths"][feature]["quantiles"]
-            whisker, box, median = (list(line.get_xdata()) for line in lines[3 * row : 3 * row + 3])
-            assert (whisker, box, median) == (
-                [quantiles["5"], quantiles["95"]],
-                [quantiles["25"], quantiles["75"]],
-                [quantiles["50"]],
-            )
-    histogram = statistics["corpora"][0]["histogram"]
-    assert [bar.get_height() for bar in report_plots.documents(histogram).axes[0].patches] == histogram["documents"]
-    bars = [bar.get_width() for bar in report_plots.fill(statistics["fill"]).axes[0].patches]
-    assert bars == pytest.approx([100 * part[feature] for feature in ("inputs", "targets") for part in statistics["fill"].values()])
-
-
-def test_the_same_numbers_make_the_same_page(pages, tmp_path):
-    again = write_report(STATISTICS["nothing measured"], SAMPLES, tmp_path / "again.html")
-    assert again.read_bytes() == pages["nothing measured"].read_bytes()
 
 
 def test_a_page_without_examples_says_so(tmp_path):
@@ -759,12 +566,6 @@ def test_stepping_through_shows_each_example_as_it_is(browser):
     assert browser.run("return getComputedStyle(document.querySelector('.segment')).whiteSpace") == "pre-wrap"
 
 
-def test_a_border_is_seen_and_says_what_it_is(browser):
-    border = "return document.querySelector('#inputs .border').%s"
-    assert browser.run(border % "title") == "another document begins"
-    assert browser.run(border % "getBoundingClientRect().width") > 1
-
-
 def test_hovering_a_span_shows_its_twin(browser):
     parts = sample_of("ul2_r1", 1)["targets"]
     span = max(part["span"] for part in parts if part["span"] is not None)
@@ -787,177 +588,5 @@ def test_hovering_a_span_shows_its_twin(browser):
     assert browser.twins() == [], "kept text has none"
 
 
-def test_a_tap_stays_until_another_or_escape(browser):
-    browser.find("#inputs .sentinel", 1).click()
-    browser.hover(browser.find("#examples h2"))
-    assert {span for _, _, span in browser.twins()} == {1}
-    browser.find("#targets .text", 2).click()
-    browser.hover(browser.find("#examples h2"))
-    assert {span for _, _, span in browser.twins()} == {2}
-    browser.press("ESCAPE")
-    assert browser.twins() == []
-
-
-def test_the_focus_shows_the_twin_too(browser):
-    browser.find("#next").click()
-    browser.press("TAB", "TAB")
-    assert {span for _, _, span in browser.twins()} == {0}
-    browser.press("TAB")
-    assert {span for _, _, span in browser.twins()} == {1}
-    browser.press("ARROW_RIGHT")
-    assert browser.place() == (TASKS[0], 3)
-
-
-def test_keys_step_through_examples_and_tasks(browser):
-    browser.press("ARROW_RIGHT")
-    assert browser.place() == (TASKS[0], 2), "with the focus nowhere"
-    scrolled = "return document.scrollingElement.scrollTop"
-    browser.find("[role=tab]").click()
-    before = browser.run(scrolled)
-    for keys, place in [
-        (["ARROW_RIGHT"], (TASKS[0], 3)),
-        (["ARROW_RIGHT"], (TASKS[0], 1)),
-        (["ARROW_LEFT"], (TASKS[0], 3)),
-        (["ARROW_DOWN"], (TASKS[1], 1)),
-        (["ARROW_RIGHT", "ARROW_DOWN"], (TASKS[2], 1)),
-        (["ARROW_UP"], (TASKS[1], 2)),
-        (["ARROW_UP", "ARROW_UP"], (TASKS[4], 1)),
-        (["ARROW_DOWN"], (TASKS[0], 3)),
-    ]:
-        browser.press(*keys)
-        check_shown(browser, *place)
-        assert browser.run("return document.activeElement.textContent") == place[0], "the focus stays on the tabs"
-    assert browser.run(scrolled) == before
-    browser.run("document.activeElement.blur()")
-    browser.press("ARROW_DOWN")
-    assert browser.place() == (TASKS[0], 3), "with the focus nowhere it scrolls the page"
-
-
-def test_the_address_says_which_example_and_follows(browser, page):
-    for hash, place in {
-        "#ul2_x1/2": ("ul2_x1", 2),
-        "#ul2_s": ("ul2_s", 1),
-        "#ul2_s/99": ("ul2_s", 3),
-        "#ul2_s/-1": ("ul2_s", 1),
-        "#ul2_s/x": ("ul2_s", 1),
-        "#nobody/2": ("ul2_r1", 1),
-        "#%E0%A4%A": ("ul2_r1", 1),
-    }.items():
-        browser.open(page, hash)
-        check_shown(browser, *place)
-    browser.find("[role=tab]", 3).click()
-    browser.find("#next").click()
-    assert browser.run("return location.hash") == "#ul2_x2/2"
-    browser.driver.refresh()
-    check_shown(browser, "ul2_x2", 2)
-    browser.run("location.hash = '#ul2_r2/3'")
-    check_shown(browser, "ul2_r2", 3)
-
-
 # The themes of the images that are displayed.
 IMAGES = "return [...new Set([...document.images].filter((i) => i.getClientRects().length).map((i) => i.className))]"
-
-
-def test_the_theme_is_the_systems_until_the_button_says_otherwise(browser):
-    light = browser.background()
-    browser.prefer("dark")
-    dark = browser.background()
-    assert light != dark
-    assert browser.run(IMAGES) == ["dark"]
-    assert browser.text("#theme") == "Theme: auto"
-    for name, colour in (("light", light), ("dark", dark), ("auto", dark), ("light", light)):
-        browser.find("#theme").click()
-        assert (browser.text("#theme"), browser.background()) == (f"Theme: {name}", colour)
-        assert browser.run(IMAGES) == ["light" if colour == light else "dark"]
-    browser.driver.refresh()  # another visit would be another process of the browser, which may not have heard of it yet
-    assert (browser.text("#theme"), browser.background()) == ("Theme: light", light), "it is remembered"
-    browser.find("#theme").click()
-    browser.prefer("light")
-    assert browser.background() == dark
-
-
-def test_a_browser_without_storage_forgets_the_theme_and_no_more(browser, page):
-    throw = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('denied', 'SecurityError'); }})"
-    added = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": throw})
-    try:
-        browser.open(page)
-        light = browser.background()
-        for _ in range(2):
-            browser.find("#theme").click()
-        assert browser.text("#theme") == "Theme: dark"
-        assert browser.background() != light
-        check_shown(browser, TASKS[0], 1)
-    finally:
-        browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
-
-
-def test_texts_are_legible_and_spans_differ(browser):
-    """The contrast of WCAG 2.2, 1.4.3, level AA."""
-    colour = "return [...document.querySelectorAll(arguments[0])].map((node) => getComputedStyle(node).backgroundColor)"
-    tints = [browser.run(colour, f"[data-span='{span}']") for span in range(8)]
-    assert all(len(tint) == 3 and len(set(tint)) == 1 for tint in tints), "a span and its sentinels have one colour"
-    assert len({tint[0] for tint in tints}) == 8, "and neighbours have others"
-    browser.find("[role=tab]", 1).click()
-    for scheme in ("light", "dark"):
-        browser.prefer(scheme)
-        twins = set()
-        seen = browser.run(COLOURS, "p, li, dt, dd, th, td, figcaption, button, a, h1, h2, pre, .badge, .segment, .number")
-        for number in range(8):
-            browser.run("document.querySelectorAll('#targets .sentinel')[arguments[0]].click()", number)
-            colours = browser.run(COLOURS, ".twin")
-            twins |= {tuple(colour[1:]) for colour in colours}
-            seen += colours
-        assert len(twins) == 8
-        assert len(seen) > 300
-        assert {text: ratio for text, *colours in seen if (ratio := contrast(*colours)) < 4.5} == {}
-
-
-def contrast(*colours):
-    def luminance(colour):
-        parts = [int(part) / 255 for part in re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", colour).groups()]
-        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    low, high = sorted(map(luminance, colours))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_contrast_is_that_of_wcag():
-    assert contrast("rgb(0, 0, 0)", "rgb(255, 255, 255)") == pytest.approx(21)
-    assert contrast("rgb(118, 118, 118)", "rgb(255, 255, 255)") == pytest.approx(4.54, abs=0.01)
-
-
-@pytest.mark.parametrize("name", STATISTICS)
-def test_a_phone_scrolls_in_one_direction(browser, pages, name):
-    for width in (390, 320):
-        browser.resize(width, 844)
-        browser.open(pages[name])
-        assert browser.run("return document.scrollingElement.scrollWidth") <= width
-        areas = browser.run("return [...document.querySelectorAll('.wide, figure img')].map((area) => area.clientWidth)")
-        assert len(areas) > 8
-        assert max(areas) <= width
-    assert verdict(STATISTICS[name]["checks"]) in browser.text("#verdict")
-    assert [part["text"] for part in browser.run(SHOWN)["inputs"]] == [part["text"] for part in SAMPLES[0]["inputs"]]
-    tops = browser.run("return ['inputs', 'targets'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
-    assert tops[1] - tops[0] > 100, "one below the other"
-    narrow = "return Math.min(...[...document.images].filter((i) => i.clientWidth).map((i) => i.clientWidth / i.naturalWidth))"
-    assert browser.run(narrow) > 0.7, "letters of 8 points stay legible"
-
-
-def test_what_is_written_from_the_right_is_read_from_the_right(browser, tmp_path):
-    samples = samples_of(S_ALONE, 2)
-    for part in samples[1]["inputs"]:
-        if part["kind"] == "text":
-            part["text"] = "שלום עולם "
-    path = write_report(statistics_of(S_ALONE), samples, tmp_path / "report.html")
-    for number, direction in ((1, "ltr"), (2, "rtl")):
-        browser.open(path, f"#ul2_s/{number}")
-        assert browser.run("return getComputedStyle(document.getElementById('inputs')).direction") == direction
-        assert browser.run("return getComputedStyle(document.querySelector('#inputs .sentinel')).direction") == "ltr"
-
-
-def test_without_scripts_all_is_there_but_the_examples(case):
-    _, page = case
-    assert [tag for tag, _ in page.tags].count("noscript") == 1
-    (viewer,) = [attributes for _, attributes in page.tags if attributes.get("id") == "viewer"]
-    assert "hidden" in viewer

@@ -7,13 +7,10 @@ import io
 import itertools
 import json
 import math
-import re
-import statistics
 
 import numpy as np
 import pytest
 import seqio
-import tensorflow as tf
 from click.testing import CliRunner
 from rich.console import Console
 from support import byte_vocabulary, long_documents
@@ -23,16 +20,13 @@ from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TASK
 from ul2_tasks.looking.printing import as_json, tracked, write_statistics
-from ul2_tasks.looking.statistics import Summary
-from ul2_tasks.looking.texts import measure as measure_module
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.first_documents import first_documents
 from ul2_tasks.looking.texts.measure import BINS, measure, measure_examples
-from ul2_tasks.looking.texts.measurements import OtherTask, Statistics
-from ul2_tasks.looking.texts.overlap import WINDOW, Fingerprints, fingerprints
+from ul2_tasks.looking.texts.measurements import Statistics
+from ul2_tasks.looking.texts.overlap import WINDOW, fingerprints
 from ul2_tasks.looking.texts.table import print_statistics
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.vocabulary.by_name import open_vocabulary
 
 LENGTHS = {"inputs": 48, "targets": 48}
 PAIR = (
@@ -195,13 +189,6 @@ def test_a_uniform_split_is_held_to_its_range(measured):
     assert task.lengths["targets"].max <= values[-1] + 1, "no sentinel, an EOS"
 
 
-def test_documents_kept_apart_make_shorter_chunks(measured):
-    for task in measured["stats_apart_mix"].tasks:
-        assert 0 < task.full_examples < task.examples
-        assert task.lengths["chunk"].min < task.full_chunk["length"] == task.lengths["chunk"].max
-        assert task.documents_per_chunk <= 1
-
-
 def test_a_mixture_of_mixtures_is_of_both_and_each_corpus_is_looked_at_once(measured):
     both, apart, separated = (measured[name] for name in ("stats_both_mix", "stats_apart_mix", "stats_separated_mix"))
     assert {task.task for task in both.tasks} == {task.task for task in (*apart.tasks, *separated.tasks)}
@@ -214,18 +201,6 @@ def test_a_mixture_of_mixtures_is_of_both_and_each_corpus_is_looked_at_once(meas
     }
     assert all(task.corpus == task.task.rpartition("_")[0] + "_corpus" for task in both.tasks)
     assert both.documents["looked_at"] == apart.documents["looked_at"] + separated.documents["looked_at"]
-
-
-def test_the_weight_is_not_the_share_of_the_loss(measured):
-    statistics = measured["ul2_mix"]
-    s, x1 = (next(task for task in statistics.tasks if task.task == name) for name in ("ul2_s", "ul2_x1"))
-    sentence = statistics.share_sentence
-    assert f"ul2_s is {s.share['examples']:.1%} of the examples" in sentence
-    assert f"{s.share['targets']:.1%} of the target tokens" in sentence
-    times = s.share["targets"] / x1.share["targets"]
-    assert times > 8
-    assert f"for 4 times the weight of ul2_x1 it has {times:.3g} times its target tokens" in sentence.lower()
-    assert "the same weight as" in measured["stats_ul2_mix"].share_sentence
 
 
 def doctored(task, examples, change):
@@ -378,82 +353,6 @@ def test_a_corpus_of_a_few_tokens_is_measured_in_memory_and_says_so(name):
     assert len(list(draw(mixture, lengths, 2))) == 2
 
 
-def test_a_small_corpus_that_is_read_again_and_again_says_how_often(measured):
-    (corpus,) = measured["stats_tiny_mix"].corpora
-    assert corpus.times_read > 100
-    assert f"{corpus.times_read:,.0f} times" in measured["stats_tiny_mix"].notes[0]
-    assert measured["ul2_mix"].notes == []
-
-
-def test_tasks_of_other_kinds_have_their_share_and_lengths_and_are_named():
-    vocabulary = open_vocabulary("default")
-    register("stats_among", denoisers=PAIR[:1], vocabulary=vocabulary)
-    feature = seqio.Feature(vocabulary, add_eos=True)
-    asked = {"inputs": "a question", "targets": "no"}
-    seqio.TaskRegistry.add(
-        "stats_trivia",
-        seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensors(asked), ["train"]),
-        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim],
-        output_features={"inputs": feature, "targets": feature},
-    )
-    seqio.MixtureRegistry.add("stats_stock_mix", [("stats_among_short", 2), ("stats_trivia", 2)])
-    statistics = measure("stats_stock_mix", LENGTHS, 400)
-    assert broken(statistics) == set()
-    assert statistics.checks[TRUNCATED].found == f"in all {sum(task.examples for task in statistics.tasks)} examples"
-    assert [task.task for task in statistics.tasks] == ["stats_among_short"]
-    (other,) = statistics.others
-    assert other.task == "stats_trivia"
-    assert other.share["expected"] == 0.5
-    assert 150 < other.examples < 250
-    assert sum(task.share["targets"] for task in (*statistics.tasks, other)) == pytest.approx(1)
-    question, answer = (len(vocabulary.encode(text)) + 1 for text in ("a question", "no"))
-    assert (other.lengths["inputs"].min, other.lengths["targets"].max) == (question, answer)
-    assert statistics.notes[0].endswith("mixing rates are measured: stats_trivia")
-    assert printed(statistics, 100).count("stats_trivia") >= 3
-    assert [sample.task for sample in draw("stats_stock_mix", LENGTHS, 1)] == ["stats_among_short"]
-
-
-def test_tasks_without_the_split_are_left_out_by_a_stock_mixture_and_named():
-    with_both = register("stats_with_validation", denoisers=PAIR[:1])
-    without = register("stats_without_validation", MemoryDataSource(long_documents, validation=0), denoisers=PAIR)
-    seqio.MixtureRegistry.add("stats_split_stock", [with_both, without], default_rate=1)
-    statistics = measure("stats_split_stock", LENGTHS, 100, split="validation")
-    assert broken(statistics) == set()
-    assert [task.corpus for task in statistics.tasks] == ["stats_with_validation_corpus"]
-    absent = "stats_without_validation_long, stats_without_validation_short"
-    assert statistics.notes[0] == f"left out, as they have no split 'validation': {absent}"
-    with pytest.raises(ValueError, match=r"denoising tasks of 'stats_without_validation_mix' have, got 'validation'"):
-        measure(without, LENGTHS, 10, split="validation")
-    with pytest.raises(ValueError, match=r"split must be one that all tasks of 'stats_split_mix' have, got 'validation'"):
-        measure(mix("stats_split", {with_both: 1, without: 1}), LENGTHS, 10, split="validation")
-
-
-def test_each_corpus_is_told_with_what_its_tokens_lose():
-    texts = ["plain words and no more"] * 3 + ["", "\u65e5\u672c\u8a9e and  two spaces"]
-    name = register("stats_told", MemoryDataSource(lambda: texts, validation=0), denoisers=PAIR[1:])
-    other = register("stats_told_too", MemoryDataSource(long_documents, validation=0), denoisers=PAIR[:1])
-    both = mix("stats_told_both", {name: 1, other: 1})
-    statistics = measure(both, LENGTHS, 100)
-    corpora = {corpus.corpus: corpus for corpus in statistics.corpora}
-    told = corpora["stats_told_corpus"]
-    vocabulary = open_vocabulary("default")
-    tokens = [vocabulary.encode(text) for text in texts]
-    assert told.documents == 5
-    assert told.is_all
-    assert (told.tokens.min, told.tokens.max) == (0, max(map(len, tokens)))
-    assert sum(told.histogram["documents"]) == 5
-    assert told.histogram["documents"][0] == 1, "the empty one"
-    assert told.histogram["values"][:4] == [0, 1, 2, 4]
-    assert told.characters_a_token == sum(map(len, texts)) / sum(map(len, tokens))
-    assert told.unknown == sum(ids.count(vocabulary.unk_id) for ids in tokens) / sum(map(len, tokens))
-    assert told.come_back == sum(vocabulary.decode(ids) == text for ids, text in zip(tokens, texts) if text) / 4
-    assert told.come_back < 1
-    assert told.tasks == ["stats_told_long"]
-    assert corpora["stats_told_too_corpus"].tasks == ["stats_told_too_short"]
-    text = printed(statistics, 200)
-    assert all(f"corpus      {name}: " in text for name in corpora)
-
-
 def test_a_stock_mixture_of_our_tasks_is_measured_as_ours_and_json_is_all_of_standard_output(measured, tmp_path):
     ours = seqio.get_mixture_or_task("stats_separated_mix")
     rates = [(task.name, ours.get_rate(task)) for task in ours.tasks]
@@ -482,20 +381,6 @@ def test_fingerprints_are_of_the_windows_and_nothing_else(length):
     some = fingerprints(tokens, 4)
     assert set(some.tolist()) <= set(every_window.tolist())
     assert length < 300 or 40 < some.size < 110  # 285 / 4, give or take 5 standard deviations
-
-
-def test_fingerprints_are_bounded_and_still_comparable():
-    hashes = fingerprints(np.random.RandomState(1).randint(0, 30_000, 30_000), 1)
-    ours, theirs = Fingerprints(1, most=1000), Fingerprints(1, most=2000)
-    for part in np.array_split(hashes[:20_000], 50):
-        ours.add(part)
-        ours.add(part)  # what comes again is no other text
-    for part in np.array_split(hashes[10_000:], 50):
-        theirs.add(part)
-    # A half of each is shared; 1 of 32 is kept, some 600: five standard deviations are 0.1.
-    assert ours.part_shared(theirs) == theirs.part_shared(ours) == pytest.approx(0.5, abs=0.1)
-    assert 200 < len(ours.kept()) <= 1000
-    assert 400 < len(theirs.kept()) <= 2000
 
 
 def test_one_example_is_enough(drawn):
@@ -543,29 +428,6 @@ def printed(statistics, width) -> str:
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
-@pytest.mark.parametrize("name", MIXTURES)
-def test_the_terminal_shows_all_of_it_within_its_width(measured, name, width):
-    statistics = measured[name]
-    text = printed(statistics, width)
-    assert max(map(len, text.splitlines())) <= width
-    for task in statistics.tasks if width >= 100 else ():
-        assert text.count(task.task) >= 3
-        assert f"{task.share['targets']:.1%}" in text
-    assert text.count(" PASS ") == 8
-    assert "8 of 8 checks pass" in text
-    assert "FAIL" not in text
-
-
-def test_a_broken_law_is_seen(measured):
-    statistics = measured["ul2_mix"]
-    checks = [dataclasses.replace(statistics.checks[0], passed=False, found="not in 3 [examples]"), *statistics.checks[1:]]
-    text = printed(dataclasses.replace(statistics, checks=checks), 100)
-    assert re.search(r"FAIL +│ no truncation", text)
-    assert "not in 3 [examples]" in text
-    assert "1 of 8 checks fail" in text
-
-
 @dataclasses.dataclass(frozen=True)
 class Sample:
     task: str
@@ -582,24 +444,3 @@ def test_the_files_are_what_was_measured(measured, tmp_path):
     lines = (folder / "samples.jsonl").read_text().splitlines()
     assert [Sample(**json.loads(line)) for line in lines] == samples
     assert "déjà" in lines[0]
-
-
-def test_a_summary_has_one_definition():
-    """The deviation of the sample, and quantiles between the nearest values, of whatever is measured."""
-    values = [1, 2, 3, 10]
-    summary = Summary.of(values, [50, 90])
-    assert (summary.mean, summary.min, summary.max) == (4.0, 1, 10)
-    assert summary.sd == pytest.approx(statistics.stdev(values))
-    assert summary.quantiles == {"50": 2.5, "90": pytest.approx(7.9)}
-    assert (Summary.of([5], [50]).sd, Summary.of([], [50])) == (0.0, None)
-
-
-def test_the_sentence_of_shares_keeps_the_names_of_tasks():
-    def task(name, expected, tokens):
-        share = {"expected": expected, "examples": expected, "inputs": tokens, "targets": tokens}
-        return OtherTask(name, 10, share, {})
-
-    sentence = measure_module._share_sentence([task("Mine_S", 0.5, 0.5), task("Mine_R1", 0.25, 0.3), task("Mine_R2", 0.25, 0.2)])
-    assert (
-        " For 2 times the weight of Mine_R1 it has 1.67 times its target tokens, and for 2 times the weight of Mine_R2" in sentence
-    )

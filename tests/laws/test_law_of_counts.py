@@ -1,0 +1,217 @@
+"""How often each token is read, counted from what is delivered, of random mixtures: weights to 1 in 100,000, packed or not, staged,
+in blocks, with documents left out from steps on, with steps skipped, on several hosts.
+
+Each token of all corpora is another id, so what a row holds says which tokens were read.
+"""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import seqio
+from absl import logging
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mix, Mixture, Stage
+from ul2_tasks.random_access.numbering import Share
+from ul2_tasks.random_access.sequence import read_rows
+from ul2_tasks.store.write import PairWriter
+
+LENGTHS = {"inputs": 64, "targets": 64}
+FIRST, IDS, MOST = 10, 60_000, 9_000  # the first id of text, how many there are, and how many of them a corpus has at most
+BATCH = 8
+VOCABULARY = seqio.PassThroughVocabulary(IDS + 203, eos_id=1)
+MODES = {"[R]": IDS + 200, "[S]": IDS + 201, "[X]": IDS + 202}
+CASES = range(36)
+counted: collections.Counter = collections.Counter()
+
+
+@dataclasses.dataclass
+class Case:
+    """A random mixture, described; `documents` has of each corpus the ids with which its documents begin, and end."""
+
+    seed: int
+    mixtures: list[Mixture]
+    documents: dict[str, np.ndarray]
+    weights: list[float]
+    pack: bool
+    in_blocks: bool
+    hosts: int
+
+    @property
+    def mix(self) -> Mix:
+        return Mix("counted", dict(zip(self.mixtures, self.weights)))
+
+    def examples(self, mix=None, **arguments):
+        return ul2_tasks.examples(mix or self.mix, LENGTHS, pack=self.pack, seed=self.seed, **arguments)
+
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng([self.seed, 1])
+
+
+@pytest.fixture(params=CASES, scope="module")
+def case(request, tmp_path_factory) -> Case:
+    tmp_path = tmp_path_factory.mktemp("counted")
+    rng = np.random.default_rng(request.param)
+    in_blocks = bool(rng.random() < 0.3)
+    mixtures, documents, first = [], {}, FIRST
+    for number in range(int(rng.integers(1, 5))):
+        lengths = rng.integers(0, int(rng.choice([8, 60, 400])), int(rng.integers(5, 60)))
+        lengths = lengths[np.cumsum(lengths) < MOST] if lengths.sum() else np.array([7, 0, 5])
+        with PairWriter(f"{tmp_path}/{number}.bin", f"{tmp_path}/{number}.idx", np.dtype(np.uint16)) as pair:
+            pair.add(first + np.arange(lengths.sum(), dtype=np.int32), lengths)
+        form = rng.choice(["joined", "separated", "apart"])
+        denoisers = [T5GEMMA2, T5GEMMA2[:1], UL2][int(rng.integers(3))]
+        mixture = Mixture(
+            f"counted_{number}",
+            f"megatron:{tmp_path}/{number}",
+            VOCABULARY,
+            denoisers,
+            sentinels=range(IDS, IDS + 200),
+            modes=MODES,
+            separate_documents=bool(form == "separated"),
+            merge_examples=bool(form != "apart"),
+            block_shuffle=BlockShuffle(64, int(rng.choice([2, 3])), 2) if in_blocks and rng.random() < 0.7 else None,
+        )
+        mixtures.append(mixture)
+        documents[mixture.corpus().name] = first + np.concatenate([[0], np.cumsum(lengths)])
+        first += int(lengths.sum())
+    weights = [float(f"{10 ** rng.uniform(-5, 0):.2g}") for _ in mixtures]
+    if rng.random() < 0.3:
+        weights = [float(each) for each in rng.integers(1, 4, len(mixtures))]
+    return Case(request.param, mixtures, documents, weights, bool(rng.random() < 0.5), in_blocks, int(rng.integers(1, 4)))
+
+
+def delivered(found, numbers) -> np.ndarray:
+    """[ids] int64, how often each token is in the elements of these numbers."""
+    held = np.zeros(IDS, np.int64)
+    for first in range(0, len(numbers), 512):
+        rows, *_ = read_rows(found, numbers[first : first + 512])
+        tokens = np.concatenate([rows[key].reshape(-1) for key in ("inputs", "targets")])
+        tokens = tokens[(tokens >= FIRST) & (tokens < IDS)]
+        held += np.bincount(tokens, minlength=IDS)
+        counted["elements"] += len(rows["inputs"])
+        counted["tokens"] += len(tokens)
+    return held
+
+
+def by_corpus(case: Case, held: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: held[ends[0] : ends[-1]] for name, ends in case.documents.items()}
+
+
+def test_an_epoch_has_each_token_once_at_most_or_says_so_and_the_first_ends_with_a_corpus(case, caplog):
+    found = case.examples()
+    total = 0
+    for epoch in range(4):
+        caplog.clear()
+        of_epoch = found.epoch(epoch)
+        told = caplog.text
+        numbers = np.arange(of_epoch.first, of_epoch.first + len(of_epoch))
+        shares = [Share(host, case.hosts, start=of_epoch.first) for host in range(case.hosts)]
+        of_hosts = [share.numbers(np.arange(share.count(of_epoch.first + len(of_epoch)))) for share in shares]
+        assert sorted(np.concatenate(of_hosts).tolist()) == numbers.tolist()
+        held = sum(delivered(found, each) for each in of_hosts)
+        total = total + held
+        for name, times in by_corpus(case, held).items():
+            assert times.max() <= 1 or (epoch and name in told), (epoch, name)
+        assert total.max() <= epoch + 1
+        assert not told or epoch
+        if not epoch and not case.in_blocks:
+            assert any(times.min() == 1 for times in by_corpus(case, held).values()), "a corpus is read to its end"
+        counted["epochs"] += 1
+        assert of_epoch.at(of_epoch.first)[0].number == epoch or not len(of_epoch)
+
+
+def test_weights_are_exact_however_far_apart_packed_or_not(case):
+    found = case.examples()
+    numbering = found.numbering
+    elements = numbering.timeline.stages[0].mixing.unit * 256
+    slots = numbering.slots(np.arange(elements))
+    asked = np.array(case.weights) / sum(case.weights)
+    names = [mixture.corpus().name for mixture in case.mixtures]
+    asked = asked[[names.index(corpus.name) for corpus in numbering.corpora]]
+    examples = np.bincount(slots.corpora, minlength=len(asked))
+    if not case.pack:
+        assert np.abs(examples - elements * asked).max() < 2 * numbering.timeline.stages[0].mixing.partitions
+        return
+    _, of_rows = np.unique(slots.places, return_index=True)
+    rows = np.bincount(slots.corpora[of_rows], minlength=len(asked))
+    of_each = np.array([corpus.order.examples / packed.rows_about for corpus, packed in zip(numbering.corpora, numbering.packed)])
+    expected = asked / of_each / (asked / of_each).sum() * elements
+    assert np.abs(rows - expected).max() < 2 * numbering.timeline.stages[0].mixing.partitions
+    often = rows > 500
+    assert examples[often] / examples.sum() == pytest.approx(asked[often], rel=0.06)
+    counted["mixed elements"] += elements
+
+
+def staged(case: Case, steps: int) -> Mix:
+    rng = case.rng()
+    firsts = sorted({0, *rng.integers(1, steps, 2).tolist()})
+    stages = []
+    for first in firsts:
+        chosen = rng.permutation(len(case.mixtures))[: int(rng.integers(1, len(case.mixtures) + 1))]
+        stages.append(Stage(first, {case.mixtures[each]: float(10 ** rng.uniform(-5, 0)) for each in sorted(chosen)}))
+    return Mix("counted_staged", schedule=stages, batch_size=BATCH, steps=steps)
+
+
+def test_a_corpus_is_read_again_when_all_of_it_was_read_whatever_the_stages(case):
+    found = case.examples(staged(case, 80))
+    held = delivered(found, np.arange(len(found)))
+    for name, times in by_corpus(case, held).items():
+        # Partitions of blocks take turns of their own, so one may be some passes ahead of another over a few documents.
+        assert times.max() - times.min() <= (4 if case.in_blocks else 1), name
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_skipped_steps_are_not_read_and_all_others_are_in_their_order(case, is_staged):
+    mix, rng = staged(case, 40) if is_staged else case.mix, case.rng()
+    before = case.examples(mix)
+    starts = sorted(rng.choice([0, 0, 1, 3, 6], int(rng.integers(1, 4))).tolist())
+    skips = [(start, start + int(rng.integers(1, 4))) for start in starts]
+    kept = list(range(64))
+    for first, stop in skips:
+        del kept[first:stop]
+    stages = [stage.first_step for stage in mix.schedule or ()]
+    steps = len(kept) if not is_staged else min([20, *(first for first in stages if first > skips[0][0])])
+    found = case.examples(mix, skip=skips, batch_size=BATCH)
+    numbers = np.array(kept[:steps])[:, np.newaxis] * BATCH + np.arange(BATCH)
+    if is_staged:  # what is skipped before a stage begins is not of that stage
+        numbers = numbers[[step < min([10**9, *(f for f in stages if f > skips[0][0])]) for step in kept[:steps]]]
+    one = read_rows(before, numbers.reshape(-1))[0]
+    other = read_rows(found, np.arange(numbers.size))[0]
+    assert all(np.array_equal(one[key], other[key]) for key in one)
+    counted["steps after skips"] += len(numbers)
+
+
+def test_lists_from_steps_on_end_no_run_and_what_they_leave_is_read_as_often_as_before(case):
+    rng = case.rng()
+    mix = staged(case, 60) if rng.random() < 0.5 else case.mix
+    before = case.examples(mix)
+    part, left_out = rng.choice([0.1, 0.5, 1.0]), {}
+    for name, ends in case.documents.items():
+        lengths = np.diff(ends)
+        chosen = np.flatnonzero(rng.random(len(lengths)) < part)
+        left_out[name] = np.setdiff1d(chosen, [int(rng.choice(np.flatnonzero(lengths)))])  # one that has tokens is left
+    entries = [{"corpus": name, "document": int(each)} for name, documents in left_out.items() for each in documents]
+    first, later = 5, 12
+    lists = {first: entries[::2], later: entries[1::2]}
+    found = case.examples(mix, exclude=lists, batch_size=BATCH)
+    elements = 40 * BATCH
+    assert np.array_equal(delivered(found, np.arange(first * BATCH)), delivered(before, np.arange(first * BATCH)))
+    after = np.arange(later * BATCH, elements)
+    held, was = delivered(found, after), delivered(before, after)
+    for name, ends in case.documents.items():
+        gone = np.zeros(IDS, bool)
+        for document in left_out[name].tolist():
+            gone[ends[document] : ends[document + 1]] = True
+        assert not held[gone].any()
+        others = np.setdiff1d(np.arange(ends[0], ends[-1]), np.flatnonzero(gone))
+        assert (held[others] >= was[others]).all()
+    counted["left-out documents"] += len(entries)
+
+
+def test_the_count():
+    """What the laws above have counted, for whoever asks with `-s`."""
+    print(f"\nlaw of counts: {dict(counted)}")
+    logging.info("law of counts: %s", dict(counted))

@@ -1,0 +1,280 @@
+"""A read that fails is never the end of a file, and never a bad record: it is tried again, and then an error names the object."""
+
+import bz2
+import gzip
+import io
+import itertools
+import json
+import lzma
+import pathlib
+import re
+import resource
+import tarfile
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from backports import zstd
+from faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
+from image_sources import made
+from rich.console import Console
+from support import byte_vocabulary
+
+from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, register
+from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.files import retries
+from ul2_tasks.files.listing import list_files
+from ul2_tasks.images import pixels
+from ul2_tasks.images.draws import draws_of
+from ul2_tasks.images.record_files import Piece
+from ul2_tasks.images.records import listed_records, open_records
+from ul2_tasks.images.video import FrameSampler
+from ul2_tasks.sources.dataset_objects import DatasetSource
+from ul2_tasks.sources.shard_records import shard_records
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
+
+TEXTS = [f"document {number} {np.random.default_rng(number).bytes(40).hex()}" for number in range(300)]
+LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
+TABLE = pa.table({"text": TEXTS})
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(retries, "_WAITS", (0.0,) * 3)
+    yield
+    FaultyFileSystem.fails()
+
+
+def arrow(new) -> bytes:
+    sink = io.BytesIO()
+    with new(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=100)
+    return sink.getvalue()
+
+
+def parquet(table=TABLE) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=-(-len(table) // 3), compression="none", use_dictionary=False)
+    return sink.getvalue()
+
+
+def tar() -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        for number, record in enumerate(RECORDS):
+            for name, content in ((f"{number}.png", record["image"]), (f"{number}.txt", record["captions"][0].encode())):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return sink.getvalue()
+
+
+RECORDS = made(6)
+CAPTIONS = [{"captions": [f"caption {number} {text}"]} for number, text in enumerate(TEXTS)]
+CAPTION_LINES = "".join(json.dumps(record) + "\n" for record in CAPTIONS).encode()
+TEXT_FILES = {
+    "a.txt": ("\n".join(TEXTS).encode(), {"documents": "line"}),
+    "whole.txt": ("\n".join(TEXTS).encode(), {"documents": "file"}),
+    "paragraphs.txt": ("\n\n".join(TEXTS).encode(), {"documents": "paragraph"}),
+    "a.jsonl": (LINES, {}),
+    "a.jsonl.gz": (gzip.compress(LINES), {}),
+    "a.jsonl.bz2": (bz2.compress(LINES), {}),
+    "a.jsonl.xz": (lzma.compress(LINES), {}),
+    "a.jsonl.zst": (zstd.compress(LINES), {}),
+    "a.parquet": (parquet(), {}),
+    "a.arrow": (arrow(pa.ipc.new_file), {}),
+    "stream.arrow": (arrow(pa.ipc.new_stream), {}),
+}
+IMAGE_FILES = {
+    "images.parquet": parquet(pa.Table.from_pylist(RECORDS)),
+    "captions.jsonl": CAPTION_LINES,
+    "captions.jsonl.gz": gzip.compress(CAPTION_LINES),
+    "images.tar": tar(),
+    "images.tar.gz": gzip.compress(tar()),
+}
+
+
+def texts_of(path: str, name: str) -> list:
+    source = open_source(path, **TEXT_FILES[name][1])
+    shards = len(source.list_shards("train"))
+    found = itertools.chain(*(shard_records(source, ["train"], shard, shards, "text") for shard in range(shards)))
+    return [(record.text, record.problem) for _, record in found]
+
+
+def images_of(path: str, name: str) -> list:
+    records = open_records(path)
+    return [(place, str(record)) for piece in records.pieces for place, record in records.read(piece, 0)]
+
+
+FORMATS = {
+    **{name: (content, texts_of) for name, (content, _) in TEXT_FILES.items()},
+    **{name: (content, images_of) for name, content in IMAGE_FILES.items()},
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_fault_of_each_request_changes_nothing_or_is_an_error_that_names_the_file(tmp_path, name):
+    content, read = FORMATS[name]
+    (tmp_path / name).write_bytes(content)
+    path = f"faulty://{tmp_path / name}"
+    FaultyFileSystem.fails()
+    wanted, requests = read(path, name), FaultyFileSystem.requests
+    assert len(wanted) == {"whole.txt": 1}.get(name, 6 if name.startswith("images") else 300)
+    assert not any(problem for _, problem in wanted) or read is images_of
+    for number in range(0, requests, 1 + requests // 12):
+        for fault in FAULTS.values():
+            FaultyFileSystem.fails(fault, number)
+            assert read(path, name) == wanted, (number, fault)
+    for number in {0, 1, requests // 2, requests - 1}:
+        for fault in {**FAULTS, **LASTING}.values():
+            FaultyFileSystem.fails(fault, number, last=-1)
+            with pytest.raises(OSError, match=re.escape(name)):
+                raise OSError(name) if read(path, name) == wanted and fault == SHORT else AssertionError((number, fault))
+
+
+BYTES, MODES = byte_vocabulary()
+
+
+def cached(task: str, path: str, folder, on_error: str) -> dict:
+    register(task, open_source(path), BYTES, T5GEMMA2[:1], modes=MODES, on_error=on_error)
+    return build(f"{task}_corpus", str(folder), console=Console(quiet=True))
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
+def test_a_job_leaves_out_nothing_for_a_fault_and_resumes_after_one_that_lasts(tmp_path, name, on_error):
+    (tmp_path / name).write_bytes(TEXT_FILES[name][0])
+    task, path = f"faulty_{name.replace('.', '_')}_{on_error}", f"faulty://{tmp_path / name}"
+    wanted, requests = cached(task, path, tmp_path / "whole", on_error)["splits"], FaultyFileSystem.requests
+    assert wanted["train"]["documents"] == len(TEXTS)
+    FaultyFileSystem.fails(FAULTS["aiohttp"], requests - 2)
+    assert cached(f"{task}_once", path, tmp_path / "once", on_error)["splits"] == wanted
+    FaultyFileSystem.fails(FAULTS["reset"], requests - 2, last=-1)
+    with pytest.raises((OSError, RuntimeError), match=f"{name}.*ConnectionResetError"):
+        cached(f"{task}_lasting", path, tmp_path / "lasting", on_error)
+    FaultyFileSystem.fails()
+    assert cached(f"{task}_lasting", path, tmp_path / "lasting", on_error)["splits"] == wanted
+
+
+class Remote:
+    """Records of one's own, which are read when they are asked for."""
+
+    def __init__(self, error: Exception, times: int = 1000):
+        self.error, self.times = error, times
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, number: int) -> dict:
+        if number == 1 and self.times:
+            self.times -= 1
+            raise self.error
+        return {"captions": "a cat"}
+
+
+def problems(records, **settings) -> list[str]:
+    return [record.problem for record in open_image_text(records, **settings).records("train", 0)]
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if isinstance(FAULTS[fault], Exception)])
+def test_no_read_that_fails_is_a_bad_record_of_images(tmp_path, fault):
+    def kind(record, draws):
+        raise FAULTS[fault]
+
+    with pytest.raises(OSError, match="train, record 0"):
+        problems([{"captions": "a cat"}], kind=kind)
+    with pytest.raises(OSError, match="mine, record 1"):
+        list(listed_records(Remote(FAULTS[fault]), "mine").read(Piece("mine", 0, 0, 3), 0))
+    again = listed_records(Remote(FAULTS[fault], times=2), "mine").read(Piece("mine", 0, 0, 3), 0)
+    assert [record for _, record in again] == [{"captions": "a cat"}] * 3
+    _, missing, _ = listed_records(Remote(KeyError("none")), "mine").read(Piece("mine", 0, 0, 3), 0)
+    assert isinstance(missing[1], ValueError), "a record that says so is bad"
+
+
+def test_an_image_that_cannot_be_opened_is_no_bad_record_and_one_that_is_damaged_is(tmp_path):
+    image = RECORDS[0]["image"]
+    for name, content in {"whole.png": image, "cut.png": image[:-40]}.items():
+        (tmp_path / name).write_bytes(content)
+    records = [{"image": name, "captions": "a cat"} for name in ("whole.png", "none.png", "cut.png")]
+    read = {"kind": "captions", "folder": str(tmp_path)}
+    assert [bool(problem) for problem in problems(records, **read)] == [False, True, False], "pixels are looked at later"
+    with pytest.raises(ValueError, match="damaged"):
+        pixels.pixels(str(tmp_path / "cut.png"))
+    limits, source = resource.getrlimit(resource.RLIMIT_NOFILE), open_image_text(records, **read)
+    found = source.records("train", 0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"whole\.png.*Too many open files"):
+            next(found)
+        with pytest.raises(OSError, match=r"cut\.png.*Too many open files"):
+            pixels.pixels(str(tmp_path / "cut.png"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_an_image_or_a_video_of_which_no_byte_can_be_read_is_no_damaged_one():
+    path = "/proc/self/mem"  # a regular file, whose first byte is an input/output error
+    for read in (pixels.pixels, pixels.size_of, lambda path: FrameSampler()(path, draws_of(0, 0, "r"))):
+        with pytest.raises(OSError, match=path):
+            read(path)
+
+
+def test_images_of_another_file_system_are_asked_for_again(tmp_path):
+    (tmp_path / "a.png").write_bytes(RECORDS[0]["image"])
+    folder = f"faulty://{tmp_path}"
+    records, read = [{"image": f"{folder}/a.png", "captions": "a cat"}], {"folder": folder, "kind": "captions"}
+    for fault in FAULTS.values():
+        for number in range(2):
+            FaultyFileSystem.fails(fault, number)
+            assert problems(records, **read) == [""]
+    for fault in {**FAULTS, **LASTING}.values():
+        if fault != SHORT:
+            FaultyFileSystem.fails(fault, 1, last=-1)
+            with pytest.raises(OSError, match=r"a\.png"):
+                problems(records, **read)
+
+
+def test_rows_of_a_dataset_that_streams_are_read_on_after_a_fault():
+    left = []
+
+    def rows():
+        for number, text in enumerate(TEXTS):
+            if number == 200 and left:
+                raise left.pop()
+            yield {"text": text}
+
+    dataset = datasets.IterableDataset.from_generator(rows)
+    source = DatasetSource({"train": dataset})
+    left[:] = [FAULTS["aiohttp"], FAULTS["time-out"], FAULTS["requests"]]
+    assert [record.text.decode() for record in source.records("train", 0)] == TEXTS
+    left[:] = [FAULTS["aiohttp"]] * 10
+    with pytest.raises(OSError, match=r"IterableDataset.*split train.*ClientPayloadError"):
+        list(source.records("train", 0))
+
+
+def test_a_tokenizer_is_read_whole_or_not_at_all(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(pathlib.Path(DEFAULT_MODEL).read_bytes())
+    wanted = open_vocabulary(str(tmp_path / "tokenizer.model")).encode("a tokenizer")
+    path = f"faulty://{tmp_path}/tokenizer.model"
+    for number in range(3):
+        FaultyFileSystem.fails(FAULTS["time-out"], number)
+        assert open_vocabulary(path).encode("a tokenizer") == wanted
+
+
+@pytest.mark.parametrize("pattern", ["", "/*/a.jsonl", "/**", "/b/*"])
+@pytest.mark.parametrize("fault", [fault for fault, error in (FAULTS | LASTING).items() if isinstance(error, Exception)])
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path, monkeypatch, pattern, fault):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_text("{}")
+    monkeypatch.setattr(FaultyFileSystem, "listed", "/b")
+    path, error = f"faulty://{tmp_path}{pattern}", (FAULTS | LASTING)[fault]
+    wanted = list_files(path)
+    FaultyFileSystem.fails(error, 0, last=-1)
+    with pytest.raises(type(error) if fault in LASTING else OSError):
+        list_files(path)
+    if fault in FAULTS:
+        FaultyFileSystem.fails(error, 0)
+        assert list_files(path) == wanted
