@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ul2_tasks.example_features import TEMPLATE_FIELDS
 from ul2_tasks.files.opening import CORRUPT, CorruptFileError, is_unreachable, open_file
 from ul2_tasks.sources.files import ID, MESSAGES, METADATA, OF_TOKENS, Layout, Segment
 from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
@@ -230,8 +231,11 @@ def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> R
     beside = {name: _as_text(row[name]) for name in layout.beside if not _is_empty(row.get(name))}
     if not beside or record.problem:
         return record._replace(unread=unread)
-    messages = record.text.decode() if record.value is None else record.value
-    return record._replace(value={**beside, MESSAGES: messages}, unread=unread)
+    beside[MESSAGES] = record.text.decode() if record.value is None else record.value
+    for key in (MESSAGES, *TEMPLATE_FIELDS):  # so that a conversation is the same in all formats
+        if isinstance(text := beside.get(key), str) and not isinstance(parsed := _parsed(text), Exception):
+            beside[key] = parsed
+    return record._replace(value=beside, unread=unread)
 
 
 def _as_text(value: object) -> object:
