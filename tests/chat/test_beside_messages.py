@@ -94,12 +94,12 @@ def test_harmony_takes_no_tools_beside_the_messages(format, tmp_path):
     assert "Be brief." in chat.renderer.vocabulary.decode((example["tokens"] + chat.renderer.vocabulary.id_shift).tolist())
 
 
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+@pytest.mark.parametrize("format", ["jsonl", "parquet", "tfrecord"])
 def test_the_doctor_names_the_fields_that_nothing_reads(format, template, tmp_path):
     source = source_of(format, tmp_path)
     arguments = ["doctor", f"named_{format}", "--corpus", source, "--renderer", f"template:{template}", "--lengths", "4096"]
     done = CliRunner().invoke(main, arguments, env={"COLUMNS": "600"})
-    counted = {"jsonl": "source (2), turns (2)", "parquet": "source (3), turns (3)"}[format]
+    counted = {"jsonl": "source (2), turns (2)", "parquet": "source (3), turns (3)", "tfrecord": "source (3)"}[format]
     assert f"fields of records that nothing reads, and how many have them: {counted}" in done.stdout, done.output
 
 

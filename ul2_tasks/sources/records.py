@@ -388,14 +388,17 @@ def _read_tfrecord(segment: Segment, layout: Layout) -> Iterator[Record]:
         for number, record in enumerate(records_of(file), 1):
             at = At(f"{segment.path}, record {number}", number)
             try:
-                found = {name: values_of(feature) for name, feature in features_of(record).items() if name in layout.read}
+                features = features_of(record)
+                found = {name: values_of(feature) for name, feature in features.items() if name in layout.read}
             except ValueError as error:
                 yield Record(problem=f"{at}: is not a tf.Example: {error}", where=at)
                 continue
             row = {name: values[0] for name, values in found.items() if len(values) == 1}
             text = row.get(layout.text_key)
             if isinstance(text, bytes) and not layout.missing(row):
-                yield _with_id(_document(text, at), row, layout)
+                several = {name: list(map(_as_text, values)) for name, values in found.items() if len(values) > 1}
+                unread = tuple(name for name in features if layout.as_json and name not in layout.read)
+                yield _with_id(_document(text, at), {**several, **row}, layout)._replace(unread=unread)
             else:
                 names = [key for key in (layout.text_key, layout.id_key) if key]
                 yield _with_problem(f"{at}: has not exactly one value in each of its features {names}", at, row, layout)
