@@ -102,8 +102,13 @@ setuptools.setup(
             "pytest>=8",
             "pytest-xdist>=3.7",
             "hypothesis>=6",
-            # Peers of the tokenizers' tests; the first brings real ranks and models.
+            "moto[server]>=5",  # a server of S3, its client, and an emulator of Google's store with its client
+            "s3fs",
+            "gcp-storage-emulator",
+            "gcsfs",
+            # Peers of the tokenizers' tests; the first brings real ranks and models, the second the file o200k_base.tiktoken.
             "mistral-common>=1.8",
+            "bpe-openai",
             "transformers",
         ],
         "benchmarks": [*T5, *CACHE, *REPORT],

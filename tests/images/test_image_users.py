@@ -119,7 +119,7 @@ def test_names_in_a_tar_may_be_any_bytes_and_no_file_is_of_more_bytes_than_it_ha
     (tmp_path / "a.tar").write_bytes(content)
     (first, record), (_, sparse) = Reader(open_records(tmp_path)).read(0, 0, 2)
     assert (first.encode().decode(), record) == (f"{tmp_path}/a.tar, sample 0 (\\udce9)", {"captions": "cat"})
-    assert "must not be sparse" in str(sparse)
+    assert "'sparse.txt' must be a file with a content of its own" in str(sparse)
 
 
 def test_a_tar_that_leads_back_is_not_followed(tmp_path):

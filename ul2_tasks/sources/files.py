@@ -114,10 +114,9 @@ def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
     if not any(lengths):
         raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
     is_lines = layout.format == "jsonl" or (layout.format == "text" and layout.documents == "line")
-    is_groups = layout.format in ("parquet", "arrow")
-    if len(paths) >= MAX_SEGMENTS or not (is_lines or is_groups):  # what else can be read from the middle nobody knows
-        return [Segment(path) for path in paths]
-    if is_groups:
+    if len(paths) >= MAX_SEGMENTS or not (is_lines or layout.format in ("parquet", "arrow")):
+        return [Segment(path) for path in paths]  # of a format that is not known, nobody knows where a document begins
+    if layout.format in ("parquet", "arrow"):
         groups = list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
         if not groups:
             raise ValueError(

@@ -137,7 +137,8 @@ class HashSplit(DataSource):
         return "validation" if self._is_validation(key) else "train", record
 
     def _is_validation(self, key: object) -> bool:
-        return hash_fraction(conversation_key(key) if self._by_conversation else key) < self._validation
+        hashed = conversation_key(key) if self._by_conversation or not isinstance(key, bytes) else key
+        return hash_fraction(hashed) < self._validation
 
     @property
     def supports_arbitrary_sharding(self) -> bool:

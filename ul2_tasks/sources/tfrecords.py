@@ -99,9 +99,9 @@ def fields_of(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
         elif tag & 7 in (1, 5):
             length = 8 if tag & 7 == 1 else 4
         else:
-            raise CorruptFileError(f"a field of a protocol buffer must be of the kinds 0, 1, 2 or 5, got {tag & 7}.")
+            raise CorruptFileError(f"a field of a protocol buffer must be of the kinds 0, 1, 2 or 5, got {tag & 7}")
         if place + length > len(message):
-            raise CorruptFileError("a field of a protocol buffer must end with it, got one that is longer.")
+            raise CorruptFileError("a field of a protocol buffer must end with it, got one that is longer")
         yield tag >> 3, message[place : place + length]
         place += length
 
@@ -109,7 +109,7 @@ def fields_of(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
 def _messages(message: memoryview) -> Iterator[tuple[int, memoryview]]:
     for number, value in fields_of(message):
         if isinstance(value, int):
-            raise CorruptFileError("a field of a tf.train.Example must be bytes, got an integer.")
+            raise CorruptFileError("a field of a tf.train.Example must be bytes, got an integer")
         yield number, value
 
 
@@ -122,7 +122,7 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
         place, bits = place + 1, bits + 7
         if group < 128:
             return value, place
-    raise CorruptFileError("an integer of a protocol buffer must have an end, got none.")
+    raise CorruptFileError("an integer of a protocol buffer must have an end, got none")
 
 
 def _signed(value: int) -> int:
