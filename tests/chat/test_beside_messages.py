@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner
 from datasets import Dataset
 from test_chat_templates import CALLS, TOOLS, WEATHER, oracle, write
@@ -20,7 +21,7 @@ RECORDS = [
     {"messages": CALLS[4:6] + CALLS[4:5], "system": None, "tools": None, "source": "", "turns": 1},
     {"messages": CALLS[:2] + CALLS[4:5], "system": "Be brief.", "tools": None, "source": "book", "turns": None},
 ]
-FORMATS = ["jsonl", "text", "parquet", "arrow", "object", "memory"]
+FORMATS = ["jsonl", "text", "parquet", "arrow", "tfrecord", "object", "memory"]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,14 @@ def source_of(format, folder, records=RECORDS):
     """The records as a source. In "text" the messages and the tools are JSON in texts, as many data sets have them."""
     path = folder / f"talk.{format}"
     table = pa.Table.from_pylist(records)
-    if format in ("jsonl", "text"):
-        as_text = [{key: json.dumps(each) if isinstance(each, list) else each for key, each in one.items()} for one in records]
+    as_text = [{key: json.dumps(each) if isinstance(each, list) else each for key, each in one.items()} for one in records]
+    if format == "tfrecord":
+        with tf.io.TFRecordWriter(str(path)) as file:
+            for one in as_text:
+                texts = {key: tf.train.BytesList(value=[each.encode()]) for key, each in one.items() if isinstance(each, str)}
+                features = {key: tf.train.Feature(bytes_list=each) for key, each in texts.items()}
+                file.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    elif format in ("jsonl", "text"):
         path = path.with_suffix(".jsonl")
         path.write_text("".join(json.dumps(one) + "\n" for one in (as_text if format == "text" else records)))
     elif format == "parquet":
@@ -64,6 +71,19 @@ def test_tools_and_the_system_message_of_a_record_reach_the_model(format, templa
     assert tokens == sorted(expected)
 
 
+def test_the_split_of_a_conversation_is_the_same_in_all_formats(template, tmp_path):
+    records = [{**record, "source": f"{number}"} for number, record in enumerate(RECORDS * 4)]
+    for number, record in enumerate(records):
+        record["messages"] = [*record["messages"][:-1], {"role": "assistant", "content": f"Yes {number}."}]
+    found = {}
+    for format in ("jsonl", "text", "parquet", "arrow", "object", "tfrecord"):
+        chat = Chat("split", source_of(format, tmp_path, records), f"template:{template}", validation=0.4)
+        examples = ul2_tasks.examples(chat, {"tokens": 4096}, shuffle=False)
+        found[format] = sorted(example["tokens"].tolist() for example in examples)
+    assert 0 < len(found["jsonl"]) < len(records)
+    assert [format for format in found if found[format] != found["jsonl"]] == []
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_harmony_takes_no_tools_beside_the_messages(format, tmp_path):
     chat = Chat("beside_harmony", source_of(format, tmp_path, [{**RECORDS[1], "tools": RECORDS[0]["tools"]}]), loss_groups="plain")
@@ -74,12 +94,12 @@ def test_harmony_takes_no_tools_beside_the_messages(format, tmp_path):
     assert "Be brief." in chat.renderer.vocabulary.decode((example["tokens"] + chat.renderer.vocabulary.id_shift).tolist())
 
 
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+@pytest.mark.parametrize("format", ["jsonl", "parquet", "tfrecord"])
 def test_the_doctor_names_the_fields_that_nothing_reads(format, template, tmp_path):
     source = source_of(format, tmp_path)
     arguments = ["doctor", f"named_{format}", "--corpus", source, "--renderer", f"template:{template}", "--lengths", "4096"]
     done = CliRunner().invoke(main, arguments, env={"COLUMNS": "600"})
-    counted = {"jsonl": "source (2), turns (2)", "parquet": "source (3), turns (3)"}[format]
+    counted = {"jsonl": "source (2), turns (2)", "parquet": "source (3), turns (3)", "tfrecord": "source (3)"}[format]
     assert f"fields of records that nothing reads, and how many have them: {counted}" in done.stdout, done.output
 
 

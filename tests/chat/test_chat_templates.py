@@ -412,6 +412,13 @@ def test_results_that_a_template_writes_in_its_own_way(tmp_path):
     assert '"a \\\\"quote\\\\"' in oracle(folder).decode(segments[3].ids).replace("\\", "\\\\")
 
 
+def test_results_of_tools_have_other_roles_in_some_templates(renderer, chatml):
+    messages = [*PAIR, {"role": "observation", "content": "21 °C"}, PAIR[1]]
+    segments = renderer.render(messages)
+    assert joined(segments) == templated(chatml, messages)
+    assert [segment.role for segment in segments] == ["user", "assistant", "tool", "assistant", "system"]
+
+
 @pytest.mark.parametrize(
     "beside",
     [
@@ -494,7 +501,7 @@ WRONG = {
     "message 1 of 1: the chat template must write name, got the same text without": (CHATML, [{**PAIR[0], "name": "x"}]),
     "message 1 of 1: the chat template must write tool_calls, got the same": (CHATML, [{**PAIR[1], "tool_calls": [{"id": "1"}]}]),
     "role must be 'assistant' for a message with tool_calls, got 'user'": (CHATML, [{**PAIR[0], "tool_calls": [{"id": "1"}]}]),
-    "message 2 of 2: role must be one of ['system', 'developer', 'user', 'assistant', 'tool'], got 'bot'": (
+    "message 2 of 2: role must be one of ['system', 'developer', 'user', 'assistant', 'tool', 'function', ": (
         CHATML,
         [PAIR[0], {"role": "bot", "content": "a"}],
     ),

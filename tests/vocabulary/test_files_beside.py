@@ -214,8 +214,8 @@ def test_a_model_without_an_eos_is_an_error_not_an_id(tmp_path):
     ("sentinels", "said"),
     [
         ([20], "image_token_index in config.json"),
-        (["<tool>"], "'<tool>' in added_tokens.json"),
-        ([9], "'<late>' in added_tokens.json"),
+        (["<tool>"], "for tools"),
+        ([10], "'<late>' in added_tokens.json"),
         (["[MASK]"], "mask_token in special_tokens_map.json"),
     ],
 )
@@ -223,13 +223,14 @@ def test_ids_that_files_give_a_meaning_are_no_sentinels(sentinels, said, tmp_pat
     files = {
         "tokenizer_config.json": {"eos_token": "</s>", "additional_special_tokens": [f"<free_{n}>" for n in range(14)]},
         "special_tokens_map.json": {"mask_token": "[MASK]"},
-        "added_tokens.json": {"<tool>": 6, "<late>": 9},
+        "added_tokens.json": {"<tool>": 6, "<unused0>": 7, "<late>": 10},
         "config.json": {"text_config": {"image_token_index": 20, "vocab_size": 64}},
     }
     vocabulary = open_vocabulary(folder_of(tmp_path / "meant", {"tokenizer.json": words(), **files}))
     with pytest.raises(ValueError, match=said):
         special_tokens(vocabulary, "[R]", sentinels=sentinels)
-    assert special_tokens(vocabulary, "[R]", sentinels=["<free_7>"]).sentinels == (vocabulary.piece_id("<free_7>"),)
+    free = special_tokens(vocabulary, "[R]", sentinels=["<free_7>", "<unused0>"]).sentinels
+    assert free == (vocabulary.piece_id("<free_7>"), vocabulary.piece_id("<unused0>")), "what files list is not all taken"
 
 
 @pytest.mark.parametrize("kind", ["tokenizer.json", "companion", "sentencepiece", "converted"])

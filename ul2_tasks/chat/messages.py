@@ -14,6 +14,9 @@ from ul2_tasks.example_features import CONVERSATION_FIELDS, SYSTEM_FIELDS, TEMPL
 
 Message = Mapping[str, Any]
 _MESSAGES = "messages"
+# Other names that templates have for what is not the model's and begins no turn; here it is a tool's.
+_OF_TOOLS = ("function", "ipython", "observation", "environment")
+TEMPLATE_ROLES = (*ROLES, *_OF_TOOLS)
 
 
 class Conversation(NamedTuple):
@@ -120,7 +123,13 @@ def _is_said(value: object, messages: Sequence[Message]) -> bool:
     return isinstance(value, list) and all(without_nulls(each) in map(without_nulls, messages) for each in value)
 
 
-def check_fields(message: Message, known: Collection[str]) -> None:
+def role_of(message: Message) -> str:
+    """The role of a message, one of `ROLES`."""
+    role = str(message.get("role"))
+    return "tool" if role in _OF_TOOLS else role
+
+
+def check_fields(message: Message, known: Collection[str], roles: Sequence[str] = ROLES) -> None:
     """Raises a ValueError where a message has a field that would be lost, or an unknown role. Empty fields are ignored."""
     unknown = message.keys() - known
     if unknown and (others := sorted(key for key in unknown if not is_empty(message[key]))):
@@ -128,8 +137,8 @@ def check_fields(message: Message, known: Collection[str]) -> None:
             f"fields must be among {sorted(known)}, got {others}, which would be lost. See"
             " docs/help/troubleshooting.md#a-field-of-a-message-is-rejected"
         )
-    if message.get("role") not in ROLES:
-        raise ValueError(f"role must be one of {list(ROLES)}, got {message.get('role')!r}")
+    if message.get("role") not in roles:
+        raise ValueError(f"role must be one of {list(roles)}, got {message.get('role')!r}")
 
 
 def check_nothing_lost(given: object, parsed: object, path: str = "") -> None:

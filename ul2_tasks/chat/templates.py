@@ -25,7 +25,18 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ul2_tasks.chat.attribution import Attribution
-from ul2_tasks.chat.messages import Conversation, Message, check_fields, is_empty, parts_of, text_of, weight_of, without_nulls
+from ul2_tasks.chat.messages import (
+    TEMPLATE_ROLES,
+    Conversation,
+    Message,
+    check_fields,
+    is_empty,
+    parts_of,
+    role_of,
+    text_of,
+    weight_of,
+    without_nulls,
+)
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.skeletons import (
     BODY,
@@ -121,7 +132,7 @@ class TemplateRenderer:
         try:
             return self._written(messages, settings, results_have_holes=True)
         except ValueError:
-            if all(message["role"] != "tool" for message in messages):
+            if all(role_of(message) != "tool" for message in messages):
                 raise
         return self._written(messages, settings, results_have_holes=False)
 
@@ -145,7 +156,7 @@ class TemplateRenderer:
             if whole == self._render_marked(messages, False, {**given, key: None}):
                 raise ValueError(f"the chat template must write {key}, which the conversation has, got the same text without")
         for number, message in enumerate(messages):
-            for key in message.keys() & ({CALLS} if message["role"] == "tool" else {*_WRITTEN}):
+            for key in message.keys() & ({CALLS} if role_of(message) == "tool" else {*_WRITTEN}):
                 others = {name: value for name, value in message.items() if name != key}
                 if _tried(render, [*messages[:number], others, *messages[number + 1 :]], False) == whole:
                     raise ValueError(
@@ -166,7 +177,7 @@ class TemplateRenderer:
         segments = []
         for owner, (begin, end) in zip(skeleton.owners, itertools.pairwise(borders.tolist())):
             own = regions[begin:end]
-            role = messages[owner.message]["role"] if owner else "system"
+            role = role_of(messages[owner.message]) if owner else "system"
             prompt = int(np.sum(own == PROMPT)) if role == "assistant" else len(own)
             weight = weight_of(messages[owner.message]) if owner else 1
             channel = owner.channel if owner else None
@@ -234,7 +245,8 @@ def _read(messages: Sequence[Message], results_have_holes: bool = True) -> tuple
 
 
 def _read_message(message: Message, results_have_holes: bool) -> tuple[MessageShape, list[str]]:
-    check_fields(message, _FIELDS)
+    check_fields(message, _FIELDS, TEMPLATE_ROLES)
+    role = role_of(message)
     weight_of(message)
     given = [message[key] for key in REASONING if message.get(key) is not None]
     reasoning = [text_of(text, "reasoning") for text in given]
@@ -252,7 +264,7 @@ def _read_message(message: Message, results_have_holes: bool) -> tuple[MessageSh
     if len(contents) < len(parts):
         raise ValueError("parts of the content must be text for a chat template, got others")
     is_list = isinstance(message.get("content"), list)
-    if message["role"] == "tool" and not results_have_holes:
+    if role == "tool" and not results_have_holes:
         fields["content"], contents = message["content"], []
     described = json.dumps(fields) if fields else ""
     length = 0 if "content" in fields else len(parts) if is_list else None

@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ul2_tasks.example_features import TEMPLATE_FIELDS
 from ul2_tasks.files.opening import CORRUPT, CorruptFileError, is_unreachable, open_file
 from ul2_tasks.sources.files import ID, MESSAGES, METADATA, OF_TOKENS, Layout, Segment
 from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
@@ -230,8 +231,11 @@ def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> R
     beside = {name: _as_text(row[name]) for name in layout.beside if not _is_empty(row.get(name))}
     if not beside or record.problem:
         return record._replace(unread=unread)
-    messages = record.text.decode() if record.value is None else record.value
-    return record._replace(value={**beside, MESSAGES: messages}, unread=unread)
+    beside[MESSAGES] = record.text.decode() if record.value is None else record.value
+    for key in (MESSAGES, *TEMPLATE_FIELDS):  # so that a conversation is the same in all formats
+        if isinstance(text := beside.get(key), str) and not isinstance(parsed := _parsed(text), Exception):
+            beside[key] = parsed
+    return record._replace(value=beside, unread=unread)
 
 
 def _as_text(value: object) -> object:
@@ -384,14 +388,17 @@ def _read_tfrecord(segment: Segment, layout: Layout) -> Iterator[Record]:
         for number, record in enumerate(records_of(file), 1):
             at = At(f"{segment.path}, record {number}", number)
             try:
-                found = {name: values_of(feature) for name, feature in features_of(record).items() if name in layout.read}
+                features = features_of(record)
+                found = {name: values_of(feature) for name, feature in features.items() if name in layout.read}
             except ValueError as error:
                 yield Record(problem=f"{at}: is not a tf.Example: {error}", where=at)
                 continue
             row = {name: values[0] for name, values in found.items() if len(values) == 1}
             text = row.get(layout.text_key)
             if isinstance(text, bytes) and not layout.missing(row):
-                yield _with_id(_document(text, at), row, layout)
+                several = {name: list(map(_as_text, values)) for name, values in found.items() if len(values) > 1}
+                unread = tuple(name for name in features if layout.as_json and name not in layout.read)
+                yield _with_id(_document(text, at), {**several, **row}, layout)._replace(unread=unread)
             else:
                 names = [key for key in (layout.text_key, layout.id_key) if key]
                 yield _with_problem(f"{at}: has not exactly one value in each of its features {names}", at, row, layout)

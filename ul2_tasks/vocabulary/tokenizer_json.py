@@ -223,7 +223,7 @@ def load(source: InMemory, names: tuple[str, ...], eos_name: str | None, never_e
     becomes = _unknown(description["model"], own)  # which a text becomes that has no other token
     unk = own.get(roles.get("unk_token"), becomes)
 
-    meanings = _ids_with_meanings(source)
+    meanings = _ids_with_meanings(source, own)
     first = max([*own.values(), *meanings]) + 1
     lacking = {name: first + number for number, name in enumerate(name for name in names if name not in is_special)}
     special = {name: own[name] for name in names if name in is_special} | lacking
@@ -414,10 +414,10 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _ids_with_meanings(source: InMemory) -> dict[int, str]:
-    """The ids that the files beside a tokenizer give a meaning, each with that, whether the tokenizer has them or not."""
+def _ids_with_meanings(source: InMemory, own: Mapping[str, int]) -> dict[int, str]:
+    """The ids that the files beside a tokenizer give a meaning, or a token that has another id there, each with that."""
     found = {id: f"{key} in {name}" for name, key, id in _ids_of_the_model(source)}
-    return found | {id: f"{token!r} in {name}" for name, token, id in _ids_of_tokens(source)}
+    return found | {id: f"{token!r} in {name}" for name, token, id in _ids_of_tokens(source) if own.get(token) != id}
 
 
 def _ids_of_tokens(source: InMemory) -> Iterable[tuple[str, str, int]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ul2_tasks.chat.by_name import render_all
-from ul2_tasks.chat.messages import Message
+from ul2_tasks.chat.messages import Message, role_of
 from ul2_tasks.chat.reading import ConversationsInMemory
 from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.corpus.check_texts import check_texts
@@ -46,7 +46,7 @@ class Rendered(NamedTuple):
         place = 0
         for segment in self.segments:
             message = self.messages[place] if place < len(self.messages) else None
-            if message is None or message["role"] != segment.role:
+            if message is None or role_of(message) != segment.role:
                 found.append(None)
                 continue
             found.append(message)
