@@ -70,6 +70,7 @@ setuptools.setup(
         "protobuf<=6.32; python_version < '3.11'",
         "numba>=0.61",  # the first for Python 3.13
         "numpy",
+        "packaging",
         "pyarrow>=18",
         "rich>=13",
         "scipy>=1.11",
