@@ -261,7 +261,7 @@ def test_samples_are_few_and_have_both_ends(tmp_path, monkeypatch, pairs):
         asked.append((list(paths), numbers, starts, stops))
         return [memoryview(b"")] * len(numbers)
 
-    monkeypatch.setattr(samples, "size", lambda path: size)
+    monkeypatch.setattr(samples, "sizes", lambda paths: [size] * len(paths))
     monkeypatch.setattr(samples, "fetch", fetched)
     sampled_hash([str(number) for number in range(pairs)])
     ((paths, numbers, starts, stops),) = asked
