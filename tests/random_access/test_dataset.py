@@ -339,6 +339,14 @@ def test_an_epoch_without_a_cache_is_that_of_the_index_in_which_denoisers_share_
     assert len(expected) > 20
 
 
+def test_an_epoch_of_a_stream_of_several_denoisers_says_that_tokens_come_more_than_once(caplog):
+    name = register("numbered_apart", MemoryDataSource(lambda: TEXTS, validation=0), BYTES, modes=MODES, merge_examples=False)
+    for num_epochs in (1, None):
+        caplog.clear()
+        seqio.get_mixture_or_task(name).get_dataset(LENGTHS, seed=5, num_epochs=num_epochs)
+        assert ("an epoch of 'numbered_apart_mix'" in caplog.text) == bool(num_epochs)
+
+
 @pytest.mark.xfail(strict=True, reason="without a cache and an end, a corpus is a stream of which each denoiser reads all")
 def test_a_run_without_a_cache_is_that_of_the_index():
     targets, name = uncached(num_epochs=None)
