@@ -68,7 +68,7 @@ NAMES = ["numbered_r1", "numbered_drawn_mix", "numbered_both_mix"]  # those of n
 def test_a_dataset_of_a_cache_is_the_sequence(name, shuffle):
     sequence = ul2_tasks.examples(name, LENGTHS, seed=3, shuffle=shuffle)
     found = examples_of(name, shuffle=shuffle, num_epochs=2)
-    assert len(found) == 2 * len(sequence)
+    assert len(found) == len(sequence) + len(sequence.epoch(1))
     assert all(map(equal, found, [*sequence, *sequence.epoch(1)]))
     without_end = examples_of(name, len(found) + 50, shuffle=shuffle, num_epochs=None)
     assert all(map(equal, without_end, found))
@@ -337,6 +337,14 @@ def test_an_epoch_without_a_cache_is_that_of_the_index_in_which_denoisers_share_
     expected = ul2_tasks.examples(name, LENGTHS, seed=5)
     assert targets == [example["targets"].tolist() for example in expected][:400]
     assert len(expected) > 20
+
+
+def test_an_epoch_of_a_stream_of_several_denoisers_says_that_tokens_come_more_than_once(caplog):
+    name = register("numbered_apart", MemoryDataSource(lambda: TEXTS, validation=0), BYTES, modes=MODES, merge_examples=False)
+    for num_epochs in (1, None):
+        caplog.clear()
+        seqio.get_mixture_or_task(name).get_dataset(LENGTHS, seed=5, num_epochs=num_epochs)
+        assert ("an epoch of 'numbered_apart_mix'" in caplog.text) == bool(num_epochs)
 
 
 @pytest.mark.xfail(strict=True, reason="without a cache and an end, a corpus is a stream of which each denoiser reads all")

@@ -272,14 +272,3 @@ def test_missing_lengths_are_named(long_mixture, sequence_length, message):
 def test_a_vocabulary_without_enough_sentinels_is_refused_when_the_dataset_is_built(long_mixture):
     with pytest.raises(ValueError, match=r"'r1' needs 455 sentinels .* the vocabulary has 100"):
         long_mixture.get_dataset({"inputs": 8192, "targets": 8192}, split="train")
-
-
-def test_a_finite_epoch_ends_when_the_first_task_ends(two_denoisers):
-    """As in every SeqIO mixture; S, drawn four times as often and with the shortest chunks, ends first."""
-    dataset = two_denoisers.get_dataset(LENGTHS, split="train", seed=1, num_epochs=1, passthrough_features=["denoiser"])
-    drawn = collections.Counter(example["denoiser"].decode() for example in dataset.as_numpy_iterator())
-    lengths = {
-        task.denoiser.name: sum(1 for _ in task.get_dataset(LENGTHS, split="train", seed=1).as_numpy_iterator())
-        for task in two_denoisers.tasks
-    }
-    assert [name for name in lengths if drawn[name] == lengths[name]] == ["s"]

@@ -31,7 +31,7 @@ from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import Sample
 from ul2_tasks.scalars import is_integer
 
-_VERSION = 1  # raised whenever a pool has other rows
+_VERSION = 2  # raised whenever a pool has other rows
 _THREADS = 16
 _AT_ONCE = 64  # pools that a thread counts in succession, at most
 _HELD = 2  # pools that are held in memory, of which rows are read

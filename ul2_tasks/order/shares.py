@@ -118,7 +118,7 @@ class Shares:
         if key is None:
             kinds, ranks = _walk(self._tree, units * self.group + turns)
         else:
-            kinds, ranks = _at_turns(self._tree, self.group, *self._shuffled(units, partitions, key), turns)
+            kinds, ranks = _at_turns(self._tree, self.group, self._shuffled(units, partitions, key), turns)
         return kinds.reshape(places.shape), (ranks * self.partitions + partitions).reshape(places.shape)
 
     def places(self, kinds: np.ndarray, positions: np.ndarray, key: int | None = None) -> np.ndarray:
@@ -130,7 +130,7 @@ class Shares:
         of = np.ascontiguousarray(np.broadcast_to(np.asarray(kinds, np.int64), positions.shape)).reshape(-1)
         units, turns = np.divmod(_climb(self._tree, of, ranks), self.group)
         if key is not None:
-            turns = _turns_at(self._tree, self.group, *self._shuffled(units, partitions, key), of, ranks)
+            turns = _turns_at(self._tree, self.group, self._shuffled(units, partitions, key), of, ranks)
         return (units * self.unit + turns * self.partitions + partitions).reshape(positions.shape)
 
     def taken(self, units: int) -> np.ndarray:
@@ -213,8 +213,9 @@ def _shuffle_unit(tree, unit, seed, kinds):
 
 
 @compiled
-def _at_turns(tree, group, units, seeds, offsets, turns):
-    """The kinds at turns of shuffled units, which begin at an offset, and their ranks; all are [n] int64, but [n] uint64 seeds."""
+def _at_turns(tree, group, shuffled, turns):
+    """The kinds at turns, [n] int64, of what `_shuffled` gives, and their ranks, [n] int64."""
+    units, seeds, offsets = shuffled
     kinds, ranks = np.zeros_like(turns), np.zeros_like(turns)
     of_unit = np.zeros(group, np.int64)
     firsts = of_unit
@@ -230,8 +231,9 @@ def _at_turns(tree, group, units, seeds, offsets, turns):
 
 
 @compiled
-def _turns_at(tree, group, units, seeds, offsets, kinds, ranks):
+def _turns_at(tree, group, shuffled, kinds, ranks):
     """The inverse of `_at_turns`: the turn of each rank of each kind."""
+    units, seeds, offsets = shuffled
     turns = np.zeros_like(ranks)
     of_unit = np.zeros(group, np.int64)
     firsts = of_unit

@@ -156,18 +156,26 @@ class Numbering:
         """
         if self.size is not None:
             return epoch * self.size
+        data = self.orders[0].first_of(epoch, 0) if len(self.corpora) == 1 else self._first_of_several(epoch)
+        return int(self.leaving_out.first_from(np.array([data]))[0])
+
+    def _first_of_several(self, epoch: int) -> int:
+        if not epoch:
+            return 0
         data = _NO_END
         about = {number: self._elements(number) / weight for number, weight in zip(self.stages[0].corpora, self._weights)}
         for number in sorted(about, key=about.__getitem__):
             if about[number] * epoch < _FAR * data:  # rows far beyond need not be counted
                 data = min(data, self._first_with(number, epoch))
-        return int(self.leaving_out.first_from(np.array([data]))[0])
+        return data
 
     def epoch_with(self, number: int) -> int:
         """The epoch that has an element."""
         if self.size is not None:
             return number // self.size
         data = int(self.leaving_out.data_of(np.array([number]))[0])
+        if len(self.corpora) == 1:
+            return self.orders[0].begun(data).epoch
         return max(self._begun(number, data) for number in range(len(self.corpora)))
 
     def begun_again(self, epoch: int) -> list[str]:
@@ -186,8 +194,6 @@ class Numbering:
 
     def _begun(self, number: int, data: int) -> int:
         """The last epoch of a corpus of which the data up to an element have something; 0 if they have nothing."""
-        if len(self.corpora) == 1:
-            return self.orders[0].begun(data).epoch
         stop = max((stop for _, stop in self.timeline.indices(number, 0, data)), default=1)
         epoch = self.orders[number].begun(stop - 1).epoch
         while epoch and self._first_with(number, epoch) > data:
@@ -197,8 +203,6 @@ class Numbering:
     def _first_with(self, number: int, epoch: int) -> int:
         """The first element of the data that has something of an epoch of a corpus, or of a later one."""
         first, mixing = self.orders[number].first_of(epoch, 0), self.timeline.stages[0].mixing
-        if len(self.corpora) == 1:
-            return first
         kind = self.stages[0].corpora.index(number)
         if first > self._weights[kind] * _NO_END:
             return _NO_END

@@ -73,7 +73,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     own, without SeqIO's offset.
 
     Every token of the corpus is in exactly one example of an epoch, and the ratio of the denoisers is that of their weights. An
-    epoch of several corpora ends where the first of them ends, and the others go on in the next: so each token is in one example
+    epoch of several corpora ends where the first of them ends, and the others continue in the next: so each token is in one example
     at most in the first epoch, and in at most n in the first n. With a schedule an "epoch" is the run, so as many elements as its
     steps have; `epoch(1)` continues after it.
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import seqio
 import tensorflow as tf
+from absl import logging
 
 from ul2_tasks.corpus import cache, passes
 from ul2_tasks.corpus.corpus import Corpus, no_cache
@@ -270,6 +271,12 @@ class DenoisingMixture(seqio.Mixture):
                 " caches with `ul2 cache`, and leave out what makes it a stream."
             )
         if reading is None:
+            if num_epochs and _share_a_corpus(ours):
+                logging.warning(
+                    "an epoch of %r has tokens more than once: it is a stream, of which each denoiser reads all of its corpus."
+                    " Register it with random_access=True, or read a cache of `ul2 cache`.",
+                    self.name,
+                )
             with no_log_of_failed_tasks():
                 stream = super().get_dataset(
                     *common,
@@ -435,7 +442,7 @@ def read_indexed(
     schedule = planned_members_of(provider, numbered)
     is_asked_for = all(task.configuration.random_access for task in tasks)
     # Streams would not do: they have no schedule, and in each of their epochs every denoiser reads all of a corpus.
-    is_needed = is_asked_for or schedule.batch_size or (num_epochs and len({task.corpus.name for task in tasks}) < len(tasks))
+    is_needed = is_asked_for or schedule.batch_size or (num_epochs and _share_a_corpus(tasks))
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore | None:
         stored = stored_tokens(corpus, split, use_cached, separate_documents)
@@ -470,6 +477,10 @@ def read_indexed(
     )
     share = Share(host, hosts)
     return Reading(numbering, lengths, num_epochs, share, features, told, has_seed=seed is not None, packs_all=is_asked_for)
+
+
+def _share_a_corpus(tasks: Sequence[IndexedTask]) -> bool:
+    return len({task.corpus.name for task in tasks}) < len(tasks)
 
 
 def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Member | RecordMember]) -> MemberSchedule:
