@@ -39,6 +39,7 @@ DECODERS = (
 )
 # All layers of these have a window where their configuration has one, which says no types of layers.
 _WINDOWED = ("mistral", "mixtral", "ministral3", "qwen3_moe", "phi3", "starcoder2")
+_UNTOLD = ("gpt2", "opt", "cohere2")  # which do not tell flash attention the positions, in some versions of Transformers
 _OF_PACKED_ROWS = (PACKED_IDS, "segment_ids", "decoder_segment_ids", "prefix_length")
 
 
@@ -163,10 +164,10 @@ def _mask_decoder_only(module: Any, args: tuple, kwargs: dict[str, Any]) -> tupl
         return args, kwargs
     positions, config = kwargs["position_ids"], module.config
     if "flash_attention" in config._attn_implementation:  # whose kernel finds the examples of one row by their positions
-        if len(positions) > 1:
+        if len(positions) > 1 or config.model_type in _UNTOLD:
             raise ValueError(
-                f"the batch must have one row for {config._attn_implementation}, got {len(positions)}, whose examples it does not"
-                " tell apart. Pass one row at a time, or use sdpa."
+                f"the batch must have one row for {config._attn_implementation}, and the model be none of {_UNTOLD}, got"
+                f" {len(positions)} for a {type(module).__name__}: it does not tell their examples apart. Use sdpa."
             )
         masks = None
     else:
