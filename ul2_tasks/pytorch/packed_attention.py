@@ -111,7 +111,7 @@ def accept_packed_sequences(model: Any) -> Any:
     Raises:
         ValueError: the model is another one; or a batch comes to it without the segment ids or positions, or with an attention
             implementation that cannot keep its examples apart.
-        ImportError: transformers is older than 5.0, or than 4.53 for a decoder-only model.
+        ImportError: transformers is older than 5.17, or than 4.53 for a decoder-only model.
     """
     import transformers
 
@@ -122,8 +122,8 @@ def accept_packed_sequences(model: Any) -> Any:
             f"model must be a model of Transformers of the types {ENCODER_DECODERS + DECODERS}, got {type(model).__name__}. Pass"
             " the masks of ul2_tasks.packed_attention_masks to the attention of others."
         )
-    # Before, windows of layers were made beside the masks that a model is given, or not at all.
-    needed = (5, 0) if has_encoder else (4, 53)
+    # Before, layers had other windows (T5Gemma 5.0), or made them beside the masks that a model is given (decoders 4.50).
+    needed = (5, 17) if has_encoder else (4, 53)
     if tuple(map(int, re.findall(r"\d+", transformers.__version__)[:2])) < needed:
         raise ImportError(
             f"packed rows of a {type(model).__name__} need transformers {needed[0]}.{needed[1]} or later, got"
