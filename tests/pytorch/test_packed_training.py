@@ -408,7 +408,8 @@ def test_other_models_and_attention_are_errors():
     batch = packed_batch()
     with pytest.raises(ValueError, match=r"attention implementation must be one of .*, got 'flash_attention_2'"):
         packed_attention_masks(batch, "flash_attention_2")
-    llama = accept_packed_sequences(of_decoder("llama", "sdpa"))
-    llama.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(ValueError, match="the batch must have one row for flash_attention_2, got 3"):
-        llama(**packed_batch(decoder_only=True))
+    for kind, rows in (("llama", 3), ("gpt2", 1)):
+        made = accept_packed_sequences(of_decoder(kind, "sdpa"))
+        made.config._attn_implementation = "flash_attention_2"
+        with pytest.raises(ValueError, match=f"the batch must have one row for flash_attention_2, .*got {rows}"):
+            made(**packed_batch(rows=rows, decoder_only=True))

@@ -39,6 +39,7 @@ DECODERS = (
 )
 # All layers of these have a window where their configuration has one, which says no types of layers.
 _WINDOWED = ("mistral", "mixtral", "ministral3", "qwen3_moe", "phi3", "starcoder2")
+_UNTOLD = ("gpt2", "opt", "cohere2")  # which do not tell flash attention the positions, in some versions of Transformers
 _OF_PACKED_ROWS = (PACKED_IDS, "segment_ids", "decoder_segment_ids", "prefix_length")
 
 
@@ -110,7 +111,7 @@ def accept_packed_sequences(model: Any) -> Any:
     Raises:
         ValueError: the model is another one; or a batch comes to it without the segment ids or positions, or with an attention
             implementation that cannot keep its examples apart.
-        ImportError: transformers is older than 5.0, or than 4.53 for a decoder-only model.
+        ImportError: transformers is older than 5.17, or than 4.53 for a decoder-only model.
     """
     import transformers
 
@@ -121,8 +122,8 @@ def accept_packed_sequences(model: Any) -> Any:
             f"model must be a model of Transformers of the types {ENCODER_DECODERS + DECODERS}, got {type(model).__name__}. Pass"
             " the masks of ul2_tasks.packed_attention_masks to the attention of others."
         )
-    # Before, windows of layers were made beside the masks that a model is given, or not at all.
-    needed = (5, 0) if has_encoder else (4, 53)
+    # Before, layers had other windows (T5Gemma 5.0), or made them beside the masks that a model is given (decoders 4.50).
+    needed = (5, 17) if has_encoder else (4, 53)
     if tuple(map(int, re.findall(r"\d+", transformers.__version__)[:2])) < needed:
         raise ImportError(
             f"packed rows of a {type(model).__name__} need transformers {needed[0]}.{needed[1]} or later, got"
@@ -163,10 +164,10 @@ def _mask_decoder_only(module: Any, args: tuple, kwargs: dict[str, Any]) -> tupl
         return args, kwargs
     positions, config = kwargs["position_ids"], module.config
     if "flash_attention" in config._attn_implementation:  # whose kernel finds the examples of one row by their positions
-        if len(positions) > 1:
+        if len(positions) > 1 or config.model_type in _UNTOLD:
             raise ValueError(
-                f"the batch must have one row for {config._attn_implementation}, got {len(positions)}, whose examples it does not"
-                " tell apart. Pass one row at a time, or use sdpa."
+                f"the batch must have one row for {config._attn_implementation}, and the model be none of {_UNTOLD}, got"
+                f" {len(positions)} for a {type(module).__name__}: it does not tell their examples apart. Use sdpa."
             )
         masks = None
     else:
