@@ -26,6 +26,7 @@ from ul2_tasks import T5GEMMA2, mix, register  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.pytorch import streams  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
+from ul2_tasks.pytorch.processes import Reader  # noqa: E402
 from ul2_tasks.pytorch.streams import Numbers  # noqa: E402
 from ul2_tasks.sources.memory import MemoryDataSource, texts_in_memory  # noqa: E402
 from ul2_tasks.tasks.registration import Registration  # noqa: E402
@@ -261,7 +262,7 @@ def state() -> dict:
         ({"num_epochs": 2}, "num_epochs was None", "is 2"),
         ({"mixture": "documents_s"}, "mixture was 'documents_r1'", "is 'documents_s'"),
         ({"rank": 1, "world_size": 2}, "shard was '0 of 1'", "is '1 of 2'"),
-        ({"feature_converter": BATCHES_OF_TWO}, "feature_converter was None", "batch_size"),
+        ({"feature_converter": BATCHES_OF_TWO}, "feature_converter was None", "HuggingFaceFeatureConverter"),
     ],
 )
 def test_a_state_of_other_settings_is_refused(state, settings, was, now):
@@ -378,7 +379,7 @@ def test_numbers_that_end_where_there_is_no_end_say_so(elements, told):
     def build(start):
         return tf.data.Dataset.from_tensors({"inputs": [5, 1], "targets": [6, 1]}).repeat(elements)
 
-    numbers = Numbers(build, {"num_epochs": None}, "1 of 2", 1)
+    numbers = Numbers(build, {"num_epochs": None}, Reader(1, 2, 0, 1, in_a_row=1, joined=1), None)
     assert len(take(elements, numbers)) == elements
     with pytest.raises(ValueError, match=told):
         next(numbers)

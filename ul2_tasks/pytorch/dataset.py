@@ -226,15 +226,12 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
                 loaded is of another pipeline; or what the mixture's `get_dataset` raises. During the iteration: a pass over the
                 corpus, or over a shard of it, gave no example, see `passes.repeat`.
         """
-        loaded, is_repeated = self._passes.begin(), False
-        stream, described = self._new_stream(), self._describe()
-        if described["num_epochs"] is not None and described["split"] == "train":
-            is_repeated = self._passes.is_repeated_untold()
-        if is_repeated:
+        loaded, stream = self._passes.begin(), self._new_stream()
+        epochs = stream.pipeline["num_epochs"]
+        if epochs is not None and stream.pipeline["split"] == "train" and self._passes.is_repeated_untold():
             warnings.warn(
-                f"UL2IterableDataset: another pass over num_epochs={described['num_epochs']} gives the same examples and masks."
-                " For others in each epoch pass a larger num_epochs, or None. See"
-                " docs/help/troubleshooting.md#every-epoch-has-the-same-masks.",
+                f"UL2IterableDataset: another pass over num_epochs={epochs} gives the same examples and masks. For others in each"
+                " epoch pass a larger num_epochs, or None. See docs/help/troubleshooting.md#every-epoch-has-the-same-masks.",
                 stacklevel=2,
             )
         self._stream, self._place = stream, None

@@ -51,7 +51,7 @@ class Indexed:
         spec = features_of(members_of(examples.numbering))
         self._features = with_task_id(spec) if self._with_task_id else spec
         self._budgets = {key: int(length) for key, length in examples.budgets.items() if length is not None}
-        self._pipeline = {**pipeline, **reader.worker_of_several}
+        self.pipeline = {**pipeline, **reader.worker_of_several}
         self._stop = None if epochs is None else examples.end_of(epochs)
         self._start, self._given, self._has_ended = examples.first, 0, False
         self._elements = self._read()
@@ -60,7 +60,7 @@ class Indexed:
 
     def resume(self, state: Mapping[str, Any]) -> bool:
         """Goes on where the state was taken; for an iterator that has given nothing yet. Says whether it was at the end."""
-        self._start = number_of(state, self._pipeline, self._start)
+        self._start = number_of(state, self.pipeline, self._start)
         first, stop = self._examples.first, self._stop
         if self._start < first or (stop is not None and self._start > stop):
             raise ValueError(
@@ -70,7 +70,7 @@ class Indexed:
 
     def state(self) -> dict[str, Any]:
         """Where it is, see `UL2IterableDataset.state_dict`."""
-        return state_of({"pipeline": dict(self._pipeline), "number": self._number()})
+        return state_of({"pipeline": dict(self.pipeline), "number": self._number()})
 
     def _number(self) -> int:
         if self._stop is None:

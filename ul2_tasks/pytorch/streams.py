@@ -114,7 +114,7 @@ class Stream:
         self._iterator = iter(dataset)
         self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
         self._id_shift = stated_id_shift(dataset)
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._shard = shard
         self._given, self._has_ended = 0, False
         self._snapshot: Mapping[str, Any] | None = None
@@ -124,7 +124,7 @@ class Stream:
     def resume(self, state: Mapping[str, Any]) -> bool:
         """Goes on where the state was taken; for an iterator that has given nothing yet. Says whether it was at the end."""
         default = {"shuffle": True}  # which states do not say
-        check_same({**default, **state["pipeline"]}, {**default, **self._pipeline}, may_lack={"shard"} if "number" in state else ())
+        check_same({**default, **state["pipeline"]}, {**default, **self.pipeline}, may_lack={"shard"} if "number" in state else ())
         if "number" in state:
             raise ValueError(f"{ANOTHER}: the state is an index, and here examples are a stream. {REMEDY}")
         self._snapshot = state["snapshot"]
@@ -152,7 +152,7 @@ class Stream:
             self._written = time.monotonic()
             self._seconds_to_write = self._written - now
         ended = {"ended": True} if self._has_ended else {}
-        return state_of({"pipeline": dict(self._pipeline), "given": self._given, "snapshot": self._snapshot, **ended})
+        return state_of({"pipeline": dict(self.pipeline), "given": self._given, "snapshot": self._snapshot, **ended})
 
     def __iter__(self) -> Stream:
         return self
@@ -172,7 +172,7 @@ class Stream:
         try:
             element = next(self._iterator)
         except StopIteration:
-            if self._pipeline["num_epochs"] is None:
+            if self.pipeline["num_epochs"] is None:
                 raise ValueError(self._ended()) from None
             self._has_ended = True
             raise
@@ -219,7 +219,7 @@ class Numbers(Stream):
         self._stop = None if epochs is None or numbering is None else numbering.first_of(epochs)
 
     def resume(self, state: Mapping[str, Any]) -> bool:
-        self._start = number_of(state, self._pipeline)
+        self._start = number_of(state, self.pipeline)
         self._iterator = iter(self._build(self._start))
         return self._start == self._stop
 
@@ -227,7 +227,7 @@ class Numbers(Stream):
         number = self._reader.number(self._start, self._given)
         if self._stop is not None:
             number = self._stop if self._has_ended else min(number, self._stop)
-        return state_of({"pipeline": dict(self._pipeline), "number": number})
+        return state_of({"pipeline": dict(self.pipeline), "number": number})
 
     def _as_given(self, element: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Examples with masks as a description gives them."""
