@@ -541,7 +541,7 @@ def train(source: dict[str, Any], output: str, split: str, mode, **options) -> N
 _revision = click.option(
     "--git_revision",
     metavar="REVISION",
-    help="Record this git revision in the manifest, such as that of your code.  [default: that of ul2_tasks, of a checkout]",
+    help="Write this git revision into the manifest, such as that of your code.  [default: that of ul2_tasks, of a checkout]",
 )
 
 

@@ -64,7 +64,7 @@ class Image:
         after: see `Text`.
         group: adjacent images with the same number see each other, have one timestep, and are dropped together: a clip. None for
             an image alone.
-        advance: how many positions further the next element stands. None for what BAGEL has: 0 after a noised image, whose
+        advance: how many positions further the next element is. None for what BAGEL has: 0 after a noised image, whose
             clean twin takes the same position, else 1.
     """
 
@@ -92,7 +92,7 @@ class Image:
 
     @property
     def step(self) -> int:
-        """How many positions further the next element stands."""
+        """How many positions further the next element is."""
         return self.advance if self.advance is not None else int(self.seen_as != "noised")
 
 

@@ -43,7 +43,7 @@ def test_each_record_of_two_epochs_is_in_the_row_that_training_has():
     """Also where two sources have the same records, of which one is bad and one is dropped."""
     nothing = {"image": image(1), "captions": "nothing"}
     records = [*made(20), BAD, nothing, *made(10)]
-    sources = [source(records), source(records, lambda record, draws: [Text(str(record["captions"]))], weight=2)]
+    sources = [source(records), source(records, lambda record, draws: [Text(str(record["captions"]), droppable=False)], weight=2)]
     two = recipe(*sources, epochs=None, on_error="skip")
     maker = RowMaker(two)
     rows = {}
