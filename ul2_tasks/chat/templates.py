@@ -45,7 +45,6 @@ from ul2_tasks.chat.skeletons import (
     PROMPT,
     REASONING,
     MessageShape,
-    Render,
     Skeleton,
     common,
     filled,
@@ -289,7 +288,7 @@ def _how(expected: str, written: str, texts: Sequence[str]) -> str:
     return f"the chat template must write {expected[show]!r} unchanged, got {written[show]!r}"
 
 
-def _compile(template: str, variables: Mapping[str, Any], date: str | None, marks: tuple[str, str]) -> Render:
+def _compile(template: str, variables: Mapping[str, Any], date: str | None, marks: tuple[str, str]) -> Callable[..., str]:
     try:
         from ul2_tasks.chat.template_engine import compile_template
     except ImportError as error:

@@ -51,7 +51,7 @@ def corrupt_spans(
         raise ValueError(f"ids must be of text alone, got the special id {tokens[place]} at {place}. Leave special ids out.")
     kept, noise = [np.asarray(mode, np.int32)], []
     for number, (start, stop, before) in enumerate(zip(starts, stops, np.append(0, stops[:-1]))):
-        own = list(sentinels[number : number + 1])
+        own = np.asarray(sentinels[number : number + 1], np.int32)
         kept += [tokens[before:start], own]
         noise += [own, tokens[start:stop]]
     examples = {"inputs": [*kept, tokens[stops[-1] :], list(eos)], "targets": [*noise, list(eos)]}

@@ -106,10 +106,10 @@ class Export:
             for number in range(self.arguments["shards"])
         ]
         most = {"max_examples": self.arguments["max_examples"], "max_tokens": self.arguments["max_tokens"]}
-        shares = [
+        shares: list[dict[str, Any]] = [
             {name: share(name, all_of_it, number, len(names)) for name, all_of_it in most.items()} for number in range(len(names))
         ]
-        of_all = {"folder": self.folder, "records": self.records, "reads": ""}
+        of_all: dict[str, Any] = {"folder": self.folder, "records": self.records, "reads": ""}
         return [
             ExportShard(name=name, files=(name,), **of_all, number=number, **shares[number]) for number, name in enumerate(names)
         ]

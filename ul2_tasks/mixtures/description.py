@@ -67,8 +67,9 @@ class Description:
         git_revision: str | None = None,
     ) -> dict:
         """Tokenizes the corpus into a folder in `output_dir`, as `ul2 cache` does. Gives the manifest, see `build_cache.build`."""
-        most = {"max_documents": max_documents, "max_tokens": max_tokens}
-        return build(self.corpus(), os.fspath(output_dir), **most, git_revision=git_revision)
+        return build(
+            self.corpus(), os.fspath(output_dir), max_documents=max_documents, max_tokens=max_tokens, git_revision=git_revision
+        )
 
 
 def check_name(name: object) -> None:

@@ -92,8 +92,8 @@ class Mix:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
         planned = _planned(self)
         if planned is None:
-            weights = fractions(dict(_pairs(self)))
-            return digest({mixture.name: f"{mixture.fingerprint()}, weight {weights[mixture]}" for mixture in weights})
+            shares = fractions(dict(_pairs(self)))
+            return digest({mixture.name: f"{mixture.fingerprint()}, weight {shares[mixture]}" for mixture in shares})
         told = {mixture.name: mixture.fingerprint() for mixture, _ in _pairs(self)}
         for first_step, weights in planned.flat():
             parts = fractions(weights)

@@ -74,8 +74,8 @@ def task_report(
     sums, counts = task_sums(losses.detach().flatten()[None], task_id, len(tasks))[0].float().T
     weighted = counts * counts.new_tensor(task_weights(tasks, loss_weights or {}))
     groups = groups_of(tasks)
-    of_groups = (torch.stack([values[groups[name]].sum() for name in groups]) for values in (sums, counts, weighted))
-    found = _entries(groups, *of_groups, weighted.sum().expand(len(groups)), parts)
+    of_groups = [torch.stack([values[groups[name]].sum() for name in groups]) for values in (sums, counts, weighted)]
+    found = _entries(groups, of_groups[0], of_groups[1], of_groups[2], weighted.sum().expand(len(groups)), parts)
     return {name.rstrip("_"): pair for name, pair in found.items() if name not in ("tokens_", "weight_")}
 
 

@@ -444,10 +444,10 @@ def _clashes(source: InMemory, own: Mapping[str, int], roles: Mapping[str, str])
     for _, key, id in _ids_of_the_model(source):
         by_key.setdefault(key, set()).add(id)
     for role in ("bos_token", "eos_token", "pad_token"):
-        id, others = own.get(roles.get(role, "")), by_key.get(f"{role}_id")
-        if id is not None and others and id not in others:
+        own_id, others = own.get(roles.get(role, "")), by_key.get(f"{role}_id")
+        if own_id is not None and others and own_id not in others:
             named = " and ".join(name for name in _MODEL if dict(source.beside).get(name))
-            yield f"{role} is {roles[role]!r}, {id}, for the tokenizer, and {sorted(others)} in {named}"
+            yield f"{role} is {roles[role]!r}, {own_id}, for the tokenizer, and {sorted(others)} in {named}"
     for file, token, id in _ids_of_tokens(source):
         if own.get(token, id) != id:
             yield f"{token!r} is {own[token]} for the tokenizer, as transformers loads it, and {id} in {file}"
