@@ -25,7 +25,6 @@ ALLOWED = {
             "ul2_tasks/converters/row_format.py _place",
             "ul2_tasks/denoising/write.py write_examples",
             "ul2_tasks/denoising/write_pieces.py write_pieces",
-            "ul2_tasks/order/shares.py _turns_at",
             "ul2_tasks/store/ngrams.py _scan",
         ),
         "machine code, which takes no keywords",

@@ -45,7 +45,7 @@ def test_the_shift_of_ids_is_known_after_any_step(step):
 def test_options_of_a_user_do_not_change_ids():
     """`options.dataset_name` did."""
     examples = tf.data.Dataset.from_tensors({"inputs": tf.constant([7, 8]), "targets": tf.constant([9])})
-    converted = HuggingFaceFeatureConverter("longest", batch_size=1)(
+    converted = HuggingFaceFeatureConverter("longest", batch_size=1, decoder_start_token_id=5)(
         known(examples, Facts(1)).with_options(named()), {"inputs": 8, "targets": 8}
     )
     [batch] = converted.as_numpy_iterator()

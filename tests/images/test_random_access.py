@@ -87,7 +87,7 @@ def test_texts_and_images_are_mixed_with_random_access():
     both = ul2_tasks.mix("beside", {images: 1, web: 1})
     found = ul2_tasks.examples(both, LENGTHS)
     counts = collections.Counter(bool(example["task"].startswith("beside_images")) for example in found)
-    assert counts[True] == counts[False]
+    assert abs(counts[True] - counts[False]) <= 1
     assert all(not example["images"] for example in found if example["task"].startswith("beside_texts"))
     dataset = seqio.get_mixture_or_task(both).get_dataset(LENGTHS, num_epochs=1, seed=0, shuffle=True)
     assert fingerprint_of(dataset)["corpora"].keys() == {"beside_images_corpus", "beside_texts_corpus"}

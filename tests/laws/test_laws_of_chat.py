@@ -44,11 +44,11 @@ CONVERTERS = [
     *(
         pytest.param(
             "targets",
-            HuggingFaceFeatureConverter("longest", 4, decoder_only=decoder_only),
+            HuggingFaceFeatureConverter("longest", 4, decoder_only=decoder_only, decoder_start_token_id=start),
             labelled,
             id=f"reply-transformers-{decoder_only}",
         )
-        for decoder_only in (True, False)
+        for decoder_only, start in ((True, None), (False, 0))
     ),
 ]
 

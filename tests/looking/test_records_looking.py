@@ -27,7 +27,7 @@ PAIRS = {"inputs": 512, "targets": 512}
 def both() -> str:
     chat = ul2_tasks.register_chat("looked_chat", format="prompt_completion", random_access=True)
     vocabulary = seqio.TaskRegistry.get(chat).output_features["targets"].vocabulary
-    texts = ul2_tasks.MemoryDataSource(lambda: [f"text {number} of few words" for number in range(400)], validation=0)
+    texts = ul2_tasks.MemoryDataSource(lambda: [f"text {number} of few words" for number in range(1200)], validation=0)
     return ul2_tasks.mix("looked", {ul2_tasks.register("looked_web", texts, vocabulary=vocabulary, random_access=True): 1, chat: 1})
 
 

@@ -101,7 +101,7 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
     for key, changed, told in [
         ("corpora", corpora, "corpora.checked_corpus was 'store of"),
         ("vocabulary", "another", "vocabulary was 'another', and is now 'Sentence"),
-        ("rates", {**record["rates"], "checked_s": 7.0}, r"rates.checked_s was 7.0, and is now 4.0. Register what it reads"),
+        ("rates", {**record["rates"], "checked_s": 7.0}, r"rates.checked_s was 7.0, and is now 0.5. Register what it reads"),
         ("tasks", {}, "tasks.checked_r1 was None, and is now {'denoiser': {'name': 'r1'"),
     ]:
         with pytest.raises(ValueError, match="the run in folder reads other data than what is registered here: ") as error:
