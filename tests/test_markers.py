@@ -7,19 +7,23 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent
 # Packages that are not in the extra `test`, and the marker of the tests that need them.
-WITH_TORCH = ("accelerate", "grain", "kauldron", "lightning", "megatron", "torch", "torchdata", "torchtitan")
+WITH_TORCH = ("accelerate", "grain", "kauldron", "lightning", "megatron", "torch", "torchdata", "torchtitan", "trl")
 WITH_T5X = ("airio", "jestimator", "t5x")
 OUTSIDE = {**{name: {"torch", "train", "docs"} for name in WITH_TORCH}, **{name: {"t5x"} for name in WITH_T5X}}
 
 
-def packages_of(node: ast.AST) -> set[str]:
-    """The packages outside that a statement imports, or skips without."""
+def packages_of(node: ast.AST, is_test: bool) -> set[str]:
+    """The packages outside that a statement imports, or skips without; a test also those that it looks for."""
     names: list[str] = []
     if isinstance(node, ast.Import):
         names = [each.name for each in node.names]
     elif isinstance(node, ast.ImportFrom) and not node.level:
         names = [node.module or ""]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "importorskip":
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("importorskip", *["find_spec"] * is_test)
+    ):
         names = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
         names = ["torch" if name.startswith("ul2_tasks.pytorch") else name for name in names]
     return {name.partition(".")[0] for name in names} & OUTSIDE.keys()
@@ -43,7 +47,7 @@ def unmarked(tree: ast.Module) -> list[str]:
         for node in ast.walk(statement):
             # A function that tests share may import a package: without it, a test that is not marked fails.
             shared = isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and not is_test and not isinstance(node, ast.Call)
-            needed = set() if shared else packages_of(node)
+            needed = set() if shared else packages_of(node, is_test)
             found += [f"{statement.lineno}: {package}" for package in needed if not OUTSIDE[package] & marked]
     return found
 

@@ -642,22 +642,6 @@ def test_a_worker_that_is_killed_ends_the_job_with_what_to_do(of_files, tmp_path
     assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
 
 
-def test_an_interrupt_of_the_command_alone_is_no_death_of_a_worker(of_files, tmp_path):
-    """Beam then aborts its workers, whose exit statuses are those of a crash."""
-    process = new_process.Program(
-        command(tmp_path, program(tmp_path, of_files), "--workers", 2),
-        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"},
-        cwd=tmp_path,
-    )
-    parts, deadline = tmp_path / "cache" / "own_corpus" / "parts", time.monotonic() + 120
-    while not list(parts.glob("train-*")):
-        assert process.poll() is None, "it ended before it was interrupted"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    assert process.wait() == 130
-
-
 def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(of_files, in_one_process, tmp_path):
     """Complete, it has the bytes of one that nothing interrupted."""
     module = program(tmp_path, of_files)

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import re
 import sys
 
 import numpy as np
@@ -17,7 +16,6 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.looking.conversations.measure import measure_chat
 from ul2_tasks.looking.conversations.report import write_chat_report
 from ul2_tasks.looking.conversations.show import draw_chat
-from ul2_tasks.looking.texts.draw import draw_with_places
 from ul2_tasks.store.provenance import Origin, hash_of
 
 TEXTS = [f"{number}. " + "The same words again and again. " * (1 + number % 7) for number in range(120)]
@@ -152,21 +150,6 @@ def test_texts_with_images_are_found_by_their_ids(tmp_path):
 
 def samples_of(page) -> list[dict]:
     return json.loads(page.read_text().split('id="samples">')[1].split("</script>")[0])
-
-
-def test_examples_of_a_report_say_where_they_are_from_where_a_cache_does(corpus, tmp_path):
-    options, path = corpus
-    ul2("report", *options[:-2], "--examples", 50, "--output", tmp_path / "page.html")
-    samples = samples_of(tmp_path / "page.html")
-    assert {sample["number"] for sample in samples} == {*range(max(sample["number"] for sample in samples) + 1)}
-    for sample in samples:
-        rows = [int(row) for row in re.findall(rf"{re.escape(str(path))}, row (\d+), id", sample["place"])]
-        text = "".join(TEXTS[row - 1] for row in rows)
-        read = [stretch["text"] for side in ("inputs", "targets") for stretch in sample[side] if stretch["kind"] == "text"]
-        if "more" not in sample["place"]:
-            assert all(each.strip() in text for each in read)
-    drawn = draw_with_places(ul2_tasks.Mixture("looked", str(path)), LENGTHS, 2, seed=0, split="train", use_cached=False)
-    assert {place for _, place in drawn} == {""}
 
 
 def test_conversations_of_a_report_say_where_they_are_from(tmp_path, monkeypatch):

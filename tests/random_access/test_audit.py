@@ -58,9 +58,7 @@ CHATS = {
 }
 LEFT_OUT = {
     "": {},
-    "skip": {"skip": [(3, 5), (9, 30)], "batch_size": 8},
-    "exclude": {"exclude": {0: [2, 17], 11: [5, 40]}, "batch_size": 8},
-    "both": {"exclude": {4: [2, 17]}, "skip": [(2, 7)], "batch_size": 8},
+    "both": {"exclude": {0: [2, 17], 11: [5, 40]}, "skip": [(2, 7), (9, 30)], "batch_size": 8},
 }
 
 
