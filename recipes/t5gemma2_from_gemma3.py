@@ -56,9 +56,8 @@ def main():
 
     converter = ul2_tasks.HuggingFaceFeatureConverter("max_length", model=model, pack=args.pack, task_id=True)
     mixture = describe(args, folder)
-    model.generation_config.eos_token_id = (
-        mixture.vocabulary.eos_id
-    )  # with which its targets end: <end_of_turn> of a chat tokenizer
+    # With which its targets end: <end_of_turn> of a chat tokenizer.
+    model.generation_config.eos_token_id = mixture.vocabulary.eos_id
     if args.pack:
         model = ul2_tasks.accept_packed_sequences(model)
     model = model.to(args.device)
@@ -105,7 +104,9 @@ def write_tiny_checkpoint(folder):
         eos_id=1,
         bos_id=BOS,
         unk_id=3,
-        user_defined_symbols=["[mask]", "[multimodal]", *(f"<unused{i}>" for i in range(99))],
+        eos_piece="<eos>",
+        bos_piece="<bos>",
+        user_defined_symbols=["<mask>", "[multimodal]", *(f"<unused{i}>" for i in range(99))],
         minloglevel=2,
     )
     config = transformers.Gemma3TextConfig(

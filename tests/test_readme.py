@@ -169,7 +169,7 @@ assert [len(chunk["inputs"]) for chunk in chunks] == [24, 18]
     "docs/guides/pytorch_and_transformers.md": """
 assert list(first) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"]
 assert all(len(values) == 8 for values in first.values())
-assert len(batch["labels"]) == 32 and loss.isfinite()
+assert len(batch["labels"]) == len(original_ids) == 3 and loss.isfinite()
 """,
     "docs/guides/loss_by_denoiser.md": """
 assert {"loss", "loss_r1", "loss_s"} <= means.keys()

@@ -47,7 +47,7 @@ class Shares:
     >>> shares.positions(np.arange(8))
     (array([0, 0, 1, 0, 0, 0, 1, 0]), array([0, 1, 0, 2, 3, 4, 1, 5]))
     >>> shares.taken(2)  # by two units
-    array([96, 32])
+    array([6, 2])
     """
 
     weights: tuple[float, ...]
