@@ -104,9 +104,9 @@ setuptools.setup(
             "pytest-xdist>=3.7",
             "hypothesis>=6",
             "moto[server]>=5",  # a server of S3, its client, and an emulator of Google's store with its client
-            "s3fs",
+            "s3fs>=2024.2",
             "gcp-storage-emulator",
-            "gcsfs",
+            "gcsfs>=2024.2",
             # Peers of the tokenizers' tests; the first brings real ranks and models, the second the file o200k_base.tiktoken.
             "mistral-common>=1.8",
             "bpe-openai",

@@ -1,7 +1,6 @@
 """The table of pipelines with images; see `pipelines`."""
 
 import dataclasses
-import importlib.util
 from typing import Any
 
 import seqio
@@ -34,7 +33,6 @@ CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=64)
 OTHER_LENGTHS = Other({"lengths": {"inputs": 160, "targets": 92}}, "targets: 96", "targets: 92")
 OTHER_CORPUS = Other({"corpus": "other"}, "corpus: ", "corpus: ")
 NO_WORDS = "Its texts are of bytes: tests/images has which ids they become."
-TORCH_IS_MISSING = None if importlib.util.find_spec("torch") else "the extra torch is not installed"
 
 
 def register_image_text(corpus: str, weight: float = 4) -> str:
@@ -139,7 +137,7 @@ IMAGES = [
         refusal=ValueError,
         no_seed="seed must be an integer, got None",
         refused="the state must be of the same dataset, got another",
-        is_missing=TORCH_IS_MISSING,
+        needs_torch=True,
         lacks={"ids": "tests/pytorch/test_image_dataset.py says it, of a tokenizer whose id 0 is a word."},
     ),
 ]

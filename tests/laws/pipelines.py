@@ -88,7 +88,7 @@ class Pipeline:
         numbered: whether a step has the same elements on any number of hosts.
         masked: the feature whose tokens have a mask of the loss; None where all is learned.
         has_noise: whether an epoch has other elements than another one, and not only in another order.
-        is_missing: what is not installed of what it needs.
+        needs_torch: its tests have that marker.
         lacks: laws that say nothing of it, and why.
     """
 
@@ -107,7 +107,7 @@ class Pipeline:
     numbered: bool = False
     masked: str | None = None
     has_noise: bool = True
-    is_missing: str | None = None
+    needs_torch: bool = False
     lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

@@ -208,6 +208,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_state_of_one_dataset_is_not_loaded_for_another(change):
     one, same, other = (
