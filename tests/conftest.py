@@ -1,10 +1,8 @@
 """Settings for all tests: quiet TensorFlow, hypothesis that draws the same cases everywhere, short buffers."""
 
 import collections
-import functools
 import gc
 import os
-import pkgutil
 import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -15,25 +13,11 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import hypothesis
 import new_process
 import pytest
+from sizes import SMALL, leave_graphs, shorten
 
 # .ci/run sets CI, and so draws twice as many cases.
 hypothesis.settings.register_profile("ul2", derandomize=True, deadline=None, max_examples=30 if os.environ.get("CI") else 15)
 hypothesis.settings.load_profile("ul2")
-
-# A pipeline of the package fills its blocks and shuffle buffers before its first example: for a mixture of five denoisers ten
-# seconds, and many passes over a small corpus, each of which takes a new iterator. Nearly all tests read little, and hold for
-# any sizes.
-SMALL = {
-    "ul2_tasks.denoising.preprocessors.TOKENS_PER_BLOCK": 1 << 11,
-    "ul2_tasks.tasks.providers.SHUFFLED_TOKENS": 1 << 13,
-    "ul2_tasks.random_access.dataset._TOKENS_AT_A_TIME": 1 << 14,
-}
-
-
-@functools.cache
-def released() -> dict[str, int]:
-    """The package's own sizes; not read at the import of this file, which xdist does in a third process that runs no test."""
-    return {name: pkgutil.resolve_name(name) for name in SMALL}
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -43,12 +27,6 @@ def small_buffers():
         shorten(patch)
         patch.setattr(new_process, "ATTRIBUTES", SMALL)
         yield
-
-
-def shorten(patch: pytest.MonkeyPatch) -> None:
-    released()
-    for name, value in SMALL.items():
-        patch.setattr(name, value)
 
 
 @pytest.fixture
@@ -94,17 +72,6 @@ def graphs_as_built():
         yield
 
 
-def leave_graphs(patch: pytest.MonkeyPatch) -> None:
-    import tensorflow as tf
-    from support import iterate_tuned
-
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.autotune.enabled = False
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    patch.setattr(tf.data.Dataset, "__iter__", lambda dataset: iterate_tuned(dataset.with_options(options)))
-
-
 @pytest.fixture(autouse=True, scope="module")
 def registries_of_a_file():
     """What the tests of a file register is gone after them, so that other files, in the same process, may use the same names."""
@@ -129,13 +96,6 @@ def quick_advice(monkeypatch):
 def quick_bench(monkeypatch):
     """`ul2 bench` measures for a moment, for tests that do not ask how fast it is."""
     monkeypatch.setattr("ul2_tasks.looking.bench.SECONDS", 0.2)
-
-
-def release(patch: pytest.MonkeyPatch) -> None:
-    """The package's own sizes, also in the processes of `new_process`."""
-    patch.setattr(new_process, "ATTRIBUTES", {})
-    for name, value in released().items():
-        patch.setattr(name, value)
 
 
 def pytest_addoption(parser):

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from conftest import release
 from golden_files import check
 from golden_pipelines import (
     BOTH,
@@ -41,6 +40,7 @@ from golden_pipelines import (
     stream,
     talk,
 )
+from sizes import release
 
 import ul2_tasks
 from ul2_tasks import (

@@ -9,9 +9,9 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
-from conftest import release
 from golden_files import check
 from golden_pipelines import FOLDER, both, coded, joined, numbered_coded, numbered_seen, seen
+from sizes import release
 
 from ul2_command import main
 from ul2_tasks.images import example_set

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import new_process
 import pipelines
 import pytest
-from conftest import leave_graphs
 from pipelines import SEED, WORDS, Pipeline, digests, take
+from sizes import leave_graphs
 
 BEFORE, AFTER = 20, 20  # how many elements are read before an iterator is saved, and after
 IN_BUFFERS = 4_000  # more than a saved iterator holds

@@ -588,8 +588,8 @@ def test_a_stateful_data_loader_resumes_all_of_its_workers(read_in_workers):
 def test_a_spawned_worker_registers_what_it_reads(tmp_path, monkeypatch):
     """TensorFlow ran in this process, so that it could not be forked."""
     (tmp_path / "own_corpus.py").write_text(
-        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import conftest, pytest, test_torch_dataset as t\n"
-        "conftest.shorten(pytest.MonkeyPatch()); t.documents_mixture()\n"
+        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import pytest, sizes, test_torch_dataset as t\n"
+        "sizes.shorten(pytest.MonkeyPatch()); t.documents_mixture()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     some = dataset(Registration("documents", modules=["own_corpus"]))

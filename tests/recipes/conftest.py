@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import signal
 import socket
 import subprocess
@@ -64,8 +63,3 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("localhost", 0))
         return found.getsockname()[1]
-
-
-def losses_of(output: str) -> dict[int, float]:
-    """The losses of steps that a recipe printed, "step 3: loss 8.1, ..", each to all its digits."""
-    return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+): loss ([\d.]+)", output, re.MULTILINE)}

@@ -29,3 +29,8 @@ def check_adapted(printed, origin, *, sentinel):
     )
     assert masked.count(sentinel) == expected.count(sentinel) == filled.count("[")
     return masked
+
+
+def losses_of(output: str) -> dict[int, float]:
+    """The losses of steps that a recipe printed, "step 3: loss 8.1, ..", each to all its digits."""
+    return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+): loss ([\d.]+)", output, re.MULTILINE)}

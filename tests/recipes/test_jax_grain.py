@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import losses_of
+from recipe import losses_of
 
 for package in ("jax", "flax", "optax", "grain"):
     pytest.importorskip(package, reason=f"{package} is not installed")

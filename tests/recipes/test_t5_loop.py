@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import losses_of
+from recipe import losses_of
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 pytest.importorskip("transformers", reason="the extra torch is not installed")

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import losses_of
+from recipe import losses_of
 
 for package in ("torch", "transformers", "accelerate"):
     pytest.importorskip(package, reason="the extra torch is not installed")

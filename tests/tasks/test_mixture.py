@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 import seqio
 import tensorflow as tf
-from conftest import release
+from sizes import release
 from support import byte_vocabulary, flat, long_documents, restore, special_for
 
 from ul2_tasks import T5GEMMA2, UL2, register

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import seqio
 import tensorflow as tf
-from conftest import release
+from sizes import release
 from support import byte_vocabulary, iterate
 from test_mixture import long_documents
 
