@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 import numpy as np
@@ -19,6 +19,11 @@ def is_integer(value: object, at_least: float) -> TypeGuard[int]:
 def is_finite(value: object) -> TypeGuard[float]:
     """Whether `value` is a finite number."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_empty(value: object) -> bool:
+    """Whether a field says nothing: records of one file have the same fields, whether they need them or not."""
+    return value is None or (isinstance(value, str | bytes | Sequence | Mapping) and not value)
 
 
 def as_python(value: T) -> T:

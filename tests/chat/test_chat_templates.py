@@ -279,6 +279,14 @@ MARKER = re.compile(r"<[|｜]?[\w▁/|｜]{2,40}>|\[/?[A-Z_]{2,30}\]|\[gMASK\]")
 NOT_CUT = re.compile(r"deepseek|diffusion_gemma|gemma4($|_v[345])|glm4moe_training|gptoss")
 
 
+def folder_of(template: str, folder: pathlib.Path):
+    """A tokenizer with a template, and with a token for each marker that it writes."""
+    tokenizer = exclamation_first()
+    tokenizer.add_special_tokens(["<bos>"])
+    tokenizer.add_tokens(sorted({*MARKER.findall(template)}))
+    return write(folder, template, tokenizer, bos_token="<bos>")
+
+
 class ThatDay(datetime.datetime):
     @classmethod
     def now(cls):
@@ -292,10 +300,7 @@ def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
     """The ids are those of `transformers`; what its tags enclose, if it has any, is the assistant's, and all of its contents."""
     monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
     template = path.read_text()
-    tokenizer = exclamation_first()
-    tokenizer.add_special_tokens(["<bos>"])
-    tokenizer.add_tokens(sorted({*MARKER.findall(template)}))
-    folder = write(tmp_path, template, tokenizer, bos_token="<bos>")
+    folder = folder_of(template, tmp_path)
     renderer, hugging_face = TemplateRenderer(folder, date="2026-01-31"), oracle(folder)
     messages = TURNS[1:]
     if LISTS.match(path.stem):
@@ -470,10 +475,7 @@ def test_calls_of_tools_in_templates_of_trl(path, tmp_path, monkeypatch):
     """The ids are those of `transformers`, and what its tags enclose is the assistant's; or it is an error."""
     monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
     template = path.read_text()
-    tokenizer = exclamation_first()
-    tokenizer.add_special_tokens(["<bos>"])
-    tokenizer.add_tokens(sorted({*MARKER.findall(template)}))
-    folder = write(tmp_path, template, tokenizer, bos_token="<bos>")
+    folder = folder_of(template, tmp_path)
     messages = [CALLS[1], {**CALLS[2]}, *CALLS[3:5]]
     del messages[1]["reasoning_content"]
     beside = {"tools": [{"type": "function", "function": {"description": "The weather.", **WEATHER}}]}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ul2_tasks.chat.segments import ROLES
 from ul2_tasks.example_features import CONVERSATION_FIELDS, SYSTEM_FIELDS, TEMPLATE_FIELDS
+from ul2_tasks.scalars import is_empty
 
 Message = Mapping[str, Any]
 _MESSAGES = "messages"
@@ -72,11 +73,6 @@ def conversation_in(value: object) -> Conversation:
         )
     unread = tuple(key for key in given if key not in CONVERSATION_FIELDS)
     return Conversation(messages, {**found.settings, **settings}, (*found.unread, *unread))
-
-
-def is_empty(value: object) -> bool:
-    """Whether a field says nothing: records of one file have the same fields, whether they need them or not."""
-    return value is None or (isinstance(value, str | bytes | Sequence | Mapping) and not value)
 
 
 def without_nulls(value: Any) -> Any:

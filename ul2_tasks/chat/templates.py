@@ -30,7 +30,6 @@ from ul2_tasks.chat.messages import (
     Conversation,
     Message,
     check_fields,
-    is_empty,
     parts_of,
     role_of,
     text_of,
@@ -51,6 +50,7 @@ from ul2_tasks.chat.skeletons import (
     make_skeleton,
     stand_in,
 )
+from ul2_tasks.scalars import is_empty
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.tokenizer_json import InMemory, load_marked, settings_of, special_tokens_of
 

@@ -22,7 +22,6 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.images.left import Left
 from ul2_tasks.order.permutation import invert, keyed, permute
 from ul2_tasks.order.shares import Shares
-from ul2_tasks.scalars import fractions
 
 FOR_PIECES, FOR_ROWS_OF_POOLS = 7, 8  # what a key is for; `draws` has the number before
 _FOR_RECORDS = 0x7265636F7264
@@ -184,7 +183,7 @@ class Pools:
 
     @cached_property
     def _mixing(self) -> Shares:
-        return Shares(tuple(fractions(dict(enumerate(self.weights))).values()))
+        return Shares.of(self.weights)
 
 
 def in_order(rows: Sequence[list[int]], seed: int, pool: int, first: int = 0) -> list[list[int]]:

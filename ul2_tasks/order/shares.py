@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -30,7 +30,7 @@ import numpy as np
 from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.order.permutation import GOLDEN, keys, mix, permute
-from ul2_tasks.scalars import is_finite
+from ul2_tasks.scalars import fractions, is_finite
 
 _MOST = 64  # places that are shuffled among each other, of each partition
 _ROWS, _TURNS = 0, 1  # what a key is for
@@ -56,6 +56,11 @@ class Shares:
     def __post_init__(self):
         if not self.weights or not all(is_finite(weight) and weight > 0 for weight in self.weights):
             raise ValueError(f"weights must be finite numbers above 0, got {list(self.weights)}.")
+
+    @classmethod
+    def of(cls, weights: Iterable[float], partitions: int = 1) -> Shares:
+        """Those of weights of any sum: of multiples of the weights they are the same."""
+        return cls(tuple(fractions(dict(enumerate(weights))).values()), partitions)
 
     @cached_property
     def group(self) -> int:

@@ -18,7 +18,6 @@ from ul2_tasks.random_access.corpora import Member, OrderedCorpus, RowOrder, in_
 from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, moves, touch, unit_ranges, units_of
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.random_access.records import OrderedRecords, RecordIndex, RecordMember, index_in_blocks, order_records
-from ul2_tasks.scalars import fractions
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -311,7 +310,7 @@ class Numbering:
         mixings = []
         for stage in self.stages:
             weights = [weight * per_example[number] for weight, number in zip(stage.mixing.weights, stage.corpora)]
-            mixings.append(_mixing(weights, stage.mixing.partitions))
+            mixings.append(Shares.of(weights, stage.mixing.partitions))
         return _arranged(self.corpora, packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=self.leaving_out)
 
     def without(self, leaving_out: LeavingOut) -> Numbering:
@@ -388,7 +387,7 @@ def number_examples(
         # Not `sum`, which some versions of Python round otherwise: that would be another order.
         rates = [math.fsum(member.rate for member in readers) for readers in by_corpus.values()]
         orders = [list(corpora.values())[number].order for number in chosen]
-        stages.append(MixedStage(first, tuple(chosen), _mixing(rates, _partitions(orders))))
+        stages.append(MixedStage(first, tuple(chosen), Shares.of(rates, _partitions(orders))))
     key = keyed(seed, _FOR_CORPORA) if shuffle else None
     return _arranged(tuple(corpora.values()), (), tuple(stages), [stage.mixing for stage in stages], key, schedule.elements)
 
@@ -399,11 +398,6 @@ def _by_corpus(members: Iterable[Member | RecordMember]) -> dict[str, list]:
     for member in members:
         found.setdefault(member.corpus.name, []).append(member)
     return found
-
-
-def _mixing(weights: Sequence[float], partitions: int) -> Shares:
-    """How corpora are mixed: in the ratio of their weights, and in no other way where these have another sum."""
-    return Shares(tuple(fractions(dict(enumerate(weights))).values()), partitions)
 
 
 def _partitions(orders: Sequence[object]) -> int:

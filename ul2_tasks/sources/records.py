@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from ul2_tasks.example_features import TEMPLATE_FIELDS
 from ul2_tasks.files.opening import CORRUPT, CorruptFileError, is_unreachable, open_file
+from ul2_tasks.scalars import is_empty
 from ul2_tasks.sources.files import ID, MESSAGES, METADATA, OF_TOKENS, Layout, Segment
 from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
 
@@ -227,8 +228,8 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
 def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> Record:
     """The record of a conversation with the fields that go with its messages, and the names of those that nothing reads."""
     read = layout.read
-    unread = tuple(name for name in row if name not in read and not _is_empty(row[name]))
-    beside = {name: _as_text(row[name]) for name in layout.beside if not _is_empty(row.get(name))}
+    unread = tuple(name for name in row if name not in read and not is_empty(row[name]))
+    beside = {name: _as_text(row[name]) for name in layout.beside if not is_empty(row.get(name))}
     if not beside or record.problem:
         return record._replace(unread=unread)
     beside[MESSAGES] = record.text.decode() if record.value is None else record.value
@@ -240,10 +241,6 @@ def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> R
 
 def _as_text(value: object) -> object:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _is_empty(value: object) -> bool:
-    return value is None or (isinstance(value, str | bytes | list | tuple | Mapping) and not value)
 
 
 def _with_problem(problem: str, where: object, row: Mapping[str, object], layout: Layout) -> Record:
