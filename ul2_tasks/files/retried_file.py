@@ -129,8 +129,10 @@ class _Reads(io.RawIOBase):
 
     def _leave(self) -> None:
         file, self._file = self._file, None
-        with contextlib.suppress(Exception):  # nothing that was read depends on it
+        try:
             file.close()
+        except Exception:  # nothing that was read depends on it; at exit there may be no `contextlib` left to say so
+            return
 
 
 def _size_of(file: Any) -> int | None:

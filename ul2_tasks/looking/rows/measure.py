@@ -68,6 +68,11 @@ class ImageSourceStatistics:
     problems: Mapping[str, int]
     first: Mapping[str, str]
 
+    @property
+    def empty(self) -> int:
+        """How many samples are in no row, because each of their elements was dropped."""
+        return self.looked_at - sum(self.layouts.values()) - sum(self.problems.values())
+
 
 @dataclasses.dataclass(frozen=True)
 class ImageStatistics(Checked):

@@ -44,10 +44,12 @@ def print_images(statistics: ImageStatistics, console: Console) -> None:
 def shown_layouts(source: ImageSourceStatistics) -> str:
     """The layouts that most samples have, in words."""
     layouts = [f"{number:,} {layout if len(layout) < 32 else layout[:29] + '..'}" for layout, number in source.layouts.items()]
-    others = sum(list(source.layouts.values())[_LAYOUTS_SHOWN:])
-    return ", ".join(
-        [*layouts[:_LAYOUTS_SHOWN], *([f"{others:,} of {len(layouts) - _LAYOUTS_SHOWN} other layouts"] if others else [])]
-    )
+    said = layouts[:_LAYOUTS_SHOWN]
+    if others := sum(list(source.layouts.values())[_LAYOUTS_SHOWN:]):
+        said.append(f"{others:,} of {len(layouts) - _LAYOUTS_SHOWN} other layouts")
+    if source.empty:
+        said.append(f"{source.empty:,} of which every element was dropped")
+    return ", ".join(said)
 
 
 def shown_elements(source: ImageSourceStatistics) -> str:
