@@ -33,17 +33,17 @@ import ul2_tasks
 from ul2_tasks.chat.by_name import open_renderer
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.write import write_examples
+from ul2_tasks.image_rows.looking.measure import measure_images, recipe_to_look_at
+from ul2_tasks.image_rows.problems import RecordError
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.example_set import example_records
 from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.images.pixels import pixels, size_of
-from ul2_tasks.images.problems import RecordError
-from ul2_tasks.images.recipe import Source
-from ul2_tasks.images.records import Reader, open_records
-from ul2_tasks.images.video import FrameSampler
-from ul2_tasks.looking.rows.measure import measure_images, recipe_to_look_at
 from ul2_tasks.looking.run import read_record, run_of
 from ul2_tasks.looking.verification import examine
+from ul2_tasks.sources.image_records import Reader, open_records
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL

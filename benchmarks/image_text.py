@@ -39,17 +39,17 @@ from PIL import Image as PILImage
 from rich.console import Console
 from rich.table import Table
 
-from ul2_tasks.images.dropout import Dropout
+from ul2_tasks.image_rows.batch import bagel_batch
+from ul2_tasks.image_rows.dropout import Dropout
+from ul2_tasks.image_rows.packing import pack
+from ul2_tasks.image_rows.recipe import Recipe, Source
+from ul2_tasks.image_rows.row_arrays import lay_out
+from ul2_tasks.image_rows.rows import RowMaker
+from ul2_tasks.image_rows.samples import Counts, Sample
+from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.elements import Image
 from ul2_tasks.images.example_set import example_records
-from ul2_tasks.images.packing import pack
-from ul2_tasks.images.recipe import Recipe, Source
-from ul2_tasks.images.records import listed_records, open_records
-from ul2_tasks.images.row_arrays import lay_out
-from ul2_tasks.images.rows import RowMaker
-from ul2_tasks.images.samples import Counts, Sample
-from ul2_tasks.images.special_tokens import SpecialTokenConfig
-from ul2_tasks.pytorch.bagel import bagel_batch
+from ul2_tasks.sources.image_records import listed_records, open_records
 
 FORM = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4)
 SIDE = 1024

@@ -53,7 +53,7 @@ from rich.table import Table
 from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoising.lengths import example_lengths
-from ul2_tasks.images.packing import pack
+from ul2_tasks.image_rows.packing import pack
 from ul2_tasks.order.best_fit import best_fit
 from ul2_tasks.order.packing import assign_rows
 

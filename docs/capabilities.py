@@ -213,14 +213,14 @@ def _mixed(first: str, second: str) -> Cell:
 
 _PLAIN = """\
 from ul2_tasks.images.elements import Text
-from ul2_tasks.images.recipe import Source
-from ul2_tasks.images.records import listed_records
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.sources.image_records import listed_records
 
 plain = Source(listed_records([{"text": "A text."}] * 32, "texts"), lambda record, draws: [Text(record["text"], learned=True)])
 next(iter(rows(plain)))"""
 _TALK = """\
-from ul2_tasks.images.recipe import Source
-from ul2_tasks.images.records import listed_records
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.sources.image_records import listed_records
 
 turns = [{"from": "human", "value": "Two and two?"}, {"from": "gpt", "value": "Four."}]
 next(iter(rows(Source(listed_records([{"conversations": turns}] * 32, "talks"), "vlm_sft"))))"""

@@ -1,6 +1,6 @@
 import ul2_tasks
-from ul2_tasks.images.example_set import example_sources
-from ul2_tasks.images.special_tokens import SpecialTokenConfig
+from ul2_tasks.image_rows.recipe import example_sources
+from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 
 LENGTHS = {"inputs": 512, "targets": 512}
 VOCABULARY = ul2_tasks.open_renderer("harmony:default").vocabulary  # with the tokens of conversations

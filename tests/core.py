@@ -34,6 +34,7 @@ CORE = {
     "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
+    "image_rows": {"dataset", "batch"},
 }
 BESIDE = {
     "converters.row_format",
@@ -68,7 +69,6 @@ OF_TORCH = {  # where that is installed
         "pytorch.dataset",
         "pytorch.indexed",
         "pytorch.t5gemma2_collator",
-        "pytorch.image_text",
         "pytorch.packed_attention",
     )
 }
@@ -208,7 +208,7 @@ def images() -> list[int]:
     """A row of texts and images."""
     from image_sources import recipe
 
-    from ul2_tasks.images.rows import RowMaker
+    from ul2_tasks.image_rows.rows import RowMaker
 
     maker = RowMaker(recipe())
     return maker.row(maker.packed(0)[0])["packed_text_ids"].tolist()

@@ -59,9 +59,10 @@ LAYERS = {
         "tasks",
         "vocabulary",
     },
+    "image_rows": {"corpus", "files", "images", "looking", "order", "pytorch", "sources", "vocabulary"},
 }
 # The wings of `looking`, each with its kind of data: they import the core, which imports none of them, and not each other.
-WINGS = {"texts": "texts", "conversations": "conversations", "images": "image_text", "rows": "rows"}
+WINGS = {"texts": "texts", "conversations": "conversations", "images": "image_text"}
 COMMAND = PACKAGE.parent / "ul2_command"
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
 
@@ -143,9 +144,14 @@ def test_wings_are_strangers_and_what_they_share_imports_none():
             assert wings_of(path) <= {wing}, path
 
 
+def test_nothing_imports_image_rows_but_the_command():
+    for path in PACKAGE.glob("*/**/*.py"):
+        assert "image_rows" not in layers_of(path) or path.is_relative_to(PACKAGE / "image_rows"), path
+
+
 def test_kinds_are_strangers_and_the_command_knows_none():
     kinds = {path.stem: path for path in (COMMAND / "kinds").glob("[a-z]*.py")}
-    assert kinds.keys() == {"seam", *WINGS.values()}
+    assert kinds.keys() == {"seam", "rows", *WINGS.values()}
     assert imported(kinds["seam"], "ul2_command") == {"options"}
     for wing, kind in WINGS.items():
         assert imported(kinds[kind], "ul2_command") <= {"kinds.seam", "options"}, kind

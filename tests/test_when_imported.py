@@ -97,7 +97,7 @@ import torch
 from ul2_tasks import ImageTextDataset, T5Gemma2Collator
 sys.path += sys.argv[2:]
 from image_sources import FORM, ids, made, source
-from ul2_tasks.images.special_tokens import SpecialTokenConfig
+from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 
 class Told(torch.utils.data.IterableDataset):
     def __init__(self, *data):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ul2_tasks
 from ul2_tasks.corpus.identity import source_identity
-from ul2_tasks.images.records import open_records
+from ul2_tasks.sources.image_records import open_records
 from ul2_tasks.sources.shard_records import file_of, shard_records
 
 TEXTS = [f"document {number} of a corpus, with some words " * (number % 3 + 1) for number in range(40)]

@@ -56,7 +56,7 @@ class Rows(Kind):
         return super().refusal(data)
 
     def lengths_of(self, data):
-        from ul2_tasks.looking.rows.measure import BUDGETS
+        from ul2_tasks.image_rows.looking.measure import BUDGETS
 
         lengths = data.given.get("sequence_length", BUDGETS._asdict())
         if set(lengths) != set(BUDGETS._fields):
@@ -67,15 +67,15 @@ class Rows(Kind):
         return lengths
 
     def show(self, data, as_json, *, count, step, host, batch_size, **others):
+        from ul2_tasks.image_rows.looking.record import draw_record, show_record
+        from ul2_tasks.image_rows.looking.show import draw_plain, show_images
         from ul2_tasks.looking.printing import print_json_lines
-        from ul2_tasks.looking.rows.record import draw_record, show_record
-        from ul2_tasks.looking.rows.show import draw_plain, show_images
 
         recipe, record = self._fitting(data), data.given.get("record")
         if step is not None:
             if record is not None:
                 raise excludes("--record", "--step")
-            from ul2_tasks.looking.rows.steps import draw_rows_of_step, show_rows_of_step
+            from ul2_tasks.image_rows.looking.steps import draw_rows_of_step, show_rows_of_step
 
             asked = step, batch_size, host, count
             if as_json:
@@ -90,27 +90,32 @@ class Rows(Kind):
             show_record(recipe, record)
 
     def find(self, data, *, epochs, batch_size, **others):
-        from ul2_tasks.looking.rows.steps import find_rows
+        from ul2_tasks.image_rows.looking.steps import find_rows
 
         find_rows(self._fitting(data), data.given["record"], epochs, batch_size)
 
     def bench(self, data, *, workers, tokens_per_second, **others):
+        from ul2_tasks.image_rows.dataset import ImageTextDataset
         from ul2_tasks.looking.bench import bench_rows
 
-        return bench_rows(self.name_of(data), self._fitting(data), _dataset(data), workers, tokens_per_second)
+        recipe = self._fitting(data)
+        dataset = _dataset(data) or ImageTextDataset(
+            recipe.sources, recipe.special_tokens, recipe.encode, recipe.budgets._asdict(), seed=recipe.seed
+        )
+        return bench_rows(self.name_of(data), dataset, workers, tokens_per_second)
 
     def measure(self, data, **others):
-        from ul2_tasks.looking.rows.measure import measure_images
+        from ul2_tasks.image_rows.looking.measure import measure_images
 
         return measure_images(self._fitting(data), data.given.get("examples", _RECORDS))
 
     def print_statistics(self, statistics, console):
-        from ul2_tasks.looking.rows.table import print_images
+        from ul2_tasks.image_rows.looking.table import print_images
 
         print_images(statistics, console)
 
     def report(self, data, output, *, count, **others):
-        from ul2_tasks.looking.rows.report import write_image_report
+        from ul2_tasks.image_rows.looking.report import write_image_report
 
         return write_image_report(self._fitting(data), output, records=data.given.get("examples", _RECORDS), count=count)
 
@@ -118,8 +123,8 @@ class Rows(Kind):
         return {"budgets": self._recipe(data).budgets._asdict()}
 
     def examine(self, data, split):
+        from ul2_tasks.image_rows.looking.doctor import examine_recipe
         from ul2_tasks.looking.findings import each_once, examine_image_packages, examine_installation
-        from ul2_tasks.looking.rows.doctor import examine_recipe
 
         recipe = self._recipe(data)
         return each_once(
@@ -134,8 +139,8 @@ class Rows(Kind):
         return recipe
 
     def _recipe(self, data: Data):
-        from ul2_tasks.images.samples import Counts
-        from ul2_tasks.looking.rows.measure import recipe_to_look_at
+        from ul2_tasks.image_rows.looking.measure import recipe_to_look_at
+        from ul2_tasks.image_rows.samples import Counts
         from ul2_tasks.vocabulary.by_name import open_vocabulary
 
         if (own := _dataset(data)) is not None:
@@ -151,7 +156,7 @@ def _dataset(data: Data) -> Any:
 
     if data.source or data.arguments:  # which are of what is registered
         return None
-    return next((each for each in data.in_modules if is_instance(each, "ul2_tasks.pytorch.image_text", "ImageTextDataset")), None)
+    return next((each for each in data.in_modules if is_instance(each, "ul2_tasks.image_rows.dataset", "ImageTextDataset")), None)
 
 
 def _special_tokens(recipe, data: Data):
@@ -162,10 +167,10 @@ def _special_tokens(recipe, data: Data):
 
 
 def _sources(data: Data) -> list[Any]:
-    from ul2_tasks.images.example_set import example_records, example_sources
-    from ul2_tasks.images.recipe import Source
-    from ul2_tasks.images.records import listed_records, open_records
-    from ul2_tasks.images.schemas import SCHEMAS
+    from ul2_tasks.image_rows.recipe import Source, example_sources
+    from ul2_tasks.image_rows.schemas import SCHEMAS
+    from ul2_tasks.images.example_set import example_records
+    from ul2_tasks.sources.image_records import listed_records, open_records
 
     schema, spec = data.given.get("schema"), list(data.given.get("spec", ()))
     if schema is None:
@@ -181,7 +186,7 @@ def _sources(data: Data) -> list[Any]:
 
 def _own_schema(name: str) -> Callable:
     """The function that "module:function" names."""
-    from ul2_tasks.images.schemas import SCHEMAS
+    from ul2_tasks.image_rows.schemas import SCHEMAS
 
     module, _, function = name.partition(":")
     if not (module and function):

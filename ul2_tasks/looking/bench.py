@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -32,9 +32,6 @@ from ul2_tasks.random_access.exclude import leaving_out_of
 from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.tasks.registration import Registration, hand_over
-
-if TYPE_CHECKING:
-    from ul2_tasks.images.recipe import Recipe
 
 SECONDS = 10.0  # of all that is measured, without the first batches
 BATCH_SIZE = 32
@@ -186,21 +183,16 @@ def bench_run(
     return _bench(ways, tokens_per_second, **told, unit=unit, batch_size=run.batch_size, reader=reader)
 
 
-def bench_rows(name: str, recipe: Recipe, dataset: Any, workers: int | None, tokens_per_second: float | None) -> Bench:
-    """Measures the rows of an `ImageTextDataset`; without one, those of a recipe."""
+def bench_rows(name: str, dataset: Any, workers: int | None, tokens_per_second: float | None) -> Bench:
+    """Measures the rows of an `ImageTextDataset`."""
     _needs_torch()
     import torch
 
-    from ul2_tasks.pytorch.image_text import ImageTextDataset
-
-    budgets = dict(recipe.budgets._asdict())
-    if dataset is None:
-        dataset = ImageTextDataset(recipe.sources, recipe.special_tokens, recipe.encode, budgets, seed=recipe.seed)
     ways = [
         _Way(_read_by(each), each, torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=each), lambda of, _: of)
         for each in _numbers(workers)
     ]
-    told = {"mixture": name, "sequence_length": budgets, "split": "train", "seed": recipe.seed}
+    told = {"mixture": name, "sequence_length": dataset.recipe.budgets._asdict(), "split": "train", "seed": dataset.recipe.seed}
     return _bench(ways, tokens_per_second, **told, unit="row", batch_size=1, reader="ImageTextDataset and a DataLoader")
 
 
