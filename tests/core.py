@@ -34,7 +34,6 @@ CORE = {
     "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
-    "image_rows": {"dataset", "batch"},
 }
 BESIDE = {
     "converters.row_format",
@@ -69,6 +68,7 @@ OF_TORCH = {  # where that is installed
         "pytorch.dataset",
         "pytorch.indexed",
         "pytorch.t5gemma2_collator",
+        "image_rows.dataset",
         "pytorch.packed_attention",
     )
 }

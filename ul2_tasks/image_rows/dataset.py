@@ -1,10 +1,9 @@
-"""Rows of texts and images as a PyTorch dataset: sharded over processes and workers, and resumed at a place."""
+"""Rows of texts and images as a PyTorch dataset: shared out to processes and workers, and resumed at a number."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,10 +13,7 @@ import numpy as np
 from ul2_tasks.cached import cached_property
 from ul2_tasks.image_rows.custom import ElementKind
 from ul2_tasks.image_rows.index import ImageRows
-from ul2_tasks.image_rows.left import Left
-from ul2_tasks.image_rows.problems import Problems
-from ul2_tasks.image_rows.recipe import ADDED, Recipe, Source
-from ul2_tasks.image_rows.rows import RowMaker
+from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.samples import with_others
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.shared import for_copy
@@ -36,10 +32,61 @@ except ImportError as error:
 if TYPE_CHECKING:
     import seqio
 
-STATE_VERSION = 1
-_SHARD = "shard"  # of the settings, the one that joined states lack
+STATE_VERSION = 2
+_RUN = 32  # consecutive rows of a reader: so it reads the records of few pools that others read, too
 _MARKS = ("bos_id", "eos_id", "boi_id", "eoi_id")
-_TYPED = {"epochs": "num_epochs"}  # arguments by their names in states
+
+
+class _Reading(Iterator[dict[str, Any]]):
+    """The rows that one of several readers reads, of all from a number on, in lockstep with the others.
+
+    Rows are read in blocks, in which reader r has the r-th run of consecutive rows. Of 3 readers, with runs of 4:
+
+        reads    0 1 2    3 4 5    6 7 8    9 10 11    12 ..
+        rows     0 4 8    1 5 9    2 6 10   3 7  11    12 ..
+
+    Read n, and those n + 1, n + 2 .. of the other readers, are at one time. So `number`, how many reads there were of all readers,
+    says which rows they were, with the `start` of its block, and the number of `readers` that share it. From the next block on the
+    readers are those that are here.
+    """
+
+    def __init__(self, rows: ImageRows, reader: int, readers: int, state: Mapping[str, Any]):
+        self.rows = rows
+        self._reader, self._readers = reader, readers
+        self._number, self._block = state.get("number", 0), (state.get("start", 0), state.get("readers", readers))
+
+    def __next__(self) -> dict[str, Any]:
+        while True:
+            self._block = self._block_of(self._number)[:2]
+            index = self._row_of(self._number + self._reader)
+            if self.rows.available(index + 1) <= index:
+                if self._reader == 0:
+                    self.rows.end()
+                self._number = len(self.rows)
+                raise StopIteration
+            row = self.rows.read(index)
+            self._number += self._readers
+            if row is not None:
+                return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
+
+    def state(self, reads: int = 0) -> dict[str, int]:
+        """Where the readers are, after so many more of their reads."""
+        number = self._number + reads
+        start, readers, _ = self._block_of(number)
+        return {"number": number, "start": start, "readers": readers}
+
+    def _row_of(self, read: int) -> int:
+        start, readers, run = self._block_of(read)
+        return start + (read - start) % readers * run + (read - start) // readers if run else read
+
+    def _block_of(self, read: int) -> tuple[int, int, int]:
+        """The block of a read: its start, its readers, and how many rows each reads in it; 0 where there are too few for all."""
+        start, readers = self._block
+        while True:
+            run = _RUN if readers == 1 else min(_RUN, (self.rows.available(start + readers * _RUN) - start) // readers)
+            if not run or read < start + readers * run:
+                return start, readers, run
+            start, readers = start + readers * run, self._readers
 
 
 class ImageTextDataset(torch.utils.data.IterableDataset):
@@ -68,18 +115,21 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     **Order.** See `pools`. Weights count samples. A source repeats when it ends, in another order and with other random choices,
     until the epochs end. An epoch is over when each source was read once; others than the one that takes longest repeat in it. Each
-    iterator has the epochs that `set_epoch` chose. A pool's rows depend on its number alone, and pools are sharded: any number of
-    processes and workers gives the same rows, in another order. Every file is read, however few there are.
+    iterator has the epochs that `set_epoch` chose. All rows have a number, see `ImageRows`. Processes and workers take turns at
+    them, each at runs of 32: any number of them gives the same rows, in another order. Every file is read, however few there are.
 
-    **Memory** of a worker: the encoded images of a pool, the page of Parquet that is read, and the pixels of a row; with
+    **Counts.** Several readers must know how many rows each pool of records has, and so must a dataset that resumes. Rows are
+    counted as far as they are asked for, and the counts are kept in the file `.ul2_rows` beside the records. Where that folder
+    cannot be written, each process counts for itself, which reads all records: `counts_folder` names another one.
+    `len(dataset.rows())` in one process counts an epoch before all others begin.
+
+    **Memory** of a worker: the encoded images of two pools, the page of Parquet that is read, and the pixels of a row; with
     `shuffle_blocks` the encoded images of that many blocks of each source.
 
-    **Resume.** A state is a position: the pool and the row, with the settings, and the counts of skipped records. It is that of the
-    last iterator, right after each of its rows. Resuming reads one pool again, and decodes only what is still to come. It needs the
-    same settings and the same numbers of processes and workers, otherwise a ValueError shows both. `load_states` takes the states
-    of all processes, and resumes on any number of processes and workers.
-    `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and workers, the
-    dataset does not know where they are.
+    **Resume.** A state is a number, with the settings. It is that of the last iterator, right after each of its rows, and that of
+    all processes where each has read as many. Any number of processes and workers can load it; other settings are refused with
+    both shown. `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and
+    workers, `state_after` has the state by the number of rows.
 
     **Errors.** A record with an error or one that is too long, and any error of a schema, an encoder or a decoder, raises a
     `RecordError` with its file and index. With on_error="skip" it is logged, counted by source and cause, see `skipped` and
@@ -98,6 +148,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         num_epochs: int | None = None,
         on_error: Literal["raise", "skip"] = "raise",
         skipped_file: str | os.PathLike | None = None,
+        counts_folder: str | os.PathLike | None = None,
         shrink: bool = False,
         required_modalities: Sequence[Literal["vit", "vae"]] = (),
         shuffle_blocks: int = 0,
@@ -118,6 +169,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             seed, pool, on_error, shrink, required_modalities, shuffle_blocks, kinds: see `recipe.Recipe`.
             skipped_file: a file to which each skipped record is appended, a line of JSON: {"source", "cause", "record", "problem"}.
                 All workers write it. Pass another file on each machine.
+            counts_folder: keeps how many rows pools have; by default they are kept beside the first file of records.
             rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
                 shards the rows itself, otherwise those of `torch.distributed` if it is initialised, otherwise the environment
                 variables RANK and WORLD_SIZE, otherwise 0 and 1.
@@ -154,32 +206,28 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         if skipped_file is not None and on_error == "raise":
             raise ValueError("on_error must be 'skip' with skipped_file, got 'raise'. Pass both, or neither.")
         self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
+        self._counts_folder = None if counts_folder is None else os.fspath(counts_folder)
         self._process, self._started_in = given_process(rank, world_size), None
-        self._shard: tuple[int, int] | None = None  # of the last iterator
         self._passes = Passes()
-        self._here: dict[str, Any] | None = None  # the place of the last iterator, since a state was loaded; each has its own
-        self._epoch = 0  # of the last iterator
+        self._reading: _Reading | None = None  # the last iterator in this process
+        self._place: dict[str, Any] | None = None  # where that of the dataset was that this is a copy of
 
     @property
     def recipe(self) -> Recipe:
         """What decides which rows there are, such as `measure_images` measures."""
         return self._recipe
 
-    def rows(self, folder: str | os.PathLike | None = None) -> ImageRows:
-        """Returns the rows of an epoch as a map-style dataset with random access, see `ImageRows`.
-
-        Args:
-            folder: keeps how many rows there are; by default they are kept beside the first file of records, if that folder can be
-                written.
-        """
-        return ImageRows(self._recipe, None if folder is None else os.fspath(folder), self._skipped_file)
+    def rows(self) -> ImageRows:
+        """Returns the rows of an epoch as a map-style dataset with random access, see `ImageRows`."""
+        return ImageRows(self._recipe, self._counts_folder, self._skipped_file)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
 
         A copy has no iterator: it begins where this one would begin another, and its state is that of this one.
         """
-        own = {"_passes": for_copy(self._passes), "_here": copy.deepcopy(self._here)}
+        place = self._reading and {"epoch": self._reading.rows.number, **self._reading.state()}
+        own = {"_passes": for_copy(self._passes), "_reading": None, "_place": place or self._place}
         return {**self.__dict__, "_started_in": reading_process(self._process), **own}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -190,11 +238,12 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             OSError: a file cannot be reached.
         """
         state = self._passes.begin()
-        self._shard = self._own_shard()
-        self._here, self._epoch = ({}, self._passes.epoch or 0) if state is None else self._checked(state)
-        if self._here.get("ended"):
-            self._passes.end()
-        return Pass(self._rows(self._here, self._epoch, *self._shard), self._passes)
+        if state is None:
+            state = {"epoch": self._passes.epoch or 0}
+        else:
+            self._check(state)
+        self._reading, self._place = self._read(state), None
+        return Pass(self._reading, self._passes)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
@@ -205,7 +254,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                     ..
 
         Iteration 0 has the first `num_epochs` epochs, as without a call, iteration 1 the next ones, and so on. Without `num_epochs`
-        the rows begin at that epoch. Workers read it when their iterator begins. A state has it: resume with the same number.
+        the rows begin at that epoch, see `ImageRows.epoch`. Workers read it when their iterator begins. A state has it: resume with
+        the same number.
 
         Args:
             epoch: the number of the iteration, from 0.
@@ -221,71 +271,43 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
 
         Returns:
-            {"version": int, "settings": {name: str}, "place": dict}, less than 2 kB; and {"epoch": int} after `set_epoch`.
-            After `load_states` the place also has what was left then, some 20 bytes for each process and worker of before.
+            {"version": int, "settings": {name: str}, "epoch": int, "number": int, "start": int, "readers": int}, less than 2 kB.
 
         Raises:
             ValueError: the rows are read by workers, of which this dataset does not know where they are.
         """
-        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, or num_workers=0.")
-        if self._here is None and self._passes.loaded is not None:
-            return self._of_own_shard(self._passes.loaded)
-        epoch = (self._passes.epoch or 0) if self._here is None else self._epoch
-        of_epoch = {"epoch": epoch} if epoch else {}
-        return {
-            "version": STATE_VERSION,
-            "settings": self._settings() | self._recipe.identity,
-            "place": dict(self._here or {}),
-            **of_epoch,
-        }
+        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, num_workers=0, or state_after.")
+        if self._reading is not None:
+            return self._state({"epoch": self._reading.rows.number, **self._reading.state()})
+        return dict(self._passes.loaded or self._state(self._place or {"epoch": self._passes.epoch or 0}))
+
+    def state_after(self, rows: int, num_workers: int = 0) -> dict[str, Any]:
+        """The state where each process has read so many rows since the state that was loaded last, or since the start.
+
+        Args:
+            rows: of this process, which all others have read, too.
+            num_workers: of its DataLoader.
+        """
+        _, world_size = reading_process(self._process, self._started_in)
+        begun = self._passes.loaded or {"epoch": self._passes.epoch or 0}
+        reading = _Reading(self._rows_of(begun), 0, world_size * max(1, num_workers), begun)
+        return self._state({"epoch": reading.rows.number, **reading.state(rows * world_size)})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Makes iterators begin where the state was saved, until one of them, or of a worker, has come to its end.
+
+        Call it in each process, before the workers start. Any number of processes and workers can load a state.
 
         Raises:
             ValueError: it is not a state, or one of another version of this package.
         """
         check_version(state, STATE_VERSION)
-        _check_form(state)
-        self._load(state)
-
-    def load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Makes iterators begin where several processes were, on any number of processes and workers; see `load_state_dict`.
-
-            states = [torch.load(f"state_{rank}.pt") for rank in range(8)]  # that 8 processes have saved
-            dataset.load_states(states)  # in each of, say, 5 processes
-            loader = StatefulDataLoader(dataset, batch_size=None, num_workers=3)
-
-        What all of them have not read comes once, the same rows as without a stop, those of earlier pools first. Call it in each
-        process, before the workers start.
-
-        Args:
-            states: of each process what `state_dict()` returned, of this dataset or of the StatefulDataLoader that reads it.
-
-        Raises:
-            ValueError: they are not such states, or not those of all processes and workers of one run, or of another dataset.
-        """
-        found = [state for given in states for state in _states_in(given)]
-        if not found:
-            raise ValueError(f"states must be what state_dict() returned in each process, got {states!r:.100}.")
-        for state in found:
-            check_version(state, STATE_VERSION)
-            _check_form(state)
-            self._check_settings(state["settings"])
-        settings, place, of_epoch = _joined_states(found, self._recipe)
-        self._load({"version": STATE_VERSION, "settings": settings, "place": place, **of_epoch})
-
-    def _load(self, state: Mapping[str, Any]) -> None:
+        check_part("settings", state.get("settings"), isinstance(state.get("settings"), Mapping), "their values by name")
+        for name, least in (("epoch", 0), ("number", 0), ("start", 0), ("readers", 1)):
+            is_whole = name not in state or is_integer(state[name], at_least=least)
+            check_part(name, state.get(name), is_whole, f"an integer, {least} or more")
         self._passes.load(state)
-        self._here = self._shard = None
-
-    def _of_own_shard(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """A state as that of the shard here; of all shards together the first one goes on with what they counted."""
-        if _SHARD in state["settings"]:
-            return dict(state)
-        own = self._settings()[_SHARD]
-        place = {name: value for name, value in state["place"].items() if name != "problems" or own.startswith("0 of ")}
-        return {**state, "settings": {**state["settings"], _SHARD: own}, "place": place}
+        self._reading = self._place = None
 
     @property
     def skipped(self) -> dict[str, int]:
@@ -294,153 +316,41 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: the rows are read by workers, each of which counts for itself.
         """
-        return dict(self._problems().counts)
+        return {} if (rows := self._read_rows()) is None else rows.skipped
 
     @property
     def skipped_by_source(self) -> dict[str, dict[str, int]]:
         """The same by the name of each source of which some were; see `skipped`."""
-        return {name: dict(counts) for name, counts in self._problems().by_source.items()}
+        rows = self._read_rows()
+        return {} if rows is None else {name: dict(counts) for name, counts in rows.problems.by_source.items()}
 
-    def _problems(self) -> Problems:
+    def _read_rows(self) -> ImageRows | None:
         self._passes.check_read_here("Pass skipped_file=PATH, where all of them write what they skip.")
-        found = Problems(self._recipe.names_of_sources)
-        if self._here and "problems" in self._here:
-            found.load(self._here["problems"])
-        return found
+        return self._reading and self._reading.rows
 
-    def _own_shard(self) -> tuple[int, int]:
+    def _read(self, state: Mapping[str, Any]) -> _Reading:
         rank, world_size = reading_process(self._process, self._started_in)
         worker = torch.utils.data.get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        return number * world_size + rank, workers * world_size
+        return _Reading(self._rows_of(state), number * world_size + rank, workers * world_size, state)
 
-    def _settings(self) -> dict[str, str]:
-        return {**self._recipe.settings(), _SHARD: "{} of {}".format(*(self._shard or self._own_shard()))}
+    def _rows_of(self, state: Mapping[str, Any]) -> ImageRows:
+        return ImageRows(self._recipe, self._counts_folder, self._skipped_file, state.get("epoch", 0))
 
-    def _checked(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-        """The place of a state, and its epoch."""
-        state = self._of_own_shard(state)
-        self._check_settings(state["settings"], self._settings()[_SHARD])
-        epoch, chosen = int(state.get("epoch", 0)), self._passes.epoch
-        if chosen not in (None, epoch):
-            raise ValueError(
-                f"epoch must be that of the state that was loaded, {epoch}, got {chosen}. Call set_epoch({epoch}) before you"
-                " iterate, or load no state."
-            )
-        return dict(state["place"]), epoch
+    def _state(self, place: Mapping[str, int]) -> dict[str, Any]:
+        return {"version": STATE_VERSION, "settings": self._recipe.settings() | self._recipe.identity, **place}
 
-    def _check_settings(self, saved: Mapping[str, str], shard: str | None = None) -> None:
-        """Raises a ValueError if they are those of another dataset, or of another shard than the one that is given."""
-        identity = self._recipe.identity
-        own = self._recipe.settings() | ({} if shard is None else {_SHARD: shard})
-        own |= {name: identity[name] for name in identity if name in saved}  # which states of 1.0.3 do not have
-        names = [*own, *(name for name in ADDED if name in saved and name not in own)]
-        if other := [name for name in names if saved.get(name) != own.get(name)]:
-            shown = "; ".join(f"{_TYPED.get(name, name)} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Raises a ValueError if a state is of another dataset, or of another epoch than the one that was chosen."""
+        saved, own = state["settings"], self._recipe.settings() | self._recipe.identity
+        if other := [name for name in {**own, **saved} if saved.get(name) != own.get(name)]:
+            shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
             raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
-
-    def _rows(self, here: dict[str, Any], epoch: int, shard: int, shards: int) -> Iterator[dict[str, Any]]:
-        """The rows from a place on, which is changed to be right after each."""
-        maker, left = RowMaker(self._recipe, self._skipped_file, epoch), Left.of(here.get("left"))
-        if "problems" in here:
-            maker.problems.load(here["problems"])
-        first, empty, has_given = here.get("pool", 0), 0, bool(here)
-        for pool in itertools.dropwhile(lambda pool: pool < first, maker.shard(shard, shards, left)):
-            empty += 1
-            done = max(left.rows_done(pool), here.get("row", 0))  # after the first pool here is no row
-            for row in self._rows_of(pool, done, maker, here):
-                empty, has_given = 0, True
-                yield row
-            here.update(pool=pool + 1, row=0, problems=maker.problems.state())
-            if empty > maker.pools_of_epoch:
-                raise _no_row(empty, maker)
-        if empty and not has_given:
-            raise _no_row(empty, maker)
-        here["ended"] = True
-
-    def _rows_of(self, pool: int, done: int, maker: RowMaker, here: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The rows of a pool, without those that are done; what was wrong with its records was counted with these."""
-        counted = maker.problems.state()
-        if done:
-            maker.problems.load({"counts": {}, "in_a_row": {}})
-        maker.problems.is_told = not done
-        packed = maker.packed(pool)
-        maker.problems.is_told = True
-        if done:
-            maker.problems.load(counted)
-        for number, samples in enumerate(packed[done:], done):
-            row = maker.row(samples)
-            here.update(pool=pool, row=number + 1, problems=maker.problems.state())
-            if row is not None:
-                yield {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
-
-
-def _states_in(state: object) -> Iterator[Mapping[str, Any]]:
-    """The states of datasets in one of a StatefulDataLoader, which has that of each worker."""
-    if not isinstance(state, Mapping):
-        return
-    if state.get("_steps_since_snapshot"):
-        raise ValueError(
-            "states must be of a StatefulDataLoader with snapshot_every_n_steps=1, got one"
-            f" {state['_steps_since_snapshot']} steps after the states of its workers. Load it on the processes that saved it."
-        )
-    if {"version", "settings", "place"} <= state.keys():
-        yield state
-        return
-    for value in state.values():
-        yield from _states_in(value)
-
-
-def _joined_states(states: Sequence[Mapping[str, Any]], recipe: Recipe) -> tuple[dict[str, str], dict[str, Any], dict[str, int]]:
-    """The settings, the place and the epoch of all shards of a run together."""
-    by_shard = {state["settings"].get(_SHARD): state for state in states}
-    shards = len(by_shard)
-    if len(states) != shards or by_shard.keys() != {f"{shard} of {shards}" for shard in range(shards)}:
-        raise ValueError(
-            "states must be those of all processes and workers of one run, each once, got"
-            f" {', '.join(str(state['settings'].get(_SHARD)) for state in states):.200}. Pass what each process saved."
-        )
-    in_order = [by_shard[f"{shard} of {shards}"] for shard in range(shards)]
-    begun = [(state.get("epoch", 0), state["place"].get("left")) for state in in_order]
-    if any(each != begun[0] for each in begun):
-        raise ValueError(
-            f"states must be of one epoch and one start, got epochs {sorted({epoch for epoch, _ in begun})}. Pass states that were"
-            " saved at one step."
-        )
-    epoch, before = begun[0]
-    left, pools = Left.of(before), recipe.pools(epoch)
-    places = [(state["place"].get("pool", 0), state["place"].get("row", 0)) for state in in_order]
-    problems = Problems(recipe.names_of_sources)
-    for state in in_order:
-        problems.add(state["place"].get("problems"))
-    settings = {name: value for name, value in in_order[0]["settings"].items() if name != _SHARD}
-    place = {"left": left.after(places, pools.run(shards, left)).plain, "problems": problems.state()}
-    return settings, place, {"epoch": epoch} if epoch else {}
-
-
-def _check_form(state: Mapping[str, Any]) -> None:
-    """Raises a ValueError if a state of this version has not the parts that `ImageTextDataset.state_dict` names."""
-    settings: Any = state.get("settings")
-    place: Any = state.get("place")
-    check_part("epoch", state.get("epoch", 0), is_integer(state.get("epoch", 0), at_least=0), "an integer, 0 or more")
-    check_part("settings", settings, isinstance(settings, Mapping), "their values by name")
-    check_part("place", place, isinstance(place, Mapping), "a pool, a row in it, and the problems until there")
-    if "left" in place:
-        _check_left(place["left"])
-    if not place or ("left" in place and "pool" not in place):
-        return
-    for part in ("pool", "row"):
-        check_part(part, place.get(part), is_integer(place.get(part), at_least=0), "an integer, 0 or more")
-    problems = place.get("problems")
-    has_parts = isinstance(problems, Mapping) and all(isinstance(problems.get(part), Mapping) for part in ("counts", "in_a_row"))
-    check_part("problems", problems, has_parts, "{'counts': {cause: int}, 'in_a_row': {step: int}}")
-
-
-def _check_left(left: Any) -> None:
-    has_parts = isinstance(left, Mapping) and isinstance(left.get("parts"), list | tuple) and "first" in left
-    is_whole = has_parts and all(isinstance(part, list | tuple) and len(part) == 3 for part in left["parts"])
-    check_part("left", left, is_whole, "{'parts': [[pool, pool, row], ..], 'first': pool}")
-    Left.of(left)
+        if self._passes.epoch not in (None, epoch := state.get("epoch", 0)):
+            raise ValueError(
+                f"epoch must be that of the state that was loaded, {epoch}, got {self._passes.epoch}. Call set_epoch({epoch})"
+                " before you iterate, or load no state."
+            )
 
 
 def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind], ids: int) -> None:
@@ -456,12 +366,6 @@ def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind
 
 def _marks(kinds: Sequence[ElementKind]) -> tuple[int, ...]:
     return tuple(id for kind in kinds if isinstance(kind, ElementKind) for id in (kind.start_id, kind.end_id))
-
-
-def _no_row(pools: int, maker: RowMaker) -> ValueError:
-    return ValueError(
-        f"sources must give at least one row, got none of {pools} pools; skipped, by cause: {dict(maker.problems.counts)}."
-    )
 
 
 @dataclasses.dataclass(frozen=True)

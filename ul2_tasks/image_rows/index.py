@@ -1,10 +1,10 @@
-"""`ImageRows`: packed rows of texts and images with an index, the same rows as those of the stream, in its order.
+"""`ImageRows`: packed rows of texts and images with an index. The iterator of a dataset reads them by their numbers, too.
 
     pools of an epoch   0              | 1           | 2  ..        a pool's rows are a function of its number, see `pools`
     rows                0 .......... 5 | 6 ...... 10 | 11 ..        row i is known once the rows of the pools before are counted
 
-To count the rows of a pool its records are read, and no image is decoded. Counts are made as far as they are asked for, by several
-threads, and kept in a file beside the records, see `files.kept_counts`. Who finds them there reads nothing.
+To count the rows of a pool its records are read, and no image is decoded. Counts are made as far as they are asked for, many of
+them by several threads, and kept in a file beside the records, see `files.kept_counts`. Who finds them there reads nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ import numpy as np
 
 from ul2_tasks.files.kept_counts import KeptCounts
 from ul2_tasks.image_rows.pools import Pools
-from ul2_tasks.image_rows.problems import Problems
+from ul2_tasks.image_rows.problems import Noted
 from ul2_tasks.image_rows.recipe import Recipe
-from ul2_tasks.image_rows.rows import RowMaker
-from ul2_tasks.image_rows.samples import Sample
+from ul2_tasks.image_rows.rows import Placed, RowMaker
 from ul2_tasks.scalars import is_integer
 
-_VERSION = 2  # raised whenever a pool has other rows
+_VERSION = 3  # raised whenever a pool has other rows
 _THREADS = 16
 _AT_ONCE = 64  # pools that a thread counts in succession, at most
 _HELD = 2  # pools that are held in memory, of which rows are read
@@ -56,10 +55,10 @@ class RecordLocation:
 
 
 class _Pool(NamedTuple):
-    """A pool of which rows are read: a maker that knows its samples, and its rows."""
+    """A pool of which rows are read: its rows, and what was wrong with its records."""
 
-    maker: RowMaker
-    rows: list[list[tuple[str, Sample]]]
+    rows: list[list[Placed]]
+    noted: Noted
 
 
 class ImageRows(Sequence[dict[str, Any]]):
@@ -79,7 +78,7 @@ class ImageRows(Sequence[dict[str, Any]]):
 
     def __init__(self, recipe: Recipe, folder: str | None = None, skipped_file: str | None = None, epoch: int = 0):
         """Reads nothing yet. Counts are kept in `folder`, by default beside the first file of records."""
-        self.recipe, self.number = recipe, epoch
+        self.recipe, self.number, self.problems = recipe, epoch, recipe.problems(skipped_file)
         self._folder, self._skipped_file = folder, skipped_file
         self._set(np.zeros([0], np.int64))
 
@@ -93,8 +92,7 @@ class ImageRows(Sequence[dict[str, Any]]):
         self._is_taken_up = bool(len(counted))
         self._kept_pools = len(counted)
         self._held: collections.OrderedDict[int, _Pool] = collections.OrderedDict()
-        self._seen: set[int] = set()  # pools whose problems were counted
-        self._problems = Problems(self.recipe.names_of_sources, self._skipped_file)
+        self._told: set[int] = set()  # pools whose problems were counted
         self._maker: RowMaker | None = None
         self._process, self._process_lock = os.getpid(), threading.RLock()
 
@@ -113,7 +111,7 @@ class ImageRows(Sequence[dict[str, Any]]):
         self._count_to(last, report)
         rows = self._before(last) - self._before(self._first_pool)
         if not rows:
-            raise ValueError(f"sources must give at least one row, got none of {self._of_epoch} pools of records. Look at one.")
+            raise self._no_row(self._of_epoch)
         return rows
 
     def epoch(self, epoch: int) -> ImageRows:
@@ -143,12 +141,39 @@ class ImageRows(Sequence[dict[str, Any]]):
 
     def locate(self, index: int) -> list[RecordLocation]:
         """Returns the location of each sample of a row, in its order."""
-        return [location for location, _ in self._located(index)]
+        return [RecordLocation(each.source, each.file, each.record, each.epoch) for each in self.samples(index)]
 
-    def _located(self, index: int) -> list[tuple[RecordLocation, Sample]]:
+    def samples(self, index: int) -> list[Placed]:
+        """Returns the samples of a row, each with the record that it is of. No image is decoded for it."""
         pool, row = self._place(self._checked(index))
-        held = self._pool(pool)
-        return [(_location(held.maker, name, sample), sample) for name, sample in held.rows[row]]
+        return self._pool(pool).rows[row]
+
+    def available(self, least: int) -> int:
+        """How many rows are counted: at least so many, if there are; where there is no end, those of later epochs count, too."""
+        self._take_up()
+        stop, first = None if self.recipe.epochs is None else self._of_epoch, self._before(self._first_pool)
+        while (known := (int(self._ends[-1]) if len(self._ends) else 0) - first) < least and (pools := len(self._ends)) != stop:
+            if pools - self._first_pool > self._of_epoch and not known:
+                raise self._no_row(pools)
+            if least == known + 1:
+                self._pool(pools)  # which is read next
+            else:
+                self._count_to(pools + _THREADS if stop is None else min(pools + _THREADS, stop))
+        return known
+
+    def read(self, number: int) -> dict[str, Any] | None:
+        """The row of a number below `available`, for one who reads it once; None where none of its images can be decoded.
+
+        What was wrong with records is counted with the first row after them.
+        """
+        pool, row = self._place(number)
+        self._tell(self._place(number - 1)[0] + 1 if number else self._first_pool, pool + 1)
+        return self._made(pool, row)
+
+    def end(self) -> None:
+        """Counts what was wrong with records after the last row. Raises a ValueError if there was no row."""
+        rows = len(self)
+        self._tell(self._place(rows - 1)[0] + 1, self._of_epoch)
 
     def find(self, record: str) -> list[int]:
         """Returns the indices of this epoch's rows that have a record, ascending; none where it is skipped.
@@ -177,17 +202,17 @@ class ImageRows(Sequence[dict[str, Any]]):
     @property
     def skipped(self) -> dict[str, int]:
         """How many records were skipped, by cause, in the pools that were read here; see `ImageTextDataset.skipped`."""
-        return dict(self._problems.counts)
+        return dict(self.problems.counts)
 
     def _rows_with(self, source: int, epoch: int, place: tuple[int, int]) -> Iterator[int]:
         pool = self._pools.pool_of(source, epoch, *place)
         if pool is None or not self._first_pool <= pool < self._first_pool + self._of_epoch:
             return
-        held, piece = self._pool(pool), self.recipe.sources[source].records.pieces[place[0]]
-        found, _ = next(self.recipe.sources[source].records.read(piece, place[1]))
+        records = self.recipe.sources[source].records
+        name, _ = next(records.read(records.pieces[place[0]], place[1]))
         before = self._before(pool) - self._before(self._first_pool)
-        for row, samples in enumerate(held.rows):
-            if any(name == f"{found}, epoch {epoch}" and held.maker.source_of(sample) == source for name, sample in samples):
+        for row, samples in enumerate(self._pool(pool).rows):
+            if (source, name, epoch) in ((each.source, each.record, each.epoch) for each in samples):
                 yield before + row
 
     def _checked(self, index: int) -> int:
@@ -212,41 +237,60 @@ class ImageRows(Sequence[dict[str, Any]]):
 
     def _row(self, number: int) -> dict[str, Any]:
         """A row; or the first one after it of which an image can be decoded, for which all rows are counted."""
-        if (made := self._made(number)) is not None:
-            return made
-        for following in range(number + 1, number + len(self)):
-            if (made := self._made(following % len(self))) is not None:
+        first, following = number, number
+        while True:
+            pool, row = self._place(following)
+            self._tell(pool, pool + 1)
+            if (made := self._made(pool, row)) is not None:
                 return made
-        raise ValueError(f"sources must give at least one row, got none; skipped, by cause: {self.skipped}.")
+            if (following := (following + 1) % len(self)) == first:
+                raise self._no_row(self._of_epoch)
 
-    def _made(self, number: int) -> dict[str, Any] | None:
-        pool, row = self._place(number)
-        held = self._pool(pool)
-        return held.maker.row(held.rows[row])
+    def _made(self, pool: int, row: int) -> dict[str, Any] | None:
+        rows = self._pool(pool).rows
+        assert self._maker is not None
+        return self._maker.row(rows[row], self.problems)
+
+    def _tell(self, first: int, stop: int) -> None:
+        """Counts the problems of pools, the first time."""
+        with self._lock():
+            for pool in [each for each in range(first, stop) if each not in self._told]:
+                self._pool(pool).noted.tell(self.problems)
+                self._told.add(pool)
 
     def _pool(self, pool: int) -> _Pool:
-        """A pool with its rows. Its problems are counted the first time."""
+        """A pool with its rows, which are counted by that if it is the first that is not."""
         with self._lock():
             if pool in self._held:
                 self._held.move_to_end(pool)
                 return self._held[pool]
             if self._maker is None:
                 self._maker = RowMaker(self.recipe, iteration=self._iteration)
-            again = Problems(self.recipe.names_of_sources, is_told=False)
-            self._maker.problems = again if pool in self._seen else self._problems
-            rows = self._maker.packed(pool)
-            self._maker.problems = self._problems
-            self._seen.add(pool)
+            noted = Noted()
+            rows = self._maker.packed(pool, noted)
+            self._take_up()
+            if pool == len(self._ends):
+                self._ends = np.append(self._ends, self._before(pool) + len(rows))
+                self._keep(len(self._ends) == self._pools.count)
             expected = self._before(pool + 1) - self._before(pool)
             if len(rows) != expected:
                 raise ValueError(
                     f"pool {pool} of the records must have the {expected} rows that were counted, got {len(rows)}: files that"
                     " records name were changed. Remove the file .ul2_rows beside the records, or in the folder that was given."
                 )
-            self._held[pool] = _Pool(copy.copy(self._maker), rows)  # which keeps the origins of its samples
+            self._held[pool] = _Pool(rows, noted)
             while len(self._held) > _HELD:
                 self._held.popitem(last=False)
             return self._held[pool]
+
+    def _no_row(self, pools: int) -> ValueError:
+        return ValueError(f"sources must give at least one row, got none of {pools} pools; skipped, by cause: {self.skipped}.")
+
+    def _take_up(self) -> None:
+        """Takes the counts that are kept, once."""
+        if not self._is_taken_up:
+            self._is_taken_up, kept = True, self._kept.load() if self._kept else np.zeros([0], np.int64)
+            self._ends, self._kept_pools = np.cumsum(kept[: self._pools.count]), len(kept)
 
     def _lock(self) -> threading.RLock:
         """The lock of this process. One that was forked has neither its threads, nor files at places of its own."""
@@ -264,9 +308,7 @@ class ImageRows(Sequence[dict[str, Any]]):
         if len(self._ends) >= stop:
             return
         with self._lock():
-            if not self._is_taken_up:
-                self._is_taken_up, kept = True, self._kept.load() if self._kept else np.zeros([0], np.int64)
-                self._ends, self._kept_pools = np.cumsum(kept[: self._pools.count]), len(kept)
+            self._take_up()
             if (first := len(self._ends)) >= stop:
                 return
             size = max(1, min(_AT_ONCE, -(-(stop - first) // _THREADS)))
@@ -275,8 +317,8 @@ class ImageRows(Sequence[dict[str, Any]]):
             def counted(pools: range) -> list[int]:
                 if not hasattr(own, "maker"):
                     own.maker = RowMaker(self.recipe, iteration=self._iteration)
-                own.maker.problems = Problems(self.recipe.names_of_sources, is_told=False)
-                return [len(own.maker.packed(pool)) for pool in pools]
+                problems = self.recipe.problems(is_told=False)
+                return [len(own.maker.packed(pool, problems)) for pool in pools]
 
             parts = [range(part, min(part + size, stop)) for part in range(first, stop, size)]
             with futures.ThreadPoolExecutor(_THREADS) as threads:
@@ -289,8 +331,8 @@ class ImageRows(Sequence[dict[str, Any]]):
 
     def _keep(self, is_last: bool) -> None:
         more = len(self._ends) - self._kept_pools
-        if self._kept is not None and more > 0 and (is_last or more > self._kept_pools // 16):
-            self._kept.save(np.diff(self._ends, prepend=0))
+        if more > (0 if is_last else max(_THREADS, self._kept_pools // 16)) and (kept := self._kept) is not None:
+            kept.save(np.diff(self._ends, prepend=0))
             self._kept_pools = len(self._ends)
 
     @property
@@ -306,11 +348,6 @@ class ImageRows(Sequence[dict[str, Any]]):
         return None if folder is None else KeptCounts(os.fspath(folder), json.dumps(told, sort_keys=True))
 
 
-def samples_of(rows: ImageRows, index: int) -> list[tuple[RecordLocation, Sample]]:
-    """The samples of a row, each with its location. No image is decoded for it."""
-    return rows._located(index)
-
-
 def _again(recipe: Recipe, folder: str | None, skipped_file: str | None, epoch: int, counted: np.ndarray) -> ImageRows:
     found = ImageRows(recipe, folder, skipped_file, epoch)
     found._set(counted)
@@ -322,9 +359,3 @@ def _pools_with_all(pools: Pools) -> int:
     ends = dataclasses.replace(pools, epochs=1)
     assert ends.count is not None
     return ends.count
-
-
-def _location(maker: RowMaker, name: str, sample: Sample) -> RecordLocation:
-    found = _EPOCH.search(name)
-    assert found is not None
-    return RecordLocation(maker.source_of(sample), maker.file_of(sample), name[: found.start()], int(found[1]))

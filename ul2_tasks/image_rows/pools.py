@@ -5,8 +5,7 @@
     mixture    records of each source as evenly as its weight says, see `Shares`, until the epochs end
     pools      so many consecutive records: pool q has the places q P .. (q + 1) P - 1 of the mixture
 
-So a pool is a function of its number, whoever reads it, and so are its rows. Each shard has runs of pools: with two shards and runs
-of three, one has the pools 0 1 2, 6 7 8 .., the other 3 4 5, 9 10 11 ..
+So a pool is a function of its number, whoever reads it, and so are its rows.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.image_rows.left import Left
 from ul2_tasks.order.permutation import invert, keyed, permute
 from ul2_tasks.order.shares import Shares
 
 FOR_PIECES, FOR_ROWS_OF_POOLS = 7, 8  # what a key is for; `draws` has the number before
 _FOR_RECORDS = 0x7265636F7264
-ALL = Left()
 
 
 class Stretch(NamedTuple):
@@ -66,34 +63,6 @@ class Pools:
     def count(self) -> int | None:
         """How many pools there are; None for no end."""
         return None if self._stop is None else -(-(self._stop - self._start) // self.size)
-
-    @cached_property
-    def of_epoch(self) -> int:
-        """How many pools there are in the time in which the source that takes longest has an epoch, at least 1."""
-        turns = max(sum(pieces) / weight for pieces, weight in zip(self.pieces, self._mixing.weights))
-        return max(1, int(turns) // self.size)
-
-    def shard(self, shard: int, shards: int, left: Left = ALL) -> Iterator[int]:
-        """The numbers of a shard's pools, in their order, of those that are left."""
-        run, count = self.run(shards, left), self._count_of(left)
-        number = shard * run
-        while count is None or number < count:
-            yield left.pool(number)
-            number += 1 if (number + 1) % run else (shards - 1) * run + 1
-
-    def run(self, shards: int, left: Left = ALL) -> int:
-        """How many pools a shard reads in succession.
-
-        A run is as long as the longest piece, or window, so that a shard reads most of a piece that it opens; but not so long that
-        a shard would have none of an epoch's pools, or of those that are left.
-        """
-        longest = max(min(max(pieces) * max(1, self.window), sum(pieces)) for pieces in self.pieces)
-        count = self._count_of(left)
-        pools = self.of_epoch if count is None else min(self.of_epoch, count)
-        return max(1, min(-(-longest // self.size), pools // shards))
-
-    def _count_of(self, left: Left) -> int | None:
-        return None if self.count is None else left.before_first + self.count - left.first
 
     def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
         """The pool that has a record of a piece in an epoch of its source, the inverse of `stretches`; None if none has."""

@@ -9,16 +9,14 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from ul2_tasks.images.problems import check_of_record, sentence_of
 
 MOST_IN_A_ROW = 100  # of a source that are skipped; more of them mean that something is wrong with all of its records
 _TOLD = 10  # problems of each source and cause that are logged; then each tenfold of them
 Step = Literal["planned", "decoded"]
-_SAVED = {"schema": "plan", "image": "picture"}  # causes by their names in states, which version 1 gave them
-_ANY = "any source"  # of which problems are that a state of 1.0.3 counts
 _logger = logging.getLogger(__name__)
 
 
@@ -37,16 +35,17 @@ class RecordError(ValueError):
 class Problems:
     """The problems that were skipped, each source for itself.
 
-    Each is appended to `file`, if there is one, as a line of JSON. `by_source` has how many there are of each cause; `in_a_row` how
-    many since a sample of a source was right, of those that were planned, and of those that were decoded. Where a pool is planned
-    again, they are not logged and written (`is_told`).
+    Each is logged and appended to `file`, if there is one, as a line of JSON, unless they are not to be told. `by_source` has how
+    many there are of each cause. As many as `most` in a row, of those that were planned or of those that were decoded, raise a
+    ValueError.
     """
 
     sources: Sequence[str] = ("records",)
     file: str | None = None
-    by_source: dict[str, collections.Counter[str]] = dataclasses.field(default_factory=dict)
-    in_a_row: dict[Step, collections.Counter[str]] = dataclasses.field(default_factory=lambda: _none_in_a_row({}))
+    most: int = MOST_IN_A_ROW
     is_told: bool = True
+    by_source: dict[str, collections.Counter[str]] = dataclasses.field(default_factory=dict)
+    _in_a_row: collections.Counter[tuple[Step, int]] = dataclasses.field(default_factory=collections.Counter)
 
     @property
     def counts(self) -> collections.Counter[str]:
@@ -55,18 +54,18 @@ class Problems:
 
     def right(self, step: Step, source: int) -> None:
         """A sample of the source of this number was planned, or decoded."""
-        self.in_a_row[step].pop(self.sources[source], None)
+        self._in_a_row.pop((step, source), None)
 
-    def skip(self, problem: RecordError, step: Step, source: int, most: int) -> None:
-        """Counts a problem of the source of this number, logs it, and writes it down. `most` in a row raise a ValueError."""
+    def skip(self, problem: RecordError, step: Step, source: int) -> None:
+        """Counts a problem of the source of this number, logs it, and writes it down."""
         name = self.sources[source]
         counts = self.by_source.setdefault(name, collections.Counter())
         counts[problem.cause] += 1
-        self.in_a_row[step][name] += 1
+        self._in_a_row[step, source] += 1
         if self.is_told:
             self._log(problem, name, counts[problem.cause])
             self._write(problem, name)
-        if (in_a_row := self.in_a_row[step][name]) >= most:
+        if (in_a_row := self._in_a_row[step, source]) >= self.most:
             of = f" of {name}" if len(self.sources) > 1 else ""
             raise ValueError(f"{in_a_row} records in a row{of} were skipped, by cause {dict(counts)}; the last: {problem}")
 
@@ -90,44 +89,28 @@ class Problems:
         finally:
             os.close(file)
 
-    def state(self) -> dict[str, Any]:
-        """What `load` takes."""
-        numbers = {name: str(number) for number, name in enumerate(self.sources)} | {_ANY: _ANY}
-        return {
-            "counts": _renamed(self.counts, _SAVED),
-            "by_source": {numbers[name]: _renamed(counts, _SAVED) for name, counts in self.by_source.items()},
-            "in_a_row": {step: {numbers[name]: count for name, count in counts.items()} for step, counts in self.in_a_row.items()},
-        }
 
-    def add(self, state: Mapping[str, Any] | None) -> None:
-        """Adds how many a state has of each cause."""
-        if state is not None:
-            other = Problems(self.sources)
-            other.load(state)
-            for name, counts in other.by_source.items():
-                self.by_source.setdefault(name, collections.Counter()).update(counts)
+class Noted(Problems):
+    """Problems that are kept in a list, with None for what was right, and that can be told later; any number may be in a row."""
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on counting from there. Of several sources a state of 1.0.3 does not tell which one has the problems."""
-        names = {str(number): name for number, name in enumerate(self.sources)} | {_ANY: _ANY}
-        any_source = "0" if len(self.sources) == 1 else _ANY
-        by_source = state.get("by_source", {any_source: state["counts"]} if state["counts"] else {})
-        causes = {saved: cause for cause, saved in _SAVED.items()}
-        self.by_source = {names[number]: collections.Counter(_renamed(counts, causes)) for number, counts in by_source.items()}
-        in_a_row = {
-            step: counts if isinstance(counts, dict) else {any_source: counts} for step, counts in state["in_a_row"].items()
-        }
-        self.in_a_row = _none_in_a_row(
-            {step: {names[number]: count for number, count in counts.items()} for step, counts in in_a_row.items()}
-        )
+    def __init__(self) -> None:
+        super().__init__(is_told=False)
+        self.found: list[tuple[RecordError | None, Step, int]] = []
 
+    def right(self, step: Step, source: int) -> None:
+        self.found.append((None, step, source))
 
-def _renamed(counts: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
-    return {names.get(cause, cause): count for cause, count in counts.items()}
+    def skip(self, problem: RecordError, step: Step, source: int) -> None:
+        self.found.append((problem, step, source))
 
-
-def _none_in_a_row(counts: Mapping[str, Mapping[str, int]]) -> dict[Step, collections.Counter[str]]:
-    return {"planned": collections.Counter(counts.get("planned", {})), "decoded": collections.Counter(counts.get("decoded", {}))}
+    def tell(self, problems: Problems) -> None:
+        """Counts them there, once."""
+        found, self.found = self.found, []
+        for problem, *where in found:
+            if problem is None:
+                problems.right(*where)
+            else:
+                problems.skip(problem, *where)
 
 
 @contextlib.contextmanager

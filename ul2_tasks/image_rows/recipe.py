@@ -16,6 +16,7 @@ from ul2_tasks.corpus.own_code import code_in_words
 from ul2_tasks.image_rows.custom import Custom, ElementKind
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.pools import Pools
+from ul2_tasks.image_rows.problems import MOST_IN_A_ROW, Problems
 from ul2_tasks.image_rows.samples import Counts, Sizes, dummy, taken
 from ul2_tasks.image_rows.schemas import SCHEMAS, story
 from ul2_tasks.image_rows.sizes import VIT_CONVERSATION
@@ -168,6 +169,10 @@ class Recipe:
         first = iteration * (self.epochs or 1)
         weights = tuple(source.weight for source in self.sources)
         return Pools(pieces, weights, self.pool, self.epochs, self.seed, first, self.shuffle_blocks)
+
+    def problems(self, file: str | None = None, *, is_told: bool = True) -> Problems:
+        """Counts problems of these sources, see `Problems`. Sources with fewer records than may be in a row end sooner."""
+        return Problems(self.names_of_sources, file, min(MOST_IN_A_ROW, sum(len(each.records) for each in self.sources)), is_told)
 
     def settings(self) -> dict[str, str]:
         """The recipe in words. Two recipes that differ have different words."""

@@ -15,85 +15,81 @@ import numpy as np
 
 from ul2_tasks.image_rows.custom import Custom
 from ul2_tasks.image_rows.fitting import fitted
-from ul2_tasks.image_rows.left import Left
 from ul2_tasks.image_rows.packing import pack
 from ul2_tasks.image_rows.patches import patches
-from ul2_tasks.image_rows.pools import ALL, in_order
-from ul2_tasks.image_rows.problems import MOST_IN_A_ROW, Problems, RecordError, Step, told_as
+from ul2_tasks.image_rows.pools import in_order
+from ul2_tasks.image_rows.problems import Problems, RecordError, Step, told_as
 from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.row_arrays import Row, custom_arrays, lay_out
 from ul2_tasks.image_rows.samples import Sample, Sizes, dummy, sample_of, taken
 from ul2_tasks.image_rows.sizes import Grid, Size
-from ul2_tasks.images.draws import draws_of
+from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Image
 from ul2_tasks.images.pixels import pixels, resized, size_of
 from ul2_tasks.images.schemas import Record
 from ul2_tasks.sources.image_records import Reader
 
 
-class _Origin(NamedTuple):
+class Placed(NamedTuple):
+    """A sample, and where it is from.
+
+    Attributes:
+        source: the number of its source, from 0.
+        file: the file of the record; the name of records in memory.
+        record: the name of the record, as in errors.
+        epoch: of the source, from 0.
+        id: of the record, in words; "" for none.
+    """
+
+    sample: Sample
     source: int
-    id: str  # of the record, in words
     file: str
+    record: str
+    epoch: int
+    id: str = ""
+
+    @property
+    def name(self) -> str:
+        """The record and the epoch, which no other sample has."""
+        return f"{self.record}, epoch {self.epoch}"
 
 
 class RowMaker:
-    """Makes the rows of pools. `problems` are those that were skipped."""
+    """Makes the rows of pools. `problems` are those that were skipped, where no others are given."""
 
     def __init__(self, recipe: Recipe, skipped_file: str | None = None, iteration: int = 0):
         """Opens no file. For `skipped_file` see `Problems`, for `iteration` see `Recipe.pools`."""
-        self.problems = Problems(recipe.names_of_sources, skipped_file)
+        self.problems = recipe.problems(skipped_file)
         self._recipe = recipe
         self._pools = recipe.pools(iteration)
         self._readers = [Reader(source.records, recipe.shuffle_blocks) for source in recipe.sources]
-        self._most_problems = min(MOST_IN_A_ROW, sum(len(source.records) for source in recipe.sources))
-        self._origins: dict[int, tuple[Sample, _Origin]] = {}  # of the samples of the last pool, by their identities
         self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.required_modalities}
 
-    @property
-    def pools_of_epoch(self) -> int:
-        """See `Pools.of_epoch`."""
-        return self._pools.of_epoch
-
-    def shard(self, shard: int, shards: int, left: Left = ALL) -> Iterator[int]:
-        """See `Pools.shard`."""
-        return self._pools.shard(shard, shards, left)
-
-    def pool_of(self, source: int, epoch: int, piece: int, number: int) -> int | None:
-        """See `Pools.pool_of`."""
-        return self._pools.pool_of(source, epoch, piece, number)
-
-    def packed(self, pool: int) -> list[list[tuple[str, Sample]]]:
-        """The rows of a pool: the name of each sample and the sample. Nothing is decoded for it.
+    def packed(self, pool: int, problems: Problems | None = None) -> list[list[Placed]]:
+        """The samples of each row of a pool. Nothing is decoded for it.
 
         A record that is wrong, or too long, raises a `RecordError`, where that is not to be skipped. Too many that were skipped in
         a row raise a ValueError.
         """
-        samples = self._samples(pool)
+        samples = self._samples(pool, problems or self.problems)
         room = self._recipe.room
-        rows = pack([taken(sample.counts, room) for _, sample in samples], room)
+        rows = pack([taken(each.sample.counts, room) for each in samples], room)
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool, self._pools.first)]
 
-    def source_of(self, sample: Sample) -> int:
-        """The number of the source of a sample of the last pool."""
-        return self._origins[id(sample)][1].source
-
-    def file_of(self, sample: Sample) -> str:
-        """The file of a sample of the last pool; the name of records in memory."""
-        return self._origins[id(sample)][1].file
-
-    def row(self, named: Sequence[tuple[str, Sample]]) -> dict[str, Any] | None:
+    def row(self, placed: Sequence[Placed], problems: Problems | None = None) -> dict[str, Any] | None:
         """The arrays of a row, see `ImageTextDataset`; None if each of its samples was skipped."""
         names: list[str] = []
         samples: list[Sample] = []
         shown: list[tuple[str, np.ndarray]] = []
         sizes = self._recipe.sources[0].sizes  # of which the strides count
-        for name, sample in named:
-            _, origin = self._origins.get(id(sample), (sample, _Origin(0, "", "")))
-            with self._counted("decoded", origin.source), told_as("image", f"{name}{origin.id}", name):
-                shown.extend(decoded(sample, sizes))
-                names.append(name)
-                samples.append(sample)
+        for each in placed:
+            with (
+                self._counted("decoded", each.source, problems or self.problems),
+                told_as("image", f"{each.name}{each.id}", each.name),
+            ):
+                shown.extend(decoded(each.sample, sizes))
+                names.append(each.name)
+                samples.append(each.sample)
         if not samples:
             return None
         for kind, added in self._dummies.items():
@@ -116,20 +112,21 @@ class RowMaker:
             "samples": names,
         }
 
-    def _samples(self, pool: int) -> list[tuple[str, Sample]]:
+    def _samples(self, pool: int, problems: Problems) -> list[Placed]:
         found = []
-        self._origins = {}
-        for source, epoch, piece, start, stop in self._pools.stretches(pool):
-            file = self._recipe.sources[source].records.pieces[piece].path
-            for name, record in self._readers[source].read(piece, start, stop):
-                with self._counted("planned", source):
-                    sample = self._sample(self._recipe.sources[source], epoch, name, record)
-                    found.append((f"{name}, epoch {epoch}", sample))
-                    self._origins[id(sample)] = sample, _Origin(source, _id_of(record), file)
+        for number, epoch, piece, start, stop in self._pools.stretches(pool):
+            source = self._recipe.sources[number]
+            records = source.records
+            for name, record in self._readers[number].read(piece, start, stop):
+                # Files may be moved with their folder; records in memory have a name that no others have.
+                key = f"{number}, {name.removeprefix(records.root)}" if records.root else name
+                with self._counted("planned", number, problems):
+                    sample = self._sample(source, draws_of(self._recipe.seed, epoch, key), name, record)
+                    found.append(Placed(sample, number, records.pieces[piece].path, name, epoch, _id_of(record)))
         return found
 
-    def _sample(self, source: Source, epoch: int, name: str, record: Record | ValueError) -> Sample:
-        draws, told = draws_of(self._recipe.seed, epoch, name), f"{name}{_id_of(record)}"
+    def _sample(self, source: Source, draws: Draws, name: str, record: Record | ValueError) -> Sample:
+        told = f"{name}{_id_of(record)}"
         with told_as("record", told, name):
             if isinstance(record, ValueError):
                 raise record
@@ -156,15 +153,15 @@ class RowMaker:
         return ids.astype(np.int64, copy=False)
 
     @contextlib.contextmanager
-    def _counted(self, step: Step, source: int) -> Iterator[None]:
+    def _counted(self, step: Step, source: int, problems: Problems) -> Iterator[None]:
         """Skips a problem of the source of this number, where that is wanted."""
         try:
             yield
-            self.problems.right(step, source)
+            problems.right(step, source)
         except RecordError as problem:
             if self._recipe.on_error == "raise":
                 raise
-            self.problems.skip(problem, step, source, self._most_problems)
+            problems.skip(problem, step, source)
 
 
 def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:

@@ -32,7 +32,8 @@ class Records:
 
     A piece can be read from its beginning, such as a row group, and `read` gives its records from one of them on. `what` is another
     text if there are other files, or other numbers of records; `content` gives another one where files of these names, or records
-    of this number, have another content. `folder` is that of the first file, if they are files.
+    of this number, have another content. `folder` is that of the first file, if they are files, and `root` is what all of their
+    paths begin with, up to a folder.
     """
 
     pieces: Sequence[Piece]
@@ -40,6 +41,7 @@ class Records:
     what: str
     content: Callable[[], str] = dataclasses.field(repr=False, default=str)
     folder: str | None = None
+    root: str = ""
 
     def __len__(self) -> int:
         return sum(piece.records for piece in self.pieces)
@@ -85,7 +87,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {_digest([tuple(piece) for piece in pieces])}"
     folders = sorted({real_path(local_path(folder_of(path) if folder is None else folder)) for path in paths})
     content = functools.partial("{}, folders {}".format, stamped, _digest(folders))
-    return Records(pieces, functools.partial(_read_file, folder=folder), what, content, beside(paths[0]))
+    return Records(pieces, functools.partial(_read_file, folder=folder), what, content, beside(paths[0]), _root(paths))
 
 
 def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") -> Records:
@@ -157,6 +159,16 @@ def check_no_dataset(files: object) -> None:
             f"files must be paths, globs or folders, got a {type(files).__name__} of the package datasets. Write it with"
             " dataset.to_parquet('records.parquet'), and pass that file."
         )
+
+
+def _root(paths: Sequence[str]) -> str:
+    """What all paths begin with, up to a folder, as names of records have it.
+
+    >>> _root(["/data/edits/a/0.jsonl", "/data/edits/b/0.jsonl"]), _root(["/data/edits/0.jsonl"]), _root(["s3://b/0.tar"])
+    ('/data/edits/', '/data/edits/', 's3://b/')
+    """
+    common = os.path.commonprefix(paths)  # noqa: RUF071 (which addresses have, too)
+    return common[: common.rfind("/") + 1].encode(errors="backslashreplace").decode()
 
 
 def plainly(value: Any) -> Any:
