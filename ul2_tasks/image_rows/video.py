@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.image_rows.video_ends import check_end
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.pixels import MAX_PIXELS, Frame, file_of
 from ul2_tasks.scalars import is_integer
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
 
 FORMATS = ("mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "gif")  # others may name files that are then read
-_OF_STREAMS = ("mpegts", "mpeg")  # which say of nothing how long it is
+_OF_PACKETS = (188, 192, 204)  # bytes of a packet of a transport stream, of which it is whole ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,46 +97,75 @@ class _Clip:
 
 
 def _contents(video: object) -> _Contents:
-    """Reads the packets of a video, and decodes the first frame, which alone tells how it has to be turned."""
-    times, keys, first = [], [], None
+    """Reads the packets of a video, and decodes the first frame, which alone tells how it has to be turned.
+
+    A video that is cut off is refused: it has fewer frames, or ends earlier, than its container declares; or, where that declares
+    nothing, its last frame cannot be decoded, or something stands behind it.
+    """
+    times, keys, first, tail = [], [], None, b""
     last: list[list[Any]] = [[], []]  # packets, each list from a key frame on
     with _opened(video) as (container, stream):
-        told, form = stream.frames, container.format.name  # 0 where the header does not tell
-        is_stream = form in _OF_STREAMS
-        for packet in container.demux(stream):
+        told, declared, form = stream.frames, container.duration, container.format.name  # 0 or None where the header does not tell
+        end, is_exact = 0.0, True
+        for packet in container.demux():
+            if packet.size:
+                tail = bytes(packet) if not told else b""
+            if packet.pts is not None:
+                end, is_exact = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base)), bool(packet.duration)
+            if packet.stream is not stream:
+                continue
             if first is None:
                 first = next(iter(packet.decode()), None)
+            if packet.is_corrupt:
+                raise ValueError("a frame of the video must be whole, got a part: it is cut off.")
             if packet.size and not _is_unseen(packet, stream.codec_context.name):
                 times.append(packet.pts)
                 keys += [packet.pts] if packet.is_keyframe else []
-            if is_stream:
+            if not told:
                 last = [last[-1], []] if packet.is_keyframe else last
                 last[-1].append(packet)
-        if first is not None and is_stream:
+        if first is not None and not told:
             _check_last(stream.codec_context, [*last[0], *last[1]])
     if len(times) < told and (found := _packets(video)) < told:
         raise ValueError(f"the video must have {told} frames, as its header says, got {found}: it is cut off.")
-    if not told or form == "gif":  # of which what was read at first is told
-        with file_of(video, "video") as file:
-            check_end(file, form)
     if first is None or not times:
         raise ValueError("the video must have a frame that can be decoded, got none.")
     if None in times:
         raise ValueError("the frames of the video must have times, got some without.")
+    if "matroska" in form and declared is not None:
+        if end + (0.5 if is_exact else 1.5) * end / len(times) < declared / 1e6:  # a file may not say how long its last frame is
+            raise ValueError(f"the video must have {declared / 1e6:.2f} seconds, as its header says, got {end:.2f}: it is cut off.")
+    elif not told or form == "gif":  # of which the frames that are there are told
+        _check_end(video, form, tail)
     height, width = _upright(first).shape[:2]
     return _Contents((width, height), sorted(times), sorted(keys))
 
 
 def _check_last(codec: Any, packets: Sequence[Any]) -> None:
-    """Refuses a video whose last frame is not whole, in a format that says of nothing how long it is.
+    """Refuses a video whose last frame is not whole.
 
     `packets` are the last ones, from the key frame before the last on, so that all that the last frame refers to is there.
     """
     codec.flush_buffers()
     frames = [frame for packet in packets for frame in packet.decode()]
     seen = [packet for packet in packets if packet.size]
-    if seen[-1].is_corrupt or not any(frame.pts == seen[-1].pts and not frame.is_corrupt for frame in frames):
+    if not any(frame.pts == seen[-1].pts and not frame.is_corrupt for frame in frames):
         raise ValueError("the last frame of the video must be whole, got a part: it is cut off.")
+
+
+def _check_end(video: object, form: str, tail: bytes) -> None:
+    """Refuses a file that does not end with its last packet, or with what its format ends with; zeros behind it do not matter."""
+    with file_of(video, "video") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - len(tail) - 4096))
+        end = file.read().rstrip(b"\0")
+    is_whole = {
+        "gif": end.endswith(b";"),
+        "mpegts": not all(size % packet for packet in _OF_PACKETS),
+        "mpeg": True,  # of which the last frame says it
+    }.get(form, end.endswith(tail.rstrip(b"\0")) or b"mfro" in end[-16:])
+    if not is_whole:
+        raise ValueError("the video must be whole, got something else behind its last frame: it is cut off.")
 
 
 def _packets(video: object) -> int:
