@@ -34,7 +34,7 @@ _VERSION = 3  # raised whenever a pool has other rows
 _THREADS = 16
 _AT_ONCE = 64  # pools that a thread counts in succession, at most
 _HELD = 2  # pools that are held in memory, of which rows are read
-_EPOCH = re.compile(r", epoch (\d+)$")
+EPOCH = re.compile(r", epoch (\d+)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ImageRows(Sequence[dict[str, Any]]):
     def _set(self, counted: np.ndarray) -> None:
         """What is known: how many rows each of the first pools of the epochs until this one's has."""
         is_endless = self.recipe.epochs is None
-        self._pools = self.recipe.pools(self._iteration)
+        self._pools = self.recipe.pools(self.iteration)
         self._of_epoch = self._pools.count or _pools_with_all(self._pools)
         self._first_pool = self.number * self._of_epoch if is_endless else 0
         self._ends = np.cumsum(counted)
@@ -184,19 +184,12 @@ class ImageRows(Sequence[dict[str, Any]]):
         Raises:
             ValueError: no source has such a record.
         """
-        asked = _EPOCH.search(record)
-        name, is_found, rows = record[: asked.start()] if asked else record, False, set()
-        for source, each in enumerate(self.recipe.sources):
-            if (place := each.records.find(name)) is None:
-                continue
-            is_found = True
+        asked = EPOCH.search(record)
+        name, rows = record[: asked.start()] if asked else record, set()
+        for source, place in self.recipe.places_of(name):
             epochs = self._pools.epochs_of(source, self._first_pool, self._first_pool + self._of_epoch)
             for epoch in epochs if asked is None else {int(asked[1])} & {*epochs}:
                 rows |= set(self._rows_with(source, epoch, place))
-        if not is_found:
-            records = self.recipe.sources[0].records
-            first, _ = next(records.read(records.pieces[0], 0))
-            raise ValueError(f"record must be the name of a record of the sources, such as {first!r}, got {record!r}.")
         return sorted(rows)
 
     @property
@@ -204,9 +197,13 @@ class ImageRows(Sequence[dict[str, Any]]):
         """How many records were skipped, by cause, in the pools that were read here; see `ImageTextDataset.skipped`."""
         return dict(self.problems.counts)
 
-    def _rows_with(self, source: int, epoch: int, place: tuple[int, int]) -> Iterator[int]:
+    def pool_of(self, source: int, epoch: int, place: tuple[int, int]) -> int | None:
+        """The pool of this epoch that has a record of a source, by its piece and its number there; None if none has."""
         pool = self._pools.pool_of(source, epoch, *place)
-        if pool is None or not self._first_pool <= pool < self._first_pool + self._of_epoch:
+        return pool if pool is not None and self._first_pool <= pool < self._first_pool + self._of_epoch else None
+
+    def _rows_with(self, source: int, epoch: int, place: tuple[int, int]) -> Iterator[int]:
+        if (pool := self.pool_of(source, epoch, place)) is None:
             return
         records = self.recipe.sources[source].records
         name, _ = next(records.read(records.pieces[place[0]], place[1]))
@@ -265,7 +262,7 @@ class ImageRows(Sequence[dict[str, Any]]):
                 self._held.move_to_end(pool)
                 return self._held[pool]
             if self._maker is None:
-                self._maker = RowMaker(self.recipe, iteration=self._iteration)
+                self._maker = RowMaker(self.recipe, iteration=self.iteration)
             noted = Noted()
             rows = self._maker.packed(pool, noted)
             self._take_up()
@@ -316,7 +313,7 @@ class ImageRows(Sequence[dict[str, Any]]):
 
             def counted(pools: range) -> list[int]:
                 if not hasattr(own, "maker"):
-                    own.maker = RowMaker(self.recipe, iteration=self._iteration)
+                    own.maker = RowMaker(self.recipe, iteration=self.iteration)
                 problems = self.recipe.problems(is_told=False)
                 return [len(own.maker.packed(pool, problems)) for pool in pools]
 
@@ -336,7 +333,8 @@ class ImageRows(Sequence[dict[str, Any]]):
             self._kept_pools = len(self._ends)
 
     @property
-    def _iteration(self) -> int:
+    def iteration(self) -> int:
+        """That of `Recipe.pools`, in which this epoch is."""
         return 0 if self.recipe.epochs is None else self.number
 
     @property
@@ -344,7 +342,7 @@ class ImageRows(Sequence[dict[str, Any]]):
         """What keeps the counts: of this recipe, and these contents of files."""
         besides = (source.records.folder for source in self.recipe.sources)
         folder = self._folder or next(filter(None, besides), None)
-        told = {**self.recipe.settings(), **self.recipe.identity, "iteration": str(self._iteration), "rows": str(_VERSION)}
+        told = {**self.recipe.settings(), **self.recipe.identity, "iteration": str(self.iteration), "rows": str(_VERSION)}
         return None if folder is None else KeptCounts(os.fspath(folder), json.dumps(told, sort_keys=True))
 
 

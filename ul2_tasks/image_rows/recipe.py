@@ -170,6 +170,15 @@ class Recipe:
         weights = tuple(source.weight for source in self.sources)
         return Pools(pieces, weights, self.pool, self.epochs, self.seed, first, self.shuffle_blocks)
 
+    def places_of(self, record: str) -> list[tuple[int, tuple[int, int]]]:
+        """The sources that have a record of this name, each with its piece and the number in it. A ValueError where none has."""
+        found = [(number, source.records.find(record)) for number, source in enumerate(self.sources)]
+        if not any(place for _, place in found):
+            records = self.sources[0].records
+            first, _ = next(records.read(records.pieces[0], 0))
+            raise ValueError(f"record must be the name of a record of the sources, such as {first!r}, got {record!r}.")
+        return [(number, place) for number, place in found if place is not None]
+
     def problems(self, file: str | None = None, *, is_told: bool = True) -> Problems:
         """Counts problems of these sources, see `Problems`. Sources with fewer records than may be in a row end sooner."""
         return Problems(self.names_of_sources, file, min(MOST_IN_A_ROW, sum(len(each.records) for each in self.sources)), is_told)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 from ul2_tasks.image_rows.looking.measure import (
     ImageSourceStatistics,
@@ -16,16 +15,14 @@ from ul2_tasks.image_rows.looking.measure import (
 )
 from ul2_tasks.image_rows.looking.table import PARTS, sentences_on_rows, shown_elements, shown_layouts, shown_too_long
 from ul2_tasks.image_rows.recipe import Recipe
-from ul2_tasks.image_rows.sizes import Grid
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.elements import Image
-from ul2_tasks.images.pixels import pixels, size_of
-from ul2_tasks.looking.findings import About, Finding, failed_checks
+from ul2_tasks.images.pixels import pixels
+from ul2_tasks.looking.findings import About, Finding
 from ul2_tasks.looking.printing import shown_problems
 
 LOOKED_AT = 1000  # records of each source
 DECODED = 100  # records of which the images are decoded
-_ENLARGED = 2.0  # times the side, from which on it is said
 _FULL = 0.9  # of the fullest budget
 
 
@@ -78,21 +75,16 @@ def _examine_lengths(source: ImageSourceStatistics, about: About) -> Iterator[Fi
 
 
 def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
-    """Decodes images, which tells those that are cut off or damaged; and looks how much they are enlarged."""
-    decoded, enlarged, damaged = 0, 0, []
-    for name, sample in found.samples:
-        views: dict[int, tuple[Any, list[int]]] = {}  # each image, and the longer side of each way in which the model sees it
-        for element, grid in zip(sample.layout, sample.contents):
-            if isinstance(element, Image) and isinstance(grid, Grid):
-                _, sides = views.setdefault(id(element.image), (element.image, []))
-                sides.append(max(grid) * found.source.sizes.of(element).patch_size)
-        for image, sides in views.values():
-            decoded += 1
-            enlarged += max(sides) > _ENLARGED * max(size_of(image))
+    """Decodes images, which tells those that are cut off or damaged."""
+    decoded, damaged = 0, []
+    for each in found.samples:
+        images = {id(one.image): one.image for one in each.sample.layout if isinstance(one, Image)}
+        decoded += len(images)
+        for image in images.values():
             try:
                 pixels(image)
             except ValueError as error:
-                damaged.append(f"{name}: {error}")
+                damaged.append(f"{each.name}: {error}")
     if damaged:
         what = f"{len(damaged):,} of {decoded:,} images cannot be decoded; the first: {damaged[0]}"
         yield about("problem", "images", what, "fix them, or pass on_error='skip', which leaves their samples out and counts them")
@@ -100,13 +92,9 @@ def _examine_images(found: Looked, about: About) -> Iterator[Finding]:
         all_records = len(found.source.records)
         others = f", of {all_records:,}: what is wrong with the others a run finds" if len(found.samples) < all_records else ""
         yield about("ok", "images", f"{decoded:,} images of {len(found.samples):,} records were decoded{others}")
-    if enlarged:
-        what = f"{enlarged:,} of {decoded:,} images are enlarged more than {_ENLARGED:g} times"
-        yield about("note", "images", what, "a `Size` with a lower `shortest_edge` leaves them smaller")
 
 
 def _examine_rows(statistics: ImageStatistics) -> Iterator[Finding]:
-    yield from failed_checks("rows", statistics.checks)
     if not statistics.rows:
         return
     fullest = max(part for part in statistics.fill.values() if part is not None)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.image_rows.looking.measure import PERCENTS, ImageSourceStatistics, ImageStatistics
-from ul2_tasks.looking.printing import as_shown, plain_table, print_checks, shown_problems
+from ul2_tasks.looking.printing import as_shown, plain_table, shown_problems
 
 
 class _Named(dict):
@@ -38,7 +38,6 @@ def print_images(statistics: ImageStatistics, console: Console) -> None:
     console.print()
     for sentence in sentences_on_rows(statistics):
         console.print(Text(sentence))
-    print_checks(statistics.checks, console)
 
 
 def shown_layouts(source: ImageSourceStatistics) -> str:
