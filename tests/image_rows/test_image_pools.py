@@ -1,4 +1,4 @@
-"""`pools.Pools`: each record of an epoch is in one pool of one shard, in the ratio of the weights."""
+"""`pools.Pools`: each record of an epoch is in one pool, in the ratio of the weights."""
 
 import collections
 import itertools
@@ -17,23 +17,12 @@ def records_of(pools: Pools, pool: int) -> list[tuple[int, int, int, int]]:
     return [(*stretch[:3], number) for stretch in pools.stretches(pool) for number in range(stretch.start, stretch.stop)]
 
 
-@given(PIECES, st.integers(1, 60), st.integers(1, 3), st.integers(1, 9), st.integers(0, 9))
-def test_over_all_shards_each_record_is_once_in_each_epoch(pieces, size, epochs, shards, seed):
+@given(PIECES, st.integers(1, 60), st.integers(1, 3), st.integers(0, 9))
+def test_each_record_is_once_in_each_epoch(pieces, size, epochs, seed):
     pools = Pools((pieces,), (1.0,), size, epochs, seed)
-    numbers = [list(pools.shard(shard, shards)) for shard in range(shards)]
-    assert all(of_shard == sorted(of_shard) for of_shard in numbers)
-    assert sorted(itertools.chain(*numbers)) == list(range(pools.count))
     found = [record for number in range(pools.count) for record in records_of(pools, number)]
     expected = [(0, epoch, piece, at) for epoch in range(epochs) for piece, count in enumerate(pieces) for at in range(count)]
     assert sorted(found) == expected
-
-
-@given(st.lists(PIECES, min_size=1, max_size=3), st.integers(1, 60), st.integers(1, 9))
-def test_without_an_end_every_shard_has_pools_and_none_is_in_two(pieces, size, shards):
-    pools = Pools(tuple(pieces), (1.0,) * len(pieces), size, None, 0)
-    found = [number for shard in range(shards) for number in itertools.islice(pools.shard(shard, shards), 50)]
-    assert len(set(found)) == 50 * shards
-    assert all(len(records_of(pools, number)) == size for number in found[:10])
 
 
 def test_weights_are_the_ratio_of_records_and_sources_begin_anew():
@@ -62,24 +51,12 @@ def test_pieces_come_in_another_order_in_each_epoch_and_with_each_seed():
     assert order(0, 1) == orders[1]
 
 
-def test_a_shard_has_most_of_the_long_pieces_that_it_opens():
-    """Row groups of 1,000 records and pools of 250: four pools in a row."""
-    pools = Pools(((1000,) * 12,), (1.0,), 250, 1, 0)
-    assert [list(pools.shard(shard, 3))[:6] for shard in range(3)] == [
-        [0, 1, 2, 3, 12, 13],
-        [4, 5, 6, 7, 16, 17],
-        [8, 9, 10, 11, 20, 21],
-    ]
-    assert [list(pools.shard(shard, 48)) for shard in range(3)] == [[0], [1], [2]]
-
-
-@given(st.lists(PIECES, min_size=1, max_size=2), st.integers(1, 60), st.integers(1, 9), st.integers(1, 3), st.integers(0, 9))
-def test_windows_are_shuffled_record_by_record(pieces, size, window, shards, seed):
+@given(st.lists(PIECES, min_size=1, max_size=2), st.integers(1, 60), st.integers(1, 9), st.integers(0, 9))
+def test_windows_are_shuffled_record_by_record(pieces, size, window, seed):
     """Each record is once in each epoch, and in the window of its piece: pieces that are not shuffled come in the same windows."""
     settings = tuple(pieces), (1.0,) * len(pieces), size, 2, seed, 0
     plain, pools = Pools(*settings), Pools(*settings, window)
-    numbers = sorted(itertools.chain(*(pools.shard(shard, shards) for shard in range(shards))))
-    assert numbers == list(range(plain.count))
+    numbers = range(plain.count)
     found = [record for number in numbers for record in records_of(pools, number)]
     before = [record for number in numbers for record in records_of(plain, number)]
     assert [record[:2] for record in found] == [record[:2] for record in before]
@@ -103,11 +80,6 @@ def test_another_epoch_seed_or_window_is_another_order_within_a_piece():
     assert all(one != other for one, other in itertools.combinations(orders, 2))
 
 
-def test_a_shard_has_most_of_a_window():
-    pools = Pools(((100,) * 40,), (1.0,), 100, 1, 0, 0, 4)
-    assert list(pools.shard(1, 3))[:5] == [4, 5, 6, 7, 16]
-
-
 def test_rows_of_a_pool_are_put_in_an_order_of_its_own():
     rows = [[number] for number in range(20)]
     found = [in_order(rows, seed, pool) for seed, pool in ((0, 0), (0, 1), (1, 0))]
@@ -120,17 +92,14 @@ def test_rows_of_a_pool_are_put_in_an_order_of_its_own():
     st.lists(st.tuples(PIECES, st.sampled_from([0.3, 1.0, 2.0])), min_size=1, max_size=3),
     st.integers(1, 60),
     st.integers(1, 2),
-    st.integers(1, 4),
 )
-def test_iterations_have_the_epochs_of_a_mixture_one_after_the_other(sources, size, epochs, shards):
+def test_iterations_have_the_epochs_of_a_mixture_one_after_the_other(sources, size, epochs):
     """After n epochs each source was read n times at least, and one of them exactly."""
     pieces, weights = zip(*sources)
     seen, counts = [], np.array([sum(each) for each in pieces])
     for iteration in range(3):
         pools = Pools(pieces, weights, size, epochs, 5, iteration * epochs)
-        numbers = sorted(itertools.chain(*(pools.shard(shard, shards) for shard in range(shards))))
-        assert numbers == list(range(pools.count))
-        for number in numbers:
+        for number in range(pools.count):
             of_pool = records_of(pools, number)
             assert {pools.pool_of(*record) for record in of_pool} == {number}
             assert len(of_pool) == size or number == pools.count - 1

@@ -14,7 +14,7 @@ from ul2_tasks.image_rows import rows as rows_module
 from ul2_tasks.image_rows.attention import dense_mask, places
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.patches import patches
-from ul2_tasks.image_rows.problems import Problems, RecordError
+from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Source
 from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.image_rows.sizes import VIT_CONVERSATION, VIT_EDIT, Size
@@ -31,12 +31,11 @@ NEVER = Dropout(text=0, vit=0, clean=0)
 
 
 def packed_rows(maker: RowMaker) -> list[list]:
-    return [row for pool in maker.shard(0, 1) for row in maker.packed(pool)]
+    return [row for pool in range(maker._recipe.pools().count) for row in maker.packed(pool)]
 
 
 def all_rows(maker: RowMaker) -> list[dict]:
-    packed = (packed for pool in maker.shard(0, 1) for packed in maker.packed(pool))
-    return [row for row in map(maker.row, packed) if row is not None]
+    return [row for row in map(maker.row, packed_rows(maker)) if row is not None]
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_what_is_counted_is_laid_out_within_the_budgets(schema, always):
     keys = set()
     for packed in packed_rows(maker):
         row = maker.row(packed)
-        counts = np.array([sample.counts for _, sample in packed]).sum(axis=0)
+        counts = np.array([each.sample.counts for each in packed]).sum(axis=0)
         added = np.array([3, 1, 0]) * ("vit" in always and counts[1] == 0) + np.array([3, 0, 1]) * (
             "vae" in always and counts[2] == 0
         )
@@ -84,10 +83,10 @@ def test_each_record_is_in_one_row_and_is_the_same_in_any_pool(pool):
         return [named for row in packed_rows(maker) for named in row]
 
     def by_name(samples):
-        return {name: (sample.kept, sample.timesteps, sample.counts) for name, sample in samples}
+        return {each.name: (each.sample.kept, each.sample.timesteps, each.sample.counts) for each in samples}
 
     found = samples(pool)
-    assert sorted(name for name, _ in found) == sorted(f"made, record {number}, epoch 0" for number in range(40))
+    assert sorted(each.name for each in found) == sorted(f"made, record {number}, epoch 0" for number in range(40))
     assert by_name(found) == by_name(samples(40))
 
 
@@ -96,7 +95,8 @@ def test_a_row_has_the_pixels_of_its_images_in_their_order():
     [packed] = packed_rows(maker)
     row = maker.row(packed)
     at = {"vit": 0, "vae": 0}
-    for _, sample in packed:
+    for each in packed:
+        sample = each.sample
         for element, grid in zip(sample.layout, sample.contents):
             if isinstance(element, Image):
                 kind, size = ("vit", SIZES.vit) if element.kind == "vit" else ("vae", SIZES.vae)
@@ -155,23 +155,23 @@ def test_what_is_too_long_is_told_with_its_numbers_or_counted_or_made_smaller():
     with pytest.raises(RecordError, match=sentence):
         packed_rows(RowMaker(recipe(sources, budgets=(100, 1, 90))))
     maker = RowMaker(recipe(sources, budgets=(100, 1, 90), on_error="skip"))
-    assert sorted(name for row in packed_rows(maker) for name, _ in row) == [
+    assert sorted(each.name for row in packed_rows(maker) for each in row) == [
         f"made, record {number}, epoch 0" for number in range(4)
     ]
     assert maker.problems.counts == {"too long": 1}
     maker = RowMaker(recipe(sources, budgets=(100, 1, 90), shrink=True))
-    found = {name: sample for row in packed_rows(maker) for name, sample in row}
+    found = {each.name: each.sample for row in packed_rows(maker) for each in row}
     assert found["made, record 4, epoch 0"].counts == (42 + 2 + 49, 0, 49)
     assert len(found) == 5
 
 
 def test_images_shrink_only_as_far_and_only_of_the_kind_that_is_too_large():
     sources = source([{"image_list": [png(60, 60), png(50, 50)], "instruction_list": ["x"]}], "unified_edit", dropout=NEVER)
-    [[(_, whole)]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 500, 500))))
-    [[(_, less)]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 40, 500), shrink=True)))
-    assert [grid for grid in less.contents[::3]] == [grid for grid in whole.contents[::3]]
-    assert less.counts.vit == 36 < 40 < whole.counts.vit
-    assert less.timesteps == whole.timesteps
+    [[whole]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 500, 500))))
+    [[less]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 40, 500), shrink=True)))
+    assert [grid for grid in less.sample.contents[::3]] == [grid for grid in whole.sample.contents[::3]]
+    assert less.sample.counts.vit == 36 < 40 < whole.sample.counts.vit
+    assert less.sample.timesteps == whole.sample.timesteps
     words = source([{"image": png(60, 60), "captions": "x" * 500}])
     with pytest.raises(RecordError, match=r"a sample must fit into .*, got 56\d places"):
         packed_rows(RowMaker(recipe(words, shrink=True)))
@@ -179,8 +179,8 @@ def test_images_shrink_only_as_far_and_only_of_the_kind_that_is_too_large():
 
 def test_a_sample_of_exactly_the_budget_is_packed():
     sources = source([{"image": png(64, 64), "captions": "x" * 40}], dropout=NEVER)
-    [[(_, sample)]] = packed_rows(RowMaker(recipe(sources, budgets=(108, 1, 64))))
-    assert sample.counts == (108, 0, 64)
+    [[found]] = packed_rows(RowMaker(recipe(sources, budgets=(108, 1, 64))))
+    assert found.sample.counts == (108, 0, 64)
 
 
 class TestProblems:
@@ -271,7 +271,7 @@ class TestProblems:
         assert caplog.text.count("skipped (schema)") == 10
         assert f"all are in {tmp_path}/skipped.jsonl" in caplog.text
 
-    @pytest.mark.parametrize("error", [AssertionError, OSError, ZeroDivisionError, KeyError, RuntimeError])
+    @pytest.mark.parametrize("error", [OSError, KeyError])
     @pytest.mark.parametrize("of", ["schema", "sample", "record", "image"])
     def test_whatever_is_raised_at_a_record_is_told_with_its_name_or_skipped(self, of, error):
         def raising(*_):
@@ -308,30 +308,16 @@ class TestProblems:
         with pytest.raises(error):
             packed_rows(RowMaker(recipe(source(made(3), schema), on_error="skip")))
 
-    def test_counts_of_a_state_of_1_0_3_are_read(self):
-        old = {"counts": {"plan": 3}, "in_a_row": {"planned": 2, "decoded": 0}}
-        one, two = Problems(["a"]), Problems(["a", "b"])
-        for problems, name in ((one, "a"), (two, "any source")):
-            problems.load(old)
-            assert problems.counts == {"schema": 3}
-            assert problems.by_source == {name: {"schema": 3}}
-            again = Problems(problems.sources)
-            again.load(json.loads(json.dumps(problems.state())))
-            assert (again.by_source, again.in_a_row) == (problems.by_source, problems.in_a_row)
-        with pytest.raises(ValueError, match=r"^3 records in a row were skipped"):
-            one.skip(RecordError("schema", "a, record 7: no"), "planned", 0, 3)
-
 
 def test_plans_of_ones_own_and_their_draws():
     def story(record, draws):
         return Text(record["captions"][draws.number("caption", 2)]), Image(record["image"], "vit")
 
     maker = RowMaker(recipe(source(made(), story), seed=5))
-    for name, sample in (named for row in packed_rows(maker) for named in row):
-        number = int(name.split()[2][:-1])
-        expected = story(made()[number], draws_of(5, 0, f"made, record {number}"))
-        assert sample.layout == expected
-        assert (sample.contents[0] == ids(expected[0].text)).all()
+    for each in (each for row in packed_rows(maker) for each in row):
+        expected = story(made()[int(each.record.split()[2])], draws_of(5, 0, each.record))
+        assert each.sample.layout == expected
+        assert (each.sample.contents[0] == ids(expected[0].text)).all()
 
 
 def test_settings_say_what_differs():
@@ -359,33 +345,39 @@ def test_settings_say_what_differs():
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "argument"),
     [
-        ({"budgets": (0, 1, 1)}, "tokens must be an integer of at least 1, got 0"),
-        ({"pool": 0}, r"pool must be an integer of at least \d, got 0"),
-        ({"epochs": -1}, r"epochs must be an integer of at least \d, got -1"),
-        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
-        ({"required_modalities": ("clean",)}, r"required_modalities must be of 'vit' and 'vae', got \['clean'\]"),
+        ({"budgets": (0, 1, 1)}, "tokens"),
+        ({"pool": 0}, "pool"),
+        ({"epochs": -1}, "epochs"),
+        ({"seed": 1.5}, "seed"),
+        ({"on_error": "ignore"}, "on_error"),
+        ({"required_modalities": ("clean",)}, "required_modalities"),
+        ({"required_modalities": ("vit",), "budgets": (9000, 0, 9000)}, "required_modalities"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_settings_that_cannot_be_are_refused(settings, argument):
+    with pytest.raises(ValueError, match=argument):
         recipe(**settings)
 
 
 def test_sources_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match=r"schema must be one of .*, got 't2i'"):
-        source(made(), "t2i")
-    with pytest.raises(ValueError, match=r"vae_patches_per_side must be at least 16 for images of \d+ pixels, got 8"):
-        recipe(source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(128, 16, 8, 9999))))
-    with pytest.raises(ValueError, match="sizes must have the same patch sizes in all sources"):
-        recipe(source(made()), source(made(), sizes=type(SIZES)(vit=SIZES.vit, vae=Size(64, 16, 16, 9999))), epochs=None)
+    larger, other = (type(SIZES)(vit=SIZES.vit, vae=size) for size in (Size(128, 16, 8, 9999), Size(64, 16, 16, 9999)))
+    for make, argument in (
+        (lambda: source(made(), "t2i"), "schema"),
+        (lambda: Source(made(), "t2i_pretrain"), "records"),
+        (lambda: recipe(listed_records(made())), "sources"),
+        (lambda: recipe(source(made(), sizes=larger)), "vae_patches_per_side"),
+        (lambda: recipe(source(made()), source(made(), sizes=other)), "sizes"),
+    ):
+        with pytest.raises(ValueError, match=argument):
+            make()
 
 
 def test_draws_of_dropout_are_those_of_the_law():
     """Of 400 captions some 40 are dropped: within five deviations of 6."""
     maker = RowMaker(recipe(source(made(400))))
-    kept = collections.Counter(sample.kept[0] for row in packed_rows(maker) for _, sample in row)
+    kept = collections.Counter(each.sample.kept[0] for row in packed_rows(maker) for each in row)
     assert abs(kept[False] - 40) < 30
 
 

@@ -70,8 +70,8 @@ class _Reading(Iterator[dict[str, Any]]):
                 return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
 
     def state(self, reads: int = 0) -> dict[str, int]:
-        """Where the readers are, after so many more of their reads."""
-        number = self._number + reads
+        """Where the readers are, after so many more of their reads; of the rows that there are, if it is asked for."""
+        number = min(self._number + reads, self.rows.available(self._number + reads)) if reads else self._number
         start, readers, _ = self._block_of(number)
         return {"number": number, "start": start, "readers": readers}
 

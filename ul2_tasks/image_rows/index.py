@@ -154,7 +154,7 @@ class ImageRows(Sequence[dict[str, Any]]):
         stop, first = None if self.recipe.epochs is None else self._of_epoch, self._before(self._first_pool)
         while (known := (int(self._ends[-1]) if len(self._ends) else 0) - first) < least and (pools := len(self._ends)) != stop:
             if pools - self._first_pool > self._of_epoch and not known:
-                raise self._no_row(pools)
+                raise self._no_row(pools - self._first_pool)
             if least == known + 1:
                 self._pool(pools)  # which is read next
             else:
@@ -281,6 +281,8 @@ class ImageRows(Sequence[dict[str, Any]]):
             return self._held[pool]
 
     def _no_row(self, pools: int) -> ValueError:
+        """What is said where so many pools have no row; unless too many of their records are wrong, which is said instead."""
+        self._tell(self._first_pool, self._first_pool + pools)
         return ValueError(f"sources must give at least one row, got none of {pools} pools; skipped, by cause: {self.skipped}.")
 
     def _take_up(self) -> None:
