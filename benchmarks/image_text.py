@@ -91,8 +91,9 @@ def recipe(source: Source, **settings: Any) -> Recipe:
     return Recipe([source], FORM, ids, Counts(36864, 16384, 36864), **{"epochs": 1, **settings})
 
 
-def all_rows(maker: RowMaker) -> Iterator[dict[str, Any]]:
-    for pool in maker.shard(0, 1):
+def all_rows(of: Recipe) -> Iterator[dict[str, Any]]:
+    maker = RowMaker(of)
+    for pool in range(of.pools().count or 0):
         for packed in maker.packed(pool):
             yield maker.row(packed)
 
@@ -208,7 +209,7 @@ def compare(bagel: Bagel) -> str:
     for packed in maker.packed(0):
         row = maker.row(packed)
         ours = bagel_batch({name: torch.from_numpy(of) if isinstance(of, np.ndarray) else of for name, of in row.items()}, 36864)
-        for name, of in bagel.row_of([sample for _, sample in packed]).items():
+        for name, of in bagel.row_of([each.sample for each in packed]).items():
             assert torch.equal(of, ours[name].to(of.dtype)) if isinstance(of, torch.Tensor) else of == ours[name], name
         rows += 1
     return f"{rows} rows of edits are those of BAGEL's code, bit for bit."
@@ -226,7 +227,7 @@ def speeds(images: list[bytes], bagel: Bagel | None, rounds: int, folder: str) -
     path = f"{folder}/t2i.parquet"
     pq.write_table(pa.Table.from_pylist([{"image": image, "captions": "a cat on a mat"} for image in images]), path)
     made = Source(open_records(path), "t2i_pretrain", dropout=NEVER)
-    ours = least_ms(lambda: list(all_rows(RowMaker(recipe(made)))), rounds) / len(images)
+    ours = least_ms(lambda: list(all_rows(recipe(made))), rounds) / len(images)
     theirs = least_ms(lambda: bagel.t2i_row(images[:8]), rounds) / 8 if bagel else None
     table.add_row("t2i sample", f"{ours:.1f}", f"{theirs:.1f}" if theirs else "")
 
@@ -238,7 +239,7 @@ def speeds(images: list[bytes], bagel: Bagel | None, rounds: int, folder: str) -
     ours = least_ms(lambda: maker.row(middle), rounds)
     theirs = least_ms(lambda: bagel.edited(images[0]), rounds) if bagel else None
     table.add_row("edit's middle image", f"{ours:.1f}", f"{theirs:.1f}" if theirs else "")
-    samples = [sample for _, sample in maker.packed(0)[0]]
+    samples = [each.sample for each in maker.packed(0)[0]]
     ours = least_ms(lambda: lay_out(samples, FORM), rounds)
     if bagel:
         decoded = [bagel.vae(bagel.decoded(image)) for image in images[:8]]

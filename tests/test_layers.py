@@ -147,6 +147,13 @@ def test_wings_are_strangers_and_what_they_share_imports_none():
 def test_nothing_imports_image_rows_but_the_command():
     for path in PACKAGE.glob("*/**/*.py"):
         assert "image_rows" not in layers_of(path) or path.is_relative_to(PACKAGE / "image_rows"), path
+    lines = [
+        line
+        for path in COMMAND.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if "import" in line and "image_rows" in line
+    ]
+    assert lines == ["    from ul2_tasks.image_rows.looking import command"]
 
 
 def test_kinds_are_strangers_and_the_command_knows_none():

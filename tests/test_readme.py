@@ -154,10 +154,8 @@ assert example.keys() == {"tokens", "loss_mask", "span_id"} and "decoder_span_id
     "docs/guides/images/overview.md": """
 assert row["packed_vae_patches"].shape[1] == 768 and [len(source.records) for source in sources] == [32, 32]
 """,
-    "docs/guides/images/records.md": """
-assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum() and len(row) == 17
-""",
     "docs/guides/images/rows.md": """
+assert mask.shape == (3817, 3817) and sample.counts.tokens == row.sample_lens.sum() and len(row) == 17
 assert found.sample.shape == tensors["packed_position_ids"].shape and sum(data["sample_lens"]) == 16384
 """,
     "docs/guides/images/t5gemma2.md": """
