@@ -42,7 +42,6 @@ BESIDE = {
     "tasks.examples",
     "measured_loader",
     "pytorch.collator",
-    "pytorch.loading_metrics",
     "pytorch.states",
     *(
         f"looking.{name}"
