@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.image_text import Held, open_image_text
-from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
+from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, id_shift, plain_modes
 
 if TYPE_CHECKING:
@@ -186,7 +185,6 @@ def piece_limits(
             mode_tokens=len(special.mode),
             num_sentinels=len(special.sentinels),
             add_eos=ends,
-            more_sentinels=functools.partial(more_sentinels, images.vocabulary, special, images.sentinels),
         )
     return PieceLimits(name, denoiser, images.split, special, lengths, ends, joins)
 
