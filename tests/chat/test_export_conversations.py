@@ -1,6 +1,5 @@
 """Conversations for Megatron-LM: the files of the contract, resumed, verified, and as Megatron itself writes and reads them."""
 
-import dataclasses
 import io
 import itertools
 import json
@@ -19,9 +18,8 @@ import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
-from ul2_tasks.export.conversations_folder import read_manifest, read_shard, verify
+from ul2_tasks.export.conversations_folder import read_shard, verify
 from ul2_tasks.looking.verification import examine
-from ul2_tasks.tasks.chat import ChatTask
 
 QUIET = Console(quiet=True)
 SETTINGS = {"messages_key": "messages_json", "id_key": "synth_id", "validation": 0.1}
@@ -75,19 +73,6 @@ def test_the_files_of_the_contract(written, name):
             flat = np.concatenate([values[column] for values, _ in read])
             assert flat.tolist() == np.concatenate([example[feature] - shift for example in examples]).tolist()
         assert np.concatenate([lengths for _, lengths in read]).tolist() == [len(example["tokens"]) for example in examples]
-
-
-def test_the_manifest_says_all_that_made_it(written, source):
-    _, manifest = written
-    assert manifest["input_manifest"]["path"] == str(source / "manifest.json")
-    assert len(manifest["input_manifest"]["sha256"]) == len(manifest["configuration_sha256"]) == 64
-    assert (
-        manifest["split_rule"] == "validation: the first 64 bits of the SHA-256 of the id (synth_id), as a fraction, are below 0.1"
-    )
-    assert manifest["totals"]["learned"] == sum(manifest["totals"]["spans"].values())
-    assert manifest["alignment"].startswith("token: ")
-    assert {"git_revision", "eod", "padded_vocabulary", "tokenizer", "arguments"} <= manifest.keys()
-    assert sum(shard["conversations"] for split in manifest["splits"].values() for shard in split["shards"]) == len(CONVERSATIONS)
 
 
 def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, name, tmp_path, monkeypatch):
@@ -163,16 +148,6 @@ def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_
     found = list(verify(str(folder)))
     assert any("train/shard_00 has tokens with a loss mask and without a loss group" in sentence for sentence in found)
     assert any("train/shard_01_span.idx must have the lengths of shard_01_tokens.idx, got others" in sentence for sentence in found)
-
-
-def test_no_module_that_a_manifest_names_is_imported(written, name, tmp_path, monkeypatch):
-    folder = copied(written, tmp_path)
-    (tmp_path / "hostile_module.py").write_text("raise SystemExit('it was run')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["registration"] = {"name": name, "modules": ["hostile_module"], "source": {}, "arguments": {}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert list(_sentences(folder)) == []
 
 
 def test_a_trial_run_is_of_the_same_code_and_an_empty_split_has_no_files(source, tmp_path):
@@ -253,15 +228,6 @@ def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
         assert [row.tolist() for row in read] == [values, values]
 
 
-def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
-    path = write_jsonl(tmp_path / "bad.jsonl", [GOLDEN, [{"role": "critic", "content": "x"}]])
-    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'"):
-        write_conversations(ul2_tasks.register_chat("ec_bad", path), str(tmp_path / "bad"), console=QUIET)
-    manifest = write_conversations(ul2_tasks.register_chat("ec_skip", path, on_error="skip"), str(tmp_path / "skip"), console=QUIET)
-    assert read_manifest(str(tmp_path / "skip")) == json.loads(json.dumps(manifest))
-    assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"refused": 1}
-
-
 def as_chosen(id, messages):
     return {"id": id, "messages": messages}
 
@@ -311,12 +277,6 @@ def test_splits_that_would_have_one_folder_are_refused_before_anything_is_writte
     assert not (tmp_path / "out").exists()
 
 
-def test_conversations_without_an_id_are_counted_where_they_are_the_same(tmp_path):
-    path = write_jsonl(tmp_path / "same.jsonl", [GOLDEN, CONVERSATIONS[0], GOLDEN])
-    manifest = write_conversations(ul2_tasks.register_chat("ec_same", path), str(tmp_path / "out"), console=QUIET)
-    assert manifest["totals"]["repeated_ids"] == 1
-
-
 def test_a_kind_without_a_row_is_named_by_file_and_row_in_every_build(tmp_path, monkeypatch):
     preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
     path = write_jsonl(tmp_path / "kinds.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, preamble]])
@@ -329,17 +289,3 @@ def test_a_kind_without_a_row_is_named_by_file_and_row_in_every_build(tmp_path, 
             write_conversations(name, str(tmp_path / on_error), console=QUIET)
         with pytest.raises(RuntimeError, match=sentence):
             build(f"ec_kinds_{on_error}_corpus", str(tmp_path / f"cache_{on_error}"), console=QUIET)
-
-
-def test_a_kind_without_a_row_is_named_by_its_place_in_the_cache(tmp_path, monkeypatch):
-    preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
-    paths = [write_jsonl(tmp_path / f"{n}.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, *[preamble] * n]]) for n in range(2)]
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "cache")])
-    name = ul2_tasks.register_chat("ec_place", paths)
-    build("ec_place_corpus", str(tmp_path / "cache"), console=QUIET)
-    task = seqio.get_mixture_or_task(name)
-    other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, loss_groups="harmony"))
-    reader = task.corpus.conversations("train", use_cached=True)
-    place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl, row 3.*: loss_groups must have"
-    with pytest.raises(ValueError, match=place):
-        other.examples(reader, np.array([5, 0]), {})

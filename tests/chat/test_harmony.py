@@ -115,12 +115,6 @@ def test_the_prompt_is_that_of_inference(renderer, oracle):
     assert [*question.ids, *analysis.ids[: analysis.prompt]] == prompt
 
 
-def test_a_long_unbroken_run_has_the_same_ids(renderer, oracle):
-    letters = "a" * 12_500
-    [segment] = renderer.render([{"role": "user", "content": letters}])
-    assert segment.ids[3:-1].tolist() == oracle.encode(letters)
-
-
 @pytest.mark.parametrize("spec", ["default", "bytes"])
 def test_no_text_becomes_a_marker_in_another_vocabulary(spec):
     vocabulary = open_vocabulary(spec, modes=("[R]", "[S]", "[X]", *MARKERS))
@@ -135,54 +129,41 @@ def test_no_text_becomes_a_marker_in_another_vocabulary(spec):
     assert [name for name in names if name in MARKERS] == ["<|start|>", "<|channel|>", "<|message|>", "<|return|>"]
 
 
-def test_a_vocabulary_without_markers_is_refused():
-    with pytest.raises(ValueError, match=r"must have Harmony's special tokens, got .* without \['<\|start\|>', .* Pass"):
-        HarmonyRenderer(open_vocabulary("default"))
-
-
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "named"),
     [
-        ({"tool_calls": [{"id": 1}]}, r"fields must be among \[.*\], got \['tool_calls'\], which would be lost"),
-        ({"thinking": "Hm."}, r"fields must be among .*, got \['thinking'\]"),
-        ({"role": "critic"}, "role must be one of .*, got 'critic'"),
-        ({"channel": "thoughts"}, "channel must be one of .*, got 'thoughts'"),
-        ({"channel": ["analysis"]}, r"channel must be a string, got \['analysis'\]"),
-        ({"recipient": {"to": "f"}}, "recipient must be a string, got {'to': 'f'}"),
-        ({"role": "system", "content": [{"type": "system_content", "reasoning_effort": "high"}]}, ".*reasoning_effort"),
-        ({"role": ["assistant"]}, r"role must be one of .*, got \['assistant'\]"),
-        ({"content": None}, "content must be a string or a list of parts, got None"),
-        ({"content": "\ud800"}, "content must be valid Unicode, got a string with surrogates not allowed"),
-        ({"content": [{"type": "image", "url": "x"}]}, "parts of the content must be text, .*, got the type 'image'"),
-        (
-            {"content": [{"type": "text", "text": "a", "citations": 1}]},
-            r"a part of the content must have the fields 'type' and 'text', got \['citations'\], which would be lost",
-        ),
-        ({"role": "tool"}, "name must be that of the tool for the role 'tool', got none"),
-        ({"recipient": "f<|channel|>final"}, r"recipient must not spell a special token, got 'f<\|channel\|>final'"),
-        ({"name": "<|end|>"}, r"name must not spell a special token, got '<\|end\|>'"),
-        ({"content_type": "<|constrain|>json<|message|>"}, "content_type must not spell a special token, got "),
-        ({"weight": 0.5}, "weight must be 0 or 1, got 0.5"),
+        ({"tool_calls": [{"id": 1}]}, "tool_calls"),
+        ({"role": "critic"}, "role"),
+        ({"channel": "thoughts"}, "channel"),
+        ({"channel": ["analysis"]}, "channel"),
+        ({"recipient": {"to": "f"}}, "recipient"),
+        ({"content": None}, "content"),
+        ({"content": "\ud800"}, "content"),
+        ({"content": [{"type": "image", "url": "x"}]}, "image"),
+        ({"content": [{"type": "text", "text": "a", "citations": 1}]}, "citations"),
+        ({"role": "tool"}, "name"),
+        ({"recipient": "f<|channel|>final"}, "recipient"),
+        ({"name": "<|end|>"}, "name"),
+        ({"content_type": "<|constrain|>json<|message|>"}, "content_type"),
+        ({"weight": 0.5}, "weight"),
     ],
 )
-def test_what_would_be_lost_or_misread_is_an_error(renderer, wrong, sentence):
-    with pytest.raises(ValueError, match=f"message 2 of 2: {sentence}"):
+def test_what_would_be_lost_or_misread_is_an_error(renderer, wrong, named):
+    with pytest.raises(ValueError, match=f"message 2 of 2: .*{named}"):
         renderer.render([GOLDEN[0], {"role": "assistant", "content": "4.", **wrong}])
 
 
 def test_the_file_is_the_right_one_or_refused(tmp_path, file, monkeypatch):
     for name in ("O200K_HARMONY_VOCAB_PATH", "TIKTOKEN_ENCODINGS_BASE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ValueError, match=r"must be on this machine, because nothing is downloaded\. .* O200K_HARMONY_VOCAB_PATH"):
+    with pytest.raises(ValueError, match="O200K_HARMONY_VOCAB_PATH"):
         find_file()
     monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-    with pytest.raises(
-        ValueError, match=r"the environment variable TIKTOKEN_ENCODINGS_BASE must name a place where .* can be read"
-    ):
+    with pytest.raises(ValueError, match="TIKTOKEN_ENCODINGS_BASE"):
         find_file()
     cut = tmp_path / file.name
     cut.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(ValueError, match=f"{cut} must be .* with the SHA-256 446a.*, got "):
+    with pytest.raises(ValueError, match=f"{cut} .* SHA-256"):
         find_file()
     monkeypatch.setenv("O200K_HARMONY_VOCAB_PATH", str(file.parent))
     assert find_file() == str(file)
