@@ -146,17 +146,6 @@ def assert_metrics(metrics, batch, means) -> None:
         assert metrics["accuracy"] == pytest.approx(right / learned)
 
 
-def test_means_within_each_microbatch_would_be_another_gradient():
-    """What the test above could not see if spans were spread evenly."""
-    model, batch = decoder_only(), batch_with((1, 2))
-    with trainer(model, batch) as running:
-        params = jax.device_get(running.train_state.params)
-    halves = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 4), slice(4, 8))]
-    whole, first, second = (jax.tree.leaves(expected(model, params, part)[2]) for part in (batch, *halves))
-    scale = max(np.abs(leaf).max() for leaf in whole)
-    assert max(np.abs((a + b) / 2 - w).max() for a, b, w in zip(first, second, whole)) > 0.05 * scale
-
-
 @pytest.mark.parametrize("form", ["chat", "prompt_completion"])
 def test_a_mixture_of_two_corpora_has_the_loss_of_each_span(form):
     ul2_tasks.register_chat("t5x_one")
@@ -183,17 +172,6 @@ def test_a_mixture_of_two_corpora_has_the_loss_of_each_span(form):
     assert metrics["loss"].value == pytest.approx(loss, rel=1e-5)
     for span in LOSS_GROUPS:
         assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-5)
-
-
-def test_an_evaluation_is_that_of_one_large_batch():
-    model, batch = decoder_only(), batch_with((1, 2, 5))
-    parts = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 4), slice(4, 8))]
-    with trainer(model, parts[0], **WEIGHTS) as running:
-        loss, means, _ = expected(model, jax.device_get(running.train_state.params), batch)
-        metrics = running.eval({"eval": iter(parts)})["eval"]
-    assert metrics["loss"].value == pytest.approx(loss, rel=1e-6)
-    for span in LOSS_GROUPS:
-        assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-6)
 
 
 def test_z_loss_and_smoothing_are_t5xs_own():
@@ -391,23 +369,3 @@ def test_one_run_reads_text_and_replies_packed_on_other_hosts_and_after_a_kill(t
     assert {step for _, step in again} >= {5, 10, 25}
     assert again == pytest.approx({key: whole[key] for key in again}, rel=1e-4)
     assert json.loads((run / RUN_RECORD).read_text()) == record
-
-
-def test_conversations_by_steps_begin_at_a_checkpoint_and_resume(tmp_path, nothing_registered):  # noqa: F811
-    """Their data begin at the checkpoint's step, with the first packed sequence."""
-    train(tmp_path / "ul2", "--gin.train.train_eval_dataset_cfg=None", steps(BEFORE))
-    (tmp_path / "own.gin").write_text(
-        "from __gin__ import dynamic_registration\nimport ul2_tasks\n"
-        "TASK_FEATURE_LENGTHS = {'inputs': 256, 'targets': 256}\nBATCH_SIZE = 2\nul2_tasks.register_chat.truncation = 'drop'\n"
-        "ul2_tasks.register_chat.random_access = True\n"
-    )
-    ul2_tasks.register_chat(format="prompt_completion")
-    build("chat_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
-    files = ("gin/chat_prompt_completion.gin", "gin/models/tiny.gin", str(tmp_path / "own.gin"), "gin/elastic.gin")
-    arguments = [begin_at(tmp_path / "ul2"), f"--seqio_additional_cache_dirs={tmp_path / 'cache'}"]
-    arguments += ["--gin.utils.SaveCheckpointConfig.period=2", "--gin.train.train_eval_dataset_cfg=None", "--gin.DROPOUT_RATE=0.0"]
-    train(tmp_path / "whole", *arguments, steps(BEFORE + 4), files=files)
-    for last in (BEFORE + 2, BEFORE + 4):
-        train(tmp_path / "parts", *arguments, steps(last), files=files)
-    assert json.loads((tmp_path / "parts" / RUN_RECORD).read_text())["first_step"] == BEFORE
-    assert of_training(tmp_path / "parts") == of_training(tmp_path / "whole")
