@@ -14,21 +14,16 @@ from tokenizers import AddedToken, Tokenizer, models
 import ul2_tasks
 from ul2_tasks import (
     HuggingFaceFeatureConverter,
-    ImageCodes,
     MemoryDataSource,
-    SequentialDenoiser,
     SpanDenoiser,
     UL2DataCollator,
     register,
-    register_image_text,
 )
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.looking.images.show import as_plain, draw_image_tasks
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.steps import show_step_json
-from ul2_tasks.tasks.image_text import image_text_tasks
 from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
@@ -257,35 +252,3 @@ def test_unused_words_of_bert_are_free_although_no_list_names_them(tmp_path):
     assert special.sentinels == (1, 2)
     assert 1 in vocabulary.encode("[unused0]")
     assert not special.reserved & set(text_vocabulary(vocabulary, special.reserved - {0}).encode("a [unused0] [unused1]"))
-
-
-class Shifted(seqio.ByteVocabulary):
-    """Bytes whose ids are one higher than those of a tokenizer in which 0 is a token."""
-
-    identity = "shifted bytes"
-    id_shift = 1
-
-
-def test_ids_of_images_are_the_tokenizers_own():
-    run, records = (
-        ImageCodes(boi_id=258, eoi_id=259, first_code_id=260, num_codes=8),
-        [{"texts": ["Twice one:"], "images": [[1, 7]]}] * 4,
-    )
-    mixture = register_image_text(
-        "own_images",
-        records,
-        Shifted(extra_ids=40),
-        SequentialDenoiser(name="s", noise_density=0.5),
-        image_tokens=run,
-        sentinels=[290],
-    )
-    [task] = image_text_tasks(mixture)
-    assert task.corpus.seqio_image_tokens == ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8)
-    [example, *_] = task.get_dataset({"inputs": 64, "targets": 64}, "train", shuffle=False, seed=0).as_numpy_iterator()
-    shown = as_plain(*draw_image_tasks(mixture, {"inputs": 64, "targets": 64}, count=1))
-    for whole, start in ((lists(example), 259), (shown["ids"], 258)):
-        ids = whole["inputs"] + whole["targets"]
-        place = ids.index(start)
-        assert ids[place : place + 4] == [start, start + 3, start + 9, start + 1]
-        assert {291 - 259 + start} <= set(ids)
-    assert {part["text"] for part in shown["inputs"] + shown["targets"] if part["kind"] == "image"} == {"[codes 2]"}

@@ -175,19 +175,6 @@ def test_a_killed_run_resumes_as_the_uninterrupted_one(whole, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gin.train/utils.DatasetConfig.seed=7"], "seed: 7"),
-        (["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 64}"], "targets: 64"),
-    ],
-)
-def test_another_stream_is_refused_by_the_old_checkpoint(stopped, tmp_path, arguments, message):
-    log = refused(copy(stopped, tmp_path / "other"), steps(STEPS), *arguments)
-    assert "this iterator was saved by another pipeline" in log
-    assert message in log.split("this iterator was saved by another pipeline")[1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
         (
             ["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 2}"],
             "sequence_length must hold what denoiser 'r1' makes of a chunk of 2 tokens",
@@ -244,36 +231,6 @@ def test_a_run_goes_on_with_other_hosts_than_before_and_back(whole_at_steps, cac
     found = losses(run)
     assert {step for _, step in found} == {10, 20, 30}
     assert found == pytest.approx({key: whole_at_steps[key] for key in found}, rel=1e-5)
-
-
-LEFT_OUT = """
-from __gin__ import dynamic_registration
-import ul2_tasks
-ul2_tasks.get_dataset_at_step.exclude = {{5: '{folder}/first.jsonl'{more}}}
-ul2_tasks.get_dataset_at_step.skip = [{skip}]
-"""
-
-
-def test_a_run_gets_a_longer_list_and_skips_steps_with_other_hosts_than_before(cache, tmp_path):
-    (tmp_path / "first.jsonl").write_text('{"document": 70}\n{"document": 221, "reason": "asked to be taken down"}\n')
-    (tmp_path / "more.jsonl").write_text('{"document": 3}\n{"document": 7, "corpus": "ul2_corpus"}\n')
-    first, longer = tmp_path / "first.gin", tmp_path / "longer.gin"
-    first.write_text(LEFT_OUT.format(folder=tmp_path, more="", skip="(8, 10)"))
-    longer.write_text(LEFT_OUT.format(folder=tmp_path, more=f", 20: '{tmp_path}/more.jsonl'", skip="(8, 10), (23, 26)"))
-    arguments = [cache, "--gin.train.train_eval_dataset_cfg=None"]
-    log = train(tmp_path / "whole", *arguments, steps(30), files=(*AT_STEPS, str(longer)))
-    assert "exclude leaves out of ul2_corpus: 4 of " in log
-    whole, run = losses(tmp_path / "whole"), tmp_path / "run"
-    train_together(run, *arguments, steps(10), files=(*AT_STEPS, str(first)))
-    train(run, *arguments, steps(20), files=(*AT_STEPS, str(first)))
-    train_together(run, *arguments, steps(30), files=(*AT_STEPS, str(longer)))
-    assert losses(run) == pytest.approx(whole, rel=1e-5)
-    record = json.loads((run / RUN_RECORD).read_text())
-    assert [each["first"] for each in record["exclude"]] == [5 * 8, 20 * 8]
-    assert record["skip"] == [{"first": 8 * 8, "elements": 2 * 8}, {"first": 23 * 8, "elements": 3 * 8}]
-    assert len(list(run.glob("ul2_exclude_*.jsonl"))) == 2
-    log = refused(copy(run, tmp_path / "other"), *arguments, steps(40), files=(*AT_STEPS, str(first)))
-    assert "exclude was [" in log[log.rindex("ValueError: the run in") :]
 
 
 @pytest.mark.parametrize(
@@ -509,15 +466,6 @@ def test_each_step_of_a_schedule_has_the_same_rows_on_any_number_of_hosts_whatev
         killed_and_resumed(run, past, 11, 1, pack=pack)
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_a_mixture_gets_a_schedule_while_the_run_goes_on(corpora, tmp_path, pack):
-    both = {"web_mix": 0.7, "code_mix": 0.3}
-    batches_at_step(tmp_path / "run", planned(mixtures=both, schedule=None, batch_size=None, steps=None), pack=pack)
-    schedule = planned((0, both), (5, {"books_mix": 1}))
-    whole = batches_at_step(tmp_path / "whole", schedule, count=8, pack=pack)
-    assert killed_and_resumed(tmp_path / "run", schedule, 3, 2, pack=pack) == whole[3:7]
-
-
 SMALL_SCHEDULE = """
 from __gin__ import dynamic_registration
 import ul2_tasks
@@ -531,15 +479,6 @@ last/ul2_tasks.Stage:
   first_step = 13
   ramp_steps = 4
   ramp_every = 2
-"""
-
-ONE_MORE_STAGE = """
-from __gin__ import dynamic_registration
-import ul2_tasks
-ul2_tasks.mix.schedule = [@first/ul2_tasks.Stage(), @second/ul2_tasks.Stage(), @last/ul2_tasks.Stage(), @more/ul2_tasks.Stage()]
-more/ul2_tasks.Stage:
-  first_step = 25
-  mixtures = [(%CODE, 1)]
 """
 
 
@@ -556,25 +495,6 @@ def on_a_schedule(tmp_path, nothing_registered):
         arguments.append(f'--gin.{name.upper()}_FILES="{path}"')
     files = ("gin/ul2_tiny.gin", "gin/schedule.gin", str(tmp_path / "small.gin"), "gin/elastic.gin")
     return arguments, {"files": files}
-
-
-def test_it_trains_on_a_schedule_with_other_hosts_and_refuses_another_past(on_a_schedule, tmp_path):
-    arguments, files = on_a_schedule
-    train(tmp_path / "whole", *arguments, steps(20), **files)
-    whole = losses(tmp_path / "whole")
-    assert whole["train", 20] < whole["train", 10] < 9
-    assert {("training_eval/web_s", 20), ("training_eval/code_s", 20)} <= set(whole)
-
-    run = tmp_path / "run"
-    arguments.append("--gin.train.train_eval_dataset_cfg=None")  # which takes most of the time
-    train_together(run, *arguments, steps(10), **files)
-    train(run, *arguments, steps(20), **files)
-    assert losses(run) == pytest.approx({("train", step): whole["train", step] for step in (10, 20)}, rel=1e-5)
-    log = refused(run, *arguments, steps(30), "--gin.second/ul2_tasks.Stage.first_step=7", **files)
-    assert re.search("stage from step 6 was {.*}, and is now None", log[log.rindex("ValueError: ") :])
-    (tmp_path / "more.gin").write_text(ONE_MORE_STAGE)
-    train(run, *arguments, steps(30), files=(*files["files"], str(tmp_path / "more.gin")))
-    assert ("train", 30) in losses(run)
 
 
 VOCABULARY = """

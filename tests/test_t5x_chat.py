@@ -26,7 +26,7 @@ from test_t5x import SMALL_DECODER, nothing_registered, scalars, start, steps, t
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.t5x_chat import LOSS_GROUPS, LossGroupDecoderOnlyModel, LossGroupEncoderDecoderModel, LossGroupTrainer, vocabulary_of
+from ul2_tasks.t5x_chat import LOSS_GROUPS, LossGroupDecoderOnlyModel, LossGroupEncoderDecoderModel, LossGroupTrainer
 from ul2_tasks.t5x_dataset import RUN_RECORD
 
 pytestmark = pytest.mark.t5x
@@ -144,56 +144,6 @@ def assert_metrics(metrics, batch, means) -> None:
         assert metrics["loss_per_nonpadding_target_token"] == pytest.approx(mean, rel=1e-6)
         right = sum(metrics[f"{span}/accuracy"] * count for span, count in counts.items())
         assert metrics["accuracy"] == pytest.approx(right / learned)
-
-
-@pytest.mark.parametrize("form", ["chat", "prompt_completion"])
-def test_a_mixture_of_two_corpora_has_the_loss_of_each_span(form):
-    ul2_tasks.register_chat("t5x_one")
-    ul2_tasks.register_chat("t5x_two", train_on="generated", turns="last")
-    name = ul2_tasks.mix(f"t5x_{form}", {f"t5x_one_{form}": 1, f"t5x_two_{form}": 1})
-    size = SIZE | {"vocab_size": vocabulary_of(name).vocab_size}
-    if form == "chat":
-        converter, lengths = ul2_tasks.ChatFeatureConverter(), {"tokens": 512}
-        config = decoder_network.TransformerConfig(
-            **size, num_layers=1, mlp_activations=("gelu", "linear"), logits_via_embedding=True
-        )
-        module, model = decoder_network.DecoderWrapper(config), LossGroupDecoderOnlyModel
-    else:
-        converter, lengths = ul2_tasks.PromptCompletionFeatureConverter(), {"inputs": 512, "targets": 512}
-        config = network.T5Config(**size, num_encoder_layers=1, num_decoder_layers=1, mlp_activations=("gelu", "linear"))
-        module, model = network.Transformer(config), LossGroupEncoderDecoderModel
-    model = model(module, *[vocabulary_of(name)] * len(lengths), optimizer_def=GRADIENT_KEPT)
-    rows = seqio.get_dataset(name, lengths, converter, dataset_split="train", shuffle=True, seed=0)
-    batch = next(rows.batch(4).as_numpy_iterator())
-    with trainer(model, batch, 2, **WEIGHTS) as running:
-        loss, means, _ = expected(model, jax.device_get(running.train_state.params), batch)
-        metrics = running.train(iter([batch]), 1).result()
-    assert set(np.unique(batch["decoder_span_ids"])) >= {0, 1, 2}
-    assert metrics["loss"].value == pytest.approx(loss, rel=1e-5)
-    for span in LOSS_GROUPS:
-        assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-5)
-
-
-def test_z_loss_and_smoothing_are_t5xs_own():
-    """With one span, of the weight of its number of tokens, L is the sum that t5x's own model and trainer have."""
-    settings = {"z_loss": 0.01, "label_smoothing": 0.1}
-    batch = batch_with((1,))
-    count = np.count_nonzero(batch["decoder_loss_weights"])
-    stock = decoder_only(models.DecoderOnlyModel, **settings)
-    with trainer(decoder_only(**settings), batch, reasoning=float(count)) as running:
-        state = jax.device_get(running.train_state)
-        _, stock_metrics = stock.loss_fn(state.params, batch, None)
-        metrics = running.train(iter([batch]), 1).result()
-    for name in (
-        "loss",
-        "z_loss",
-        "cross_ent_loss",
-        "accuracy",
-        "loss_per_nonpadding_target_token",
-        "z_loss_per_all_target_tokens",
-    ):
-        assert metrics[name].value == pytest.approx(float(stock_metrics[name].compute()), rel=1e-5), name
-    assert metrics.keys() >= stock_metrics.keys()
 
 
 def test_a_model_that_tells_no_spans_or_would_divide_once_more_is_refused():

@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import os
 import pathlib
 import shutil
 
@@ -131,25 +130,6 @@ def test_what_is_wrong_is_named(written, tmp_path):
         assert f"train/{sentence}" in found
 
 
-def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_wrong(written, tmp_path):
-    folder = copied(written, tmp_path)
-    train, path = folder / "train", folder / "manifest.json"
-    content = bytearray((train / "shard_00_lossmask.bin").read_bytes())
-    (train / "shard_00_lossmask.bin").write_bytes(bytes([0, *content[:-1]]))  # shifted by one
-    for suffix in ("bin", "idx"):
-        (train / f"shard_01_span.{suffix}").write_bytes((train / f"shard_02_span.{suffix}").read_bytes())
-    manifest = json.loads(path.read_text())
-    from ul2_tasks.files.systems import sha256
-
-    for shard in manifest["splits"]["train"]["shards"]:
-        for file in shard["files"]:
-            file |= {"sha256": sha256(str(train / file["file"])), "bytes": os.path.getsize(train / file["file"])}
-    path.write_text(json.dumps(manifest))
-    found = list(verify(str(folder)))
-    assert any("train/shard_00 has tokens with a loss mask and without a loss group" in sentence for sentence in found)
-    assert any("train/shard_01_span.idx must have the lengths of shard_01_tokens.idx, got others" in sentence for sentence in found)
-
-
 def test_a_trial_run_is_of_the_same_code_and_an_empty_split_has_no_files(source, tmp_path):
     name = ul2_tasks.register_chat("ec_small", str(source / "*.parquet"), **SETTINGS | {"validation": 0.0001})
     manifest = write_conversations(name, str(tmp_path / "smoke"), max_conversations=10, console=QUIET)
@@ -275,17 +255,3 @@ def test_splits_that_would_have_one_folder_are_refused_before_anything_is_writte
     with pytest.raises(ValueError, match="'valid', 'validation'"):
         write_conversations(name, str(tmp_path / "out"), console=QUIET)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_kind_without_a_row_is_named_by_file_and_row_in_every_build(tmp_path, monkeypatch):
-    preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
-    path = write_jsonl(tmp_path / "kinds.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, preamble]])
-    sentence = r"kinds\.jsonl, line 3: loss_groups must have the kind 'assistant/commentary' of message 4 of 4, got .* Add"
-    for on_error in ("raise", "skip"):
-        name = ul2_tasks.register_chat(f"ec_kinds_{on_error}", path, loss_groups="harmony", on_error=on_error)
-        with pytest.raises(ValueError, match=sentence):
-            next(iter(seqio.get_mixture_or_task(name).get_dataset(None, "train")))
-        with pytest.raises(RuntimeError, match=sentence):
-            write_conversations(name, str(tmp_path / on_error), console=QUIET)
-        with pytest.raises(RuntimeError, match=sentence):
-            build(f"ec_kinds_{on_error}_corpus", str(tmp_path / f"cache_{on_error}"), console=QUIET)

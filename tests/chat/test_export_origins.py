@@ -12,9 +12,8 @@ from test_register_chat import CONVERSATIONS
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.conversations import write_conversations
-from ul2_tasks.export.conversations_folder import LEFT_OUT, read_manifest, read_shard, table_of, verify
+from ul2_tasks.export.conversations_folder import LEFT_OUT, read_shard, verify
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.files.systems import sha256
 from ul2_tasks.store.provenance import hash_of, provenance_of_pairs
 
 QUIET = Console(quiet=True)
@@ -143,26 +142,6 @@ def test_processes_of_a_job_write_the_same(written, source, tmp_path):
 def earlier(folder: pathlib.Path) -> None:
     for path in (*folder.rglob("*.arrow"), *folder.rglob("*.jsonl")):
         path.unlink()
-
-
-def test_a_table_or_list_of_other_sequences_is_named(written, tmp_path):
-    write_conversations("eo_chat", str(tmp_path / "out"), console=QUIET)
-    train = tmp_path / "out" / "train"
-    (train / table_of("shard_00")).write_bytes((train / table_of("shard_01")).read_bytes())
-    (train / f"shard_00.{LEFT_OUT}").write_text("{}\n")
-    (train / f"shard_77.{LEFT_OUT}").write_text("{}\n")
-    found = list(verify(str(tmp_path / "out")))
-    assert [sentence for sentence in found if "shard_00_tokens.origins.arrow is" in sentence]
-    assert f"train/shard_77.{LEFT_OUT} is not in the manifest" in found
-    (train / f"shard_77.{LEFT_OUT}").unlink()
-    manifest = read_manifest(str(tmp_path / "out"))
-    for file in manifest["splits"]["train"]["shards"][0]["files"]:
-        path = train / file["file"]
-        file |= {"sha256": sha256(str(path)), "bytes": path.stat().st_size}
-    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest))
-    first, second = list(verify(str(tmp_path / "out")))
-    assert "shard_00_tokens.origins.arrow must have" in first
-    assert f"shard_00.{LEFT_OUT} must have" in second
 
 
 def test_examples_of_an_export_are_those_of_indices_which_say_where_they_are_from(source, tmp_path):

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import pathlib
 import random
-import re
 
 import pytest
 import tensorflow as tf
@@ -211,35 +210,3 @@ def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turn
         text = renderer.vocabulary.decode([id + 1 for id in example["tokens"][:-1]])
         written = render(theirs[: 2 * turn + 2], False, {})
         assert written[written.index("<|end|>") + len("<|end|>") :] == text, "behind the system message"
-
-
-FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "strict": True}}
-TOOLS = {"functions": {"name": "functions", "description": None, "tools": [FUNCTION]}}
-TYPED = {
-    "instruction": ({"instruction": "Be brief."}, "developer"),
-    "tools.functions.tools.0.strict": (
-        {"tools": {"functions": {"name": "functions", "description": None, "tools": [{**FUNCTION, "strict": True}]}}},
-        "developer",
-    ),
-    "tools.functions.version": ({"tools": {"functions": {**TOOLS["functions"], "version": 2}}}, "developer"),
-    "identity": ({"identity": "You are a cat."}, "system"),
-    "channel_config.channels": (
-        {"channel_config": {"valid_channels": ["final"], "channel_required": True, "channels": ["x"]}},
-        "system",
-    ),
-}
-
-
-@pytest.mark.parametrize("field", TYPED)
-def test_a_typed_part_with_an_unknown_field_is_refused(renderer, oracle, field):
-    """The library itself would lose it."""
-    fields, role = TYPED[field]
-    part = {"type": f"{role}_content", **fields}
-    with pytest.raises(ValueError, match=rf"message 1 of 1: .*, got '{re.escape(field)}', which would be lost"):
-        renderer.render([{"role": role, "content": [part]}])
-
-
-def test_a_typed_part_may_have_empty_fields_and_what_the_library_knows(renderer, oracle):
-    part = {"type": "developer_content", "instructions": "Hi", "instruction": None, "tools": TOOLS}
-    [segment] = renderer.render([{"role": "developer", "content": [part]}])
-    assert "type f = " in renderer.vocabulary.decode((segment.ids + 1).tolist())

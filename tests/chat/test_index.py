@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import pathlib
-import pickle
 import tempfile
 
 import hypothesis
@@ -152,42 +151,6 @@ def test_the_index_has_each_example_once(conversations, objective, lengths, pair
 def many(count: int, kinds=TWO_TURNS) -> Conversations:
     """Conversations of messages of different lengths; every fifth has seven times as many."""
     return arrays([[(3 + number % 5, 2, 2, kind, 1) for kind in kinds * (1 + 6 * (number % 5 == 0))] for number in range(count)])
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_many_conversations_are_numbered_over_blocks(format):
-    objective = Objective(format, Supervision(turns="each", truncation="drop_oldest_turns"), Stops(None, True))
-    lengths = {"tokens": 60, "inputs": 40, "targets": 30}
-    with stored(many(1100), pairs=3) as reader:
-        index = index_conversations(reader, objective, lengths)
-        expected = objective.examples(reader, np.arange(1100), lengths)
-        numbers = np.random.default_rng(0).permutation(index.count)
-        assert index.records(numbers).tolist() == expected.conversations[numbers].tolist()
-        key = "tokens" if format == "chat" else "inputs"
-        assert index.sizes(numbers)[:, 0].tolist() == expected.lengths[key][numbers].tolist()
-        first, stop = index.examples_of(1000)
-        assert index.records(np.array([first - 1, first, stop - 1, stop])).tolist() == [999, 1000, 1000, 1001]
-        elsewhere = pickle.loads(pickle.dumps(index))  # as in another process
-        assert elsewhere.read(numbers[:9]).values[key].tolist() == index.read(numbers[:9]).values[key].tolist()
-
-
-@pytest.mark.parametrize(
-    ("message", "budget", "wrong"),
-    [
-        (600, None, "must have the kind 'assistant' of message"),
-        (600, 100, "must have the kind 'assistant' of message"),  # one before it is too long, and it is of the same batch
-        (2000, 100, "must have at most 100 tokens, got"),
-    ],
-)
-def test_an_error_has_the_location_that_examples_give_in_batches(message, budget, wrong):
-    conversations, lengths = many(4 * AT_A_TIME), {"tokens": budget}
-    conversations.messages[message, KIND] = kind_of("assistant")
-    reader, objective = in_memory(conversations), Objective("chat", Supervision("harmony"), Stops(None, True))
-    with pytest.raises(ValueError, match=rf"^conversation \d+ of a list: .*{wrong}") as expected:
-        list(objective.of_all(reader, lengths))
-    with pytest.raises(ValueError, match=wrong) as raised:
-        index_conversations(reader, objective, lengths)
-    assert str(raised.value) == str(expected.value)
 
 
 @pytest.mark.parametrize(("column", "value"), [(KIND, len(KINDS)), (KIND, -1), (LENGTH, 1), (PROMPT, -1), (PROMPT, 100)])

@@ -1,6 +1,5 @@
 """`register_chat`: from files of conversations to examples, cached and not."""
 
-import dataclasses
 import itertools
 import json
 
@@ -15,11 +14,9 @@ from rich.console import Console
 from support import saved_and_resumed
 
 import ul2_tasks
-from ul2_tasks.chat.supervision import HARMONY
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.mixtures.chat import open_conversations
-from ul2_tasks.tasks.chat import ChatTask
 
 CONVERSATIONS = [
     [
@@ -128,21 +125,6 @@ def test_the_cache_has_the_messages_beside_the_tokens_and_is_verified(cached, fo
         path.write_bytes(content)
 
 
-def test_which_tokens_are_trained_on_is_decided_when_the_cache_is_read(cached):
-    task = seqio.get_mixture_or_task(cached)
-    reader = task.corpus.conversations("train", use_cached=True)
-    for settings in (
-        {"train_on": "content"},
-        {"turns": "last"},
-        {"turns": "each"},
-        {"loss_groups": {**HARMONY, "assistant/analysis": 0}},
-    ):
-        configuration = dataclasses.replace(task.configuration, **settings)
-        other = ChatTask("rc_other", task.corpus, "chat", configuration)
-        found, before = other.examples(reader, np.arange(3), {}), task.examples(reader, np.arange(3), {})
-        assert (found.values["span_id"].tolist(), len(found.conversations)) != (before.values["span_id"].tolist(), 3)
-
-
 @pytest.fixture(scope="module")
 def two(folder):
     """Two corpora of conversations, the second without a loss on headers, and the names in both formats."""
@@ -240,18 +222,6 @@ def test_hosts_and_epochs_that_are_not_there_are_refused(jsonl):
     with pytest.raises(ValueError, match="seed"):
         task.get_dataset(None, "train", seed=0.5)
     assert len(examples(jsonl, num_epochs=np.int64(2), shard_info=seqio.ShardInfo(np.int64(1), np.int64(3)))) == 100
-
-
-def test_no_argument_is_ignored_whatever_the_source_is():
-    texts = [json.dumps(messages) for messages in CONVERSATIONS]
-    memory = ul2_tasks.MemoryDataSource(lambda: texts, validation=0)
-    name = ul2_tasks.register_chat("rc_drawn", memory, validation=0.2)
-    train, validation = examples(name, "train"), examples(name, "validation")
-    assert (len(train) + len(validation), 15 <= len(validation) <= 45) == (150, True)
-    with pytest.raises(ValueError, match="validation"):
-        ul2_tasks.register_chat("rc_twice", validation=0.2)
-    with pytest.raises(ValueError, match="messages_key"):
-        ul2_tasks.register_chat("rc_key", memory, messages_key="turns")
 
 
 def write_contract(path, ids, metadata):

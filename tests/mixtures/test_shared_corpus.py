@@ -7,7 +7,6 @@ import math
 import pickle
 from fractions import Fraction
 
-import new_process
 import numpy as np
 import pytest
 import seqio
@@ -178,21 +177,6 @@ def test_what_is_registered_has_the_same_examples(path, tmp_path, monkeypatch, p
             assert plain(stream.take(20).as_numpy_iterator()) == [{key: one[key] for key in LENGTHS} for one in plain(found[:20])]
 
 
-def test_a_stream_reads_the_corpus_with_each_denoiser(path):
-    """In another order, also for denoisers of one name."""
-    one, other = registered_pair(path)
-    stream = seqio.get_mixture_or_task(mix("sc_both", {one: 3, other: 2})).get_dataset(
-        LENGTHS, seed=1, passthrough_features=["task"], num_epochs=None
-    )
-    tasks = {example["task"].decode() for example in stream.take(300).as_numpy_iterator()}
-    assert tasks == {*(f"sc_pre_{name}" for name in UL2_NAMES), *(f"sc_s_{name}" for name in T5GEMMA2_NAMES)}
-    salts = [seqio.TaskRegistry.get(task).source.salt for task in ("sc_pre_s", "sc_s_s")]
-    assert salts == ["s", "sc_s_s"], "that of a corpus's own mixture is as it was"
-    sequential = (seqio.TaskRegistry.get(task) for task in ("sc_pre_r1", "sc_s_r1"))
-    (a, b) = (list(task.get_dataset(LENGTHS, seed=1).take(3).as_numpy_iterator()) for task in sequential)
-    assert plain(a) != plain(b)
-
-
 def test_register_adds_no_corpus_and_is_idempotent(path):
     one, other = registered_pair(path)
     assert (one, other) == ("sc_pre_mix", "sc_s_mix")
@@ -210,15 +194,6 @@ def test_register_adds_no_corpus_and_is_idempotent(path):
         register("sc_s")
     with pytest.raises(ValueError, match=r"sc_pre_mix.* source"):
         register("sc_pre", corpus="sc_pre_corpus", denoisers="UL2")
-
-
-def test_examples_go_to_another_process(path, tmp_path):
-    found = examples(Mix("both", dict.fromkeys(pair(path), 1)), LENGTHS)
-    file = tmp_path / "examples.pickle"
-    file.write_bytes(pickle.dumps(found))
-    program = f"import pickle; found = pickle.load(open({str(file)!r}, 'rb')); print([len(one['targets']) for one in found[:20]])"
-    printed = new_process.run("-c", program, check=True).stdout
-    assert json.loads(printed) == [len(one["targets"]) for one in found[:20]]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from support import byte_vocabulary, iterate, restore, special_for
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from ul2_tasks import T5GEMMA2, mix, register  # noqa: E402
+from ul2_tasks import T5GEMMA2, register  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.pytorch import streams  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
@@ -131,13 +131,6 @@ def test_single_examples_are_those_of_the_mixture_as_int64(name):
         assert example["labels"].tolist() == original["targets"].tolist()
 
 
-def test_the_process_is_that_of_the_environment_unless_it_is_given(monkeypatch):
-    second, whole = examples_of_an_epoch(rank=1, world_size=2), examples_of_an_epoch()
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert plain(an_epoch()) == second != whole
-
-
 BATCHES_OF_TWO = HuggingFaceFeatureConverter("longest", batch_size=2)
 EACH_TIME, ONCE = 0.0, float("inf")  # when a snapshot is taken
 
@@ -191,24 +184,6 @@ def test_a_state_of_other_settings_is_refused(state, settings, was, now):
     assert now in str(error.value).split(was)[1]
 
 
-def test_without_a_shuffle_documents_come_in_the_order_of_the_corpus_and_a_state_goes_on():
-    given = plain(an_epoch(shuffle=False))
-    wanted = seqio.get_mixture_or_task("documents_r1").get_dataset(LENGTHS, split="train", seed=5, num_epochs=1, shuffle=False)
-    assert documents_of(given) == short_documents()
-    assert [example["input_ids"] for example in given] == [example["inputs"].tolist() for example in wanted.as_numpy_iterator()]
-    some, loaded = an_epoch(shuffle=False), an_epoch(shuffle=False)
-    assert take(20, some) == given[:20]
-    loaded.load_state_dict(some.state_dict())
-    assert plain(loaded) == given[20:]
-
-
-def test_a_state_of_more_data_than_there_is_is_refused():
-    other = an_epoch()
-    other.load_state_dict({**other.state_dict(), "given": 65})
-    with pytest.raises(ValueError, match="the data ends after 64, but 65 were given when it was saved"):
-        iter(other)
-
-
 def out_of_a_file(state, change) -> dict:
     """A state with another value at a place, such as "snapshot files ../x"."""
     changed = copy.deepcopy(state)
@@ -257,27 +232,6 @@ def test_more_shards_than_documents_are_refused_with_the_numbers(tmp_path, sourc
         next(iter(dataset("single_r1" if source == "files" else "documents_r1", rank=64, world_size=65)))
     told = "a pass held 0 documents" if source == "files" else "must have a document for each of 65 shards, got 64"
     assert told in str(error.value)
-
-
-def test_denoising_beside_a_supervised_task_is_resumed_too():
-    def answers(split, shuffle_files, seed=None):
-        return tf.data.Dataset.from_tensor_slices({"inputs": ["how much?"] * 6, "targets": ["this much"] * 6})
-
-    seqio.TaskRegistry.add(
-        "torch_answers",
-        source=seqio.FunctionDataSource(answers, splits=["train"]),
-        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim],
-        output_features={key: seqio.Feature(BYTES, add_eos=True) for key in ("inputs", "targets")},
-    )
-    documents_mixture()
-    name = mix("torch_both", {"documents_r1": 1, "torch_answers": 1})
-    original, loaded = dataset(name), dataset(name)
-    iterator = iter(original)
-    first = take(30, iterator)
-    assert 0 < sum(example["labels"] == [*BYTES.encode("this much"), 1] for example in first) < 30
-    loaded.load_state_dict(original.state_dict())
-    assert take(30, loaded) == take(30, iterator)
-    assert len(take(10, dataset(name, rank=1, world_size=2))) == 10
 
 
 @pytest.mark.parametrize("wrong", [{"rank": 1}, {"world_size": 2}, {"rank": 2, "world_size": 2}, {"rank": -1, "world_size": 2}])

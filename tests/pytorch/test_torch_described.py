@@ -67,18 +67,6 @@ def iterated(dataset: UL2IterableDataset, elements: int) -> UL2IterableDataset:
     return dataset
 
 
-@pytest.mark.parametrize("elements", [0, 7])
-def test_each_loads_the_others_state(mixture, cache, elements):
-    settings = {"feature_converter": CONVERTERS["longest"]}
-    described = [UL2IterableDataset(mixture, LENGTHS, seed=5, cache_dirs=[cache], **settings) for _ in range(2)]
-    first = iterated(described[0], elements) if elements else described[0]
-    other = iterated(named(**settings), elements) if elements else named(**settings)
-    wanted = told(itertools.islice(iter(named(**settings)), elements, elements + 5))
-    for saved, loaded in ((first, named(**settings)), (other, described[1])):
-        loaded.load_state_dict(saved.state_dict())
-        assert told(itertools.islice(iter(loaded), 5)) == wanted
-
-
 def test_what_examples_returned_is_read_with_its_own_settings(mixture, cache):
     rows = ul2_tasks.examples(mixture, LENGTHS, seed=5, pack=True, shuffle=False, cache_dirs=[cache])
     dataset = UL2IterableDataset(rows, num_epochs=1)
@@ -92,30 +80,6 @@ def test_what_examples_returned_is_read_with_its_own_settings(mixture, cache):
     assert next(iter(second))["inputs"].tolist() == rows.epoch(1)[0]["inputs"].tolist()
     of_name = UL2IterableDataset(ul2_tasks.examples("torch_told_mix", LENGTHS, seed=5))
     assert told(itertools.islice(iter(of_name), 5)) == told(itertools.islice(iter(named()), 5))
-
-
-def test_without_a_shuffle_it_gives_what_examples_and_the_name_give(mixture, cache):
-    described = UL2IterableDataset(mixture, LENGTHS, seed=5, shuffle=False, cache_dirs=[cache], num_epochs=1)
-    of_name, rows = (
-        named(shuffle=False, num_epochs=1),
-        ul2_tasks.examples(mixture, LENGTHS, seed=5, shuffle=False, cache_dirs=[cache]),
-    )
-    found = told(described)
-    assert found == told(of_name) == told(UL2IterableDataset(rows, num_epochs=1))
-    assert described.state_dict() == of_name.state_dict()
-    loaded = named()
-    loaded.load_state_dict(of_name.state_dict())
-    with pytest.raises(ValueError, match="shuffle was False, is True"):
-        iter(loaded)
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_share_it_out(mixture, method):
-    """From memory, where a source that is no file is not asked again in workers that are spawned."""
-    whole = UL2IterableDataset(mixture, LENGTHS, seed=5, batch_size=2, num_epochs=1)
-    loader = torch.utils.data.DataLoader(whole, batch_size=2, collate_fn=list, num_workers=2, multiprocessing_context=method)
-    found = [str(example) for batch in itertools.islice(loader, 30) for example in batch]
-    assert sorted(found) == sorted(map(str, itertools.islice(iter(whole), 60)))
 
 
 @pytest.mark.parametrize(

@@ -138,12 +138,6 @@ def test_a_step_has_the_same_examples_on_any_processes_and_workers(sequence, rea
             assert {len(batch) for batch in batches} == {BATCH // len(of_processes)}
 
 
-def test_an_epoch_ends_with_its_last_example_in_all_processes(sequence):
-    shared = [list(dataset(num_epochs=1, rank=rank, world_size=3, batch_size=8)) for rank in range(3)]
-    assert sum(map(len, shared)) == len(sequence)
-    assert len({str(example) for share in shared for example in share}) == len(sequence)
-
-
 @pytest.mark.parametrize("converter", [None, HuggingFaceFeatureConverter("longest", batch_size=4)])
 def test_a_state_is_a_number_which_any_processes_load(cache, converter):
     original = dataset(feature_converter=converter)
@@ -164,15 +158,6 @@ def test_a_state_is_a_number_which_any_processes_load(cache, converter):
         found.append([next(read) for _ in range(4)])
         assert other.state_dict()["number"] == state["number"] + 4 * 2 * (4 if converter else 1)
     assert list(map(str, itertools.chain(*zip(*found)))) == list(map(str, wanted))
-
-
-def test_a_stream_and_numbers_do_not_load_each_others_states(cache):
-    numbers, stream = dataset(), dataset(use_cached=False)
-    next(iter(numbers)), next(iter(stream))
-    for saved, other in ((numbers, dataset(use_cached=False)), (stream, dataset())):
-        other.load_state_dict(saved.state_dict())
-        with pytest.raises(ValueError, match=r"another pipeline: .*use_cached was (True|False), is (False|True)"):
-            iter(other)
 
 
 def test_a_stateful_data_loader_resumes_all_of_its_workers(sequence, read):

@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 import seqio
-import tensorflow as tf
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
@@ -107,35 +106,6 @@ def test_it_gives_what_the_name_gives(of, kind):
     if of == "mixture" and kind == "single":
         spans = {span for element in found for span in element["span_id"][1]}
         assert spans >= {TEXT, 2}
-
-
-@pytest.mark.parametrize("kind", ["packed", "padded"])
-def test_rows_of_chats_are_those_of_the_graph(kind):
-    """Of the same conversations, as a stream of one of them at a time, or of all of a row, gives them."""
-    converter, pack = OF_CHATS[kind], kind == "packed"
-    rows = ul2_tasks.examples(chat(), CHATS, pack=pack)
-    found = list(UL2IterableDataset(rows, feature_converter=converter, num_epochs=1))
-    assert len(found) == len(rows)
-    for row, same in zip(rows, found):
-        segments = row["tokens_segment_ids"] if pack else np.ones(len(row["tokens"]), int)
-        own = [
-            {key: row[key][segments == segment] for key in ("tokens", "loss_mask", "span_id")}
-            for segment in sorted({*segments} - {0})
-        ]
-        dataset = tf.data.Dataset.from_generator(
-            lambda own=own: own,
-            output_signature={key: tf.TensorSpec([None], values.dtype) for key, values in own[0].items()},
-        )
-        (wanted,) = converter(dataset, CHATS).as_numpy_iterator()
-        assert {key: values.tolist() for key, values in same.items()} == {key: values.tolist() for key, values in wanted.items()}
-
-
-def test_packed_rows_are_given_as_they_are():
-    for lengths in (CHATS, PAIRS):
-        rows = ul2_tasks.examples(chat(), lengths, pack=True)
-        for found, row in zip(UL2IterableDataset(rows, num_epochs=1), rows, strict=True):
-            assert {key: values.tolist() for key, values in found.items()} == {key: row[key].tolist() for key in row}
-            assert {values.dtype for values in found.values()} == {torch.int64}
 
 
 READ = {

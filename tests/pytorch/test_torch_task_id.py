@@ -83,43 +83,6 @@ def resumed(dataset):
     return dataset
 
 
-@pytest.mark.parametrize("pack", [True, False])
-def test_chats_of_two_corpora_have_the_corpus_of_each_label(pack):
-    """Each by the loss groups of its own source, as one of them has the conversations with reasoning alone."""
-    first, last = ([talk] * 9 for talk in (embedded_conversations()[0], embedded_conversations()[-1]))
-    described = {
-        ul2_tasks.Chat(name, ul2_tasks.MemoryDataSource(lambda talks=talks: talks, validation=0), truncation="drop"): weight
-        for name, talks, weight in (("tid_first", first, 2), ("tid_last", last, 1))
-    }
-    examples = ul2_tasks.examples(Mix("tid_two", described), {"tokens": 512}, pack=pack, task_id=True)
-    settings = {"feature_converter": HuggingFaceChatConverter(pack, task_id=True)}
-    dataset = UL2IterableDataset(Mix("tid_two", described), {"tokens": 512}, **settings)
-    before = UL2IterableDataset(Mix("tid_two", described), {"tokens": 512}, feature_converter=HuggingFaceChatConverter(pack))
-    assert [info.corpus for info in dataset.tasks] == ["tid_first_corpus", "tid_last_corpus"]
-    alone = [next(iter(ul2_tasks.examples(Mix("one", {chat: 1}), {"tokens": 512})))["tokens"].tolist() for chat in described]
-    found = set()
-    for element, same, example in zip(taken(dataset, 12), taken(before, 12), itertools.chain(examples, examples.epoch(1))):
-        assert element.keys() - same.keys() == {"task_id"}
-        assert all(torch.equal(element[key], same[key]) for key in same)
-        ids = element["task_id"].numpy()
-        assert ((ids == -1) == (element["labels"].numpy() == -100)).all()
-        assert (
-            (ids[: len(example["task_id"])][ids[: len(example["task_id"])] >= 0]).tolist()
-            == example["task_id"][ids[: len(example["task_id"])] >= 0].tolist()
-        )
-        starts = np.flatnonzero(element["position_ids"].numpy() == 0).tolist() if pack else [0]
-        for start, stop in itertools.pairwise([*starts, len(ids)]):
-            of_talk = {*ids[start:stop].tolist()} - {-1}
-            if of_talk:
-                (task,) = of_talk
-                found.add(task)
-                own = element["packed_input_ids" if pack else "input_ids"][start:stop].tolist()
-                assert own[: len(alone[task])] == alone[task]
-    assert found == {0, 1}
-    before.load_state_dict(dataset.state_dict())  # a run may turn it on
-    assert torch.equal(taken(before, 1)[0]["labels"], taken(resumed(dataset), 1)[0]["labels"])
-
-
 @pytest.mark.parametrize("decoder_only", [False, True])
 def test_a_collator_says_which_denoiser_masked_each_text(decoder_only):
     texts = [f"This is text number {number}, which some denoiser masks." * 3 for number in range(64)]

@@ -268,15 +268,6 @@ def test_what_the_tokenizer_lacks_comes_after_its_last_id_and_gaps_stay(tmp_path
     assert special_tokens(vocabulary, "[S]").mode == (12,)
 
 
-def test_an_ordinary_token_is_no_sentinel(folders):
-    vocabulary = HuggingFaceVocabulary(str(folders["byte_level"]))
-    with pytest.raises(ValueError, match="sentinels"):
-        special_tokens(vocabulary, None, sentinels=[100])
-    for id in (33030, -1):
-        with pytest.raises(ValueError, match="sentinels"):
-            special_tokens(vocabulary, None, sentinels=[id])
-
-
 def test_an_added_token_is_text_until_it_is_a_sentinel(folders):
     vocabulary = HuggingFaceVocabulary(str(folders["byte_level"]))
     think = vocabulary.piece_id("<think>")
@@ -336,13 +327,6 @@ def test_in_a_graph_it_does_the_same(vocabulary):
     assert [text.decode() for text in decoded] == [vocabulary.decode(ids) for ids in expected]
     with pytest.raises(ValueError, match="text"):
         vocabulary.encode_tf(tf.constant([["a"]]))
-
-
-def test_text_that_is_not_utf8_is_what_it_is_for_sentencepiece(folders):
-    vocabulary = HuggingFaceVocabulary(str(folders["byte_fallback"]))
-    assert vocabulary.encode_tf(tf.constant(b"a\xff b")).numpy().tolist() == vocabulary.encode("a\ufffd b")
-    mistral = seqio.SentencePieceVocabulary(str(CARRIED / "tokenizer.model.v1"))
-    assert mistral.encode_tf(tf.constant(b"a\xff b")).numpy().tolist() == vocabulary.encode("a\ufffd b")
 
 
 @pytest.mark.parametrize("module", [pickle, cloudpickle, dill])

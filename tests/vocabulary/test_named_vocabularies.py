@@ -79,15 +79,6 @@ def test_no_text_becomes_a_special_id_and_plain_text_stays_what_it_was(model):
     assert text.encode(TEXTS[0]) == plain.encode(TEXTS[0])
 
 
-def test_two_of_the_same_are_equal_and_are_pickled(model):
-    once, again = open_vocabulary(model), open_vocabulary(model)
-    assert once == again == pickle.loads(pickle.dumps(once))
-    assert vocabulary_identity(once) == vocabulary_identity(pickle.loads(pickle.dumps(once)))
-    for other in (open_vocabulary(model, sentinels=9), open_vocabulary(model, modes=["[R]"]), seqio.SentencePieceVocabulary(model)):
-        assert other != once
-        assert once != other
-
-
 def test_a_real_model_of_llamas_layout():
     vocabulary = open_vocabulary(mistral_model())
     special = special_tokens(vocabulary, "[R]")
@@ -183,10 +174,6 @@ def test_bytes_have_modes_by_name():
         assert other != vocabulary
         assert vocabulary != other
         assert vocabulary_identity(other) != vocabulary_identity(vocabulary)
-
-
-def test_the_rows_of_byt5s_checkpoints_have_room_for_the_modes():
-    assert open_vocabulary("bytes", sentinels=122).vocab_size == 384
 
 
 def test_a_folder_is_what_is_in_it(model, tmp_path):

@@ -13,7 +13,7 @@ from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.vocabulary.pieces import special_names
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary, SentencePieceVocabulary
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
     encodable_ids,
@@ -63,19 +63,6 @@ def test_no_text_becomes_a_special_id_of_the_default_vocabulary_or_an_unknown(te
     assert not set(ids) & reserved
     normalized = " ".join(text.split())
     assert vocabulary.decode(ids) == normalized
-
-
-def test_the_fast_tokenizer_has_seqios_ids_in_graphs():
-    """Which are not those of Python: unknown pieces that follow each other are one there, and each its own here."""
-    fast, seqios = (
-        kind(str(DEFAULT_MODEL), use_fast_tokenizer=True) for kind in (SentencePieceVocabulary, seqio.SentencePieceVocabulary)
-    )
-    text = "e\u0301 \u65e5\u672c"
-    expected = seqios.encode_tf(text).numpy().tolist()
-    assert fast.encode(text) == seqios.encode(text) != expected
-    assert fast.encode_tf(text).numpy().tolist() == expected
-    assert fast.tf_tokenizer.tokenize(text).numpy().tolist() == expected
-    assert fast.decode_tf(tf.constant(expected)).numpy() == default_vocabulary().decode_tf(tf.constant(expected)).numpy()
 
 
 def test_seqios_extra_ids_come_in_t5s_order(tmp_path):
@@ -240,17 +227,6 @@ def test_all_other_text_is_tokenized_as_before(text, gemmas):
     assert not special & set(ids)
     assert ids == before or special & set(before)
     assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
-
-
-def test_a_vocabulary_that_needs_no_bars_is_itself(mistral):
-    default, modes = default_vocabulary(), ("[R]", "[S]", "[X]")
-    for vocabulary, special in (
-        (default, special_ids(default, modes)),
-        (mistral, special_ids(mistral, [None], sentinels=range(10, 700), modes={"[R]": 701})),
-        (BYTES, special_ids(BYTES, modes, modes=MODES)),
-    ):
-        assert encodable_ids(vocabulary, special) == []
-        assert text_vocabulary(vocabulary, special) is vocabulary
 
 
 def test_a_barred_vocabulary_is_pickled_and_compared(gemmas):
