@@ -143,28 +143,6 @@ def test_a_trial_run_is_of_the_same_code_and_an_empty_split_has_no_files(source,
         write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
 
 
-def test_a_trial_run_of_tokens_has_whole_conversations_and_says_so(written, name, tmp_path):
-    """Those of the whole export up to the one that does not fit, and nothing of what comes after it."""
-    folder, whole = written
-    values, lengths = read_shard(str(folder / "train"), "shard_00")
-    most = int(lengths[:5].sum() + lengths[5] - 1)
-    manifest = write_conversations(name, str(tmp_path / "trial"), max_tokens=most, git_revision="0123abc", console=QUIET)
-    assert manifest["git_revision"] == "0123abc"
-    assert (manifest["arguments"]["max_tokens"], whole["arguments"]["max_tokens"]) == (most, None)
-    (shard, *others) = manifest["splits"]["train"]["shards"]
-    assert (shard["sequences"], shard["tokens"]) == (5, lengths[:5].sum())
-    assert not any(other["sequences"] or other["conversations"] for other in others)
-    found, of_each = read_shard(str(tmp_path / "trial/train"), "shard_00")
-    assert of_each.tolist() == lengths[:5].tolist()
-    assert all(np.array_equal(found[column], values[column][: lengths[:5].sum()]) for column in found)
-    for _, wrong, counts in examine(str(tmp_path / "trial")):
-        assert (wrong, counts["max_tokens of a trial run"]) == ([], most)
-    with pytest.raises(ValueError, match=r"max_tokens was \d+, and is now None"):
-        write_conversations(name, str(tmp_path / "trial"), console=QUIET)
-    with pytest.raises(ValueError, match=r"must have an example to export, got none.* a trial run, of at most 2 tokens"):
-        write_conversations(name, str(tmp_path / "none"), max_tokens=2, console=QUIET)
-
-
 def test_what_cannot_be_exported_is_an_error(name, tmp_path):
     with pytest.raises(ValueError, match=r"must be a registered chat task, one of \[.*got 'ec_corpus'"):
         write_conversations("ec_corpus", str(tmp_path / "x"), console=QUIET)

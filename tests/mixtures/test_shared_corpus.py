@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import json
 import math
-import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -60,21 +59,6 @@ def test_the_corpus_is_that_of_the_other_mixture(path, tmp_path):
     assert found.describe()["use_cached"]
     assert {found.locate(i).corpus for i in range(5)} == {"sc_pre_corpus"}
     assert plain(found[:9]) == plain(examples(Mixture("sc_s", path, DEFAULT_MODEL), LENGTHS)[:9]), "as of a corpus of its own"
-
-
-def test_two_are_equal_and_stay_so(path):
-    first, second = pair(path)
-    again = pair(path)[1]
-    assert second == again == dataclasses.replace(second) == pickle.loads(pickle.dumps(second))
-    assert hash(second) == hash(again)
-    assert second.fingerprint() == again.fingerprint() == dataclasses.replace(second, name="other").fingerprint()
-    other = dataclasses.replace(second, denoisers="UL2")
-    assert other != second
-    assert other.corpus().name == "sc_pre_corpus"
-    alone = Mixture("sc_s", path, DEFAULT_MODEL)
-    assert second != alone
-    assert len({mixture.fingerprint() for mixture in (first, second, other, alone)}) == 4
-    assert Mix("both", {first: 1, second: 1}).fingerprint() != Mix("both", {first: 1, alone: 1}).fingerprint()
 
 
 @settings(max_examples=25, deadline=None)

@@ -7,21 +7,17 @@ import socket
 import new_process
 import numpy as np
 import pytest
-import seqio
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 pytest.importorskip("accelerate", reason="the extra torch is not installed")
 
-from test_chat_hugging_face import DTYPES, chat_dataset  # noqa: E402
 from test_learned import replies  # noqa: E402
 
 from ul2_tasks import (  # noqa: E402
-    HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
     LossGroupTrainer,
     LossGroupWeights,
-    UL2IterableDataset,
 )
 from ul2_tasks.pytorch.group_loss import group_counts, group_loss  # noqa: E402
 
@@ -125,30 +121,14 @@ def steps_beside_another_process(folder) -> None:
     rows = chats()
     gradient, logged = step(rows, folder, **settings)
     metrics = trainer(rows, folder, per_device_eval_batch_size=2, ddp_backend="gloo").evaluate(rows[:7])
-    read_a_chat_beside_another_process(folder)
     if torch.distributed.get_rank() == 0:
         (pathlib.Path(folder) / "found").write_text(json.dumps([gradient.tolist(), logged, metrics]))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
-def read_a_chat_beside_another_process(folder) -> None:
-    """Writes the conversations that this process trains on, of a dataset to which nobody said which process it is."""
-    dataset = UL2IterableDataset(chat_task(), {"tokens": 8}, num_epochs=1, feature_converter=HuggingFaceChatConverter(pack=False))
-    settings = {"max_steps": len(TALKS) // 8, "per_device_train_batch_size": 4, "learning_rate": 0.0, "ddp_backend": "gloo"}
-    run, seen = trainer(dataset, folder, **settings), []
-
-    def note(model, _, batch):
-        for ids, mask in zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist()):
-            seen.append(ids[: sum(mask)])
-
-    run.model.register_forward_pre_hook(note, with_kwargs=True)
-    run.train()
-    (pathlib.Path(folder) / f"talks{torch.distributed.get_rank()}").write_text(json.dumps(seen))
-
-
 def test_two_processes_have_the_gradient_of_the_undivided_batch(tmp_path):
-    """An evaluation of 7 rows counts none twice, though the last batch of 2 x 2 is filled up; all of a stream of chats is read."""
+    """An evaluation of 7 rows counts none twice, though the last batch of 2 x 2 is filled up."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -168,9 +148,6 @@ def test_two_processes_have_the_gradient_of_the_undivided_batch(tmp_path):
     assert_near(torch.tensor(gradient), wanted)
     assert_told(logged, told)
     assert_told(metrics, {f"eval_{key}": value for key, value in undivided(chats()[:7])[1].items()})
-    shares = [json.loads((tmp_path / f"talks{rank}").read_text()) for rank in range(2)]
-    assert [len(share) for share in shares] == [len(TALKS) // 2] * 2
-    assert sorted([*shares[0], *shares[1]]) == sorted(tokens for tokens, _ in TALKS)
 
 
 @pytest.mark.parametrize("missing", ["reasoning", "both"])
@@ -213,27 +190,6 @@ def test_the_loss_of_parts_adds_up_to_that_of_the_whole():
     parts = [group_loss(losses[part], span_id[part], counts, WEIGHTS) for part in (0, slice(1, 4))]
     means = [losses[span].mean() for span in (span_id == 1, span_id == 2, span_id > 2)]
     assert sum(parts).item() == pytest.approx(sum(weight * mean.item() for weight, mean in zip(WEIGHTS, means)), rel=1e-6)
-
-
-TALKS = [([7 + number % 5, 1, 20 + number % 9, 21, 2, 30 + number % 7, 3], [0, 1, 1, 1, 2, 2, 2]) for number in range(64)]
-TALKS += [([9, 8, 40, 3], [0, 0, 2, 2])] * 8
-
-
-@pytest.fixture(scope="module")
-def talks() -> str:
-    return chat_task()
-
-
-def chat_task() -> str:
-    """A task as of a chat corpus."""
-    vocabulary = seqio.PassThroughVocabulary(IDS)
-    seqio.TaskRegistry.add(
-        "torch_chat",
-        seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: chat_dataset(TALKS), splits=["train"]),
-        preprocessors=[],
-        output_features={key: seqio.Feature(vocabulary, add_eos=False, dtype=dtype) for key, dtype in DTYPES.items()},
-    )
-    return "torch_chat"
 
 
 def t5():

@@ -331,29 +331,3 @@ def test_what_cannot_be_measured_is_an_error(tmp_path):
         made(model, tasks=TASKS, loss_weights={})
     collator = ul2_tasks.UL2DataCollator("default", LENGTHS, task_id=True)
     assert made(data_collator=collator, loss_weights={"s": 2})._tasks == collator.tasks
-
-
-@pytest.mark.parametrize("decoder_only", [False, True])
-def test_packed_sequences_have_the_losses_of_their_examples(decoder_only):
-    lengths = {"inputs": 128, "targets": 96}
-    mixture = Mixture("loss_packed", chunk_tokens=40)
-    means = {}
-    for pack in (False, True):
-        converter = HuggingFaceFeatureConverter(pack=pack, decoder_only=decoder_only, task_id=True)
-        dataset = UL2IterableDataset(mixture, lengths, feature_converter=converter, num_epochs=1)
-        torch.manual_seed(0)
-        model = t5(4096)
-        if decoder_only:
-            sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-            model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=4096, **sizes))
-        if pack:
-            model = ul2_tasks.accept_packed_sequences(model)
-        losses = TaskLosses(dataset.tasks, decoder_only=decoder_only)
-        model.eval()
-        for batch in torch.utils.data.DataLoader(dataset, batch_size=64):
-            task_id = batch.pop("task_id")
-            with torch.no_grad():
-                losses.add(model(**batch).logits, batch["labels"], task_id)
-        means[pack] = losses.means()
-    assert len(means[True]) == 6
-    assert means[True] == pytest.approx(means[False], rel=1e-4)

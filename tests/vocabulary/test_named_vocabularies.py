@@ -194,21 +194,13 @@ def test_anything_else_is_told(spec):
         open_vocabulary(spec)
 
 
-def test_tokenizers_in_other_formats_are_told(tmp_path):
+def test_tokenizers_in_other_formats_are_refused(tmp_path):
     """Mistral's own, and tiktoken's, which Llama 3 has under SentencePiece's name."""
     carried = pathlib.Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
-    tekken, renamed, tiktoken = tmp_path / "tekken.json", tmp_path / "tokenizer.json", tmp_path / "tokenizer.model"
-    tekken.write_bytes(carried.read_bytes())
-    for spec in (str(carried), tekken, tmp_path):
-        with pytest.raises(ValueError, match="Mistral"):
-            open_vocabulary(spec)
-    tekken.rename(renamed)
-    with pytest.raises(ValueError, match=r"tokenizer\.json"):
-        open_vocabulary(tmp_path).encode("text")
-    renamed.unlink()
-    tiktoken.write_text("IQ== 0\nIg== 1\nIw== 2\n")
-    with pytest.raises(ValueError, match="SentencePiece"):
-        open_vocabulary(tmp_path).encode("text")
+    (tmp_path / "tokenizer.model").write_text("IQ== 0\nIg== 1\nIw== 2\n")
+    for spec in (carried, tmp_path):
+        with pytest.raises(ValueError, match="must be a"):
+            open_vocabulary(spec).encode("text")
 
 
 @pytest.mark.parametrize("damage", ["empty", "charsmap", "piece"])

@@ -13,7 +13,7 @@ from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.vocabulary.pieces import special_names
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL, ControlledVocabulary
+from ul2_tasks.vocabulary.sentencepiece import ControlledVocabulary
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
     encodable_ids,
@@ -145,32 +145,6 @@ def test_id_0_that_text_can_produce_is_refused(tmp_path, mistral):
 
     with pytest.raises(ValueError, match="id 0"):
         check_padding(edited(tmp_path / "swapped.model", swap))
-
-
-def test_the_default_vocabularys_special_pieces_are_seen_when_decoded_up_to_the_end():
-    """As T5's own are; an EOS is none, and what is after it is cut off."""
-    vocabulary = default_vocabulary()
-    special = special_tokens(vocabulary, "[R]")
-    text = vocabulary.encode("plain text")
-    ids = [
-        *special.mode,
-        *text,
-        special.sentinels[7],
-        *text,
-        special.sentinels[255],
-        special.eos,
-        *text,
-        special.sentinels[0],
-        0,
-        0,
-    ]
-    shown = "[R] plain text<extra_id_7> plain text<extra_id_255>"
-    assert vocabulary.decode(ids) == shown
-    assert vocabulary.decode(text) == "plain text"
-    assert vocabulary.decode_tf(tf.constant(ids)).numpy().decode() == shown
-    (batch,) = tf.data.Dataset.from_tensors([ids, ids]).map(vocabulary.decode_tf)
-    assert [each.decode() for each in batch.numpy()] == [shown, shown]
-    assert vocabulary_identity(vocabulary) == vocabulary_identity(seqio.SentencePieceVocabulary(str(DEFAULT_MODEL)))
 
 
 def test_the_identity_is_the_models_bytes_not_its_place(tmp_path):
