@@ -394,12 +394,6 @@ COMMANDS = [
         {"rows": _no("does not support image-text records", _NO_AUDIT)},
     ),
     _row("`ul2 stats`", _LOOK, "ul2 stats <name><module> --examples 50", {}, _GUIDES_TO_LOOKING),
-    _row(
-        "`ul2 bench`",
-        "../guides/operate.md#is-the-data-fast-enough",
-        "ul2 bench <name><module> --workers 0",
-        {"photos": _yes("ul2 bench <name><module> --workers 0 --batch_size 4")},
-    ),
     _row("`ul2 doctor`", _LOOK, "ul2 doctor <name><module>", {}, _GUIDES_TO_LOOKING),
     _row("`ul2 report`", _LOOK, "ul2 report <name><module> --examples 50 --output OUT.html", {}, _GUIDES_TO_LOOKING),
     *(

@@ -48,7 +48,6 @@ BESIDE = {
         f"looking.{name}"
         for name in (
             "audit",
-            "bench",
             "chat_samples",
             "contamination",
             "find",

@@ -37,7 +37,7 @@ TRIED = {cell.run: (where, cell) for where, cell in reversed(CELLS.items())}  # 
 NEEDED = {  # packages that not all have, by what needs them
     "t5x": (r"\bt5x\b", "t5x is not importable"),
     "grain": (r"\bgrain\b", "grain is not installed"),
-    "torch": (r"\bul2 bench\b|\bUL2IterableDataset\b|\btorch\b|\brows\(", "the extra torch is not installed"),
+    "torch": (r"\bUL2IterableDataset\b|\btorch\b|\brows\(", "the extra torch is not installed"),
 }
 
 
@@ -66,7 +66,7 @@ def _tried():
 
 
 @pytest.mark.parametrize(("cell", "needed"), _tried())
-@pytest.mark.usefixtures("quick_advice", "quick_bench")
+@pytest.mark.usefixtures("quick_advice")
 def test_a_cell_is_as_the_table_says(cell, needed, kinds, tmp_path, monkeypatch):
     for package, why in needed.items():
         pytest.importorskip(package, reason=why, exc_type=ImportError)

@@ -58,7 +58,6 @@ COMMANDS = [
     "audit",
     "stats",
     "report",
-    "bench",
     "lengths",
     "doctor",
     "vocab train",

@@ -17,7 +17,7 @@ from ul2_tasks.looking.printing import checks_sentence, checks_table, plain_tabl
 from ul2_tasks.looking.statistics import Check
 from ul2_tasks.sources.memory import texts_in_memory
 
-pytestmark = pytest.mark.usefixtures("quick_advice", "quick_bench")
+pytestmark = pytest.mark.usefixtures("quick_advice")
 
 # A fifth kind: proteins, each residue of which has a state in a second track.
 
@@ -49,7 +49,6 @@ class Proteins(Kind):
     cannot = {  # noqa: RUF012
         "find": LOOK,
         "audit": LOOK,
-        "bench": LOOK,
         "show --step": LEAVE_OUT,
         "show --denoiser": LEAVE_OUT,
         "lengths": f"They are never cut. {LOOK}",
@@ -115,7 +114,6 @@ COMMANDS = {
     "find": "--document 0",
     "audit": "--until 3 --batch_size 4",
     "stats": "--examples 8",
-    "bench": "--workers 0",
     "report": "--examples 8 --count 1 --output OUT.html",
     "lengths": "",
     "doctor": "",
@@ -180,7 +178,7 @@ def test_these_are_all_commands_and_all_kinds():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("command", [pytest.param(each, marks=pytest.mark.torch if each == "bench" else ()) for each in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_kind_answers_or_names_what_to_do(kind, command, tmp_path):
     done = run(kind, command, COMMANDS[command], tmp_path)
     if command in KINDS[kind].cannot:

@@ -121,7 +121,7 @@ assert batch["labels"].shape[0] == 4 and (batch["input_ids"] == 263).sum() == 4 
 """,
     "docs/guides/operate.md": """
 import pathlib
-assert pathlib.Path("blocks").is_dir()
+assert pathlib.Path("blocks").is_dir() and loader.batches == 200
 """,
     "docs/guides/schedule.md": """
 assert sum(example["task"].startswith("web") for example in examples[step * 128 : step * 128 + 128]) == 64

@@ -75,7 +75,6 @@ def main(context: click.Context) -> None:
                          ul2 audit --until 12345 --run my_run
     Check your data:     ul2 doctor mine --corpus 'texts/*.jsonl'
                          ul2 stats mine --module my_corpora --output stats
-    Measure throughput:  ul2 bench mine --module my_corpora --cache cache
     Choose lengths:      ul2 lengths --lengths 2048,512
     Train a vocabulary:  ul2 vocab train --corpus texts --output my.model
     Tokenize once:       ul2 cache mine --corpus texts --output cache
@@ -363,53 +362,6 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
     statistics, path = kind.report(data, output, **options)
     click.echo(f"wrote {path}")
     _exit_if_broken(statistics)
-
-
-@main.command()
-@or_of_records
-@of_a_mixture
-@with_lengths("512,512", "512,512; for conversations 4096")
-@of_examples
-@click.option(
-    "--workers",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Read with one process, and then with N workers of a DataLoader.  [default: one for each core; of streams none]",
-)
-@click.option("--t5x", "as_t5x", is_flag=True, help="Read as t5x does, with tf.data. --run implies it.")
-@click.option(
-    "--tokens_per_second",
-    type=click.FloatRange(0, min_open=True),
-    metavar="N",
-    help="Count the accelerators that are fed, if each takes N tokens per second.  [default: show a table of model sizes]",
-)
-@with_json
-@of_a_run
-def bench(data, as_json: bool, as_t5x: bool, **options) -> None:
-    """Measure how fast this machine reads training data.
-
-    Read batches of model inputs as the run does, for some ten seconds: with one process, and with a worker on each core. Print
-    tokens per second, without padding, and how many accelerators that feeds. This does not include the copy to the accelerator.
-    Exit status 1 if --tokens_per_second is more than this machine reads.
-
-    \b
-    ul2 bench mine --module my_corpora --cache cache --packed
-    ul2 bench --run my_run --cache cache --tokens_per_second 50000
-    """
-    from rich.console import Console
-
-    from ul2_tasks.looking.bench import print_bench
-    from ul2_tasks.looking.printing import as_json as json_of
-
-    as_t5x = as_t5x or options["run_dir"] is not None
-    if as_t5x and "workers" in data.given:
-        raise excludes("--workers", "--t5x" if "as_t5x" in data.given else "--run")
-    found = kind_of(data).bench(data, as_t5x=as_t5x, **options)
-    if as_json:
-        click.echo(json_of(found), nl=False)
-    else:
-        print_bench(found, Console())
-    _exit_if_broken(found)
 
 
 @main.command()

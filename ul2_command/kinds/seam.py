@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ul2_tasks.looking.audit import RunAudit
-    from ul2_tasks.looking.bench import Bench
     from ul2_tasks.looking.findings import Finding
     from ul2_tasks.looking.run import Run
 
@@ -108,13 +107,6 @@ class Kind(Protocol):
         check_outputs(outputs)
         run = self.run_of(data, **options)
         return run, audit(run, until, outputs, count)
-
-    def bench(self, data: Data, *, workers: int | None, as_t5x: bool, tokens_per_second: float | None, **options) -> Bench:
-        """`ul2 bench`: how much is read in a second."""
-        from ul2_tasks.looking.bench import bench_run
-
-        run = self.run_of(data, **options)
-        return bench_run(run, data.registration, workers, as_t5x, data.use_cached, tokens_per_second)
 
     def run_of(self, data: Data, **options) -> Run:
         """What a run is fed, see `open_run`."""
