@@ -337,7 +337,7 @@ _NO_TOKENS = {
     "rows": _no("does not support image-text records", "Files of Megatron-LM hold ids of tokens, and no pixels."),
 }
 _EXPORT = "ul2 export <name><module> --format FORMAT --output OUT"
-_FORMATS = {"Parquet": "parquet", "JSON Lines": "jsonl", "TFRecord": "tfrecord"}
+_FORMATS = {"Parquet": "parquet", "TFRecord": "tfrecord"}
 
 COMMANDS = [
     _row(

@@ -597,11 +597,11 @@ def test_a_page_without_a_place_is_refused_before_anything_is_measured(tmp_path)
 
 def test_examples_are_exported_and_verified(tmp_path, two):
     folder = tmp_path / "out"
-    asked = ["export", *two, "--format", "jsonl", "--shards", 2, "--output", folder]
+    asked = ["export", *two, "--format", "parquet", "--shards", 2, "--output", folder]
     assert ul2(*asked).exit_code == 0
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["_manifest.json", "train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl"]
-    lines = sum(len((folder / name).read_text().splitlines()) for name in names[1:])
+    assert names == ["_manifest.json", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"]
+    lines = len(list(ul2_tasks.read_examples(str(folder))))
     assert f"{folder} is as it was written: " in ul2("verify", folder).stdout
     assert f"{lines:,} examples" in ul2("verify", folder).stdout
     assert "is complete already" in ul2(*asked).stderr

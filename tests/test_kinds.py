@@ -94,8 +94,8 @@ class Proteins(Kind):
         return [*examine_installation(), Finding("ok" if check.passed else "problem", "corpus", f"{check.name}: {check.found}")]
 
     def export(self, data, output, *, written_as, use_cached, **options):
-        if written_as != "jsonl":
-            raise ValueError(f"--format: got {written_as!r}, and proteins are written as jsonl")
+        if written_as != "parquet":
+            raise ValueError(f"--format: got {written_as!r}, and proteins are written as parquet")
         with open(output, "w") as file:
             print_json_lines(map(dataclasses.asdict, self.samples(data, 10**6)), file)
 
@@ -128,8 +128,6 @@ ASKED = {  # of which options a kind has sentences, and what goes with them
     "--denoiser": "r1",
     "--text": "words",
     "--file": __file__,
-    "--max_documents": "2",
-    "--input_manifest": "",
 }
 NAMES = {
     "text": "kinds_texts",
@@ -167,7 +165,7 @@ def registered():
 def run(kind: str, command: str, more: str, folder):
     if (kind, command, more) == ("image-text records", "find", COMMANDS["find"]):
         return ul2(command, NAMES[kind], *RECORD)
-    words = [command, NAMES[kind], *more.replace("FORMAT", FORMATS.get(kind, "jsonl")).split()]
+    words = [command, NAMES[kind], *more.replace("FORMAT", FORMATS.get(kind, "parquet")).split()]
     return ul2(*(word.replace("OUT", str(folder / "out")) for word in words))
 
 
@@ -228,7 +226,7 @@ def test_proteins_are_examined_cached_and_exported(tmp_path):
     assert [finding["what"] for finding in examined["findings"] if finding["kind"] == "problem"][-1].endswith("not in 1; GGG")
     assert run("proteins", "cache", "--output OUT", tmp_path).exit_code == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["kinds_residues_corpus"]
-    assert "proteins are written as jsonl" in run("proteins", "export", "--format parquet --output OUT2", tmp_path).stderr
+    assert "proteins are written as parquet" in run("proteins", "export", "--format tfrecord --output OUT2", tmp_path).stderr
 
 
 def test_beside_texts_proteins_are_left_out_and_their_corpus_is_cached(tmp_path):

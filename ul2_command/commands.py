@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -557,7 +556,7 @@ def cache(data, output: str, **options) -> None:
 @click.option(
     "--format",
     "written_as",
-    type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord", "megatron"]),
+    type=click.Choice(["tfrecord", "parquet", "megatron"]),
     required=True,
     help="Write files of this format. megatron writes the tokens of a corpus instead of examples.",
 )
@@ -592,16 +591,10 @@ def cache(data, output: str, **options) -> None:
     help="Read the corpus from this --output of `ul2 cache`.  [default: tokenize it]",
 )
 @click.option(
-    "--max_documents",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Write at most N conversations of each split with --format megatron, for a trial run.  [default: all]",
-)
-@click.option(
     "--max_examples",
     type=click.IntRange(1),
     metavar="N",
-    help="Write at most N examples with another --format, for a trial run.  [default: all]",
+    help="Write at most N examples, for a trial run.  [default: all]",
 )
 @click.option(
     "--max_tokens",
@@ -610,9 +603,6 @@ def cache(data, output: str, **options) -> None:
     help="Write at most N tokens, of conversations for Megatron-LM of each split, for a trial run.  [default: all]",
 )
 @_revision
-@click.option(
-    "--input_manifest", is_flag=True, help="Raise an error if a folder of conversations has no manifest.json.  [default: optional]"
-)
 @of_a_job
 def export(data, output: str, cache_dir: str | None, **options) -> None:
     """Write examples to files for other trainers.
@@ -643,13 +633,7 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
 
 @main.command()
 @click.argument("folder")
-@click.option(
-    "--module",
-    metavar="MODULE",
-    multiple=True,
-    help="Import this module, which registers the conversations of an export. Can be repeated.",
-)
-def verify(folder: str, module: Sequence[str]) -> None:
+def verify(folder: str) -> None:
     """Check that the files of a cache or an export are unchanged.
 
     Read FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for everything in it, and compare checksums. List each file that differs and
@@ -660,9 +644,8 @@ def verify(folder: str, module: Sequence[str]) -> None:
     """
     from ul2_tasks.looking.verification import examine
 
-    sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
     all_wrong = []
-    for where, wrong, counts in examine(folder, module):
+    for where, wrong, counts in examine(folder):
         for sentence in wrong:
             click.echo(sentence if where == folder or where in sentence else f"{where}: {sentence}")
         if not wrong:

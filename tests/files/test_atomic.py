@@ -24,7 +24,7 @@ from ul2_tasks.looking.conversations.report import write_chat_report
 from ul2_tasks.looking.printing import write_statistics
 from ul2_tasks.vocabulary.training import train_to_file
 
-EXPORT = {"mixture": "ul2_mix", "format": "jsonl", "split": "train", "seed": 0, "epochs": 1, "shards": 1, "use_cached": False}
+EXPORT = {"mixture": "ul2_mix", "format": "parquet", "split": "train", "seed": 0, "epochs": 1, "shards": 1, "use_cached": False}
 
 
 @dataclasses.dataclass(frozen=True)

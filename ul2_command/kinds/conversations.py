@@ -100,14 +100,9 @@ class Conversations(Kind):
         if written_as == "megatron":
             self._export_tokens(data, output, **options)
             return
-        if given := data.given_of("max_documents", "input_manifest"):
-            raise click.UsageError(
-                f"{data.option(given[0])} must be left out with --format {written_as}, which writes examples. Leave it out, or pass"
-                " --format megatron. For a trial run pass --max_examples."
-            )
         write_examples_of(data, self._lengths_of_run(data), output, written_as=written_as, **options)
 
-    def _export_tokens(self, data, output, *, use_cached, max_documents, max_tokens, git_revision, input_manifest, **others):
+    def _export_tokens(self, data, output, *, use_cached, max_tokens, git_revision, **others):
         from ul2_tasks.export.conversations import write_conversations
 
         if [task.name for task in data.registered_tasks] != [data.mixture]:
@@ -119,10 +114,8 @@ class Conversations(Kind):
             data.mixture,
             output,
             use_cached=use_cached,
-            max_conversations=max_documents,
             max_tokens=max_tokens,
             git_revision=git_revision,
-            require_input_manifest=input_manifest,
             prepare=data.registration.apply,
             pipeline_options=others["pipeline_options"],
         )

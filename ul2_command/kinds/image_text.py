@@ -16,8 +16,6 @@ class ImageText(Kind):
         **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
         **dict.fromkeys(("stats --cache", "report --cache"), LEAVE_OUT),
-        "export --max_documents": LEAVE_OUT,
-        "export --input_manifest": LEAVE_OUT,
     }
 
     def refusal(self, data):
@@ -86,7 +84,7 @@ class ImageText(Kind):
         corpora = dict.fromkeys(self.corpora(data))
         if images := [corpus.name for corpus in corpora if not corpus.is_for_t5x]:
             raise click.UsageError(
-                f"--format must be parquet, tfrecord, jsonl or arrayrecord for images, got 'megatron' for {images[0]}. Files of"
+                f"--format must be parquet or tfrecord for images, got 'megatron' for {images[0]}. Files of"
                 " Megatron-LM hold ids of tokens, and no images; register images as codes for them."
             )
         write_tokens_of(corpora, output, options["split"], options["use_cached"])

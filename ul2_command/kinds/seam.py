@@ -159,14 +159,11 @@ def write_examples_of(
     output: str,
     *,
     written_as: str,
-    max_documents: int | None,
-    input_manifest: bool,
     **options,
 ) -> None:
     """`ul2 export` to files of examples, which are the same for all kinds."""
     from ul2_tasks.export.write import write_examples
 
-    del max_documents, input_manifest  # which are refused
     write_examples(data.mixture, output, lengths, format=written_as, prepare=data.registration.apply, **options)
 
 

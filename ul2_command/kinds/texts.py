@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
+from ul2_command.kinds.seam import Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
 from ul2_command.options import Data, excludes
 
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
@@ -19,10 +19,7 @@ _NOT_BESIDE_IMAGES = ("stats", "report")
 class Texts(Kind):
     name = "text"
     parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture", "ul2_tasks.tasks.providers": "DenoisingTask"}
-    cannot: ClassVar = {
-        "export --max_documents": LEAVE_OUT,
-        "export --input_manifest": LEAVE_OUT,
-    }
+    cannot: ClassVar = {}
     tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
     def refusal(self, data):

@@ -37,7 +37,6 @@ from ul2_tasks.export.folder import (
     counted,
     features_of,
     is_export,
-    manifest_path,
     no_counts,
     read_manifest,
 )
@@ -137,8 +136,8 @@ def write_examples(
 
 def _existing(export: Export) -> dict | None:
     """The manifest, if all that it lists is written. Raises a ValueError where the folder has anything else than this export."""
-    known = [manifest_path(export.folder) or "", place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
-    check_folder(export.folder, [path for path in known if path], _begun(export))
+    known = [*([place(export.folder, MANIFEST)] if is_export(export.folder) else []), place(export.records, BEGUN)]
+    check_folder(export.folder, known, _begun(export))
     is_whole = is_export(export.folder) and len(_finished(export)) == len(export.shards)
     return read_manifest(export.folder) if is_whole else None
 
