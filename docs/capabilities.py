@@ -395,7 +395,6 @@ COMMANDS = [
     ),
     _row("`ul2 stats`", _LOOK, "ul2 stats <name><module> --examples 50", {}, _GUIDES_TO_LOOKING),
     _row("`ul2 doctor`", _LOOK, "ul2 doctor <name><module>", {}, _GUIDES_TO_LOOKING),
-    _row("`ul2 report`", _LOOK, "ul2 report <name><module> --examples 50 --output OUT.html", {}, _GUIDES_TO_LOOKING),
     *(
         _row(f"`ul2 export` to {heading}", "../guides/export.md", _EXPORT.replace("FORMAT", format), _NO_EXPORT, _GUIDES_TO_EXPORTS)
         for heading, format in _FORMATS.items()

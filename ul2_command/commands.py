@@ -18,7 +18,6 @@ from ul2_command.options import (
     files,
     host,
     needs,
-    of_a_corpus,
     of_a_job,
     of_a_mixture,
     of_a_run,
@@ -75,7 +74,6 @@ def main(context: click.Context) -> None:
     Check your data:     ul2 doctor mine --corpus 'texts/*.jsonl'
                          ul2 stats mine --module my_corpora --output stats
     Choose lengths:      ul2 lengths --lengths 2048,512
-    Train a vocabulary:  ul2 vocab train --corpus texts --output my.model
     Tokenize once:       ul2 cache mine --corpus texts --output cache
     Export examples:     ul2 export --format parquet --output examples
     """
@@ -345,8 +343,8 @@ def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str
 def report(data, output: str, cache_dir: str | None, **options) -> None:
     """Write a web page with statistics, plots and examples.
 
-    The page shows the mixture, the statistics of `ul2 stats`, plots, and examples to page through. It is a single file that works
-    offline. Exit status 1 if a check fails.
+    The page shows examples, plots, and the statistics of `ul2 stats`. It is a single file that works offline. Exit status 1 if a
+    check fails.
 
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
@@ -422,71 +420,6 @@ def doctor(data, as_json: bool, split: str) -> None:
         print_findings(findings, Console())
     if any(finding.kind == "problem" for finding in findings):
         sys.exit(PROBLEMS_FOUND)
-
-
-@main.group()
-def vocab() -> None:
-    """Train a vocabulary."""
-
-
-@vocab.command()
-@of_a_corpus
-@click.option(
-    "--output", required=True, metavar="FILE", shell_complete=files, help="Write the model to this file, such as my.model."
-)
-@click.option("--split", metavar="SPLIT", default="train", show_default=True, help="Train on this split of the corpus.")
-@click.option(
-    "--size",
-    type=click.IntRange(1),
-    metavar="N",
-    default=32_000,
-    show_default=True,
-    help="Train this many pieces, special tokens included.",
-)
-@click.option(
-    "--model_type", type=click.Choice(["unigram", "bpe"]), default="unigram", show_default=True, help="Use this algorithm."
-)
-@click.option(
-    "--sentinels", type=click.IntRange(0), metavar="N", default=256, show_default=True, help="Add this many sentinel tokens."
-)
-@click.option(
-    "--mode",
-    metavar="TOKEN",
-    multiple=True,
-    default=["[R]", "[S]", "[X]"],
-    show_default=True,
-    help="Add this mode token. Can be repeated.",
-)
-@click.option(
-    "--normalization",
-    type=click.Choice(["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"]),
-    default="identity",
-    show_default=True,
-    help="Normalize text by this rule: identity changes nothing, and nmt_nfkc is T5's.",
-)
-@click.option(
-    "--max_characters",
-    type=click.IntRange(1),
-    metavar="N",
-    default=100_000_000,
-    show_default=True,
-    help="Stop reading after about this many characters.",
-)
-def train(source: dict[str, Any], output: str, split: str, mode, **options) -> None:
-    """Train a SentencePiece model on a corpus.
-
-    Sentinels and mode tokens get one id each, which no text encodes to. Decoding returns the original text with its line feeds,
-    tabs and repeated spaces, unless --normalization changes it. An existing model is never overwritten. If the files
-    have several formats, the same number of characters is read from each.
-
-    \b
-    ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
-    """
-    from ul2_tasks.sources.by_name import documents_of_all, open_each_format
-    from ul2_tasks.vocabulary.training import train_to_file
-
-    corpora = open_each_format(**{"spec": "embedded", **source})
-    click.echo(train_to_file(documents_of_all(corpora, split, options["max_characters"]), output, modes=mode, **options))
 
 
 _revision = click.option(

@@ -59,12 +59,10 @@ def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):
     assert (done.exit_code, "is as it was written: 80 sequences" in done.stdout) == (0, True)
 
 
-def test_stats_and_report_read_the_cache(cached, corpus):
+def test_stats_read_the_cache(cached, corpus):
     measured = ["talked", *options(corpus), "--cache", cached / "cache"]
     done = ul2("stats", *measured, "--json")
     assert (done.exit_code, json.loads(done.stdout)["use_cached"]) == (0, True), done.output
-    page = ul2("report", *measured, "--output", cached / "page.html")
-    assert (page.exit_code, "the cache has no text" in (cached / "page.html").read_text()) == (0, True), page.output
 
 
 def test_workers_register_the_conversations_themselves(cached, corpus):
@@ -156,9 +154,6 @@ def test_commands_that_look(corpus, tmp_path):
     assert json.loads(ul2("stats", "chat", "--json").stdout)
     doctor = ul2("doctor", "talked", *options(corpus))
     assert "conversations of" in doctor.stdout
-    page = tmp_path / "report.html"
-    assert ul2("report", "chat", "--output", page).stdout == f"wrote {page}\n"
-    assert "&lt;|end|&gt;" in page.read_text()
     assert (
         "`ul2 show --denoiser` does not support conversations (chat_chat). Leave it out."
         in ul2("show", "chat", "--denoiser", "r1").stderr

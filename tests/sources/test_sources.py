@@ -30,7 +30,6 @@ from support import iterate
 from ul2_tasks import open_source
 from ul2_tasks.files import listing
 from ul2_tasks.sources import files, records, streams
-from ul2_tasks.sources.by_name import documents
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
@@ -993,23 +992,3 @@ def test_a_source_says_what_it_is(folder):
     assert repr(open_source(["a", pathlib.Path("b")], format="text", documents="file")) == (
         "FileSource({'train': ['a', 'b']}, format='text', documents='file')"
     )
-
-
-@pytest.mark.parametrize("validation", [None, 0.1])
-def test_of_a_part_of_a_corpus_of_many_files_all_give_texts(tmp_path, validation):
-    """As `ul2 vocab train --max_characters` reads it: 100 texts of each of 30 files, and a tenth of all characters."""
-    for number in range(30):
-        texts = [f"{number} {'text' * (1 + line % 50)}" for line in range(100 if number else 3)]
-        (tmp_path / f"{number}.txt").write_text("\n".join(texts))
-    source = open_source(f"{tmp_path}/*.txt", documents="line", validation=validation)
-    most, characters, found = 30_000, 0, collections.Counter()
-    for text in documents(source, "train", most):
-        if characters >= most:
-            break
-        characters += len(text)
-        found[text.split()[0]] += len(text)
-    assert len(found) == 30
-    assert max(found.values()) < 3 * most / 30
-    everything = list(documents(source, "train", most))
-    expected = [document["text"].decode() for document in source.get_dataset("train", shuffle=False).as_numpy_iterator()]
-    assert sorted(everything) == sorted(expected)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, write_examples_of
+from ul2_command.kinds.seam import INSTEAD_OF_REPORT, LEAVE_OUT, Kind, write_examples_of
 from ul2_command.options import open_run
 
 
@@ -18,6 +18,7 @@ class Conversations(Kind):
         "show --schedule": LEAVE_OUT,
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
+        "report": INSTEAD_OF_REPORT,
     }
 
     def lengths_of(self, data):
@@ -63,15 +64,6 @@ class Conversations(Kind):
         from ul2_tasks.looking.conversations.table import print_chat
 
         print_chat(statistics, console)
-
-    def report(self, data, output, *, count, **options):
-        from ul2_tasks.looking.conversations.report import write_chat_report
-        from ul2_tasks.looking.conversations.show import draw_chat
-
-        statistics = self.measure(data, **options)
-        asked = {"count": count, "split": options["split"], "seed": options["seed"], "use_cached": data.use_cached}
-        drawn = draw_chat(data.mixture, self.lengths_of(data), **asked)
-        return statistics, write_chat_report(statistics, drawn, output)
 
     def look_at_lengths(self, data):
         from ul2_tasks.looking.conversations.length_table import look_at_chats

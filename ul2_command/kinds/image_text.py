@@ -6,7 +6,15 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
+from ul2_command.kinds.seam import (
+    INSTEAD_OF_REPORT,
+    LEAVE_OUT,
+    Kind,
+    not_of_tokens,
+    of_denoisers,
+    write_examples_of,
+    write_tokens_of,
+)
 
 
 class ImageText(Kind):
@@ -15,7 +23,8 @@ class ImageText(Kind):
     cannot: ClassVar = {
         **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
         "stats --output": "Use --json, which prints the statistics.",
-        **dict.fromkeys(("stats --cache", "report --cache"), LEAVE_OUT),
+        "stats --cache": LEAVE_OUT,
+        "report": INSTEAD_OF_REPORT,
     }
 
     def refusal(self, data):
@@ -53,14 +62,6 @@ class ImageText(Kind):
         from ul2_tasks.looking.images.table import print_image_tasks
 
         print_image_tasks(statistics, console)
-
-    def report(self, data, output, *, count, **options):
-        from ul2_tasks.looking.images.measure import RECORDS
-        from ul2_tasks.looking.images.report import write_image_text_report
-
-        options["records"] = data.given.get("examples", RECORDS)
-        del options["examples"]
-        return write_image_text_report(data.mixture, self.lengths_of(data), output, count=count, **options)
 
     def look_at_lengths(self, data):
         from ul2_tasks.looking.images.length_table import look_at_image_lengths

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
 LEAVE_OUT = "Leave it out."
+INSTEAD_OF_REPORT = "Use `ul2 stats` and `ul2 show`."
 _OF_EXAMPLES = (
     *("sequence_length", "seed", "epochs", "shards", "max_examples", "max_tokens", "git_revision"),
     *("workers", "runner", "pipeline_option"),
