@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 import seqio
+from image_support import image
 from test_command_line import ul2
 
 import ul2_tasks
@@ -136,7 +137,7 @@ ASKED = {  # of which options a kind has sentences, and what goes with them
 NAMES = {
     "text": "kinds_texts",
     "conversations": "chat",
-    "interleaved image-text data": "kinds_codes",
+    "interleaved image-text data": "kinds_seen",
     "image-text records": "images",
     "proteins": "kinds_proteins",
 }
@@ -152,11 +153,11 @@ def registered():
         ul2_tasks.register("kinds_texts", denoisers=ul2_tasks.T5GEMMA2[0])
         vocabulary, run = (
             seqio.ByteVocabulary(extra_ids=300),
-            ul2_tasks.ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8),
+            ul2_tasks.ImageTokens(boi_id=259, image_id=260, eoi_id=261, image_seq_length=4),
         )
         settings = {"image_tokens": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
         ul2_tasks.register_image_text(
-            "kinds_codes", [{"texts": ["Twice one:"], "images": [[1, 1]]}] * 9, vocabulary, random_access=True, **settings
+            "kinds_seen", [{"texts": ["An image:"], "images": [image()]}] * 9, vocabulary, random_access=True, **settings
         )
         ul2_tasks.register("kinds_residues", texts_in_memory(list(SEQUENCES)), "bytes", ul2_tasks.T5GEMMA2[-1])
         task = ProteinTask("kinds_proteins", seqio.TaskRegistry.get("kinds_residues_s"), SEQUENCES)

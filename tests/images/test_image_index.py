@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from image_support import A_RUN, MODES, NOISE, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of
 from rich.console import Console
-from support import flat, mistral_model, restore
+from support import mistral_model, restore
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, ImageCodes, ImageText, SequentialDenoiser
+from ul2_tasks import T5GEMMA2, ImageText, SequentialDenoiser
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.denoising.write_pieces import text_keys
 from ul2_tasks.mixtures.image_text import limits_of
@@ -32,14 +32,6 @@ RECORDS = [
     ["y" * 140, image(4)],
     [*[image(n) for n in range(20)], "Many images."],
 ]
-CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=16)
-CODE_RECORDS = [
-    {
-        "texts": [f"Image {n} has many things. " * (1 + n % 7), "Here is another one:"],
-        "images": [[n % 16, 15, 0], [5] * (1 + n % 50)],
-    }
-    for n in range(30)
-]
 
 
 def described(records=RECORDS, name="indexed", **settings) -> ImageText:
@@ -49,10 +41,6 @@ def described(records=RECORDS, name="indexed", **settings) -> ImageText:
         VOCABULARY,
         **{"denoisers": DENOISERS, "on_unusable": "skip", **SPECIAL, **settings},
     )
-
-
-def codes(records=CODE_RECORDS, **settings) -> ImageText:
-    return described(records, **{"image_tokens": CODES, "sentinels": SENTINELS[:60], **settings})
 
 
 def index_of(images: ImageText, lengths=LENGTHS, cache_dirs=()):
@@ -138,44 +126,19 @@ def test_an_example_is_the_same_whatever_is_read_beside_it(numbers, key):
 ALL_TOGETHER = index_of(described())
 
 
-@pytest.mark.parametrize("make", [described, codes])
-def test_a_cache_gives_what_memory_gives_and_so_does_another_process(make, tmp_path):
-    records = [*(RECORDS if make is described else CODE_RECORDS)] * 3  # two shards
-    images = make(records, name="cached_index")
+def test_a_cache_gives_what_memory_gives_and_so_does_another_process(tmp_path):
+    records = RECORDS * 3  # two shards
+    images = described(records, name="cached_index")
     build(images.corpus(), str(tmp_path), console=Console(quiet=True))
     in_memory, cached = index_of(images), index_of(images, cache_dirs=[str(tmp_path)])
     assert len(cached.data.pieces.prefixes) > 1
     for kind in range(3):
         assert read_all(in_memory, kind) == read_all(cached, kind) == read_all(pickle.loads(pickle.dumps(cached)), kind)
     assert in_memory.left_out == cached.left_out
-    assert in_memory.firsts[-1] == cached.firsts[-1]
+    assert in_memory.unusable.tolist() == cached.unusable.tolist()
     record = len(records) - 1
     assert in_memory.examples_of(record) == cached.examples_of(record)
     assert cached.data.locate(record).startswith(f"record {record} of the cache, number ")
-
-
-def test_records_whose_images_are_codes_are_cut_and_every_token_is_in_one_example():
-    index = index_of(codes())
-    assert index.left_out == {}
-    of_records = index.records(np.arange(index.count))
-    assert (np.diff(of_records) >= 0).all()
-    assert index.count > len(CODE_RECORDS)
-    for kind, limits in enumerate(index.limits):
-        wholes = [whole_of(inputs, targets, limits) for inputs, targets, _ in read_all(index, kind)]
-        for number, record in enumerate(CODE_RECORDS):
-            expected = flat(
-                (*VOCABULARY.encode(text), *CODES.ids_of(image)) for text, image in zip(record["texts"], record["images"])
-            )
-            start, stop = index.examples_of(number)
-            assert flat(wholes[start:stop]) == expected
-            assert (of_records[start:stop] == number).all()
-    assert (index.sizes(np.arange(index.count), np.full(index.count, 1), np.zeros(index.count)) <= [*LENGTHS.values()]).all()
-
-
-def test_records_of_codes_are_whole_where_one_denoiser_takes_them_whole():
-    index = index_of(codes(split="before_last_image", on_unusable="skip"))
-    assert all(index.examples_of(number)[1] - index.examples_of(number)[0] <= 1 for number in range(len(CODE_RECORDS)))
-    assert index.count + sum(index.left_out.values()) == len(CODE_RECORDS)
 
 
 def test_lengths_that_a_key_draws_are_known_without_reading():
@@ -189,30 +152,15 @@ def test_lengths_that_a_key_draws_are_known_without_reading():
 
 
 @pytest.mark.parametrize(
-    ("record", "make", "message"),
+    ("record", "message"),
     [
-        (
-            [image(0)],
-            described,
-            "indexed_r1: a record makes no example: there is no text. It has no text, and it is train, record 1.",
-        ),
-        (["x" * 300], described, "indexed_r1: .*its inputs are too long: up to 272 tokens with all images, 0, of 192 .* with 'xxx"),
-        (
-            {"texts": ["A long one:"], "images": [[1] * 210]},
-            codes,
-            "indexed_r1: .* an image is longer than a chunk, 212 tokens.* begins with 'A long one:', and it is train, record 1",
-        ),
-        ({"texts": [None], "images": [[1] * 9]}, codes, "indexed_r1: a record makes no example: there is no text. It has no text"),
-        (
-            {"texts": ["a", None], "images": [[1] * 150] * 2},
-            codes,
-            "indexed_r1: a record makes no example: there is no text in a chunk of it, which has images alone. It begins with 'a'",
-        ),
+        ([image(0)], "indexed_r1: a record makes no example: there is no text. It has no text, and it is train, record 1."),
+        (["x" * 300], "indexed_r1: .*its inputs are too long: up to 272 tokens with all images, 0, of 192 .* with 'xxx"),
     ],
-    ids=["no text", "too long", "long image", "codes alone", "no text to spare"],
+    ids=["no text", "too long"],
 )
-def test_a_record_that_makes_no_example_is_named(record, make, message):
-    images = make([(RECORDS if make is described else CODE_RECORDS)[0], record], on_unusable="raise")
+def test_a_record_that_makes_no_example_is_named(record, message):
+    images = described([RECORDS[0], record], on_unusable="raise")
     with pytest.raises(ValueError, match=message + ".*Fix it, or pass on_unusable='skip' to leave such records out and count them"):
         index_of(images)
     assert sum(index_of(dataclasses.replace(images, on_unusable="skip")).left_out.values()) == 1
@@ -291,7 +239,7 @@ def test_ids_are_the_tokenizers_own():
     )
     ((inputs, targets, _),) = read_all(index_of(images), 0)
     assert inputs[0] == 30
-    assert [id for id in inputs if 700 <= id < 703] == image_tokens.ids_of(None)
+    assert [id for id in inputs if 700 <= id < 703] == image_tokens.sequence
     assert [id for id in targets if id in (20, 21)] == [20, 21]
     (task,) = streams_of(images)
     assert len(task[0]["inputs"]) == len(inputs)

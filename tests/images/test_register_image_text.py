@@ -176,8 +176,7 @@ def test_the_ids_of_images_are_theirs_alone(settings, message, request):
         ({"on_unusable": "drop"}, "on_unusable must be 'raise' or 'skip', got 'drop'"),
         ({"on_error": "drop"}, "on_error must be 'raise' or 'skip', got 'drop'"),
         ({"denoisers": CausalDenoiser()}, r"denoisers must not be a CausalDenoiser, got \['lm'\]"),
-        ({"split": "before_last_image"}, "image_tokens must be ImageCodes for split='before_last_image'"),
-        ({"image_tokens": (1, 2, 3)}, "image_tokens must be ImageTokens or ImageCodes"),
+        ({"image_tokens": (1, 2, 3)}, "image_tokens must be ImageTokens"),
     ],
 )
 def test_other_arguments_are_refused(settings, message):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
+from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of
 
 
 class ImageText(Kind):
@@ -83,17 +83,11 @@ class ImageText(Kind):
         if written_as != "megatron":
             write_examples_of(data, self.lengths_of(data), output, written_as=written_as, **options)
             return
-        corpora = dict.fromkeys(self.corpora(data))
-        if images := [corpus.name for corpus in corpora if not corpus.is_for_t5x]:
-            raise click.UsageError(
-                f"--format must be parquet, tfrecord, jsonl or arrayrecord for images, got 'megatron' for {images[0]}. Files of"
-                " Megatron-LM hold ids of tokens, and no images; register images as codes for them."
-            )
-        write_tokens_of(corpora, output, options["split"], options["use_cached"])
+        raise click.UsageError(
+            f"--format must be parquet, tfrecord, jsonl or arrayrecord for images, got 'megatron' for {data.mixture}. Files of"
+            " Megatron-LM hold ids of tokens, and no images."
+        )
 
     def left_out(self, tasks):
-        names = {task.corpus.name.removesuffix("_corpus"): task.corpus.is_for_t5x for task in tasks}
-        codes = [
-            f"image codes: {name}. Run `ul2 export {name} --format megatron`." for name, has_codes in names.items() if has_codes
-        ]
-        return codes + [f"images, which such files cannot hold: {name}." for name, has_codes in names.items() if not has_codes]
+        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
+        return [f"images, which such files cannot hold: {name}." for name in names]

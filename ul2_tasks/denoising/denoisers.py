@@ -16,7 +16,7 @@ from ul2_tasks.scalars import as_python, is_finite, is_integer
 PLACEMENTS = ("t5", "uniform")
 SPLITS = ("fixed", "uniform")
 # Where a SequentialDenoiser splits interleaved image-text data.
-PIECES, LAST_IMAGE, BEFORE_LAST_IMAGE = IMAGE_SPLITS = ("pieces", "last_image", "before_last_image")
+PIECES, LAST_IMAGE = IMAGE_SPLITS = ("pieces", "last_image")
 
 
 class Denoiser:

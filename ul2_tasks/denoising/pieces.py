@@ -5,8 +5,7 @@
     targets  <0> B C <1> F G <2> I J
 
 Each text is a chunk of its own: it has the noise tokens and spans that its denoiser has for its length. Sentinels are numbered
-on through the example. A sequential denoiser may also split once, after the last run or before it: nothing is noise then but all
-that follows.
+on through the example. A sequential denoiser may also split once, after the last run: nothing is noise then but all that follows.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.denoising.corruption import concatenate, corrupt_rows
-from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE, Denoiser
+from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.piece_lengths import splits_once
 from ul2_tasks.denoising.spans import random_spans
 from ul2_tasks.graphs import no_autograph
@@ -55,19 +54,14 @@ def corrupt_pieces(
     ...     print(made["inputs"].numpy(), made["targets"].numpy())
     [ 1  2 90 70 71  5 91] [90  3  4 91  6]
     [ 1  2  3  4 70 71 90] [90  5  6]
-    [ 1  2  3  4 90] [90 70 71  5  6]
     """
     once = splits_once(denoiser, split)
-    suffix = pieces[-1]
-    if once and split == BEFORE_LAST_IMAGE:  # the last run is noise, and so one piece with the texts around it
-        suffix += pieces[-2]
-        pieces = tf.concat([pieces[:-3], [tf.reduce_sum(pieces[-3:])]], axis=0)
     all_pieces = tf.RaggedTensor.from_row_lengths(tokens, pieces, validate=False)
     number = tf.size(pieces)
     texts, runs = (tf.gather(all_pieces, tf.range(first, number, 2)) for first in (0, 1))
     lengths = tf.cast(texts.row_lengths(), tf.int32)
     if once:
-        noise = (suffix * tf.one_hot(tf.size(lengths) - 1, tf.size(lengths), dtype=tf.int32))[:, tf.newaxis]
+        noise = (pieces[-1] * tf.one_hot(tf.size(lengths) - 1, tf.size(lengths), dtype=tf.int32))[:, tf.newaxis]
         kept = tf.pad(lengths[:, tf.newaxis] - noise, [[0, 0], [0, 1]])
     else:
         kept, noise = random_spans(denoiser, lengths, max_length, seed)

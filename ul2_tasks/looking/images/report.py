@@ -11,14 +11,12 @@ from typing import Any
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.pixels import size_of
 from ul2_tasks.looking.images.drawing import length_line
-from ul2_tasks.looking.images.length_table import Packed, packed, sizes_of
 from ul2_tasks.looking.images.measure import (
     PERCENTS,
     ImageTasksStatistics,
     Looked,
     look_at_corpora,
     measure_looked,
-    plan_examples,
 )
 from ul2_tasks.looking.images.show import Shown, draw_looked
 from ul2_tasks.looking.images.table import shown_records, shown_unusable
@@ -29,7 +27,6 @@ from ul2_tasks.looking.samples import BORDER
 from ul2_tasks.tasks.image_text import image_text_tasks
 
 _COLOURS = 6  # that spans take in turn
-_RECORDS_SHOWN = 4
 
 
 def write_image_text_report(
@@ -56,7 +53,6 @@ def write_image_text_report(
         features=TOKEN_FEATURES,
         length_line=length_line,
         images={corpus: _images_in(found) for corpus, found in looked.items()},
-        packed=_packed(name, looked, sequence_length) if len(with_examples) == len(tasks) else None,
         examples=list(map(_plain, drawn)),
         border=BORDER,
     )
@@ -68,22 +64,14 @@ def _images_in(looked: Looked) -> list[tuple[int, int]]:
     return sorted(collections.Counter(len(found.pieces) // 2 for _, found in looked.right).items())
 
 
-def _packed(name: str, looked: Mapping[str, Looked], sequence_length: Mapping[str, int]) -> Packed | None:
-    tasks = image_text_tasks(name)
-    planned = [plan_examples(task, tasks, looked[task.corpus.name], sequence_length) for task in tasks]
-    sizes = [sizes_of(task, each, sequence_length) for task, each in zip(tasks, planned)]
-    return packed(name, tasks, sizes, sequence_length)
-
-
 def _plain(shown: Shown) -> dict[str, Any]:
     """What the page shows of an example."""
-    more = len(shown.records) - _RECORDS_SHOWN
     images = iter(shown.images)
     return {
         "task": shown.task.name,
         "number": shown.sample.number + 1,
         "counts": shown.sample.counts,
-        "records": [*map(visible, shown.records[:_RECORDS_SHOWN]), *([f"{more} more"] if more > 0 else [])],
+        "record": visible(shown.record),
         **{feature: list(_parts(getattr(shown.sample, feature), images)) for feature in TOKEN_FEATURES},
     }
 
