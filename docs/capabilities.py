@@ -69,13 +69,6 @@ KINDS = {
         "photos_corpus",
         'register_image_text("more_photos", image_tokens=RUN, **OBJECTIVE)',
     ),
-    "codes": Kind(
-        "image codes",
-        "codes",
-        "codes",
-        "codes_corpus",
-        'register_image_text("more_codes", CODED, image_tokens=CODES, **OBJECTIVE)',
-    ),
     "rows": Kind("image rows", "images", "rows()", "", "", module=""),
 }
 
@@ -125,26 +118,24 @@ def _stream(run: str = "") -> Cell:
     return Cell(STREAM, run)
 
 
-_CHATS, _IMAGES = ("chat", "reply"), ("photos", "codes")
+_CHATS = ("chat", "reply")
 _GUIDES_TO_MIXING = {
     **dict.fromkeys(_CHATS, "../guides/chat.md#mix-several-corpora"),
-    **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#mix-cache-resume"),
+    "photos": "../guides/images/t5gemma2.md#mix-cache-resume",
     "rows": "../guides/images/rows.md#order-and-workers",
 }
 _GUIDES_TO_PYTORCH = {
     **dict.fromkeys(_CHATS, "../guides/chat_transformers.md"),
     "photos": "../guides/images/t5gemma2.md#train-with-pytorch",
-    "codes": "../guides/images/t5gemma2.md#images-as-codes",
     "rows": "../guides/images/rows.md#train",
 }
 _GUIDES_TO_PACKING = {
     **dict.fromkeys(_CHATS, "../guides/chat_t5x.md#packed-sequences"),
-    "codes": "../guides/images/t5gemma2.md#images-as-codes",
     "rows": "../guides/images/rows.md#packing",
 }
 _GUIDES_TO_LOOKING = {
     **dict.fromkeys(_CHATS, "../guides/chat.md"),
-    **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#look-at-it"),
+    "photos": "../guides/images/t5gemma2.md#look-at-it",
     "rows": "../guides/images/rows.md#look-at-your-data",
 }
 _ROWS_IN_ORDER = _GUIDES_TO_MIXING["rows"]
@@ -237,13 +228,10 @@ _IN_ONE_ROW = {
     ),
     "documents": _stream(_PLAIN),
     "chat": _stream(_TALK),
-    **dict.fromkeys(
-        _IMAGES,
-        _no(
-            _NOT_A_NAME,
-            "A row holds pixels, not placeholders or codes. Give the same records as a `Source` with a schema of your own.",
-            _WITH_ROWS,
-        ),
+    "photos": _no(
+        _NOT_A_NAME,
+        "A row holds pixels, not placeholders. Give the same records as a `Source` with a schema of your own.",
+        _WITH_ROWS,
     ),
     "rows": _stream("next(iter(rows()))  # of four sources"),
 }
@@ -290,7 +278,7 @@ TRAINING = [
         "../guides/block_shuffle.md",
         "",
         _IN_BLOCKS,
-        {**dict.fromkeys(("documents", *_CHATS, *_IMAGES), "../guides/block_shuffle.md#whole-records"), "rows": _ROWS_IN_ORDER},
+        {**dict.fromkeys(("documents", *_CHATS, "photos"), "../guides/block_shuffle.md#whole-records"), "rows": _ROWS_IN_ORDER},
     ),
     _row(
         "elastic restart of t5x",
@@ -345,7 +333,7 @@ COMMANDS = [
         "../guides/cache.md",
         "ul2 cache <name><module> --output OUT",
         {"rows": _no("does not support image-text records", _NO_FILES)},
-        dict.fromkeys(_IMAGES, "../guides/cache.md#images-in-a-cache"),
+        {"photos": "../guides/cache.md#images-in-a-cache"},
     ),
     _row(
         "`ul2 verify`",
@@ -360,7 +348,7 @@ COMMANDS = [
         "ul2 show <name><module> --step 3 --batch_size 8 --count 1",
         {},
         {
-            **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#look-at-a-step"),
+            "photos": "../guides/images/t5gemma2.md#look-at-a-step",
             "rows": "../guides/images/rows.md#look-at-your-data",
         },
     ),
@@ -370,7 +358,7 @@ COMMANDS = [
         "ul2 find <name><module> --document 3 --batch_size 8",
         {"rows": _yes('ul2 find images --record "embedded set, vlm_sft, record 3" --batch_size 8')},
         {
-            **dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#look-at-a-step"),
+            "photos": "../guides/images/t5gemma2.md#look-at-a-step",
             "rows": "../guides/images/rows.md#look-at-your-data",
         },
     ),
@@ -379,7 +367,7 @@ COMMANDS = [
         "../guides/lengths.md",
         "ul2 lengths <name><module>",
         _CUT,
-        dict.fromkeys(_IMAGES, "../guides/images/t5gemma2.md#choose-lengths"),
+        {"photos": "../guides/images/t5gemma2.md#choose-lengths"},
     ),
     _row(
         "`ul2 find --texts`",

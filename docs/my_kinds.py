@@ -6,15 +6,12 @@ LENGTHS = {"inputs": 512, "targets": 512}
 VOCABULARY = ul2_tasks.open_renderer("harmony:default").vocabulary  # with the tokens of conversations
 OBJECTIVE = {"vocabulary": VOCABULARY, "denoisers": ul2_tasks.T5GEMMA2[3:], "sentinels": range(3, 203), "random_access": True}
 RUN = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
-CODES = ul2_tasks.ImageCodes(boi_id=203, eoi_id=204, first_code_id=205, num_codes=16)
-CODED = [{"texts": [f"Draw {n} and its square:", None], "images": [None, [n % 16, n * n % 16]]} for n in range(500)]
 
 text = ul2_tasks.register("text", **OBJECTIVE)
 documents = ul2_tasks.register("documents", merge_examples=False, **OBJECTIVE)
 chat = ul2_tasks.register_chat("talks", truncation="drop", random_access=True)
 reply = ul2_tasks.register_chat("talks", truncation="drop", random_access=True, format="prompt_completion")
 photos = ul2_tasks.register_image_text("photos", image_tokens=RUN, **OBJECTIVE)
-codes = ul2_tasks.register_image_text("codes", CODED, image_tokens=CODES, **OBJECTIVE)
 
 
 def rows(*more, **settings):
