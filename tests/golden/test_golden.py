@@ -136,7 +136,7 @@ def shorter() -> str:
 
 
 def causal() -> str:
-    return register("golden_causal", memory(), denoisers=CausalDenoiser(mode=None, stride=24, keep_partial=False))
+    return register("golden_causal", memory(), denoisers=CausalDenoiser(mode=None))
 
 
 def two_corpora() -> str:

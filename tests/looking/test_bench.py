@@ -87,7 +87,7 @@ def test_packed_sequences_and_conversations_count_no_padding():
 
 def test_a_stream_is_read_as_one(tmp_path, monkeypatch):
     (tmp_path / "overlapping.py").write_text(
-        "import ul2_tasks\nul2_tasks.register('overlapping', denoisers=[ul2_tasks.CausalDenoiser(stride=8)])\n"
+        "import ul2_tasks\nul2_tasks.register('overlapping', denoisers=[ul2_tasks.CausalDenoiser()])\n"
     )
     monkeypatch.chdir(tmp_path)
     found = measured("overlapping", "--module", "overlapping", *LENGTHS, "--batch_size", 4)

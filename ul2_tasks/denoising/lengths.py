@@ -98,7 +98,6 @@ def chunk_length(
             " Raise the lengths. See docs/help/troubleshooting.md#lengths-are-too-short."
         )
     length = min(length, int(chunk_tokens or length))
-    _check_stride(denoiser, length)
     noise, spans = denoiser.noise_counts(length)
     if num_sentinels is not None:
         _check_sentinels(denoiser, length, num_sentinels, more_sentinels)
@@ -132,14 +131,6 @@ def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int, more_s
         f"denoiser {denoiser.name!r} needs {needed} sentinels for a chunk of {length} tokens, but the vocabulary has"
         f" {num_sentinels}. {remedies[0].upper()}{remedies[1:]}. See docs/help/troubleshooting.md#needs-157-sentinels."
     )
-
-
-def _check_stride(denoiser: Denoiser, length: int) -> None:
-    if denoiser.stride is not None and denoiser.stride > length:
-        raise ValueError(
-            f"denoiser {denoiser.name!r}: stride must be at most {length}, the tokens of its windows, got {denoiser.stride},"
-            " which would skip tokens. Lower it, or raise the targets' length or chunk_tokens."
-        )
 
 
 def budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> tuple[int, int]:

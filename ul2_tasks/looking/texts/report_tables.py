@@ -157,14 +157,14 @@ def _mode(task: Mapping[str, Any], _: str) -> Cell:
 def _mean_span(task: Mapping[str, Any], path: str) -> Cell:
     if "mean_span_length" in task["denoiser"]:
         return _at("denoiser.mean_span_length", "plain")(task, path)
-    kinds = {"split": "suffix", "stride": "window"}
+    kinds = {"split": "suffix", "bos": "window"}
     return Cell(next((kind for field, kind in kinds.items() if field in task["denoiser"]), ""), kind="word")
 
 
 def _rate(task: Mapping[str, Any], path: str) -> Cell:
     if "noise_density" in task["denoiser"]:
         return _at("denoiser.noise_density", "plain")(task, path)
-    return Cell("all" if "stride" in task["denoiser"] else "", kind="word")
+    return Cell("all" if "bos" in task["denoiser"] else "", kind="word")
 
 
 def _where(task: Mapping[str, Any], _: str) -> Cell:
@@ -173,9 +173,7 @@ def _where(task: Mapping[str, Any], _: str) -> Cell:
         return Cell({"t5": "as in T5", "uniform": "anywhere"}.get(denoiser["placement"], denoiser["placement"]))
     if "split" in denoiser:
         return Cell(f"{denoiser['split']} split{'' if denoiser['sentinel'] else ', no sentinel'}")
-    if "stride" in denoiser:
-        return Cell(f"every {denoiser['stride']} tokens" if denoiser["stride"] else "side by side")
-    return Cell("")
+    return Cell("side by side" if "bos" in denoiser else "")
 
 
 _MIXTURE = [
