@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageFile, ImageOps
 
-from ul2_tasks.images.pixels import Frame, pixels, resized, size_of
+from ul2_tasks.images.pixels import pixels, resized, size_of
 from ul2_tasks.images.sizes import VAE
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (16, 3), np.uint8)
@@ -223,25 +223,12 @@ def test_the_pixels_are_those_of_bagels_transform():
     np.testing.assert_array_equal(resized(pixels(data), width, height), np.asarray(known))
 
 
-def test_the_filter_can_be_bilinear():
-    known = np.asarray(smooth().resize((20, 10), Image.Resampling.BILINEAR))
-    np.testing.assert_array_equal(resized(np.asarray(smooth()), 20, 10, filter="bilinear"), known)
-    assert (resized(np.asarray(smooth()), 20, 10) != known).any()
-
-
 def test_a_path_is_read_as_its_bytes_are(tmp_path):
     data = saved(smooth(), "JPEG", exif=with_orientation(6))
     (tmp_path / "image.of.no.known.name").write_bytes(data)
     path = str(tmp_path / "image.of.no.known.name")
     assert size_of(path) == (45, 67)
     np.testing.assert_array_equal(pixels(path), pixels(data))
-
-
-def test_a_frame_gives_what_it_has():
-    shown = np.asarray(smooth())
-    frame = Frame(67, 45, lambda: shown)
-    assert size_of(frame) == (67, 45)
-    assert pixels(frame) is shown
 
 
 @pytest.fixture
@@ -304,24 +291,10 @@ def test_bytes_that_are_changed_give_pixels_or_a_sentence():
 
 
 @pytest.mark.parametrize("read", [size_of, pixels])
-@pytest.mark.parametrize(
-    ("image", "sentence"),
-    [
-        (b"", "the image must be one of JPEG, PNG, WEBP, GIF, BMP, got a file that begins with b''."),
-        (b"<html>404</html>", "the image must be one of JPEG, PNG, WEBP, GIF, BMP, got a file that begins with b'<html>404</h'."),
-        (
-            b"%!PS-Adobe-3.0 EPSF-3.0\n",
-            "the image must be one of JPEG, PNG, WEBP, GIF, BMP, got a file that begins with b'%!PS-Adobe-3'.",
-        ),
-        (None, "the image must be bytes or a path, got a value of type NoneType."),
-        ("no/such/file.jpg", "the image must be a file that can be read, got 'no/such/file.jpg': No such file or directory."),
-        ("/", "the image must be a file that can be read, got '/': Is a directory."),
-    ],
-)
-def test_what_is_no_image_is_refused(read, image, sentence):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole sentence is compared)
+@pytest.mark.parametrize("image", [b"", b"<html>404</html>", b"%!PS-Adobe-3.0 EPSF-3.0\n", None, "no/such/file.jpg", "/"])
+def test_what_is_no_image_is_refused(read, image):
+    with pytest.raises(ValueError, match="the image must be"):
         read(image)
-    assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize("read", [size_of, pixels])
