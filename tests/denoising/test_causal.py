@@ -78,8 +78,8 @@ def test_what_does_not_fit_is_said(denoiser, lengths, argument):
 def test_seqios_decoder_converter_shifts_by_one():
     """Ten letters and two EOS in windows of 6."""
     ul2_tasks.register("causal", texts_in_memory(["a" * 7, "b" * 3]), "bytes", [CausalDenoiser()])
-    settings = {"feature_converter": seqio.LMFeatureConverter(pack=False), "shuffle": False, "num_epochs": 1}
-    rows = list(seqio.get_dataset("causal_lm", {"targets": 6}, "train", **settings).as_numpy_iterator())
+    settings = {"feature_converter": seqio.LMFeatureConverter(pack=False), "dataset_split": "train", "shuffle": False}
+    rows = list(seqio.get_dataset("causal_lm", {"targets": 6}, **settings).as_numpy_iterator())
     a, b = 100, 101  # ByT5: the byte and three
     assert sorted(flat(row["decoder_target_tokens"] for row in rows)) == sorted([a] * 7 + [b] * 3 + [EOS] * 2)
     for row in rows:

@@ -7,13 +7,14 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from image_support import text_keys
 from support import KINDS, denoiser_id
 
 from ul2_tasks import T5GEMMA2, SequentialDenoiser
 from ul2_tasks.denoising.piece_lengths import PieceLimits, longest
 from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.denoising.write import write_examples
-from ul2_tasks.denoising.write_pieces import piece_sizes, recipe_of_pieces, text_keys, write_pieces
+from ul2_tasks.denoising.write_pieces import piece_sizes, recipe_of_pieces, write_pieces
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())

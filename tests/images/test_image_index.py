@@ -8,14 +8,13 @@ import pytest
 import seqio
 from hypothesis import given
 from hypothesis import strategies as st
-from image_support import A_RUN, MODES, NOISE, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of
+from image_support import A_RUN, MODES, NOISE, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of, text_keys
 from rich.console import Console
 from support import mistral_model, restore
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, ImageText, SequentialDenoiser
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.denoising.write_pieces import text_keys
 from ul2_tasks.mixtures.image_text import limits_of
 from ul2_tasks.random_access.image_text import index_image_text
 

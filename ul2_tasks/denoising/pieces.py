@@ -40,8 +40,8 @@ def corrupt_pieces(
     """Draws the noise of an example, and makes its inputs and its targets.
 
     `tokens`, int32, are those of all pieces, one after the other, and `pieces`, [2 P + 1] int32, such as
-    `piece_lengths.longest` does not refuse. `seed` is [2] int32 or int64; or [P + 1] uint64, a key for each text, see
-    `write_pieces.text_keys`. `special` has at least as many sentinels as `longest` says, and no text is longer than `max_length`.
+    `piece_lengths.longest` does not refuse. `seed` is [2] int32 or int64; or [P + 1] uint64, a key for each text, as
+    `write_pieces` has them. `special` has at least as many sentinels as `longest` says, and no text is longer than `max_length`.
     For the rest see `longest`. Gives {"inputs": [tokens] int32, "targets": [tokens] int32}.
 
     >>> from ul2_tasks.denoising.denoisers import IMAGE_SPLITS, SequentialDenoiser

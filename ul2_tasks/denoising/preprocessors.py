@@ -162,25 +162,15 @@ def corrupt_chunks(
 
 
 @no_autograph
-def corrupt_padded(
-    tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor, *, denoiser: Denoiser, **settings
-) -> dict[str, tf.Tensor]:
-    """`corrupt_chunks` as rows that are padded with 0, and beside them how long each is; `seed` may be a key for each row."""
-    features = corrupt_chunks(tokens, lengths, seed, denoiser=denoiser, **settings)
-    padded = {key: ragged.to_tensor() for key, ragged in features.items()}
-    return padded | {f"{key}_length": ragged.row_lengths() for key, ragged in features.items()}
-
-
-@no_autograph
 def _corrupt_block(
     tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor, *, denoiser: Denoiser, equal_lengths: bool, **settings
 ) -> dict[str, tf.Tensor]:
-    """`corrupt_chunks` with the block's noise, as rows; those that may differ in length are padded, and have it beside them."""
-    seed = noise_seed(seed, denoiser, tokens)
-    if not equal_lengths:
-        return corrupt_padded(tokens, lengths, seed, denoiser=denoiser, **settings)
-    features = corrupt_chunks(tokens, lengths, seed, denoiser=denoiser, **settings)
-    return {key: tf.reshape(ragged.flat_values, [tf.size(lengths), -1]) for key, ragged in features.items()}
+    """`corrupt_chunks` with the block's noise, as rows; where their lengths may differ, padded, and with the lengths."""
+    features = corrupt_chunks(tokens, lengths, noise_seed(seed, denoiser, tokens), denoiser=denoiser, **settings)
+    if equal_lengths:
+        return {key: tf.reshape(ragged.flat_values, [tf.size(lengths), -1]) for key, ragged in features.items()}
+    padded = {key: ragged.to_tensor() for key, ragged in features.items()}
+    return padded | {f"{key}_length": ragged.row_lengths() for key, ragged in features.items()}
 
 
 @no_autograph

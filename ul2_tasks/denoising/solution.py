@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.order.blocks import BlockShuffle
-from ul2_tasks.vocabulary.by_name import more_sentinels
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest, embedding_rows, id_shift, piece_names
 
 if TYPE_CHECKING:
@@ -83,7 +81,6 @@ def solve(
         num_sentinels=len(special.sentinels),
         chunk_tokens=configuration.chunk_tokens,
         add_eos=add_eos,
-        more_sentinels=functools.partial(more_sentinels, vocabulary, special, request.sentinels),
     )
     return Solution(configuration, vocabulary, add_eos, special, full)
 

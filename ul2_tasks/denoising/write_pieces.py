@@ -21,22 +21,12 @@ def recipe_of_pieces(limits: PieceLimits) -> Recipe:
     return recipe_of_texts(limits.denoiser, limits.special, sum(limits.lengths), limits.add_eos)
 
 
-def text_keys(key: int, texts: int) -> np.ndarray:
-    """The key of each text of an example, empty ones included, [texts] uint64. `key` is the example's.
-
-    >>> text_keys(5, 3).tolist()
-    [5, 7134611160154358618, 13877614986023876344]
-    """
-    first = np.array([int(key)], np.uint64)
-    return np.append(first, mix(first + np.arange(1, texts, dtype=np.uint64) * _GOLDEN))
-
-
 _mix = part_of_compiled(mix)
 
 
 @part_of_compiled
 def _text_key(key, text):
-    """See `text_keys`."""
+    """The key of a text of an example, by its number among all, empty ones included; `key` is the example's."""
     return _mix(key + np.uint64(text) * _GOLDEN) if text else key
 
 

@@ -104,8 +104,10 @@ def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] |
                 opened.draft(None, draft[::-1] if orientation >= 5 else draft)
             opened.load()
             seen = _on_white(opened)
-        seen.getexif()[_ORIENTATION] = orientation
-        ImageOps.exif_transpose(seen, in_place=True)
+        if orientation > 1:
+            seen.info.clear()  # of all EXIF, which would be written anew, the orientation alone is needed
+            seen.getexif()[_ORIENTATION] = orientation
+            ImageOps.exif_transpose(seen, in_place=True)
         return np.asarray(seen)
 
 

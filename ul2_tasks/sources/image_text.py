@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
 from ul2_tasks.images.draws import Draws, draws_of
@@ -188,18 +186,7 @@ def _in_words(held: Any) -> object:
     """Files by their names; records by their number and SHA-256."""
     if not _are_records(held):
         return os.fspath(held) if isinstance(held, str | os.PathLike) else [os.fspath(one) for one in held]
-    return f"{len(held)} records, sha256 {hashlib.sha256(repr(_without_arrays(held)).encode()).hexdigest()}"
-
-
-def _without_arrays(value: Any) -> Any:
-    """Records with lists for arrays, of which NumPy shows only the ends."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {key: _without_arrays(one) for key, one in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(_without_arrays, value))
-    return [_without_arrays(one) for one in value] if isinstance(value, list) else value
+    return f"{len(held)} records, sha256 {hashlib.sha256(repr(held).encode()).hexdigest()}"
 
 
 def _as_example(layout: Sequence[Element], where: str, folder: str) -> bytes:
