@@ -66,8 +66,7 @@ def cases(folder) -> dict[str, Case]:
         arguments = {"block_shuffle": BLOCKS, "random_access": True}
         seen = [image_support.record_of([f"Record {n}: " + "words, " * (n % 9), image_support.image(n), "."]) for n in range(400)]
         photos = test_image_index.described([*seen, image_support.record_of(["A text alone."])], "photos", **arguments)
-        coded = test_image_index.codes(test_image_index.CODE_RECORDS * 6, name="codes", **arguments)
-        found |= {"photos": Case(photos, PAIRS, can_pack=False), "codes": Case(coded, {"inputs": 192, "targets": 96})}
+        found["photos"] = Case(photos, PAIRS, can_pack=False)
     return found
 
 
@@ -92,7 +91,7 @@ def bound():
     set_block_cache(*before)
 
 
-KINDS = ["documents", "chat", "reply", "photos", "codes"]
+KINDS = ["documents", "chat", "reply", "photos"]
 
 
 def of_kind(described, kind, pack=False, far=False, **changes):
