@@ -21,7 +21,6 @@ from absl import logging
 from ul2_tasks.corpus.own_code import code_in_words
 from ul2_tasks.files.listing import contents as contents_of_files
 from ul2_tasks.imported import is_instance, is_seqio
-from ul2_tasks.saved_names import saved_name, saved_words
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.file_source import FileSource
@@ -60,7 +59,7 @@ def source_identity(source: seqio.DataSource) -> str | None:
         inner.append(repr(source.tfds_dataset))
     try:
         _name(type(source))
-        words = saved_words(_plain(repr(source)))
+        words = _plain(repr(source))
         return "; ".join([words, *(more for more in map(_described, inner) if more not in words)])
     except _CannotTellError:
         return None
@@ -88,12 +87,12 @@ def reads(source: seqio.DataSource, split: str) -> str:
     words = source_identity(source)
     if words is None:
         _warn(cannot_tell(source))
-        words = f"{saved_name(type(source).__name__)}, which cannot tell what it reads"
+        words = f"{type(source).__name__}, which cannot tell what it reads"
     others = []
     for inner in _with_inner(source):
-        contents, shown = _contents(inner, _split_of(inner, split)), saved_words(repr(inner))
+        contents, shown = _contents(inner, _split_of(inner, split)), repr(inner)
         if contents and shown in words:
-            words = words.replace(shown, f"{saved_name(type(inner).__name__)}({contents})")
+            words = words.replace(shown, f"{type(inner).__name__}({contents})")
         else:
             others.append(contents)
     return "; ".join(filter(None, [words, *others, code_in_words(_functions(source))]))
@@ -210,4 +209,4 @@ def _name(function: Callable) -> str:
         found = getattr(found, part, None)
     if found is not function or module == "__main__":
         raise _CannotTellError
-    return f"{saved_name(module)}.{name}"
+    return f"{module}.{name}"

@@ -22,7 +22,6 @@ from ul2_tasks.images.elements import Element, Image, Text
 from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import check_of_record, sentence_of
-from ul2_tasks.saved_names import saved_repr, saved_words
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.image_text import ImageTextSource
@@ -255,7 +254,7 @@ def _decoded(text: bytes, number: int) -> str:
 def _settings(
     vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, image_tokens: ImageTokens | ImageCodes
 ) -> dict[str, str]:
-    return {**settings(vocabulary, source, configuration), "run": saved_repr(image_tokens), "version": str(IMAGE_TEXT_VERSION)}
+    return {**settings(vocabulary, source, configuration), "run": repr(image_tokens), "version": str(IMAGE_TEXT_VERSION)}
 
 
 def made_of(
@@ -265,5 +264,5 @@ def made_of(
     source: seqio.DataSource,
 ) -> str:
     """What decides the examples, in 16 hexadecimal digits."""
-    identity = source_identity(source) or f"{saved_words(describe_source(source))}, which cannot tell what it reads"
+    identity = source_identity(source) or f"{describe_source(source)}, which cannot tell what it reads"
     return digest(_settings(vocabulary, identity, configuration, image_tokens))

@@ -1,7 +1,7 @@
 """Writes conversations for Megatron-LM: tokens, their loss mask and their loss group, in files that belong together.
 
 Each split has a shard for each file of the source. `conversations_folder` describes the folder, and checks it. An export that was
-killed resumes, see `jobs.job`. The same arguments give the same bytes. The manifest is written last, with the names of version 1.
+killed resumes, see `jobs.job`. The same arguments give the same bytes. The manifest is written last.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ from ul2_tasks.jobs.shards import (
 )
 from ul2_tasks.jobs.trial import checked
 from ul2_tasks.jobs.trial import in_words as trial_in_words
-from ul2_tasks.saved_names import chat_arguments, saved_chat_arguments
 from ul2_tasks.store.provenance import TableWriter, add_origins
 from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.tasks.chat import ChatTask
@@ -194,8 +193,7 @@ def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str],
     if not isinstance(registration, Mapping) or not {*registration.get("modules", ())} <= {*modules}:
         return [], 0  # no code that a file alone names is run
     try:
-        arguments = chat_arguments(registration["arguments"])
-        task = chat_task(Registration(**{**registration, "arguments": arguments}).apply())
+        task = chat_task(Registration(**registration).apply())
         most = {"max_conversations": SAMPLE, "max_tokens": None}
         shards = list(shards_of(task, absolute(folder), "", most, use_cached=False))
         listed = {
@@ -234,8 +232,7 @@ def _registration(prepare: Callable[[], object]) -> dict[str, object] | None:
     owner = getattr(prepare, "__self__", None)
     if not isinstance(owner, Registration):
         return None
-    saved = dataclasses.replace(owner, arguments=saved_chat_arguments(owner.arguments))
-    return json.loads(json.dumps(dataclasses.asdict(saved)))
+    return json.loads(json.dumps(dataclasses.asdict(owner)))
 
 
 def _write_shard(
