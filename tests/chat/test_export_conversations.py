@@ -259,7 +259,7 @@ def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
         write_conversations(ul2_tasks.register_chat("ec_bad", path), str(tmp_path / "bad"), console=QUIET)
     manifest = write_conversations(ul2_tasks.register_chat("ec_skip", path, on_error="skip"), str(tmp_path / "skip"), console=QUIET)
     assert read_manifest(str(tmp_path / "skip")) == json.loads(json.dumps(manifest))
-    assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"refused": 1}
+    assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"rejected": 1}
 
 
 def as_chosen(id, messages):

@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import hashlib
 import io
 import itertools
 import json
@@ -324,40 +323,6 @@ def test_other_tools_open_a_folder_of_parquet_files(folders, wanted, open_folder
     same_examples(open_folder(str(folders("parquet"))).to_dict("records"), list(itertools.chain(*wanted)))
 
 
-def without_task(path: pathlib.Path, format: str) -> None:
-    """Makes of a file what schema 1 had."""
-    if format == "parquet":
-        pq.write_table(pq.read_table(path).drop_columns(["task"]), path)
-    elif format == "jsonl":
-        rows = [{key: value for key, value in json.loads(line).items() if key != "task"} for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        examples = [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
-        for example in examples:
-            del example.features.feature["task"]
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for example in examples:
-                writer.write(example.SerializeToString())
-
-
-@pytest.mark.parametrize("format", ["tfrecord", "parquet", "jsonl"])
-def test_an_export_of_schema_1_is_read_and_verified_and_not_gone_on_with(folders, write, wanted, tmp_path, format):
-    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "old"))
-    manifest = read_manifest(str(folder)) | {"schema_version": 1}
-    for shard in manifest["shards"]:
-        without_task(folder / shard["file"], format)
-        shard["bytes"] = (folder / shard["file"]).stat().st_size
-        shard["sha256"] = hashlib.sha256((folder / shard["file"]).read_bytes()).hexdigest()
-        shard["denoisers"] = {task.removeprefix("exported_"): counts for task, counts in shard.pop("tasks").items()}
-    (folder / "_manifest.json").unlink()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-    same_examples(read_examples(str(folder)), [example | {"task": b""} for example in itertools.chain(*wanted)])
-    assert list(verify(str(folder))) == []
-    with pytest.raises(ValueError, match=r"has an export of another version of this package\. Delete it, or name another folder"):
-        write(folder, format=format)
-
-
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
@@ -675,9 +640,6 @@ def test_what_is_no_export_is_not_read(tmp_path, folders):
     with pytest.raises(ValueError, match=r"must be one that `ul2 export` wrote, got '.*nowhere', which does not exist"):
         read_examples(str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match=r"which has no _manifest\.json"):
-        read_examples(str(tmp_path))
-    (tmp_path / "_manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ValueError, match=r" must have a schema_version of \(1, 2\), got 99"):
         read_examples(str(tmp_path))
 
 

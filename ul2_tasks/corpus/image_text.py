@@ -106,13 +106,8 @@ class ImageTextCorpus(Corpus):
         check_split(split, self.splits, self.name)
         if not use_cached:
             return self._records_in_memory(split)
-        manifest = cache.check(self.cache_folder, self, corpus_settings(self))
+        manifest = cache.check_stored(self.cache_folder, self, corpus_settings(self))
         cache.check_documents(self.cache_folder, split, manifest, num_shards=1)
-        if not cache.is_store(manifest):
-            raise ValueError(
-                f"the cache {self.cache_folder} must be one of `ul2 cache` for random access, got one of SeqIO's own. Write it with"
-                " `ul2 cache`."
-            )
         stores = (cache.open_store(self.cache_folder, manifest, split, column) for column in (None, *self.columns))
         tokens, pieces, sizes, images = stores
         shards = [shard["shard"] for shard in manifest["splits"][split]["shards"] if shard["documents"]]

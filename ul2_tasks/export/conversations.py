@@ -23,8 +23,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.chat.choices import UNTRAINED
-from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
 from ul2_tasks.corpus.made_of import Reads, changes
 from ul2_tasks.export.conversations_folder import (
@@ -76,8 +74,6 @@ SAMPLE = 8  # sequences of a shard that are rendered again to verify it
 _AT_A_TIME = 256  # conversations
 _COUNTED = ("sequences", "tokens", "learned", "bytes")
 _FEATURES = dict(zip(COLUMNS, ("tokens", "loss_mask", "span_id")))
-_SAVED_CAUSES = {UNTRAINED: "without a learned token", "rejected": "refused"}  # what a manifest calls them
-_LABELS = {"learned": "trained on", "without a learned token": UNTRAINED, "refused": "rejected"}  # of what a manifest has
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
@@ -99,7 +95,7 @@ def write_conversations(
     `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_conversations` and
     `max_tokens` are the most of each split, for a trial run, which needs its own folder; a conversation with which there would be
     more is left out, and all after it in its shard. The SHA-256 of a `manifest.json` beside the source's files is recorded;
-    `require_input_manifest` raises an error without one. `git_revision` is recorded, too; None is that of this package. Each worker
+    `require_input_manifest` raises an error without one. `git_revision` is recorded, too. Each worker
     calls `prepare` first, to register the task. Without `pipeline_options`, which are Beam's, this process writes one shard after
     another.
 
@@ -131,7 +127,7 @@ def write_conversations(
     def finish() -> dict:
         if changed := changes(reads, reads_now(task, use_cached))[0]:
             raise RuntimeError(f"the source of {name!r} must not change during the job, got {changed}. Run the same command again.")
-        manifest = _manifest(task, begun, shards) | ({"git_revision": git_revision} if git_revision else {})
+        manifest = _manifest(task, begun, shards) | {"git_revision": git_revision}
         if not manifest["totals"]["sequences"]:
             remove_records(records)
             found = ", ".join(f"{number} {cause}" for cause, number in _left_out(manifest).items()) or "no conversation"
@@ -177,8 +173,7 @@ def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, co
     if changed := changes(before.get("reads", {}), reads)[0]:
         line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
         console.print(line, markup=False, soft_wrap=True)
-    finished = [name for name, record in finished_shards(shards).items() if "origins" in record]  # from 2.3 on
-    return begin(shards, finished, {**begun, "reads": reads})
+    return begin(shards, [*finished_shards(shards)], {**begun, "reads": reads})
 
 
 def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str], int]:
@@ -309,7 +304,7 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
         "tokens": tokens.tokens,
         "learned": spans.total(),
         "spans": dict(sorted(spans.items())),
-        "left_out": dict(sorted((_SAVED_CAUSES.get(cause, cause), number) for cause, number in left_out.items())),
+        "left_out": dict(sorted(left_out.items())),
         "bytes": sum(file["bytes"] for file in files),
         "files": files + told_in,
         "origins": shard.files[-2] if table.entry else None,
@@ -359,7 +354,6 @@ def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard
         "kind": KIND,
         "configuration_sha256": hashlib.sha256(json.dumps(begun["arguments"], sort_keys=True).encode()).hexdigest(),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
-        "git_revision": git_revision(),
         "tokenizer": {"path": vocabulary.path, "sha256": SHA256} if is_o200k else {"identity": vocabulary_identity(vocabulary)},
         "padded_vocabulary": PADDED_SIZE if is_o200k else vocabulary.vocab_size - id_shift(vocabulary),
         "eod": corpus.renderer.eod,
@@ -406,7 +400,7 @@ def _left_out(manifest: Mapping) -> dict[str, int]:
     left_out: collections.Counter[str] = collections.Counter()
     for split in manifest["splits"].values():
         for shard in split["shards"]:
-            left_out.update({_LABELS.get(cause, cause): number for cause, number in shard["left_out"].items()})
+            left_out.update(shard["left_out"])
     return dict(left_out)
 
 
@@ -416,7 +410,7 @@ def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     for column in ("split", *splits):
         table.add_column(column, justify="left" if column == "split" else "right")
     rows = {"shards": [len(split["shards"]) for split in splits.values()]}
-    rows |= {_LABELS.get(key, key): [split[key] for split in splits.values()] for key in _COUNTED}
+    rows |= {"trained on" if key == "learned" else key: [split[key] for split in splits.values()] for key in _COUNTED}
     rows |= {
         f"loss group {span}": [split["spans"].get(span, 0) for split in splits.values()] for span in manifest["totals"]["spans"]
     }

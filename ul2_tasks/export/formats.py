@@ -2,7 +2,7 @@
 
 An example has features, such as `inputs` and `targets`, and two names: that of its `denoiser` and that of its `task`. TFRecord
 and ArrayRecord hold it as a serialized tf.train.Example, Parquet as a row, JSON Lines as an object. No format pads. The same
-examples always give the same bytes. (Exports of schema 1 have no task; it is read as "".)
+examples always give the same bytes.
 
 Images are the bytes of their files: a list of bytes in TFRecord and ArrayRecord, of base64 in JSON Lines, and in Parquet of what
 Hugging Face's `datasets` reads as images, which the schema says.
@@ -159,7 +159,7 @@ def _schema(names: Collection[str]) -> pa.Schema:
 
 
 def _sequence(feature: Mapping[str, str]) -> dict[str, object]:
-    return {"feature": feature, "_type": "Sequence"}  # that of earlier versions of `datasets`, which later ones read, too
+    return {"feature": feature, "_type": "Sequence"}  # which all versions of `datasets` read
 
 
 def _write_parquet(path: str, batches: Iterable[Examples], names: Collection[str]) -> None:
@@ -193,14 +193,11 @@ def _read_parquet(path: str, names: Collection[str]) -> Iterator[Examples]:
         for batch in pq.ParquetFile(file).iter_batches(batch_size=_EXAMPLES_AT_A_TIME):
             columns = {key: batch.column(key) for key in features}
             images = batch.column(IMAGES).to_pylist() if IMAGES in names else None
-            none = [""] * len(batch)
             yield Examples(
                 # Copies, because readers expect arrays that can be written to.
                 ids={key: np.array(column.flatten(), features[key].dtype) for key, column in columns.items()},
                 lengths={key: np.array(columns[key].value_lengths(), np.int64) for key in token_features(features)},
-                names={
-                    key: np.array(batch.column(key).to_pylist() if key in batch.schema.names else none, np.str_) for key in NAMES
-                },
+                names={key: np.array(batch.column(key).to_pylist(), np.str_) for key in NAMES},
                 images=images and [[image["bytes"] for image in of_each] for of_each in images],
             )
 
@@ -225,7 +222,7 @@ def _read_jsonl(path: str, names: Collection[str]) -> Iterator[Examples]:
             yield Examples(
                 ids,
                 lengths={key: np.array([len(ids[key])]) for key in token_features(features)},
-                names={key: np.array([row.get(key, "")]) for key in NAMES},
+                names={key: np.array([row[key]]) for key in NAMES},
                 images=[[base64.b64decode(image, validate=True) for image in row[IMAGES]]] if IMAGES in names else None,
             )
 
@@ -252,7 +249,7 @@ def _parse(records: tf.Tensor, names: Collection[str]) -> Examples:
     ragged = {key: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for key in features}
     if IMAGES in names:
         ragged[IMAGES] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
-    parsed = tf.io.parse_example(records, ragged | {key: tf.io.FixedLenFeature([], tf.string, "") for key in NAMES})
+    parsed = tf.io.parse_example(records, ragged | {key: tf.io.FixedLenFeature([], tf.string) for key in NAMES})
     return Examples(
         ids={key: parsed[key].flat_values.numpy().astype(feature.dtype) for key, feature in features.items()},
         lengths={key: parsed[key].row_lengths().numpy() for key in token_features(features)},

@@ -19,7 +19,7 @@ from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.shared import for_copy, starts_worker
-from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
+from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_state, state_of
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.records import features_of, has_images
@@ -268,7 +268,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             ValueError: it is not a state, or one of another version of this package; or there is no seed.
         """
         self._check_seed()
-        check_version(state, STATE_VERSION)
+        check_state(state, STATE_VERSION)
         check_form(state)
         self._passes.load(state)
         self._stream = self._place = None

@@ -18,8 +18,7 @@ from absl import logging
 
 from ul2_tasks.corpus import cache, passes
 from ul2_tasks.corpus.corpus import Corpus, no_cache
-from ul2_tasks.corpus.identity import reads
-from ul2_tasks.corpus.own_code import code_in_words
+from ul2_tasks.corpus.identity import code_in_words, reads
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
@@ -515,7 +514,7 @@ def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> 
     return {
         task.name: f"cache: {cache.identity(task.cache_dir, split)}"
         if use_cached and task.cache_dir and task.supports_caching
-        else "; ".join(filter(None, [reads(task.source, split), code_in_words(task.preprocessors)]))
+        else f"{reads(task.source, split)}; {code_in_words(task.preprocessors)}"
         for task in mixture.tasks
         if not isinstance(task.source, CorpusView | ImageTextSource)
     }
