@@ -233,7 +233,6 @@ def test_a_page_decodes_the_ids_of_its_examples(zero_is_text, tmp_path, monkeypa
 
 
 def test_a_fingerprint_is_that_of_the_same_ids_however_they_are_given(folder, own):
-    """It is the one of 1.0.3, which was given SeqIO's ids, so that what was saved there is resumed."""
     vocabulary = ul2_tasks.open_vocabulary(folder, sentinels=0, modes=[])
     ids = [own[name] for name in UNUSED]
     told = [

@@ -116,7 +116,7 @@ def write_conversations(
     def finish() -> dict:
         if changed := changes(reads, reads_now(task, use_cached))[0]:
             raise RuntimeError(f"the source of {name!r} must not change during the job, got {changed}. Run the same command again.")
-        manifest = _manifest(task, begun, shards) | ({"git_revision": git_revision} if git_revision else {})
+        manifest = _manifest(task, begun, shards) | {"git_revision": git_revision}
         if not manifest["totals"]["sequences"]:
             remove_records(records)
             found = ", ".join(f"{number} {cause}" for cause, number in _left_out(manifest).items()) or "no conversation"
@@ -162,8 +162,7 @@ def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, co
     if changed := changes(before.get("reads", {}), reads)[0]:
         line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
         console.print(line, markup=False, soft_wrap=True)
-    finished = [name for name, record in finished_shards(shards).items() if "origins" in record]  # from 2.3 on
-    return begin(shards, finished, {**begun, "reads": reads})
+    return begin(shards, [*finished_shards(shards)], {**begun, "reads": reads})
 
 
 def _write_shard(
@@ -284,7 +283,6 @@ def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard
         "kind": KIND,
         "configuration_sha256": hashlib.sha256(json.dumps(begun["arguments"], sort_keys=True).encode()).hexdigest(),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
-        "git_revision": git_revision(),
         "tokenizer": {"path": vocabulary.path, "sha256": SHA256} if is_o200k else {"identity": vocabulary_identity(vocabulary)},
         "padded_vocabulary": PADDED_SIZE if is_o200k else vocabulary.vocab_size - id_shift(vocabulary),
         "eod": corpus.renderer.eod,

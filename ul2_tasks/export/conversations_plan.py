@@ -124,7 +124,7 @@ def arguments_of(task: ChatTask, most: Mapping[str, int | None], use_cached: boo
     return {
         "task": task.name,
         "corpus": corpus_settings(corpus),
-        "supervision": task.supervision.saved(),
+        "supervision": dataclasses.asdict(task.supervision),
         "read": "the cache" if use_cached else "the text",
         **most,
     }

@@ -30,7 +30,7 @@ from ul2_tasks.jobs.manifest import FILE, altered, differences, faults, load_man
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MANIFEST = "_manifest.json"
 _REMEDY = "Delete what is wrong, and run the same export again, which writes what is missing."
 

@@ -238,22 +238,11 @@ class UL2DataCollator:
         return {"epoch": self._shared[_SHARED.index("epoch")]}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Sets the epoch of a state. It warns of a state of release 1.0, in which masks depended on a count of batches.
-
-        Raises:
-            ValueError: the state is not one that `state_dict` returned.
-        """
-        number = state.get("epoch", state.get("batches")) if isinstance(state, Mapping) else None
+        """Sets the epoch of a state. Raises a ValueError if it is not one that `state_dict` returned."""
+        number = state.get("epoch") if isinstance(state, Mapping) else None
         if not is_integer(number, at_least=0):
             raise ValueError(f'state must be {{"epoch": int}}, as state_dict() returns it, got {state!r:.100}.')
-        if "epoch" in state:
-            self.set_epoch(number)
-            return
-        warnings.warn(
-            "the collator's state is of a release in which masks depended on the number of batches, so it cannot be resumed. Masks"
-            " depend on epochs now: call collator.set_epoch(n) with the index of the epoch.",
-            stacklevel=2,
-        )
+        self.set_epoch(number)
 
     def _read(self, examples: Sequence[Any]) -> list[np.ndarray]:
         if isinstance(examples, str | Mapping) or not len(examples):
