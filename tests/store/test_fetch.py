@@ -332,5 +332,5 @@ def test_the_kernel_is_told_of_a_file_until_it_was_read_once(tmp_path, monkeypat
         assert sum(told) == expected
         told.clear()
     monkeypatch.setattr(arrays_of_files, "_page_cache", lambda: 100)
-    assert read_joined([array], numbers, starts, starts + 1).tolist() == starts.tolist()
+    assert read_joined([array], numbers, starts, starts + 1).tolist() == (starts % 65536).tolist()
     assert told == [4]
