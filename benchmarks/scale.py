@@ -12,7 +12,7 @@ In a new process each, over the large cache and over one pair of it: seconds unt
 * `locate` says where an example is from, and `find` finds those of a document;
 
 and the memory that the process then has, in all, and without the pages of files. `--corpora 5 50 500` measures mixtures of so
-many small corpora instead, each with a cache of its own. """
+many small corpora instead, each with a cache of its own."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: st
 
     import ul2_tasks
     from ul2_tasks.corpus import cache
-    from ul2_tasks.corpus.build_cache import manifest_of
     from ul2_tasks.corpus.corpus import corpus_settings
     from ul2_tasks.store.write import PairWriter
 

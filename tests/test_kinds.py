@@ -2,7 +2,6 @@
 
 import pytest
 import seqio
-from image_support import image
 from test_command_line import ul2
 
 import ul2_tasks

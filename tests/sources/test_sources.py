@@ -1,7 +1,6 @@
 """Every kind of source gives the documents that were put into it, each once, and says what it could not read."""
 
 import bz2
-import collections
 import gc
 import gzip
 import itertools

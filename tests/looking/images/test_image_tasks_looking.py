@@ -1,7 +1,5 @@
 """`ul2 show`, `stats`, `lengths`, `report` and `doctor` of `register_image_text`: what they say of images and of faults."""
 
-import json
-
 import pytest
 import seqio
 from click.testing import CliRunner
@@ -10,7 +8,6 @@ from image_support import NOISE, S, image, registered
 import ul2_tasks
 from ul2_command import main
 from ul2_tasks.denoising.denoisers import T5GEMMA2
-from ul2_tasks.images.interleaved import ImageCodes
 from ul2_tasks.looking.images.length_table import look_at_image_lengths
 from ul2_tasks.looking.images.measure import measure_image_tasks
 
