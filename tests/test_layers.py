@@ -18,7 +18,6 @@ GROUND = {
     "graphs",
     "imported",
     "measured_loader",
-    "saved_names",
     "scalars",
     "version",
 }  # files beside the layers, which all may import

@@ -134,7 +134,7 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
             for row in rows
         ] == wanted
 
-    for format in ("jsonl", "parquet"):
+    for format in ("tfrecord", "parquet"):
         write_examples(name, str(tmp_path / format), LENGTHS, format=format, use_cached=True, console=QUIET)
         assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
 

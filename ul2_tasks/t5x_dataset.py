@@ -25,10 +25,10 @@ from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, p
 from ul2_tasks.jobs.manifest import differences, load, write_manifest
 from ul2_tasks.random_access.dataset import continued, fingerprint_of, numbering_of
 from ul2_tasks.random_access.exclude import Exclude, leaving_out_of, save_lists
-from ul2_tasks.random_access.fingerprint import ADDED, changes_later, of_leaving_out, until
+from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, changes_later, of_leaving_out, until
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.version import __version__
+from ul2_tasks.version import __version__, check_version
 
 _EARLIER = "earlier_stages"  # in a run's record: what the runs read whose weights it began with
 _NOT_COMPARED = ("ul2_tasks", "first_step", _EARLIER)
@@ -242,7 +242,7 @@ def step_of(checkpoint: str) -> int:
 def first_step_of(model_dir: str, start: Start) -> int:
     """The model's step at the run's first example."""
     path = place(model_dir, RUN_RECORD)
-    return load(path)["first_step"] if start.is_resumed and exists(path) else start.step
+    return _record(path)["first_step"] if start.is_resumed and exists(path) else start.step
 
 
 def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_writer: bool) -> int:
@@ -265,12 +265,11 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
             " run. Resume it without gin/elastic.gin, or start another run from this checkpoint, in another MODEL_DIR"
             " (gin/ul2_continue.gin)."
         )
-    record = load(path)
-    skipped = {*_NOT_COMPARED, *(key for key in ADDED if key not in record)}
+    record = _record(path)
     read = (start.step - record["first_step"]) * record["batch_size"]
     is_planned = changes_later(record, run)
     compared = (until(it, read) for it in (record, run)) if is_planned else (record, run)
-    before, now = ({key: value for key, value in it.items() if key not in skipped} for it in compared)
+    before, now = ({key: value for key, value in it.items() if key not in _NOT_COMPARED} for it in compared)
     if different := list(differences(before, now)):
         done = start.step - record["first_step"]
         may_change = f", and the schedule, exclude and skip from its step {done} on" if is_planned else ""
@@ -285,15 +284,21 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
     return record["first_step"]
 
 
+def _record(path: str) -> dict[str, Any]:
+    record = load(path)
+    check_version(path, record.get("numbered_version"), NUMBERED_VERSION, "Start another run, in another MODEL_DIR.")
+    return record
+
+
 def earlier_stages(start: Start) -> list[dict[str, Any]]:
     """What was read by the run whose checkpoint this one begins with, and by those before it; as far as they have records."""
     path = place(start.checkpoint.rstrip("/").rpartition("/")[0], RUN_RECORD)
     if not start.checkpoint or not exists(path):
         return []
-    record = load(path)
+    record = _record(path)
     element = (start.step - record["first_step"]) * record["batch_size"]
     read = until(record, element) if "schedule" in record else record
-    told = {key: read[key] for key in ("mixture", "seed", "corpora", *ADDED) if key in read}
+    told = {key: read[key] for key in ("mixture", "seed", "corpora", "sources") if key in read}
     return [*record.get(_EARLIER, []), *([{"run": path, **told}] if start.step > record["first_step"] else [])]
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import re
 
 import new_process
 import pytest
@@ -54,7 +53,6 @@ def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):
     assert len(manifest["splits"]["train"]["shards"]) == 2
     done = ul2("verify", cached / "out")
     assert (done.exit_code, "is as it was written: 80 sequences" in done.stdout) == (0, True)
-    assert re.search(r", (2[0-9]|3[0-2]) rendered again$", done.stdout.strip()), "8 of each shard of train, and what valid has"
 
 
 def test_workers_register_the_conversations_themselves(cached, corpus):

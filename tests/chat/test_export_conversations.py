@@ -44,7 +44,7 @@ def name(source):
 @pytest.fixture(scope="module")
 def written(name, tmp_path_factory):
     folder = tmp_path_factory.mktemp("written") / "out"
-    return folder, write_conversations(name, str(folder), require_input_manifest=True, console=QUIET)
+    return folder, write_conversations(name, str(folder), console=QUIET)
 
 
 def contents(folder) -> dict[str, bytes]:
@@ -130,17 +130,12 @@ def test_what_is_wrong_is_named(written, tmp_path):
         assert f"train/{sentence}" in found
 
 
-def test_a_trial_run_is_of_the_same_code_and_an_empty_split_has_no_files(source, tmp_path):
+def test_an_empty_split_has_no_files(source, tmp_path):
     name = ul2_tasks.register_chat("ec_small", str(source / "*.parquet"), **SETTINGS | {"validation": 0.0001})
-    manifest = write_conversations(name, str(tmp_path / "smoke"), max_conversations=10, console=QUIET)
-    assert manifest["splits"]["train"]["sequences"] == 10
+    manifest = write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
     assert manifest["splits"]["validation"]["sequences"] == 0
     assert not list((tmp_path / "smoke").glob("valid/*"))
     assert list(verify(str(tmp_path / "smoke"))) == []
-    with pytest.raises(
-        ValueError, match=r"has an export with other arguments: arguments.max_conversations was 10, and is now None"
-    ):
-        write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
 
 
 def test_what_cannot_be_exported_is_an_error(name, tmp_path):
@@ -149,10 +144,8 @@ def test_what_cannot_be_exported_is_an_error(name, tmp_path):
     with pytest.raises(ValueError, match=r"got 'ec_prompt_completion', which has inputs and targets. Export 'ec_chat'"):
         write_conversations("ec_prompt_completion", str(tmp_path / "x"), console=QUIET)
     bare = ul2_tasks.register_chat("ec_bare", write_jsonl(tmp_path / "a.jsonl"))
-    with pytest.raises(ValueError, match=r"must have a manifest.json beside its files, got no file .*manifest.json"):
-        write_conversations(bare, str(tmp_path / "x"), require_input_manifest=True, console=QUIET)
-    with pytest.raises(ValueError, match="max_conversations must be an integer of at least 1, or None for all, got 0"):
-        write_conversations(bare, str(tmp_path / "x"), max_conversations=0, console=QUIET)
+    with pytest.raises(ValueError, match="max_tokens"):
+        write_conversations(bare, str(tmp_path / "x"), max_tokens=0, console=QUIET)
     nothing = ul2_tasks.register_chat("ec_nothing", write_jsonl(tmp_path / "b.jsonl", [GOLDEN[:1]]))
     with pytest.raises(ValueError, match=r"must have an example to export, got none: 1 without a token to train on"):
         write_conversations(nothing, str(tmp_path / "x"), console=QUIET)
@@ -221,7 +214,7 @@ def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path
         assert [manifest["splits"][split]["repeated_ids"] for split in ("train", "validation")] == [2, 0]
         assert manifest["totals"]["repeated_ids"] == 3
     assert console.export_text().count("3 have the id of an earlier one, in all splits together") == 3
-    manifest = write_conversations(name, str(tmp_path / "some"), use_cached=True, max_conversations=2, console=QUIET)
+    manifest = write_conversations(name, str(tmp_path / "some"), use_cached=True, max_tokens=600, console=QUIET)
     assert manifest["totals"]["repeated_ids"] is None
     assert list(verify(str(tmp_path / "some"))) == []
 

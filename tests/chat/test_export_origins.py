@@ -13,7 +13,6 @@ import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.conversations_folder import LEFT_OUT, read_shard, verify
-from ul2_tasks.export.write import write_examples
 from ul2_tasks.store.provenance import hash_of, provenance_of_pairs
 
 QUIET = Console(quiet=True)
@@ -118,18 +117,6 @@ def test_a_cache_gives_the_same_origins_and_one_without_gives_none(source, writt
             assert from_cache[path] == content, path
     assert [shard["left_out"] for *_, shard in shards_of(manifest)] == [shard["left_out"] for *_, shard in shards_of(written[1])]
 
-    path = tmp_path / "cache" / "eo_corpus" / "manifest.json"
-    before = json.loads(path.read_text())
-    for *_, shard in shards_of(before):
-        shard["files"] = [file for file in shard["files"] if file["file"].endswith((".bin", ".idx"))]
-        del shard["origins"]
-    path.write_text(json.dumps(before | {"schema_version": 3}))
-    earlier(path.parent)
-    manifest = write_conversations("eo_chat", str(tmp_path / "older"), use_cached=True, console=QUIET)
-    assert {pathlib.Path(path).suffix for path in contents(tmp_path / "older")} == {".bin", ".idx"}
-    assert {shard["origins"] for *_, shard in shards_of(manifest)} == {None}
-    assert list(verify(str(tmp_path / "older"))) == []
-
 
 def test_processes_of_a_job_write_the_same(written, source, tmp_path):
     folder, _ = written
@@ -137,20 +124,3 @@ def test_processes_of_a_job_write_the_same(written, source, tmp_path):
         "eo_chat", str(tmp_path / "out"), pipeline_options=["--runner=FnApiRunner"], prepare=lambda: None, console=QUIET
     )
     assert contents(tmp_path / "out") == contents(folder)
-
-
-def earlier(folder: pathlib.Path) -> None:
-    for path in (*folder.rglob("*.arrow"), *folder.rglob("*.jsonl")):
-        path.unlink()
-
-
-def test_examples_of_an_export_are_those_of_indices_which_say_where_they_are_from(source, tmp_path):
-    """Example n of shard i of 2 has the index i + 2 n, so that a join needs no more than `locate`."""
-    name, lengths = registered("eo_indexed", source, random_access=True), {"tokens": 512}
-    write_examples(name, str(tmp_path / "out"), lengths, format="jsonl", shards=2, epochs=2, console=QUIET)
-    folder, indexed = tmp_path / "out", ul2_tasks.examples(name, lengths)
-    for number, path in enumerate(sorted(folder.glob("*.jsonl"))):
-        written = list(map(json.loads, path.read_text().splitlines()))
-        indices = range(number, 2 * len(indexed), 2)
-        expected = [indexed.epoch(index // len(indexed))[index % len(indexed)]["tokens"].tolist() for index in indices]
-        assert [row["tokens"] for row in written] == expected

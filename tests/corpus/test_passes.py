@@ -8,14 +8,13 @@ import tensorflow as tf
 from support import byte_vocabulary
 from test_providers import resume, save_after
 
-from ul2_tasks import T5GEMMA2, CausalDenoiser, open_source, register
+from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.denoising import preprocessors
 from ul2_tasks.sources.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 64, "targets": 64}
 BLANK = ["", "", ""]
-SHORT = ["abc", "de"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +35,9 @@ def count(task, num_epochs, shard_info=None) -> int:
     return sum(1 for _ in dataset.take(50).as_numpy_iterator())
 
 
-FULL_WINDOWS = CausalDenoiser(mode=None, keep_partial=False)
 WITHOUT_EXAMPLE = {
-    "blank_joined": ({"documents": BLANK}, "3 documents, 0 tokens, 0 records skipped. A document must have at least 1 tokens"),
+    "blank_joined": ({"documents": BLANK}, "3 documents, 0 tokens, 0 records skipped"),
     "blank_apart": ({"documents": BLANK, "merge_examples": False}, "3 documents, 0 tokens, 0 records skipped"),
-    "too_short_apart": (
-        {"documents": SHORT, "merge_examples": False, "denoiser": FULL_WINDOWS},
-        "2 documents, 5 tokens, 0 records skipped. A document must have at least 63 tokens",  # 64 with the EOS
-    ),
 }
 
 
@@ -73,10 +67,6 @@ def test_a_host_may_have_nothing_in_a_finite_epoch_and_not_for_ever():
     ):
         count(halves, None, seqio.ShardInfo(0, 2))
     assert count(halves, None, seqio.ShardInfo(1, 2)) == 50
-
-
-def test_short_documents_that_are_joined_fill_windows_over_several_passes():
-    assert count(task("filled", SHORT, FULL_WINDOWS), None) == 50
 
 
 def test_an_empty_source_ends_in_a_finite_epoch_and_is_an_error_for_ever(tmp_path):

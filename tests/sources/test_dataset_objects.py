@@ -294,47 +294,24 @@ def test_images_have_to_be_written_first(opened):
 
 
 def test_bad_rows_are_problems_of_their_rows():
-    (problem,) = (record.problem for record in read(datasets.Dataset.from_dict({"text": ["a", None]})) if record.problem)
-    assert problem == "Dataset, split train, row 1: 'text' must be a text, got a value of type NoneType"
-    (problem,) = (record.problem for record in read(datasets.IterableDataset.from_generator(lambda: iter([{"text": 3}]))))
-    assert problem.endswith("row 0: 'text' must be a text, got a value of type int")
+    held = datasets.Dataset.from_dict({"text": ["a", None]})
+    for dataset in (held, datasets.IterableDataset.from_generator(lambda: iter([{"text": 3}]))):
+        (problem,) = (record.problem for record in read(dataset) if record.problem)
+        assert "'text' must be a text" in problem
 
 
 DATASET = datasets.Dataset.from_dict(rows())
+WRONG = [
+    (DATASET, {"text_key": "body"}, "text_key"),
+    (DATASET, {"validation": 0.1, "id_key": "url"}, "id_key"),
+    (DATASET, {"format": "jsonl"}, "format"),
+    (DATASET, {"eod": 1}, "eod"),
+    ({"train": DATASET, "test": "a.jsonl"}, {}, "source"),
+    ([DATASET, DATASET], {}, "files"),
+]
 
 
-@pytest.mark.parametrize(
-    ("spec", "arguments", "message"),
-    [
-        (
-            DATASET,
-            {"text_key": "body"},
-            r"^Dataset, split train, has no field 'body', only \['text', 'id'\]\. Pass text_key, one of",
-        ),
-        (DATASET, {"validation": 0.1, "id_key": "url"}, r"^Dataset, split train, has no field 'url', only .* Pass id_key"),
-        (
-            DATASET,
-            {"format": "jsonl"},
-            r"^format must be left out for sources that are not files, got 'jsonl' with the source Dataset\(",
-        ),
-        (DATASET, {"eod": 1}, r"^eod must be left out for sources without 'megatron:', got 1 with the source Dataset\(\{ features"),
-        (
-            {"train": DATASET, "test": "a.jsonl"},
-            {},
-            r"must have a Dataset for each of its splits, got something else for \['test'\]",
-        ),
-        ([DATASET, DATASET], {}, "files must be a path, a glob, a folder, or a list of at least one of these"),
-    ],
-)
-def test_a_bad_argument_is_named(spec, arguments, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("spec", "arguments", "name"), WRONG, ids=[name for *_, name in WRONG])
+def test_a_bad_argument_is_named(spec, arguments, name):
+    with pytest.raises(ValueError, match=name):
         ul2_tasks.open_source(spec, **arguments)
-
-
-def test_an_empty_dataset_has_no_example():
-    empty = datasets.Dataset.from_dict(
-        rows([]), features=datasets.Features({"text": datasets.Value("string"), "id": datasets.Value("string")})
-    )
-    assert read(empty) == []
-    with pytest.raises(ValueError, match="mine_corpus"):
-        ul2_tasks.examples(ul2_tasks.Mixture("mine", empty), LENGTHS)[0]

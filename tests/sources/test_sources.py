@@ -1,7 +1,6 @@
 """Every kind of source gives the documents that were put into it, each once, and says what it could not read."""
 
 import bz2
-import collections
 import gc
 import gzip
 import itertools
@@ -10,7 +9,6 @@ import lzma
 import os
 import pathlib
 import re
-import sys
 
 import datasets
 import fsspec
@@ -28,9 +26,7 @@ from hypothesis import strategies as st
 from support import iterate
 
 from ul2_tasks import open_source
-from ul2_tasks.files import listing
 from ul2_tasks.sources import files, records, streams
-from ul2_tasks.sources.by_name import documents
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
@@ -203,23 +199,6 @@ def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name)
     assert len(rest) == len(CASES[name][2]) - 100
 
 
-def test_iterators_that_read_the_same_segments_do_not_mix(folder):
-    source = opened(folder, "a.jsonl")
-    first, second = (source.get_dataset(shuffle=False).as_numpy_iterator() for _ in range(2))
-    for _ in range(100):
-        next(first)
-    pairs = [(next(second)["text"], next(first)["text"]) for _ in range(450)]
-    assert [pair[0].decode() for pair in pairs] == TEXTS[:450]
-    assert [pair[1].decode() for pair in pairs] == TEXTS[100:550]
-
-
-def test_of_too_many_streams_some_are_closed_and_opened_again(folder, monkeypatch):
-    monkeypatch.setattr(streams, "_MAX_OPEN", 4)
-    source = opened(folder, "a.jsonl")
-    assert sorted(texts(source.get_dataset(seed=0))) == sorted(TEXTS)
-    assert len(streams._open) <= 4
-
-
 def open_files(path):
     return sum(os.path.realpath(f"/proc/self/fd/{number}") == str(path) for number in os.listdir("/proc/self/fd"))
 
@@ -248,22 +227,6 @@ print(len([next(iterator) for iterator in left]))
     done = new_process.run("-c", program, check=True, torn_down=True)
     assert done.stdout == "2\n"
     assert "Exception" not in done.stderr
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "hf:hub"])
-def test_a_file_is_opened_once_and_stays_open_until_it_is_read(folder, monkeypatch, name):
-    """TensorFlow must take the array that holds a stream as it is; where it copies it, each block opens the file again."""
-    opens = collections.Counter()
-    source = opened(folder, name)
-    read = source.records
-
-    def counted(split, segment):
-        opens[segment] += 1
-        return read(split, segment)
-
-    monkeypatch.setattr(source, "records", counted)
-    assert sorted(texts(source.get_dataset(seed=0))) == sorted(CASES[name][2])
-    assert set(opens.values()) == {1}
 
 
 def test_a_stream_is_never_taken_for_that_of_another_source(tmp_path, monkeypatch):
@@ -354,26 +317,6 @@ def test_what_is_hidden_is_read_only_where_it_is_spelled(tmp_path, monkeypatch):
     assert names(["corpus", "corpus/.e.jsonl"]) == [".e.jsonl", *visible]
 
 
-def test_what_is_hidden_is_not_read_by_tensorflow_either():
-    for name in ("1.jsonl", "sub/2.jsonl", *HIDDEN):
-        tf.io.gfile.makedirs(os.path.dirname(f"ram://hiding/{name}"))
-        with tf.io.gfile.GFile(f"ram://hiding/{name}", "wb") as file:
-            file.write(b'{"text": "x"}')
-    for spec in ("ram://hiding", "ram://hiding/"):
-        assert listing.list_files(spec) == ["ram://hiding/1.jsonl", "ram://hiding/sub/2.jsonl"]
-    assert listing.list_files("ram://hiding/*.jsonl") == ["ram://hiding/1.jsonl"]
-    assert listing.list_files("ram://hiding/.git") == ["ram://hiding/.git/b/c.jsonl"]
-
-
-def test_where_all_is_hidden_it_is_told(tmp_path):
-    write_json(tmp_path / "_only.jsonl")
-    for spec in (tmp_path, f"{tmp_path}/*", f"{tmp_path}/*.jsonl"):
-        with pytest.raises(
-            ValueError, match=r"all files that match .* are hidden, such as '.*_only.jsonl': .* name these one by one"
-        ):
-            open_source(spec, format="jsonl").get_dataset()
-
-
 def test_paths_of_every_kind_are_paths_and_no_file_is_read_twice(tmp_path, monkeypatch):
     write_json(tmp_path / "a.jsonl", ["a"])
     write_json(tmp_path / "b.jsonl", ["b"])
@@ -399,37 +342,13 @@ def test_a_link_to_a_file_is_followed_and_one_to_a_folder_is_named(tmp_path):
     assert texts(open_source(tmp_path / "corpus" / "link").get_dataset()) == ["elsewhere"], "named, it is a folder"
 
 
-def test_a_name_with_brackets_is_a_name(tmp_path):
-    write_json(tmp_path / "part[0].jsonl", ["here"])
-    assert texts(open_source(str(tmp_path / "part[0].jsonl")).get_dataset()) == ["here"]
-
-
-@pytest.mark.parametrize(
-    ("where", "name"),
-    [
-        *(("memory://corpus", name) for name in ("a.jsonl", "a.jsonl.gz", "a.parquet")),
-        *(("ram://corpus", name) for name in ("a.jsonl", "a.parquet")),
-        ("file", "a.jsonl.gz"),
-    ],
-)
-def test_file_systems_of_fsspec_and_of_tensorflow_are_read(folder, tmp_path, where, name):
-    """ram:// is TensorFlow's, and not fsspec's: it stands for gs:// without gcsfs."""
-    where = f"file://{tmp_path}" if where == "file" else where
-    content = (folder / name).read_bytes()
-    if where.startswith("ram"):
-        with tf.io.gfile.GFile(f"{where}/{name}", "wb") as file:
-            file.write(content)
-    else:
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet"])
+def test_other_file_systems_are_read(folder, tmp_path, name):
+    for number, where in enumerate(("memory://corpus", f"file://{tmp_path}")):
         with fsspec.open(f"{where}/{name}", "wb") as file:
-            file.write(content)
-    for spec in (f"{where}/{name}", f"{where}/{name[:3]}*{name[4:]}", f"{where}"):
-        if spec == where and name != "a.jsonl":
-            continue  # the folder has files of other formats by now
-        source = open_source({"train": spec}, format="parquet" if "parquet" in name else "jsonl")
-        if spec == where:
-            assert f"{where}/{name}".removeprefix("memory://") in "".join(source.files("train"))
-        else:
-            assert texts(source.get_dataset(shuffle=False)) == TEXTS
+            file.write((folder / name).read_bytes())
+        for spec in (f"{where}/{name}", f"{where}/{name[:3]}*{name[4:]}")[number:]:
+            assert texts(open_source(spec).get_dataset(shuffle=False)) == TEXTS
 
 
 def test_tfds_is_read_by_its_name(tmp_path, request):
@@ -442,10 +361,16 @@ def test_tfds_is_read_by_its_name(tmp_path, request):
     seqio.set_tfds_data_dir_override(str(tmp_path))
     request.addfinalizer(lambda: seqio.set_tfds_data_dir_override(None))
     source = open_source("tfds:own:1.2.0")
-    assert repr(source) == "TfdsSource('own:1.2.0', text_key='text')"
     assert sorted(source.splits) == ["train", "validation"]
     assert texts(source.get_dataset("train", shuffle=False)) == TEXTS
     assert [record.text.decode() for _, record in shard_records(source, ("train",), 0, 1, "text")] == TEXTS
+    with pytest.raises(ValueError, match="'content'"):
+        open_source("tfds:own:1.2.0", text_key="content").get_dataset()
+    with pytest.raises(ValueError, match="'test'"):
+        source.get_dataset("test")
+    for name in ("own:0.0.1", "of_nobody:1.0.0"):
+        with pytest.raises(ValueError, match=rf"'tfds:{name}'"):
+            _ = open_source(f"tfds:{name}").splits
 
 
 def test_nothing_is_opened_before_it_is_asked_for():
@@ -463,225 +388,64 @@ def test_nothing_is_opened_before_it_is_asked_for():
 
 # Bad input.
 
+MEMORY = MemoryDataSource(lambda: ["a"], 0)
+WRONG = [
+    *((spec, {}, "source") for spec in (3, [], "", {}, b"a.jsonl", "tfds:c4/en")),
+    *((spec, {}, "files") for spec in ({"train": []}, {"train": None}, ["a", 3], ["a", ""], ["hf:a", "b"])),
+    *(("a", {name: value}, name) for name, value in {"format": "csv", "documents": "page", "validation": 1.5}.items()),
+    *(("embedded", {name: value}, name) for name, value in {"format": "text", "documents": "file", "text_key": "body"}.items()),
+    *((spec, {"format": "text"}, "format") for spec in ("hf:a", MEMORY)),
+    *((spec, {"id_key": "url"}, "id_key") for spec in ("embedded", "a.jsonl")),
+    *((spec, {"documents": "line"}, "documents") for spec in ("tfds:a:1.0.0", "a.jsonl.gz")),
+    ("a", {"format": "parquet", "documents": "file"}, "documents"),
+    ("a.txt", {}, "documents"),
+    ("a.txt", {"documents": "line", "text_key": "body"}, "text_key"),
+    ("a.txt", {"documents": "line", "id_key": "url", "validation": 0.1}, "id_key"),
+]
 
-@pytest.mark.parametrize(
-    ("spec", "arguments", "message"),
-    [
-        (3, {}, r"source must be files \('corpus/\*\.jsonl\.gz', a.*or a seqio\.DataSource, got 3"),
-        ([], {}, r"source must be files \('corpus/\*\.jsonl\.gz', a.*or a seqio\.DataSource, got \[\]"),
-        ("a", {"format": "csv"}, r"format must be one of \['text', 'jsonl', 'parquet', 'arrow', 'tfrecord'\], got 'csv'"),
-        ("a", {"documents": "page"}, r"documents must be one of \['line', 'paragraph', 'file'\], got 'page'"),
-        ("a", {"validation": 1.5}, r"validation must be a fraction in \[0, 1\), got 1\.5"),
-        ("", {}, r"source must be files \('corpus/\*\.jsonl\.gz', a.*or a seqio\.DataSource, got ''"),
-        ({}, {}, r"source must be files \('corpus/\*\.jsonl\.gz', a.*or a seqio\.DataSource, got \{\}"),
-        (b"a.jsonl", {}, r"source must be files \('corpus/\*\.jsonl\.gz', a.*a seqio\.DataSource, got b'a\.jsonl'"),
-        ({"train": []}, {}, r"files must be a path, a glob, a folder, or a list of at least one of these, got \[\]"),
-        ({"train": None}, {}, "files must be a path, a glob, a folder, or a list of at least one of these, got None"),
-        (["a", 3], {}, r"files must be a path, a glob, a folder, or a.*at least one of these, got \['a', 3\]"),
-        (["a", ""], {}, r"files must be a path, a glob, a folder, or a.*at least one of these, got \['a', ''\]"),
-        (["hf:a", "b"], {}, "files must be paths, got 'hf:a' among them, which is a source itself"),
-        ("tfds:c4/en", {}, r"source must be 'tfds:NAME:VERSION', such as 'tfds:c4/en:3\.1\.0', got 'tfds:c4/en'"),
-    ],
-)
-def test_a_bad_argument_is_named(spec, arguments, message):
-    with pytest.raises(ValueError, match=message):
+
+@pytest.mark.parametrize(("spec", "arguments", "name"), WRONG, ids=str)
+def test_a_bad_argument_or_one_that_means_nothing_for_the_source_is_named(spec, arguments, name):
+    with pytest.raises(ValueError, match=f"^.*{name}"):
         open_source(spec, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("spec", "arguments", "message"),
-    [
-        ("embedded", {"format": "parquet"}, r"format must be left out for sources that are.*'parquet' with the source 'embedded'"),
-        ("embedded", {"documents": "file"}, r"documents must be left out for sources that are.*'file' with the source 'embedded'"),
-        ("embedded", {"text_key": "body"}, "text_key must be left out for the source 'embedded', whose text is 'text', got 'body'"),
-        ("embedded", {"id_key": "url"}, r"id_key must be left out without validation, got.*validation, too, or leave out id_key"),
-        ("hf:a", {"format": "jsonl"}, r"format must be left out for sources that are.*got 'jsonl' with the source 'hf:a'"),
-        (
-            "tfds:a:1.0.0",
-            {"documents": "line"},
-            r"documents must be left out for sources that are.*with the source 'tfds:a:1\.0\.0'",
-        ),
-        (MemoryDataSource(lambda: ["a"], 0), {"format": "text"}, r"format must be left out for sources that are.*validation=0\)"),
-        ("a.jsonl", {"id_key": "url"}, r"id_key must be left out without validation, got.*validation, too, or leave out id_key"),
-        (
-            "a.jsonl.gz",
-            {"documents": "line"},
-            r"documents must be left out for files that are.*'line', and 'a\.jsonl\.gz' are jsonl",
-        ),
-        (
-            "a",
-            {"format": "parquet", "documents": "file"},
-            r"documents must be left out for files that are.*got 'file', and 'a' are parquet",
-        ),
-        (
-            "a.txt",
-            {"documents": "line", "text_key": "body"},
-            r"text_key must be left out for text files, which have no fields, got 'body' with 'a\.txt'",
-        ),
-        (
-            "a.txt",
-            {"documents": "line", "id_key": "url", "validation": 0.1},
-            r"id_key must be left out for text files, which have no fields, got 'url' with 'a\.txt'",
-        ),
-    ],
-)
-def test_an_option_that_means_nothing_for_the_source_is_refused(spec, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        open_source(spec, **arguments)
+def test_what_is_known_once_files_are_listed_is_refused_then(folder, tmp_path):
+    def fails(spec, match, *, asked=lambda source: source.get_dataset(), **arguments):
+        with pytest.raises(ValueError, match=match):
+            asked(open_source(spec, **arguments))
 
-
-def test_what_a_folder_holds_is_known_when_it_is_listed_and_so_is_what_an_option_means(tmp_path):
-    for name, write in (("json", write_json), ("text", write_lines)):
+    for name in ("empty", "texts", "rowless", "hidden"):
         (tmp_path / name).mkdir()
-        write(tmp_path / name / f"a.{name}l" if name == "json" else tmp_path / name / "a.txt")
-    with pytest.raises(
-        ValueError, match=r"documents must be left out for files that are not text files, got 'line', and.*are jsonl"
-    ):
-        open_source(tmp_path / "json", documents="line").get_dataset()
-    with pytest.raises(ValueError, match="text_key must be left out for text files, which have no fields, got 'body' with"):
-        open_source(tmp_path / "text", documents="line", text_key="body").get_dataset()
-    both = open_source({"train": tmp_path / "text", "validation": tmp_path / "json"}, documents="line")
-    assert texts(both.get_dataset("train", shuffle=False)) == LINES
-    assert texts(both.get_dataset("validation", shuffle=False)) == TEXTS
-
-
-WRAPPED = "\n\n".join(
-    "Prose that is wrapped at\nsome column ends its lines\nanywhere. It is read by\nparagraphs." for _ in range(30)
-)
-
-
-@pytest.mark.parametrize("spec", ["*.txt", "{folder}/*.txt", "a.txt", ["a.txt", "b.txt"], {"train": "b.txt"}, ".", ("a.txt", "*")])
-def test_what_a_document_is_in_text_files_is_asked_and_what_each_choice_would_give_is_shown(tmp_path, monkeypatch, spec):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text(WRAPPED)
-    (tmp_path / "b.txt").write_text(WRAPPED)
-    spec = spec.format(folder=tmp_path) if isinstance(spec, str) else spec
-    count = 1 if spec == "a.txt" or isinstance(spec, dict) else 2
-    message = (
-        rf"are text files: what is a document in them, a line, a paragraph or a file\? in the first {count} of {count} files, .*"
-        rf"'line' gives {count * 149} documents of \d tokens in the median, {count * 29} blank; "
-        rf"'paragraph' gives {count * 30} documents of 2\d tokens in the median, 0 blank; 'file' gives {count} documents of"
-        r" \d{3} tokens in the median, 0 blank \(tokens of the default vocabulary\)\. Pass open_source\(.., documents=..\), or"
-    )
-    is_told_late = spec in (".", ("a.txt", "*"))  # their names do not tell that they are text
-    source = open_source(spec) if is_told_late else None
-    with pytest.raises(ValueError, match=message):
-        source.get_dataset() if is_told_late else open_source(spec)
-
-
-def test_what_a_document_is_is_asked_where_the_files_cannot_be_read_too(tmp_path):
-    with pytest.raises(ValueError, match=r"no file matches 'nowhere/\*.txt'"):
-        open_source("nowhere/*.txt")
-    (tmp_path / "a.txt").write_text("text")
-    (tmp_path / "a.txt").rename(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"'.*' are text files: what is a document in them"):
-        open_source(tmp_path / "a", format="text")
-
-
-def test_no_file_several_formats_no_format_and_empty_files_are_named(tmp_path):
-    def fails(spec, message, **arguments):
-        with pytest.raises(ValueError, match=message):
-            open_source(spec, **arguments).get_dataset()
-
-    fails(f"{tmp_path}/*.jsonl", "no file matches")
-    fails("nothing-here-*.jsonl", "no file matches 'nothing-here-.*' in the folder /")
-    fails(
-        "HuggingFaceFW/fineweb-edu",
-        "no file matches 'Hugg.*, or, for a dataset of Hugging Face's hub, 'hf:HuggingFaceFW/fineweb-edu'",
-    )
-    fails("Owner/name:config", "for a dataset of Hugging Face's hub, 'hf:Owner/name:config'")
-    (tmp_path / "elsewhere").mkdir()
-    none = tmp_path / "elsewhere" / "no_rows.parquet"
-    pq.ParquetWriter(none, pa.schema([("text", pa.string())])).close()
-    fails(none, "files must hold a document, but none of the 1 files has a row, the first is")
-    none.unlink()
-    (tmp_path / "empty").mkdir()
-    fails(tmp_path / "empty", r"no file is in the folder '.*/empty', nor below it\. Pass a file, a folder or a glob")
-    (tmp_path / "a.jsonl").touch()
-    (tmp_path / "b.jsonl").touch()
-    fails(str(tmp_path), "files must hold a document, but each of the 2 files is empty, the first is '.*a.jsonl'")
-    (tmp_path / "c.parquet").touch()
-    fails(str(tmp_path), r"files must be of one format, got several, such as \{'jsonl': '.*', 'parquet': '.*'\}\. Register those")
+    write_lines(tmp_path / "texts" / "a.txt")
+    write_json(tmp_path / "hidden" / "_only.jsonl")
+    pq.ParquetWriter(tmp_path / "rowless" / "a.parquet", pa.schema([("text", pa.string())])).close()
+    fails(folder / "hub", "documents", documents="line")
+    fails(tmp_path / "texts", "documents")
+    fails(tmp_path / "texts", "text_key", documents="line", text_key="body")
+    fails(tmp_path / "texts" / "*.jsonl", "no file matches")
+    fails("HuggingFaceFW/fineweb-edu", "'hf:HuggingFaceFW/fineweb-edu'")
+    fails(tmp_path / "empty", "no file is in")
+    fails(tmp_path / "hidden", "hidden, such as", format="jsonl")
+    fails(tmp_path / "rowless", "has a row")
+    (tmp_path / "empty" / "a.jsonl").touch()
+    fails(tmp_path / "empty", "is empty")
+    (tmp_path / "empty" / "c.parquet").touch()
+    fails(tmp_path / "empty", "one format")
     (tmp_path / "what.bin").touch()
-    fails(str(tmp_path / "what.bin"), r"'.*what\.bin' must have a name that ends in one of \.txt .* Pass format")
-    fails("s4://bucket/a.jsonl", "s4:// must have a file system that is installed")
+    fails(tmp_path / "what.bin", "format")
+    fails("s4://bucket/a.jsonl", "s4://")
+    fails(folder / "a.jsonl", "'test'", asked=lambda source: source.get_dataset("test"))
+    fails(folder / "a.jsonl.gz", "2 shards", asked=lambda source: source.get_dataset(shard_info=seqio.ShardInfo(0, 2)))
+    for name in ("a.jsonl", "a.jsonl.gz", "a.parquet", "stream.arrow", "a.tfrecord"):
+        fails(folder / name, rf"{name} has no field 'content'.* text_key", text_key="content")
+    fails(folder / "a.jsonl", "id_key", id_key="url", validation=0.1)
 
 
-def test_a_dataset_of_tfds_that_is_not_prepared_is_told_in_one_sentence(tmp_path, request):
-    seqio.set_tfds_data_dir_override(str(tmp_path))
-    request.addfinalizer(lambda: seqio.set_tfds_data_dir_override(None))
-    for name in ("c4/en:3.1.0", "c4/en:0.0.1", "of_nobody:1.0.0"):
-        message = (
-            rf"'tfds:{name}' is not prepared in {tmp_path}( \(\w+\))?\. Run `tfds build {name} --data_dir={tmp_path}`, or"
-            r" set TFDS_DATA_DIR to the folder where it is prepared\."
-        )
-        source = open_source(f"tfds:{name}")
-        with pytest.raises(ValueError, match=rf"^{message}$"):
-            _ = source.splits
-        with pytest.raises(ValueError, match=rf"^{message}$"):
-            source.num_input_examples("train")
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(
-        ImportError, match=r"'hf:' sources need the package datasets .*\. Run .pip install 'ul2_tasks\[huggingface\]'"
-    ):
-        open_source("hf:a").get_dataset()
-
-
-def test_a_split_that_is_not_there_and_too_many_hosts_are_named(folder):
-    with pytest.raises(ValueError, match=r"split must be one of \['train'\] in FileSource\(\{'train':.*, got 'test'"):
-        opened(folder, "a.jsonl").get_dataset("test")
-    with pytest.raises(ValueError, match=r"must have a segment for each of 2 shards, got 1. Use fewer hosts"):
-        opened(folder, "a.jsonl.gz").get_dataset(shard_info=seqio.ShardInfo(0, 2))
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "stream.arrow", "a.tfrecord"])
-def test_a_missing_column_is_named_with_those_present(folder, name):
-    present = r"\['text'\]" if name == "a.tfrecord" else r"\['id', 'text'\]"
-    with pytest.raises(ValueError, match=rf"{name} has no field 'content', only {present}\. Pass text_key, one of these"):
-        open_source(str(folder / name), text_key="content").get_dataset()
-
-
-def test_a_field_that_no_record_has_is_told_at_once_and_one_that_some_lack_when_they_are_read(folder, tmp_path):
-    for suffix in ("", ".gz"):
-        with pytest.raises(
-            ValueError, match=rf"a.jsonl{suffix} has no field 'content', only \['id', 'text'\]\. Pass text_key, one"
-        ):
-            open_source(folder / f"a.jsonl{suffix}", text_key="content").get_dataset()
-    with pytest.raises(ValueError, match=r"a.jsonl has no field 'url', only \['id', 'text'\]\. Pass id_key, one of these"):
-        open_source(folder / "a.jsonl", id_key="url", validation=0.1).get_dataset()
+def test_a_field_that_some_records_lack_is_told_when_they_are_read(tmp_path):
     mixed = tmp_path / "mixed.jsonl"
     mixed.write_text('\n"no object"\n{"body": "x"}\n{"text": "good", "url": "u"}\n')
-    assert [problem.partition(".jsonl, ")[2] for problem in problems(open_source(mixed))] == [
-        "line 2: must be an object with the field 'text', got a value of type str",
-        "line 3: has no field 'text', only ['body']",
-    ]
-    (tmp_path / "0.jsonl").touch()
-    (tmp_path / "1.jsonl").write_text('{"body": "x"}\n')
-    with pytest.raises(ValueError, match=r"1.jsonl has no field 'text', only \['body'\]\. Pass text_key"):
-        open_source([tmp_path / "0.jsonl", tmp_path / "1.jsonl"]).get_dataset()
-    (tmp_path / "none.jsonl").write_text("3\n")
-    assert len(problems(open_source(tmp_path / "none.jsonl"))) == 1, "no record at all has fields"
-
-
-def test_a_tfds_feature_that_is_not_there_is_told_at_once(tmp_path, request):
-    home = tmp_path / "lacking" / "1.0.0"
-    home.mkdir(parents=True)
-    write_tfrecord(home / "lacking-train.tfrecord-00000-of-00001", ["a"])
-    features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
-    tfds.folder_dataset.write_metadata(data_dir=home, features=features, split_infos=None)
-    seqio.set_tfds_data_dir_override(str(tmp_path))
-    request.addfinalizer(lambda: seqio.set_tfds_data_dir_override(None))
-    with pytest.raises(
-        ValueError, match=r"tfds:lacking:1\.0\.0 has no field 'content', only \['text'\]\. Pass text_key, one of these"
-    ):
-        open_source("tfds:lacking:1.0.0", text_key="content").get_dataset()
-    with pytest.raises(
-        ValueError, match=r"split must be one of \['train'\] in TfdsSource\('lacking:1.0.0', text_key='text'\), got 'test'"
-    ):
-        open_source("tfds:lacking:1.0.0").get_dataset("test")
+    assert [problem.partition(".jsonl, ")[2][:6] for problem in problems(open_source(mixed))] == ["line 2", "line 3"]
 
 
 def test_a_bad_line_is_told_by_its_number_in_the_file_wherever_the_file_is_cut(tmp_path, monkeypatch):
@@ -793,11 +557,6 @@ def test_datasets_do_not_read_what_they_may_leave_out(tmp_path, compress):
         open_source(f"hf:{tmp_path}").list_shards("train")
 
 
-def test_a_file_that_is_not_compressed_at_all_is_corrupt(tmp_path):
-    (tmp_path / "a.jsonl.gz").write_bytes(b'{"text": "x"}\n')
-    assert "a.jsonl.gz: is corrupt" in problems(open_source(str(tmp_path)))[0]
-
-
 def test_a_corrupt_parquet_file_is_named_with_its_row_group(folder, tmp_path):
     content = bytearray((folder / "a.parquet").read_bytes())
     group = pq.ParquetFile(folder / "a.parquet").metadata.row_group(4).column(1)
@@ -813,15 +572,6 @@ def test_a_corrupt_parquet_file_is_named_with_its_row_group(folder, tmp_path):
     (tmp_path / "a.parquet").write_bytes(content[:-20])
     (found,) = problems(open_source(str(tmp_path / "a.parquet")))
     assert re.match(r".*a.parquet: is corrupt, so all from here on is lost: ArrowInvalid: ", found)
-
-
-def test_a_parquet_file_whose_footer_is_altered_is_named(folder, tmp_path):
-    content = bytearray((folder / "a.parquet").read_bytes())
-    footer = int.from_bytes(content[-8:-4], "little")
-    content[-8 - footer : -8] = b"\xff" * footer
-    (tmp_path / "a.parquet").write_bytes(content)
-    (found,) = problems(open_source(str(tmp_path / "a.parquet")))
-    assert re.match(r".*a.parquet: is corrupt, so all from here on is lost: ", found)
 
 
 @pytest.mark.parametrize("name", ["text", "id"])
@@ -919,15 +669,6 @@ def test_a_folder_may_have_the_name_of_a_kind_of_source(tmp_path, monkeypatch, n
         open_source(f"{name}:").list_shards("train")
 
 
-def test_no_file_of_a_format_that_has_no_lines_is_cut_within(tmp_path):
-    (tmp_path / "a").write_bytes(b"x\n" * 200_000)
-    cut = {
-        layout.format: len(files.segments([str(tmp_path / "a")], layout))
-        for layout in (Layout("csv"), Layout("tfrecord"), Layout("text", "paragraph"), Layout("jsonl"))
-    }
-    assert cut == {"csv": 1, "tfrecord": 1, "text": 1, "jsonl": 7}
-
-
 def test_text_that_is_not_utf8_is_named_where_it_is(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"good\nna\xefve\ngood")
     assert problems(open_source(tmp_path / "a.txt", documents="line")) == [
@@ -993,23 +734,3 @@ def test_a_source_says_what_it_is(folder):
     assert repr(open_source(["a", pathlib.Path("b")], format="text", documents="file")) == (
         "FileSource({'train': ['a', 'b']}, format='text', documents='file')"
     )
-
-
-@pytest.mark.parametrize("validation", [None, 0.1])
-def test_of_a_part_of_a_corpus_of_many_files_all_give_texts(tmp_path, validation):
-    """As `ul2 vocab train --max_characters` reads it: 100 texts of each of 30 files, and a tenth of all characters."""
-    for number in range(30):
-        texts = [f"{number} {'text' * (1 + line % 50)}" for line in range(100 if number else 3)]
-        (tmp_path / f"{number}.txt").write_text("\n".join(texts))
-    source = open_source(f"{tmp_path}/*.txt", documents="line", validation=validation)
-    most, characters, found = 30_000, 0, collections.Counter()
-    for text in documents(source, "train", most):
-        if characters >= most:
-            break
-        characters += len(text)
-        found[text.split()[0]] += len(text)
-    assert len(found) == 30
-    assert max(found.values()) < 3 * most / 30
-    everything = list(documents(source, "train", most))
-    expected = [document["text"].decode() for document in source.get_dataset("train", shuffle=False).as_numpy_iterator()]
-    assert sorted(everything) == sorted(expected)

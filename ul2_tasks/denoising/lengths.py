@@ -92,7 +92,6 @@ def chunk_length(
             " Raise the lengths. See docs/help/troubleshooting.md#lengths-are-too-short."
         )
     length = min(length, int(chunk_tokens or length))
-    _check_stride(denoiser, length)
     noise, spans = denoiser.noise_counts(length)
     if num_sentinels is not None:
         _check_sentinels(denoiser, length, num_sentinels)
@@ -118,7 +117,7 @@ def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int) -> Non
     needed = sentinels_needed(denoiser, length)
     if needed <= num_sentinels:
         return
-    remedies = f"Open the vocabulary with ul2_tasks.open_vocabulary(.., sentinels={needed}), or raise mean_span_length"
+    remedies = f"Open the vocabulary with sentinels={needed} (ul2_tasks.open_vocabulary), or raise mean_span_length"
     enough = bisect.bisect_right(range(1, length + 1), num_sentinels, key=lambda length: sentinels_needed(denoiser, length))
     if enough >= 2:
         remedies += f", or set chunk_tokens={enough} at most (which costs padding)"
@@ -126,14 +125,6 @@ def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int) -> Non
         f"denoiser {denoiser.name!r} needs {needed} sentinels for a chunk of {length} tokens, but the vocabulary has"
         f" {num_sentinels}. {remedies}. See docs/help/troubleshooting.md#needs-157-sentinels."
     )
-
-
-def _check_stride(denoiser: Denoiser, length: int) -> None:
-    if denoiser.stride is not None and denoiser.stride > length:
-        raise ValueError(
-            f"denoiser {denoiser.name!r}: stride must be at most {length}, the tokens of its windows, got {denoiser.stride},"
-            " which would skip tokens. Lower it, or raise the targets' length or chunk_tokens."
-        )
 
 
 def budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> tuple[int, int]:

@@ -101,18 +101,6 @@ def check_rows(solutions: Iterable[Solution], rows: int, vocabulary: seqio.Vocab
         )
 
 
-def fewest_tokens(solution: Solution) -> int:
-    """The tokens without which a document makes no example, however often it is read.
-
-    One is enough, except where documents are kept apart and only full windows of them are kept.
-    """
-    denoiser = solution.configuration.denoiser
-    if solution.configuration.merge_examples or denoiser.keep_partial:
-        return 1
-    starts, ends = document_borders(denoiser, solution.special, solution.vocabulary)
-    return max(1, solution.full.length - len(starts) - len(ends))
-
-
 def document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
     """The ids that the denoiser puts before and after each document."""
     if denoiser.documents_end_in_eos and special.eos is None:

@@ -9,7 +9,7 @@
     FOLDER/manifest.json
 
 A shard without an example has no pairs, because Megatron-LM cannot open an empty dataset; the manifest lists it. There is no table
-of a cache without, nor in exports before 2.3.
+of a cache without.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.store.provenance import TABLE, documents_in
 from ul2_tasks.store.read import Store, open_pair
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 KIND = "conversations"
 COLUMNS: dict[str, np.dtype] = {"tokens": np.dtype(np.int32), "lossmask": np.dtype(np.uint8), "span": np.dtype(np.uint8)}
@@ -56,7 +56,7 @@ def read_manifest(folder: str) -> dict:
         raise ValueError(
             unfinished(folder) or f"{folder} must have the {MANIFEST} of exported conversations, got none. Pass an export's folder."
         )
-    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "Export again.", lambda manifest: _FORM)
+    return load_manifest(place(folder, MANIFEST), SCHEMA_VERSION, "Export again.", lambda manifest: _FORM)
 
 
 def verify(folder: str) -> Iterator[str]:

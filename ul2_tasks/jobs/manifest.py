@@ -15,6 +15,7 @@ from ul2_tasks.files import systems
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import parallel_map, place, read, sha256
 from ul2_tasks.jobs.forms import NAME, check_form
+from ul2_tasks.version import check_version
 
 FILE = {"file": NAME, "bytes": int, "sha256": str}  # the form of what a manifest says of a file
 
@@ -43,22 +44,20 @@ def sizes(folder: str, names: Sequence[str]) -> list[int]:
     return systems.sizes([place(folder, name) for name in names])
 
 
-def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
+def load_manifest(path: str, readable: int, remedy: str, form: Callable[[dict], Mapping]) -> dict:
     """A manifest, as JSON has it; see `parse_manifest`."""
     return parse_manifest(path, read(path), readable, remedy, form)
 
 
-def parse_manifest(path: str, content: bytes, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
+def parse_manifest(path: str, content: bytes, readable: int, remedy: str, form: Callable[[dict], Mapping]) -> dict:
     """A manifest, as JSON has it.
 
-    `readable` are the schema versions that this version of the package reads, and `form` gives the form of a manifest of such a
-    schema, see `forms`. Another schema or form raises a ValueError, with `remedy`, which says what to do about it.
+    `readable` is the schema version that this package reads and writes, and `form` gives the form of a manifest, see `forms`.
+    Another schema or form raises a ValueError, with `remedy`, which says what to do about it.
     """
     manifest = _parse(path, content)
     check_form(manifest, {}, path, remedy)
-    schema = manifest.get("schema_version")
-    if not isinstance(schema, int) or schema not in readable:
-        raise ValueError(f"{path} must have a schema_version of {tuple(readable)}, got {schema}. {remedy}")
+    check_version(path, manifest.get("schema_version"), readable, remedy)
     check_form(manifest, form(manifest), path, remedy)
     return manifest
 

@@ -16,11 +16,12 @@ from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mixture import Mixture, name_of
 from ul2_tasks.random_access.exclude import Exclude, leave_out, list_name
-from ul2_tasks.random_access.fingerprint import ADDED, LEFT_OUT
+from ul2_tasks.random_access.fingerprint import LEFT_OUT, NUMBERED_VERSION
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
+from ul2_tasks.version import check_version
 
 _MOST = 1 << 60  # elements of a run
 _REMEDY = "Name the folder of a run, which writes it."
@@ -157,6 +158,7 @@ def read_record(folder: str) -> dict:
             " writes it."
         )
     record = load_object(path, {}, _REMEDY)
+    check_version(path, record.get("numbered_version"), NUMBERED_VERSION, "Look at it with the package that began the run.")
     if missing := [key for key in _FORM if key not in record]:
         raise ValueError(f"{path} must have what a run writes, but lacks {missing}.")
     lengths = record["sequence_length"]
@@ -181,5 +183,5 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
-    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "window_rows", *ADDED)
+    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "window_rows", "sources")
     return {key: told[key] for key in (*keys, *LEFT_OUT) if key in told}

@@ -234,12 +234,9 @@ class UL2DataCollator:
         return {"epoch": self._epoch[0]}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Sets the epoch of a state.
-
-        Raises:
-            ValueError: the state is not one that `state_dict` returned.
-        """
-        if not isinstance(state, Mapping) or not is_integer(number := state.get("epoch"), at_least=0):
+        """Sets the epoch of a state. Raises a ValueError if it is not one that `state_dict` returned."""
+        number = state.get("epoch") if isinstance(state, Mapping) else None
+        if not is_integer(number, at_least=0):
             raise ValueError(f'state must be {{"epoch": int}}, as state_dict() returns it, got {state!r:.100}.')
         self.set_epoch(number)
 
