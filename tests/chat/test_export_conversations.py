@@ -81,9 +81,6 @@ def test_the_manifest_says_all_that_made_it(written, source):
     _, manifest = written
     assert manifest["input_manifest"]["path"] == str(source / "manifest.json")
     assert len(manifest["input_manifest"]["sha256"]) == len(manifest["configuration_sha256"]) == 64
-    assert (
-        manifest["split_rule"] == "validation: the first 64 bits of the SHA-256 of the id (synth_id), as a fraction, are below 0.1"
-    )
     assert manifest["totals"]["learned"] == sum(manifest["totals"]["spans"].values())
     assert manifest["alignment"].startswith("token: ")
     assert {"git_revision", "eod", "padded_vocabulary", "tokenizer", "arguments"} <= manifest.keys()
