@@ -30,7 +30,7 @@ CORE = {
     "sources": {"dataset_records", "memory_streams", "image_streams", "split_streams", "streams", "tfds"},
     "jobs": set(),
     "chat": set(),
-    "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
+    "denoising": {"chunking", "corruption", "pieces", "preprocessors", "spans"},
     "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
@@ -48,7 +48,6 @@ BESIDE = {
         f"looking.{name}"
         for name in (
             "audit",
-            "bench",
             "chat_samples",
             "contamination",
             "find",

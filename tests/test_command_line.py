@@ -57,10 +57,8 @@ COMMANDS = [
     "audit",
     "stats",
     "report",
-    "bench",
     "lengths",
     "doctor",
-    "vocab train",
     "cache",
     "export",
     "verify",
@@ -82,20 +80,18 @@ def ul2(*arguments, stdin=None):
     return done
 
 
-@pytest.fixture(scope="module")
-def own_model(corpus, tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocabulary") / "own.model"
-    done = ul2("vocab", "train", "--corpus", corpus, "--text_key", "content", "--size", 1000, "--sentinels", 64, "--output", path)
-    assert done.exit_code == 0
-    assert f"wrote {path} and {path.with_suffix('.json')}: 1,000 pieces" in done.stdout
-    assert f"ul2 show my --corpus .. --vocabulary {path}" in done.stdout
-    assert json.loads(path.with_suffix(".json").read_text())["documents"] == len(embedded_documents())
-    return path
-
-
-def test_a_corpus_and_its_own_vocabulary_are_shown(corpus, own_model):
+def test_a_corpus_and_its_own_vocabulary_are_shown(corpus):
     """Of a mixture that is new, whose whole name is given."""
-    options = ["--corpus", corpus, "--text_key", "content", "--vocabulary", own_model, "--preset", "UL2R"]
+    options = [
+        "--corpus",
+        corpus,
+        "--text_key",
+        "content",
+        "--vocabulary",
+        "bytes",
+        "--preset",
+        "UL2R",
+    ]
     done = ul2("show", "shown_mix", *options, "--denoiser", "r", "--denoiser", "s", *LENGTHS)
     assert done.exit_code == 0
     assert done.stdout.startswith("shown_mix: ")
@@ -105,9 +101,9 @@ def test_a_corpus_and_its_own_vocabulary_are_shown(corpus, own_model):
     assert len(re.findall(r"\b(the|of|is|a|to)\b", done.stdout)) > 20, "English"
 
 
-@pytest.mark.parametrize("vocabulary", ["default", "bytes", "own", "mistral"])
-def test_the_doctor_finds_nothing_wrong_with_a_good_corpus(corpus, own_model, vocabulary):
-    path = {"own": own_model, "mistral": mistral_model()}.get(vocabulary, vocabulary)
+@pytest.mark.parametrize("vocabulary", ["default", "bytes", "mistral"])
+def test_the_doctor_finds_nothing_wrong_with_a_good_corpus(corpus, vocabulary):
+    path = mistral_model() if vocabulary == "mistral" else vocabulary
     options = ["--corpus", f"{corpus}/*.jsonl", "--text_key", "content", "--validation", 0.1, "--id_key", "id"]
     done = ul2("doctor", f"good_{vocabulary}", *options, "--vocabulary", path, "--lengths", "512,512")
     assert done.exit_code == 0, done.stdout
@@ -316,8 +312,6 @@ def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
         (["show", "x", "--corpus", "/nowhere/*.txt"], "no file matches '/nowhere/*.txt'. Pass a file, a folder or a glob"),
         (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "vocabulary must be 'default', 'bytes', a"),
         (["show", "x3", "--corpus", "a.txt", "--documents", "page"], "documents must be one of"),
-        (["vocab", "train", "--corpus", "/nowhere/a.txt", "--output", "a.model"], "no file matches '/nowhere/a.txt'"),
-        (["vocab", "train", "--output", "a.txt"], "output must be a file that ends in .model, got 'a.txt'"),
         (["show", "--lengths", "512"], "--lengths must be the tokens of inputs and targets, such as 512,512, got '512'."),
         (["cache", "nothing", "--output", "out"], "nothing named 'nothing' is registered (known: ["),
         (["verify", "/nowhere"], "the folder must be the --output of `ul2 cache` or of `ul2 export`, got '/nowhere'"),
@@ -432,8 +426,7 @@ def test_what_a_corpus_and_a_mixture_are_is_said_alike_everywhere(command):
         assert options <= {"--debug", "--help", "--module"}
         return
     assert options >= {"--corpus", "--text_key", "--validation", "--corpus_format", "--documents", "--debug", "--help"}
-    if command != "vocab train":
-        assert options >= {"--module", "--vocabulary", "--preset", "--sentinels", "--on_error", "--chunk_tokens"}
+    assert options >= {"--module", "--vocabulary", "--preset", "--sentinels", "--on_error", "--chunk_tokens"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -584,11 +577,11 @@ def test_a_page_without_a_place_is_refused_before_anything_is_measured(tmp_path)
 
 def test_examples_are_exported_and_verified(tmp_path, two):
     folder = tmp_path / "out"
-    asked = ["export", *two, "--format", "jsonl", "--shards", 2, "--output", folder]
+    asked = ["export", *two, "--format", "parquet", "--shards", 2, "--output", folder]
     assert ul2(*asked).exit_code == 0
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["_manifest.json", "train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl"]
-    lines = sum(len((folder / name).read_text().splitlines()) for name in names[1:])
+    assert names == ["_manifest.json", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"]
+    lines = len(list(ul2_tasks.read_examples(str(folder))))
     assert f"{folder} is as it was written: " in ul2("verify", folder).stdout
     assert f"{lines:,} examples" in ul2("verify", folder).stdout
     assert "is complete already" in ul2(*asked).stderr

@@ -54,7 +54,7 @@ def test_the_installed_package_has_its_vocabulary_and_its_version():
     assert len(modules) > 30
     assert files >= {
         *modules,
-        *(f"ul2_tasks/data/{name}" for name in ("default.model", "default.json", "report.html", "chat.jsonl", "chat_report.html")),
+        *(f"ul2_tasks/data/{name}" for name in ("default.model", "default.json", "report.html", "chat.jsonl")),
     }
     assert "ul2_tasks/py.typed" in files
     assert files >= {f"ul2_tasks/{path.relative_to(REPOSITORY)}" for path in (REPOSITORY / "gin").rglob("*.gin")}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import seqio
 from chat_support import harmony, o200k_file
+from PIL import Image
 from rich.console import Console
 from support import configured
 from test_hugging_face_vocabulary import byte_fallback, exclamation_first
@@ -18,7 +19,7 @@ from tokenizers import AddedToken, Tokenizer, models
 import ul2_tasks
 from ul2_tasks import (
     HuggingFaceFeatureConverter,
-    ImageCodes,
+    ImageTokens,
     MemoryDataSource,
     SequentialDenoiser,
     SpanDenoiser,
@@ -151,7 +152,7 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
             for row in rows
         ] == wanted
 
-    for format in ("jsonl", "parquet"):
+    for format in ("tfrecord", "parquet"):
         write_examples(name, str(tmp_path / format), LENGTHS, format=format, use_cached=True, console=QUIET)
         assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
 
@@ -315,28 +316,22 @@ class Shifted(seqio.ByteVocabulary):
 
 
 def test_ids_of_images_are_the_tokenizers_own():
-    run, records = (
-        ImageCodes(boi_id=258, eoi_id=259, first_code_id=260, num_codes=8),
-        [{"texts": ["Twice one:"], "images": [[1, 7]]}] * 4,
-    )
-    mixture = register_image_text(
-        "own_images",
-        records,
-        Shifted(extra_ids=40),
-        SequentialDenoiser(name="s", noise_density=0.5),
-        image_tokens=run,
-        sentinels=[290],
-    )
+    run = ImageTokens(boi_id=258, image_id=260, eoi_id=259, image_seq_length=2, around="")
+    denoiser = SequentialDenoiser(name="s", noise_density=0.5)
+    file = io.BytesIO()
+    Image.new("RGB", (6, 4)).save(file, "PNG")
+    records = [{"texts": ["An image:"], "images": [file.getvalue()]}] * 4
+    mixture = register_image_text("own_images", records, Shifted(extra_ids=40), denoiser, image_tokens=run, sentinels=[290])
     [task] = image_text_tasks(mixture)
-    assert task.corpus.seqio_image_tokens == ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8)
+    assert task.corpus.seqio_image_tokens.ids == (259, 261, 260)
     [example, *_] = task.get_dataset({"inputs": 64, "targets": 64}, "train", shuffle=False, seed=0).as_numpy_iterator()
     shown = as_plain(*draw_image_tasks(mixture, {"inputs": 64, "targets": 64}, count=1))
     for whole, start in ((lists(example), 259), (shown["ids"], 258)):
         ids = whole["inputs"] + whole["targets"]
         place = ids.index(start)
-        assert ids[place : place + 4] == [start, start + 3, start + 9, start + 1]
+        assert ids[place : place + 4] == [start, start + 2, start + 2, start + 1]
         assert {291 - 259 + start} <= set(ids)
-    assert {part["text"] for part in shown["inputs"] + shown["targets"] if part["kind"] == "image"} == {"[codes 2]"}
+    assert {part["text"] for part in shown["inputs"] + shown["targets"] if part["kind"] == "image"} == {"[image 6x4]"}
 
 
 def test_ids_of_conversations_are_the_tokenizers_own(tmp_path):

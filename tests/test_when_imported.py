@@ -76,7 +76,7 @@ for name in left_out:
 LIGHT = f"""
 import sys
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, ImageCodes, ImageTokens
+from ul2_tasks import T5GEMMA2, ImageTokens
 names = {sorted(f"ul2_tasks.images.{found.name}" for found in pkgutil.iter_modules([str(PACKAGE / "images")]))}
 for name in names:
     __import__(name)

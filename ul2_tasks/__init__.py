@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.lengths import chunk_length
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
-    from ul2_tasks.images.interleaved import ImageCodes, ImageTokens
+    from ul2_tasks.images.interleaved import ImageTokens
     from ul2_tasks.measured_loader import MeasuredLoader
     from ul2_tasks.mixtures.advice import best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat
@@ -75,7 +75,6 @@ __all__ = [
     "HuggingFaceChatConverter",
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
-    "ImageCodes",
     "ImageText",
     "ImageTokens",
     "LoadingMetricsMixin",
@@ -139,7 +138,6 @@ _MODULES = {
     "CausalDenoiser": "denoising.denoisers",
     "Chat": "mixtures.chat",
     "ChatFeatureConverter": "converters.chat",
-    "ImageCodes": "images.interleaved",
     "Denoiser": "denoising.denoisers",
     "EncDecFeatureConverter": "converters.encoder_decoder",
     "HuggingFaceChatConverter": "converters.chat_hugging_face",

@@ -57,37 +57,12 @@ def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):
     assert len(manifest["splits"]["train"]["shards"]) == 2
     done = ul2("verify", cached / "out")
     assert (done.exit_code, "is as it was written: 80 sequences" in done.stdout) == (0, True)
-    assert re.search(r", (2[0-9]|3[0-2]) rendered again$", done.stdout.strip()), "8 of each shard of train, and what valid has"
 
 
-def test_stats_and_report_read_the_cache(cached, corpus):
+def test_stats_read_the_cache(cached, corpus):
     measured = ["talked", *options(corpus), "--cache", cached / "cache"]
     done = ul2("stats", *measured, "--json")
     assert (done.exit_code, json.loads(done.stdout)["use_cached"]) == (0, True), done.output
-    page = ul2("report", *measured, "--output", cached / "page.html")
-    assert (page.exit_code, "the cache has no text" in (cached / "page.html").read_text()) == (0, True), page.output
-
-
-def test_an_export_of_a_text_that_was_changed_is_named(tmp_path):
-    path = tmp_path / "a.jsonl"
-    write_jsonl(path, CONVERSATIONS[:9])
-    named = ["talked_again", "--corpus", path, "--renderer", "harmony:default"]
-    assert ul2("export", *named, "--format", "megatron", "--output", tmp_path / "out").exit_code == 0
-    path.write_text(path.read_text().replace("I add 3 and 0.", "I add 3 and O."))
-    done = ul2("verify", tmp_path / "out")
-    assert (done.exit_code, "a.jsonl, of which 8 sequences were rendered again" in done.stdout) == (1, True), done.output
-    path.unlink()
-    assert "0 rendered again" in ul2("verify", tmp_path / "out").stdout
-
-
-def test_an_export_that_a_module_registered_is_rendered_again_with_it_alone(corpus, tmp_path, monkeypatch):
-    (tmp_path / "my_talk.py").write_text(
-        f"import ul2_tasks\nul2_tasks.register_chat('of_module', {str(corpus / '*.jsonl')!r}, 'harmony:default')\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    named = ["--module", "my_talk"]
-    assert ul2("export", "of_module", *named, "--format", "megatron", "--output", "out").exit_code == 0
-    assert [", 16 rendered again" in ul2("verify", "out", *given).stdout for given in ([], named)] == [False, True]
 
 
 def test_workers_register_the_conversations_themselves(cached, corpus):
@@ -132,27 +107,18 @@ def test_wrong_options_are_one_sentence(arguments, sentence, tmp_path):
 
 def test_what_does_not_go_with_an_export_of_conversations(corpus, tmp_path):
     named = ["export", "talked", *options(corpus), "--output", tmp_path / "x"]
-    for option in (["--max_documents", 2], ["--input_manifest"]):
-        refused = ul2(*named, "--format", "parquet", *option).stderr
-        assert f"{option[0]} must be left out with --format parquet, which writes examples." in refused
     assert "--lengths must be one number of tokens" in ul2(*named, "--format", "parquet", "--lengths", "64,64").stderr
     assert (
         "`ul2 export --shards` does not support conversations (talked_chat). Leave it out."
         in ul2(*named, "--format", "megatron", "--shards", 2).stderr
     )
-    assert (
-        "`ul2 export --max_documents` does not support text (ul2_mix). Leave it out."
-        in ul2("export", "--format", "jsonl", "--max_documents", 2, "--output", tmp_path / "y").stderr
-    )
-    missing = ul2(*named, "--format", "megatron", "--input_manifest")
-    assert "the source must have a manifest.json beside its files, got " in missing.stderr
     assert ul2_tasks.register_chat("talked", **_arguments(corpus)) == "talked_chat"
 
 
 def test_examples_of_conversations_are_exported_and_verified(corpus, tmp_path):
     for name, features in (("talked", "tokens"), ("talked_prompt_completion", "inputs")):
         folder = tmp_path / name
-        done = ul2("export", name, *options(corpus), "--format", "jsonl", "--split", "validation", "--output", folder)
+        done = ul2("export", name, *options(corpus), "--format", "parquet", "--split", "validation", "--output", folder)
         assert done.exit_code == 0, done.output
         assert {features, "loss_mask", "span_id"} < next(ul2_tasks.read_examples(str(folder))).keys()
         assert "trained tokens" in ul2("verify", folder).stdout
@@ -188,9 +154,6 @@ def test_commands_that_look(corpus, tmp_path):
     assert json.loads(ul2("stats", "chat", "--json").stdout)
     doctor = ul2("doctor", "talked", *options(corpus))
     assert "conversations of" in doctor.stdout
-    page = tmp_path / "report.html"
-    assert ul2("report", "chat", "--output", page).stdout == f"wrote {page}\n"
-    assert "&lt;|end|&gt;" in page.read_text()
     assert (
         "`ul2 show --denoiser` does not support conversations (chat_chat). Leave it out."
         in ul2("show", "chat", "--denoiser", "r1").stderr

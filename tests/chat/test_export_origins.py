@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import seqio
 from chat_support import GOLDEN
@@ -170,10 +171,10 @@ def test_conversations_in_memory_have_their_row_and_no_list_without_one_left_out
 def test_examples_of_an_export_are_those_of_indices_which_say_where_they_are_from(source, tmp_path):
     """Example n of shard i of 2 has the index i + 2 n, so that a join needs no more than `locate`."""
     name, lengths = registered("eo_indexed", source, random_access=True), {"tokens": 512}
-    write_examples(name, str(tmp_path / "out"), lengths, format="jsonl", shards=2, epochs=2, console=QUIET)
+    write_examples(name, str(tmp_path / "out"), lengths, format="parquet", shards=2, epochs=2, console=QUIET)
     folder, indexed = tmp_path / "out", ul2_tasks.examples(name, lengths)
-    for number, path in enumerate(sorted(folder.glob("*.jsonl"))):
-        written = list(map(json.loads, path.read_text().splitlines()))
+    for number, path in enumerate(sorted(folder.glob("*.parquet"))):
+        written = pq.read_table(path).to_pylist()
         indices = range(number, 2 * len(indexed), 2)
         expected = [indexed.epoch(index // len(indexed))[index % len(indexed)]["tokens"].tolist() for index in indices]
         assert [row["tokens"] for row in written] == expected

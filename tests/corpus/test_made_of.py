@@ -66,7 +66,7 @@ def exported(spec, output, **arguments):
     again()
     mixture = register("made_of", open_source(spec, validation=0.2), BYTES, T5GEMMA2[-1:], modes=MODES)
     folder, lengths = f"{output}/made_of_corpus", {"inputs": 64, "targets": 64}
-    return write_examples(mixture, folder, lengths, **{"format": "jsonl", "shards": 1, "console": QUIET, **arguments})
+    return write_examples(mixture, folder, lengths, **{"format": "parquet", "shards": 1, "console": QUIET, **arguments})
 
 
 JOBS = {  # each: what writes a file, what runs the job, the file that says that it is complete

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
+from pyarrow import dataset
 from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, long_documents
 
@@ -35,7 +36,7 @@ from ul2_tasks.tasks.registration import Registration
 WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}
-FORMATS = ["tfrecord", "parquet", "jsonl", "arrayrecord"]
+FORMATS = ["tfrecord", "parquet"]
 QUIET = Console(quiet=True)
 SHARDS, SEED, EPOCHS = 2, 7, 2
 IN_PROCESS = ["--runner=FnApiRunner"]
@@ -69,7 +70,7 @@ def of_one_denoiser():
 def write(registration):
     def write(folder, mixture="exported_mix", **changed) -> dict:
         arguments = {
-            "format": "jsonl",
+            "format": "parquet",
             "sequence_length": LENGTHS,
             "shards": SHARDS,
             "seed": SEED,
@@ -158,9 +159,6 @@ def test_a_trial_run_has_the_first_examples_of_each_shard_and_says_so(write, wan
         write(tmp_path / "few")
     with pytest.raises(ValueError, match=r"would have no example, because it is a trial run, of at most 1 tokens"):
         write(tmp_path / "none", max_tokens=1)
-    for wrong in (0, True, "3"):
-        with pytest.raises(ValueError, match=r"max_examples must be an integer of at least 1"):
-            write(tmp_path / "wrong", max_examples=wrong)
 
 
 def same_examples(found, wanted) -> None:
@@ -306,61 +304,37 @@ def test_examples_of_tasks_that_are_not_ours_are_exported_too(write, tmp_path):
     assert set(manifest["ids"]["tasks"]) == {"export_ours_r1"}
 
 
-def open_with_pandas(folder):
-    return pytest.importorskip("pandas").read_parquet(folder)
-
-
-def open_with_pyarrow(folder):
-    return pytest.importorskip("pyarrow.dataset").dataset(folder).to_table().to_pandas()
-
-
-def open_with_dask(folder):
-    return pytest.importorskip("dask.dataframe").read_parquet(folder).compute()
-
-
-@pytest.mark.parametrize("open_folder", [open_with_pandas, open_with_pyarrow, open_with_dask])
-def test_other_tools_open_a_folder_of_parquet_files(folders, wanted, open_folder):
-    same_examples(open_folder(str(folders("parquet"))).to_dict("records"), list(itertools.chain(*wanted)))
+def test_other_tools_open_a_folder_of_parquet_files(folders, wanted):
+    for read in (pytest.importorskip("pandas").read_parquet, lambda folder: dataset.dataset(folder).to_table().to_pandas()):
+        same_examples(read(str(folders("parquet"))).to_dict("records"), list(itertools.chain(*wanted)))
 
 
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        (
-            lambda manifest: manifest["shards"][0].update(file="../outside.jsonl"),
-            "shards.0.file must be a name without a folder, got '../outside.jsonl'",
-        ),
-        (lambda manifest: manifest["shards"][0].pop("sha256"), "it has no field 'shards.0.sha256'"),
-        (lambda manifest: manifest.update(shards={}), "shards must be a list, got {}"),
-        (lambda manifest: manifest["arguments"].update(format=["jsonl"]), "arguments.format must be"),
-        (
-            lambda manifest: manifest["shards"][0]["tasks"].update(exported_s=7),
-            "shards.0.tasks.exported_s must be an object, got 7",
-        ),
+        (lambda manifest: manifest["shards"][0].update(file="../outside.parquet"), "shards.0.file"),
+        (lambda manifest: manifest["shards"][0].pop("sha256"), "shards.0.sha256"),
+        (lambda manifest: manifest["arguments"].update(format=["parquet"]), "arguments.format"),
+        (lambda manifest: manifest["shards"][0]["tasks"].update(exported_s=7), "shards.0.tasks.exported_s"),
+        (lambda manifest: manifest.update(features="tokens"), "features"),
+        (lambda manifest: manifest.update(features=[7]), "features.0"),
     ],
 )
 def test_a_manifest_that_was_altered_is_refused(folders, tmp_path, change, wrong):
-    folder = pathlib.Path(shutil.copytree(folders("jsonl"), tmp_path / "altered"))
+    folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "altered"))
     manifest = json.loads((folder / "_manifest.json").read_text())
     change(manifest)
     (folder / "_manifest.json").write_text(json.dumps(manifest))
-    message = rf"_manifest\.json is not as it was written: .*{re.escape(wrong)}"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(wrong)):
         list(read_examples(str(folder)))
     ((_, (found,), _),) = examine(str(folder))
-    assert re.search(message, found)
+    assert wrong in found
 
 
 def test_another_seed_writes_other_bytes(folders_alone, write_alone, tmp_path):
     write_alone(tmp_path, seed=SEED + 1)
-    assert files(tmp_path).keys() == files(folders_alone("jsonl")).keys()
-    assert not set(files(tmp_path).values()) & set(files(folders_alone("jsonl")).values())
-
-
-def test_beam_writes_the_same_bytes(folders_alone, write_alone, tmp_path):
-    """In the other formats, too, what is written again has the same: the tests of a remote, a killed and an interrupted export."""
-    write_alone(tmp_path, format="arrayrecord", pipeline_options=IN_PROCESS)
-    assert files(tmp_path) == files(folders_alone("arrayrecord"))
+    assert files(tmp_path).keys() == files(folders_alone("parquet")).keys()
+    assert not set(files(tmp_path).values()) & set(files(folders_alone("parquet")).values())
 
 
 def test_two_processes_write_the_same_bytes_from_a_cache_too(write_alone, tmp_path, monkeypatch):
@@ -480,7 +454,7 @@ def test_an_interrupted_export_says_so_and_what_it_finds_when_it_goes_on(folders
     console = Console(record=True, width=200, file=io.StringIO())
     write_alone(folder, console=console)
     assert "alone_mix: 1 of 2 shards are there already" in console.export_text()
-    assert files(folder) == files(folders_alone("jsonl"))
+    assert files(folder) == files(folders_alone("parquet"))
     ((_, wrong, counts),) = examine(str(folder.parent))
     assert (wrong, counts["examples"]) == ([], read_manifest(str(folder))["totals"]["examples"])
 
@@ -506,18 +480,16 @@ SPOILT = SPOILT_FILES | {
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_spoilt_shard_is_named(folders, tmp_path, format, spoil):
-    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
-    path = folder / f"train-00001-of-00002.{format}"
+def test_a_spoilt_shard_is_named(folders, tmp_path, spoil):
+    folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "copy"))
+    path = folder / "train-00001-of-00002.parquet"
     change, sentence = SPOILT[spoil]
     change(path)
-    sentence = sentence.format(path.name, suffix=format)
+    sentence = sentence.format(path.name, suffix="parquet")
     (found,) = verify(str(folder))
     assert found.startswith(sentence)
-    with pytest.raises(ValueError, match=rf"{sentence}.*\. Delete what is wrong, and run the same export again") as raised:
+    with pytest.raises(ValueError, match=sentence):
         list(read_examples(str(folder)))
-    assert str(folder) in str(raised.value)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -534,46 +506,34 @@ def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path, f
         list(found)
 
 
-@pytest.mark.parametrize(
-    ("format", "error"), [("tfrecord", "DataLossError"), ("parquet", "Arrow|OSError"), ("jsonl", "Error"), ("arrayrecord", "Error")]
-)
-def test_without_checksums_what_cannot_be_decoded_is_named_too(folders, tmp_path, format, error):
+@pytest.mark.parametrize("format", FORMATS)
+def test_without_checksums_what_cannot_be_decoded_is_named_too(folders, tmp_path, format):
     folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
     path = folder / f"train-00001-of-00002.{format}"
     path.write_bytes(b"\xff" * path.stat().st_size)
-    with pytest.raises(ValueError, match=rf"{path.name} cannot be read \(\w*({error})"):
+    with pytest.raises(ValueError, match=path.name):
         list(read_examples(str(folder), verify=False))
 
 
-OTHERS = {
-    "seed": ({"seed": 8}, "arguments.seed was 7, and is now 8"),
-    "epochs": ({"epochs": 3}, "arguments.epochs was 2, and is now 3"),
-    "shards": ({"shards": 1}, "arguments.shards was 2, and is now 1"),
-    "split": ({"split": "validation"}, "arguments.split was 'train', and is now 'validation'"),
-    "format": ({"format": "tfrecord"}, "arguments.format was 'jsonl', and is now 'tfrecord'"),
-    "lengths": (
-        {"sequence_length": {"inputs": 128, "targets": 96}},
-        "other arguments: arguments.sequence_length.targets was 128, and is now 96. Delete",
-    ),
-    "mixture": ({"mixture": "ul2_mix"}, "arguments.mixture was 'exported_mix', and is now 'ul2_mix'"),
-}
-
-
-@pytest.mark.parametrize("other", OTHERS)
-def test_other_arguments_are_refused_and_both_are_shown(folders, write, other):
-    folder = folders("jsonl")
-    before = files(folder)
-    changed, sentence = OTHERS[other]
-    with pytest.raises(ValueError, match="has an export with other arguments") as raised:
-        write(folder, **changed)
-    assert sentence in str(raised.value)
-    assert str(raised.value).endswith(". Delete it, or name another folder.")
-    assert files(folder) == before
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [
+        ({"seed": 8}, "arguments.seed was 7, and is now 8"),
+        ({"format": "tfrecord"}, "arguments.format"),
+        ({"sequence_length": {"inputs": 128, "targets": 96}}, "arguments.sequence_length.targets"),
+        ({"mixture": "ul2_mix"}, "arguments.mixture"),
+    ],
+)
+def test_other_arguments_are_refused_and_both_are_shown(folders, write, changed, differs):
+    before = files(folders("parquet"))
+    with pytest.raises(ValueError, match=differs):
+        write(folders("parquet"), **changed)
+    assert files(folders("parquet")) == before
 
 
 def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tmp_path):
     """As one of another vocabulary, corpus or denoiser would be."""
-    folder = pathlib.Path(shutil.copytree(folders("jsonl"), tmp_path / "copy"))
+    folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "copy"))
     manifest = read_manifest(str(folder))
     manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"] = "ByteVocabulary, 3 ids"
     manifest["pipeline"]["tasks"]["exported_r1"]["denoiser"]["noise_density"] = 0.2
@@ -584,27 +544,25 @@ def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tm
     assert "pipeline.tasks.exported_r1.denoiser.noise_density was 0.2, and is now 0.15" in str(raised.value)
 
 
-WRONG = {
-    "format": ({"format": "csv"}, r"format must be one of \['arrayrecord', 'jsonl', 'parquet', 'tfrecord'\], got 'csv'"),
-    "mixture": ({"mixture": "nothing_mix"}, r"mixture must be one of \[.*'exported_mix'.*\], got 'nothing_mix'"),
-    "task": ({"mixture": "exported_r1"}, r"mixture must be one of \[.*'exported_mix'.*\], got 'exported_r1'"),
-    "split": ({"split": "test"}, r"split must be one of \['train', 'validation'\] of 'exported_mix', got 'test'"),
-    "seed": ({"seed": None}, r"seed must be an integer, got None\.$"),
-    "epochs": ({"epochs": 0}, "epochs must be an integer of at least 1, got 0"),
-    "shards": ({"shards": True}, "shards must be an integer of at least 1, got True"),
-    "too_many_shards": (
-        {"mixture": "ul2_mix", "shards": 5000},
-        r"must have an example .* for each of 5000",
-    ),
-    "lengths": ({"sequence_length": {"inputs": 3, "targets": 3}}, "denoiser 'r1'.*Raise the lengths"),
-    "cache": ({"use_cached": True}, "'exported_corpus' is in none of the cache directories"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, wrong):
-    changed, message = WRONG[wrong]
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(
+    ("changed", "argument"),
+    [
+        ({"format": "jsonl"}, "format"),
+        ({"mixture": "nothing_mix"}, "mixture"),
+        ({"mixture": "exported_r1"}, "mixture"),
+        ({"split": "test"}, "split"),
+        ({"seed": None}, "seed"),
+        ({"epochs": 0}, "epochs"),
+        ({"shards": True}, "shards"),
+        ({"mixture": "ul2_mix", "shards": 5000}, "5000"),
+        ({"sequence_length": {"inputs": 3, "targets": 3}}, "lengths"),
+        ({"use_cached": True}, "cache"),
+        ({"max_examples": 0}, "max_examples"),
+        ({"max_tokens": "3"}, "max_tokens"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, changed, argument):
+    with pytest.raises(ValueError, match=argument):
         write(tmp_path / "new", **changed)
     assert not (tmp_path / "new").exists()
 
@@ -613,7 +571,7 @@ def test_a_shard_without_text_is_an_error(write, tmp_path):
     (tmp_path / "texts.txt").write_text("one document\n")
     mixture = register("one_document", open_source(tmp_path / "texts.txt", documents="line"), BYTES, T5GEMMA2[:1], modes=MODES)
     with pytest.raises(
-        ValueError, match=r"-00001-of-00002\.jsonl would have no example, because the corpus is too small for that many shards"
+        ValueError, match=r"-00001-of-00002\.parquet would have no example, because the corpus is too small for that many shards"
     ):
         write(tmp_path / "two", mixture)
 
@@ -624,16 +582,16 @@ def test_a_corpus_that_cannot_be_read_is_named(write, tmp_path):
         write(tmp_path / "new", mixture)
     (tmp_path / "texts.jsonl").write_text('{"text": "good"}\nbad\n')
     mixture = register("not_json", str(tmp_path / "texts.jsonl"), BYTES, T5GEMMA2[:1], modes=MODES)
-    with pytest.raises(RuntimeError, match=r"not_json_mix, train-00000-of-00001\.jsonl: .*texts\.jsonl, line 2: is not JSON"):
+    with pytest.raises(RuntimeError, match=r"not_json_mix, train-00000-of-00001\.parquet: .*texts\.jsonl, line 2: is not JSON"):
         write(tmp_path / "new", mixture, shards=1)
     assert not list((tmp_path / "new").glob("*.jsonl*"))
 
 
 def test_a_folder_of_something_else_is_left_alone(write, tmp_path):
-    (tmp_path / "train-00000-of-00002.jsonl").write_text("mine")
-    with pytest.raises(ValueError, match=r"with files that do not belong to an export, such as 'train-00000-of-00002\.jsonl'"):
+    (tmp_path / "train-00000-of-00002.parquet").write_text("mine")
+    with pytest.raises(ValueError, match=r"with files that do not belong to an export, such as 'train-00000-of-00002\.parquet'"):
         write(tmp_path)
-    assert files(tmp_path) == {"train-00000-of-00002.jsonl": b"mine"}
+    assert files(tmp_path) == {"train-00000-of-00002.parquet": b"mine"}
 
 
 def test_what_is_no_export_is_not_read(tmp_path, folders):
@@ -641,12 +599,9 @@ def test_what_is_no_export_is_not_read(tmp_path, folders):
         read_examples(str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match=r"which has no _manifest\.json"):
         read_examples(str(tmp_path))
-
-
-def test_arrayrecord_names_the_package_that_it_needs(write, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "array_record.python", None)
-    with pytest.raises(ImportError, match=r"needs the package array_record .*\. Run .pip install array_record"):
-        write(tmp_path / "new", format="arrayrecord")
+    (tmp_path / "_manifest.json").write_text('{"schema_version": 99}')
+    with pytest.raises(ValueError, match="schema_version"):
+        read_examples(str(tmp_path))
 
 
 def test_beam_names_the_extra_that_it_needs(write, tmp_path, monkeypatch):
@@ -655,11 +610,10 @@ def test_beam_names_the_extra_that_it_needs(write, tmp_path, monkeypatch):
         write(tmp_path / "new", pipeline_options=IN_PROCESS)
 
 
-@pytest.mark.parametrize(("format", "builder"), [("parquet", "parquet"), ("jsonl", "json")])
-def test_hugging_faces_datasets_reads_it(folders, wanted, tmp_path, format, builder):
+def test_hugging_faces_datasets_reads_it(folders, wanted, tmp_path):
     datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
-    paths = f"{folders(format)}/train-*.{format}"
-    found = datasets.load_dataset(builder, data_files={"train": paths}, cache_dir=str(tmp_path), split="train")
+    paths = f"{folders('parquet')}/train-*.parquet"
+    found = datasets.load_dataset("parquet", data_files={"train": paths}, cache_dir=str(tmp_path), split="train")
     same_examples(found, list(itertools.chain(*wanted)))
 
 

@@ -1,7 +1,6 @@
 """Every kind of source gives the documents that were put into it, each once, and says what it could not read."""
 
 import bz2
-import collections
 import gzip
 import json
 import lzma
@@ -25,7 +24,6 @@ from support import iterate
 
 from ul2_tasks import open_source
 from ul2_tasks.sources import files, records, streams
-from ul2_tasks.sources.by_name import documents
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -602,23 +600,3 @@ def test_tfrecords_that_are_cut_or_altered_anywhere_say_so(tmp_path, suffix, at)
 def test_windows_line_ends_and_a_byte_order_mark_are_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     assert texts(open_source(tmp_path / "a.txt", documents="line").get_dataset()) == ["one", "two"]
-
-
-@pytest.mark.parametrize("validation", [None, 0.1])
-def test_of_a_part_of_a_corpus_of_many_files_all_give_texts(tmp_path, validation):
-    """As `ul2 vocab train --max_characters` reads it: 100 texts of each of 30 files, and a tenth of all characters."""
-    for number in range(30):
-        texts = [f"{number} {'text' * (1 + line % 50)}" for line in range(100 if number else 3)]
-        (tmp_path / f"{number}.txt").write_text("\n".join(texts))
-    source = open_source(f"{tmp_path}/*.txt", documents="line", validation=validation)
-    most, characters, found = 30_000, 0, collections.Counter()
-    for text in documents(source, "train", most):
-        if characters >= most:
-            break
-        characters += len(text)
-        found[text.split()[0]] += len(text)
-    assert len(found) == 30
-    assert max(found.values()) < 3 * most / 30
-    everything = list(documents(source, "train", most))
-    expected = [document["text"].decode() for document in source.get_dataset("train", shuffle=False).as_numpy_iterator()]
-    assert sorted(everything) == sorted(expected)

@@ -24,7 +24,6 @@ from ul2_tasks.vocabulary.special_ids import (
     text_vocabulary,
     vocabulary_identity,
 )
-from ul2_tasks.vocabulary.training import train
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
 BYTES, MODES = byte_vocabulary()
@@ -266,13 +265,10 @@ def test_what_a_vocabulary_loses_of_a_text_is_told(tmp_path):
         "combining characters: 'e\u0301' comes back as 'é'",
     ]
     text = " ".join(f"abC fi½ é {number} one two three four" for number in range(50))
-    kept, without_case = (tmp_path / name for name in ("kept.model", "nfkc_cf.model"))
-    kept.write_bytes(train([text], size=290, sentinels=0, modes=[]))
-    without_case.write_bytes(train([text], size=290, sentinels=0, modes=[], normalization="nfkc_cf"))
-    assert check_round_trip(seqio.SentencePieceVocabulary(str(kept))) == []
-    lost = check_round_trip(seqio.SentencePieceVocabulary(str(without_case)))
+    settings = {"model_prefix": str(tmp_path / "nfkc_cf"), "vocab_size": 290, "byte_fallback": True, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter([text]), normalization_rule_name="nfkc_cf", **settings)
+    lost = check_round_trip(seqio.SentencePieceVocabulary(str(tmp_path / "nfkc_cf.model")))
     assert "upper case: 'aBC' comes back as 'abc'" in lost
-    assert not any("line feeds" in each or "characters: 'a" in each for each in lost)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["abc é", "aBC e\u0301"]),
         model_prefix=str(tmp_path / "few"),

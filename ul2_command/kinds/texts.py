@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
+from ul2_command.kinds.seam import Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
 from ul2_command.options import Data, excludes
 
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
@@ -19,10 +19,7 @@ _NOT_BESIDE_IMAGES = ("stats", "report")
 class Texts(Kind):
     name = "text"
     parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture", "ul2_tasks.tasks.providers": "DenoisingTask"}
-    cannot: ClassVar = {
-        "export --max_documents": LEAVE_OUT,
-        "export --input_manifest": LEAVE_OUT,
-    }
+    cannot: ClassVar = {}
     tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
     def refusal(self, data):
@@ -82,13 +79,12 @@ class Texts(Kind):
 
     def report(self, data, output, *, count, examples, **options):
         from ul2_tasks.looking.texts.draw import draw_with_places
-        from ul2_tasks.looking.texts.report import advise, write_report
+        from ul2_tasks.looking.texts.report import write_report
 
-        statistics, lengths = self.measure(data, examples=examples, **options), self.lengths_of(data)
+        statistics = self.measure(data, examples=examples, **options)
         drawn = data.mixture if data.use_cached else _drawn(data)
-        samples = list(draw_with_places(drawn, lengths, count, use_cached=data.use_cached, **options))
-        shown, places = [sample for sample, _ in samples], [place for _, place in samples]
-        return statistics, write_report(statistics, shown, output, advise(data.mixture, lengths), places)
+        samples = draw_with_places(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
+        return statistics, write_report(statistics, samples, output)
 
     def look_at_lengths(self, data):
         from ul2_tasks.looking.texts.length_table import look_at

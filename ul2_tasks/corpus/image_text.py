@@ -19,7 +19,7 @@ from ul2_tasks.corpus.image_text_records import ImagesInMemory, ImageTextRecords
 from ul2_tasks.corpus.token_batches import TokenBatch, tokenize_records
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.images.elements import Element, Image, Text
-from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, Interleaved, interleaved, shifted
+from ul2_tasks.images.interleaved import ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.scalars import check_split
@@ -47,10 +47,10 @@ class ImageTextCorpus(Corpus):
 
     columns = types.MappingProxyType({PIECES: np.dtype(np.int32), _SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
 
-    image_tokens: ImageTokens | ImageCodes
+    image_tokens: ImageTokens
 
     @cached_property
-    def seqio_image_tokens(self) -> ImageTokens | ImageCodes:
+    def seqio_image_tokens(self) -> ImageTokens:
         """What stands for an image, with SeqIO's ids. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
         vocabulary, shift = self.vocabulary, id_shift(self.vocabulary)
         if max(self.image_tokens.ids) >= vocabulary.vocab_size - shift:
@@ -166,7 +166,7 @@ class ImageTextCorpus(Corpus):
 
     @property
     def is_for_t5x(self) -> bool:
-        return isinstance(self.image_tokens, ImageCodes)
+        return False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -177,13 +177,11 @@ class DescribedImageText(ImageTextCorpus, Described):
     source: seqio.DataSource
     vocabulary: seqio.Vocabulary
     configuration: CorpusConfiguration
-    image_tokens: ImageTokens | ImageCodes
+    image_tokens: ImageTokens
     cache_dirs: tuple[str, ...] = ()
 
 
-def tokenizer_of(
-    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, image_tokens: ImageTokens | ImageCodes
-) -> seqio.Vocabulary:
+def tokenizer_of(vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, image_tokens: ImageTokens) -> seqio.Vocabulary:
     """The vocabulary, by which no text becomes a sentinel, a mode, or an id of an image."""
     return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary) | set(image_tokens.ids))
 
@@ -194,15 +192,13 @@ def read_record(
     where: bytes,
     problem: str,
     tokenizer: seqio.Vocabulary,
-    image_tokens: ImageTokens | ImageCodes,
+    image_tokens: ImageTokens,
 ) -> tuple[Interleaved, bytes]:
     """A record as ids and as the images that go along; and what is wrong with it, empty where nothing is."""
     try:
         if problem:
             raise ValueError(problem)
         found = interleaved(_plan(texts, images), tokenizer.encode, image_tokens)
-        if isinstance(image_tokens, ImageCodes):
-            return found._replace(images=[]), b""
         for image in found.images:
             pixels(image)
         return found, b""
@@ -247,7 +243,7 @@ def _decoded(text: bytes, number: int) -> str:
 
 
 def _settings(
-    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, image_tokens: ImageTokens | ImageCodes
+    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, image_tokens: ImageTokens
 ) -> dict[str, str]:
     return {**settings(vocabulary, source, configuration), "run": repr(image_tokens), "version": str(IMAGE_TEXT_VERSION)}
 
@@ -255,7 +251,7 @@ def _settings(
 def made_of(
     vocabulary: seqio.Vocabulary,
     configuration: CorpusConfiguration,
-    image_tokens: ImageTokens | ImageCodes,
+    image_tokens: ImageTokens,
     source: seqio.DataSource,
 ) -> str:
     """What decides the examples, in 16 hexadecimal digits."""

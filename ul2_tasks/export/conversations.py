@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import importlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,20 +32,16 @@ from ul2_tasks.export.conversations_folder import (
     folder_of,
     is_export,
     read_manifest,
-    read_shard,
 )
 from ul2_tasks.export.conversations_plan import (
     RECORDS,
     ConversationShard,
     arguments_of,
     chat_task,
-    input_manifest,
     reads_now,
     shards_of,
 )
-from ul2_tasks.files.retries import ReadError
 from ul2_tasks.files.systems import absolute, exists, place
-from ul2_tasks.imported import failures
 from ul2_tasks.jobs.job import Job, import_beam, run_job
 from ul2_tasks.jobs.manifest import load_object, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
@@ -65,12 +60,10 @@ from ul2_tasks.jobs.trial import in_words as trial_in_words
 from ul2_tasks.store.provenance import TableWriter, add_origins
 from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.tasks.chat import ChatTask
-from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.o200k import PADDED_SIZE, SHA256, O200kVocabulary
 from ul2_tasks.vocabulary.special_ids import id_shift, vocabulary_identity
 
-SAMPLE = 8  # sequences of a shard that are rendered again to verify it
 _AT_A_TIME = 256  # conversations
 _COUNTED = ("sequences", "tokens", "learned", "bytes")
 _FEATURES = dict(zip(COLUMNS, ("tokens", "loss_mask", "span_id")))
@@ -82,25 +75,22 @@ def write_conversations(
     output: str,
     *,
     use_cached: bool = False,
-    max_conversations: int | None = None,
     max_tokens: int | None = None,
     git_revision: str | None = None,
-    require_input_manifest: bool = False,
     prepare: Callable[[], object] = _IMPORT,
     pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
 ) -> dict:
     """Writes the examples of a chat task, or resumes an interrupted export.
 
-    `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_conversations` and
-    `max_tokens` are the most of each split, for a trial run, which needs its own folder; a conversation with which there would be
-    more is left out, and all after it in its shard. The SHA-256 of a `manifest.json` beside the source's files is recorded;
-    `require_input_manifest` raises an error without one. `git_revision` is recorded, too. Each worker
-    calls `prepare` first, to register the task. Without `pipeline_options`, which are Beam's, this process writes one shard after
+    `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_tokens` is
+    the most of each split, for a trial run, which needs its own folder; a conversation with which there would be more is left out,
+    and all after it in its shard. `git_revision` is recorded; None is that of this package. Each worker calls `prepare` first, to
+    register the task. Without `pipeline_options`, which are Beam's, this process writes one shard after
     another.
 
     Returns the manifest: the arguments, and their SHA-256; the versions and the git revision of this package (null outside a
-    checkout); the tokenizer; the input's manifest; the rule of the splits; and the shards of each split, with their files, bytes,
+    checkout); the tokenizer; the rule of the splits; and the shards of each split, with their files, bytes,
     SHA-256, sequences, tokens, tokens that are trained on, tokens of each loss group, and what was left out.
 
     Raises a ValueError where the folder has other files or an export with other arguments, another job writes into it, or no split
@@ -108,7 +98,7 @@ def write_conversations(
     written, and the reason.
     """
     console = console or Console(stderr=True)
-    most = checked(max_conversations=max_conversations, max_tokens=max_tokens)
+    most = checked(max_tokens=max_tokens)
     if pipeline_options is not None:
         import_beam()
     task = chat_task(name)
@@ -118,8 +108,6 @@ def write_conversations(
     begun = {
         "schema_version": SCHEMA_VERSION,
         "arguments": arguments_of(task, most, use_cached) | {"shards": len(shards)},
-        "input_manifest": input_manifest(task, require_input_manifest),
-        "registration": _registration(prepare),
     }
 
     reads = reads_now(task, use_cached)
@@ -174,60 +162,6 @@ def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, co
         line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
         console.print(line, markup=False, soft_wrap=True)
     return begin(shards, [*finished_shards(shards)], {**begun, "reads": reads})
-
-
-def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str], int]:
-    """Renders the first sequences of each shard again, and compares them.
-
-    This needs the text, and the registration that `ul2 export` writes into the manifest. A task that modules register is compared
-    only if they are among `modules`, because importing a module that a file names runs it. Returns a sentence for each shard that
-    differs, and how many sequences were compared.
-    """
-    manifest = read_manifest(folder)
-    registration = manifest.get("registration")
-    if not isinstance(registration, Mapping) or not {*registration.get("modules", ())} <= {*modules}:
-        return [], 0  # no code that a file alone names is run
-    try:
-        task = chat_task(Registration(**registration).apply())
-        most = {"max_conversations": SAMPLE, "max_tokens": None}
-        shards = list(shards_of(task, absolute(folder), "", most, use_cached=False))
-        listed = {
-            f"{split['folder']}-{shard['shard']}": shard for split in manifest["splits"].values() for shard in split["shards"]
-        }
-        wrong, compared = [], 0
-        for shard in (shard for shard in shards if listed[shard.name]["sequences"]):
-            is_same, sequences = _compare(task, shard)
-            compared += sequences
-            if not is_same:
-                wrong.append(f"{shard.name} differs from {shard.source}, of which {sequences} sequences were rendered again")
-        return wrong, compared
-    except failures(ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ReadError):
-            raise
-        return [], 0  # the text, or the tokenizer, is not here
-
-
-def _compare(task: ChatTask, shard: ConversationShard) -> tuple[bool, int]:
-    """Whether the first sequences of a shard equal those of its source, and how many were compared."""
-    written, lengths = read_shard(shard.folder, shard.name.partition("-")[2], SAMPLE)
-    shift = id_shift(task.corpus.renderer.vocabulary)
-    found: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
-    for part in _parts(task, dataclasses.replace(shard, max_conversations=None, max_tokens=None)):
-        examples = task.examples(part.reader, part.numbers, {})
-        for column, feature in _FEATURES.items():
-            found[column].append(examples.values[feature] - (shift if column == "tokens" else 0))
-        if sum(map(len, found["tokens"])) >= lengths.sum():
-            break
-    rendered = {column: np.concatenate(values)[: lengths.sum()] for column, values in found.items()}
-    return all(np.array_equal(rendered[column], written[column]) for column in COLUMNS), len(lengths)
-
-
-def _registration(prepare: Callable[[], object]) -> dict[str, object] | None:
-    """The registration of the task, as JSON has it; None for one that a program registers."""
-    owner = getattr(prepare, "__self__", None)
-    if not isinstance(owner, Registration):
-        return None
-    return json.loads(json.dumps(dataclasses.asdict(owner)))
 
 
 def _write_shard(
@@ -321,17 +255,11 @@ def _left_out_of(task: ChatTask, part: Part) -> Iterator[dict[str, object]]:
 
 def _parts(task: ChatTask, shard: ConversationShard, refuse: Callable[[Mapping], object] = lambda record: None) -> Iterator[Part]:
     """The conversations of a shard, in batches; see `ChatCorpus.parts`."""
-    left = shard.max_conversations
     for part in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, refuse):
-        count = len(part.numbers) if left is None else min(left, len(part.numbers))
-        for first in range(0, count, _AT_A_TIME):
-            some = slice(first, min(first + _AT_A_TIME, count))
+        for first in range(0, len(part.numbers), _AT_A_TIME):
+            some = slice(first, first + _AT_A_TIME)
             id_hashes = None if part.id_hashes is None else part.id_hashes[some]
             yield part._replace(numbers=part.numbers[some], id_hashes=id_hashes)
-        if left is not None:
-            left -= count
-            if not left:
-                return
 
 
 def _first(part: Part, found: Any, tokens: int) -> Part:
@@ -382,7 +310,7 @@ def _repeated_ids(task: ChatTask, shards: Sequence[ConversationShard]) -> Mappin
     None where the cache is read, which has no ids, and does not say it of these conversations.
     """
     if shards[0].cache_dirs is not None:
-        is_all = all(shard.max_conversations is shard.max_tokens is None for shard in shards)
+        is_all = all(shard.max_tokens is None for shard in shards)
         return task.corpus.repeated_ids() if is_all else collections.defaultdict(lambda: None)
     paths = {split: [hashes_path(shard, split) for shard in shards if shard.split == split] for split in task.splits}
     return {split: count_repeated(found) for split, found in (paths | {"totals": [*itertools.chain(*paths.values())]}).items()}
@@ -409,7 +337,7 @@ def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     for column in ("split", *splits):
         table.add_column(column, justify="left" if column == "split" else "right")
     rows = {"shards": [len(split["shards"]) for split in splits.values()]}
-    rows |= {"trained on" if key == "learned" else key: [split[key] for split in splits.values()] for key in _COUNTED}
+    rows |= {{"learned": "trained on"}.get(key, key): [split[key] for split in splits.values()] for key in _COUNTED}
     rows |= {
         f"loss group {span}": [split["spans"].get(span, 0) for split in splits.values()] for span in manifest["totals"]["spans"]
     }

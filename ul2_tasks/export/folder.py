@@ -52,7 +52,6 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, Any
     Raises:
         ValueError: the folder has no finished export; or a shard, which the message names, is missing, truncated, altered or not in
             the manifest, or has other counts than the manifest.
-        ImportError: the format needs a package that is not installed.
     """
     manifest = read_manifest(folder)
     wrong = list(missing_or_resized(folder, manifest["shards"], _present(folder, manifest)))
@@ -96,7 +95,7 @@ def read_manifest(folder: str) -> dict:
         raise ValueError(
             unfinished(folder) or f"the folder must be one that `ul2 export` wrote, got {folder}, which has no {MANIFEST}."
         )
-    return load_manifest(place(folder, MANIFEST), SCHEMA_VERSION, "Export again.", _form)
+    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "Export again.", _form)
 
 
 def _form(manifest: Mapping) -> dict:

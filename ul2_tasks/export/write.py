@@ -134,7 +134,8 @@ def write_examples(
 
 def _existing(export: Export) -> dict | None:
     """The manifest, if all that it lists is written. Raises a ValueError where the folder has anything else than this export."""
-    check_folder(export.folder, [place(export.folder, MANIFEST), place(export.records, BEGUN)], _begun(export))
+    known = [*([place(export.folder, MANIFEST)] if is_export(export.folder) else []), place(export.records, BEGUN)]
+    check_folder(export.folder, known, _begun(export))
     is_whole = is_export(export.folder) and len(_finished(export)) == len(export.shards)
     return read_manifest(export.folder) if is_whole else None
 

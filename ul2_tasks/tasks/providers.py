@@ -24,7 +24,7 @@ from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import chunk, corrupt, denoise, solve_features
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, fewest_tokens
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
@@ -163,7 +163,6 @@ class DenoisingTask(seqio.Task):
             source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info),
             num_epochs,
             name=f"{source.corpus.name}, split {split}" + (f", shard {shard} of {shards}" if shards > 1 else ""),
-            fewest_tokens=fewest_tokens(solution),
             is_whole=shards == 1,
         )
         with seqio.utils.map_seed_manager(seed):

@@ -25,7 +25,6 @@ from ul2_tasks.looking.conversations.checks import CHECKS
 from ul2_tasks.looking.conversations.doctor import LONG_RUN, examine_conversations
 from ul2_tasks.looking.conversations.measure import measure_chat
 from ul2_tasks.looking.conversations.records import cause
-from ul2_tasks.looking.conversations.report import write_chat_report
 from ul2_tasks.looking.conversations.show import draw_chat, show_chat
 from ul2_tasks.looking.conversations.table import print_chat
 from ul2_tasks.looking.printing import as_json, print_json_lines
@@ -293,19 +292,6 @@ def test_tables_fit_a_terminal(call):
     columns = ["message", "messages", "tokens", "header", "content", "stop", "trained", "trained", "group"]
     assert columns in map(str.split, output.splitlines())
     assert "…" not in output
-
-
-def test_a_page_has_the_tables_and_the_examples_and_its_texts_are_escaped(corpus, tmp_path):
-    messages = [{"role": "user", "content": HOSTILE}, {"role": "assistant", "channel": "final", "content": f"</span>{HOSTILE}"}]
-    name = corpus("look_page", [messages, [{"role": "<img src=x>", "content": "x"}]], on_error="skip")
-    page = write_chat_report(measure_chat(name), draw_chat(name), tmp_path / "page.html").read_text()
-    assert "All 8 checks pass." in page
-    assert page.count("&lt;b&gt;&amp;amp;&lt;/b&gt;") == 2
-    assert "&lt;/span&gt;[red]a" in page
-    assert "&lt;img src=x&gt;" in page
-    assert not re.search("<(img|b|script)[ >]|[\x1b\x07\u202e]", page)
-    assert re.search('<span class="content s0">[^<]*</span><span class="stop s0">&lt;', page)
-    assert re.search('<span class="content s2">[^<]*</span><span class="stop s2">&lt;', page)
 
 
 def findings(name, kind, **settings) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -17,22 +16,15 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.image_text_records import ImagesInMemory, ImageTextRecords
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
-from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE
-from ul2_tasks.denoising.joined_pieces import cut, joined
-from ul2_tasks.denoising.piece_examples import problem_of
-from ul2_tasks.denoising.piece_lengths import NO_TEXT, Problem, problem_of_chunk, splits_once
+from ul2_tasks.denoising.piece_lengths import problem_of, splits_once
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
-from ul2_tasks.random_access.image_text import ImageTextIndex, index_records
-from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.version import __version__
-from ul2_tasks.vocabulary.special_ids import id_shift
 
 PERCENTS = (50, 90, 99)
 RECORDS = 1000  # of a corpus, that are looked at
@@ -64,14 +56,14 @@ class Uncorrupted(NamedTuple):
     Attributes:
         tokens: [tokens] int32.
         pieces: see `interleaved`.
-        images: its images, encoded; none where they are codes.
-        records: the place in `tokens` of the first token of each record of which it has some, and the place of the record.
+        images: its images, encoded.
+        record: the place of its record.
     """
 
     tokens: np.ndarray
     pieces: Sequence[int]
     images: Sequence[object]
-    records: Sequence[tuple[int, str]]
+    record: str
 
 
 class ImageTextExample(NamedTuple):
@@ -83,16 +75,14 @@ class ImageTextExample(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What a task makes examples of; the records, or chunks of them, that make none, by cause; and how many records are cut."""
+    """What a task makes examples of; and the records that make none, by cause."""
 
     sources: Sequence[Uncorrupted]
     unusable: Tally
-    cut: int
 
 
 class Made(NamedTuple):
-    """What a task makes of records: examples, in their order and as they are taken; and the records, or chunks of them, that make
-    none, by cause."""
+    """What a task makes of records: examples, in their order and as they are taken; and the records that make none, by cause."""
 
     examples: Iterator[ImageTextExample]
     unusable: Tally
@@ -103,7 +93,6 @@ class ImageTaskStatistics:
     """The measurements of a task.
 
     Attributes:
-        joins_records: whether records are joined, and cut into chunks; with random access each is cut alone.
         tokens: "text", "images" (their runs), and of both together "noise", which is what the targets ask for.
         lengths: of "inputs", "targets" and "chunk", which is what an example is made of.
         fill: the mean part of each budget that an example takes; None without examples.
@@ -113,7 +102,6 @@ class ImageTaskStatistics:
     task: str
     denoiser: str
     rate: float
-    joins_records: bool
     examples: int
     images: int
     tokens: Mapping[str, int]
@@ -172,60 +160,18 @@ def plan_examples(
 
     `tasks` are those of the mixture, as with random access those of one corpus make the same examples.
     """
+    limits = [task.limits(sequence_length)]
     if task.configuration.random_access:
-        return _planned_by_index(
-            index_of([other for other in tasks if other.corpus is task.corpus], looked, sequence_length), looked
-        )
-    fit, unusable = task.fit(sequence_length), Tally()
-
-    def fits(problem: Problem, where: str) -> bool:
-        if problem.cause:
-            unusable.add(problem.cause, f"{where}{problem.numbers}")
-        return not problem.cause
-
-    records = [(where, found) for where, found in looked.right if fits(fit.problem_of_record(found.pieces.tolist()), where)]
-    if not fit.joins_records:
-        whole = [Uncorrupted(found.tokens, found.pieces.tolist(), found.images, [(0, where)]) for where, found in records]
-        return Planned(whole, unusable, 0)
-    chunks = list(_chunks(fit, records))
-    borders, ends = (np.cumsum([len(each.tokens) for each in of]) for of in ([found for _, found in records], chunks))
-    within = ends[~np.isin(ends, borders)]
-    fitting = [chunk for chunk in chunks if fits(problem_of_chunk(chunk.pieces), chunk.records[0][1])]
-    return Planned(fitting, unusable, len(np.unique(np.searchsorted(borders, within))))
-
-
-def index_of(tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int]) -> ImageTextIndex:
-    """The examples that tasks of one corpus make of the records that were read, with random access."""
-    corpus, limits = tasks[0].corpus, [task.limits(sequence_length) for task in tasks]
-    return index_records(corpus, records_in_memory(corpus, looked.right), limits, "skip")
-
-
-def records_in_memory(corpus: ImageTextCorpusTask, found: Sequence[tuple[str, Interleaved]]) -> ImageTextRecords:
-    """Records as random access has them: the place of each, and what it is, with SeqIO's ids."""
-    shift = np.int32(id_shift(corpus.vocabulary))
-    tokens, pieces = _store([each.tokens - shift for _, each in found]), _store([each.pieces for _, each in found])
-    return ImageTextRecords(tokens, pieces, ImagesInMemory([[] for _ in found]), [where for where, _ in found])
-
-
-def _store(documents: Sequence[np.ndarray]) -> MemoryStore:
-    values = np.concatenate([np.zeros(0, np.int32), *documents])
-    return MemoryStore(values, np.array([len(each) for each in documents], np.int64))
-
-
-def _planned_by_index(index: ImageTextIndex, looked: Looked) -> Planned:
-    numbers, unusable, sources = np.arange(index.count), Tally(), list[Uncorrupted]()
-    records = index.records(numbers)
-    for record, (start, stop), pieces in zip(records.tolist(), index.ranges(numbers).tolist(), index.pieces_of(numbers)):
-        where, found = looked.right[record]
-        first, _ = index.store.tokens_of(record)
-        sources.append(Uncorrupted(found.tokens[start - first : stop - first], pieces.tolist(), found.images, [(0, where)]))
-    made = np.bincount(records, minlength=len(looked.right))
-    for record in np.flatnonzero(made == 0).tolist():
-        denoiser, problem = problem_of(index.limits, index.data.read_pieces(record))
-        unusable.add(problem.cause, f"{looked.right[record][0]}, under {index.limits[denoiser].name}{problem.numbers}")
-    if lost := sum(index.left_out.values()) - sum(unusable.counts.values()):
-        unusable.add(NO_TEXT, "a chunk of a record, which has images alone", lost)
-    return Planned(sources, unusable, int((made > 1).sum()))
+        limits = [other.limits(sequence_length) for other in tasks if other.corpus is task.corpus]
+    sources, unusable = list[Uncorrupted](), Tally()
+    for where, found in looked.right:
+        denoiser, problem = problem_of(limits, found.pieces.tolist())
+        if not problem.cause:
+            sources.append(Uncorrupted(found.tokens, found.pieces.tolist(), found.images, where))
+            continue
+        under = f", under {limits[denoiser].name}" if task.configuration.random_access else ""
+        unusable.add(problem.cause, f"{where}{under}{problem.numbers}")
+    return Planned(sources, unusable)
 
 
 def make_examples(
@@ -286,21 +232,6 @@ def measure_looked(
     )
 
 
-def _chunks(fit: Fit, records: Sequence[tuple[str, Interleaved]]) -> Iterator[Uncorrupted]:
-    """The chunks of records that are joined."""
-    if not records:
-        return
-    pieces = functools.reduce(joined, (found.pieces.tolist() for _, found in records))
-    tokens = np.concatenate([found.tokens for _, found in records])
-    starts = np.cumsum([0, *(len(found.tokens) for _, found in records)])[:-1]
-    end = 0
-    for chunk in cut(pieces, fit.fits, sum(fit.lengths), is_end=True)[0]:
-        start, end = end, end + sum(chunk)
-        first, last = np.searchsorted(starts, [start, end - 1], side="right") - 1
-        held = [(max(int(starts[number]) - start, 0), records[number][0]) for number in range(first, last + 1)]
-        yield Uncorrupted(tokens[start:end], chunk, [], held)
-
-
 def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Tally) -> ImageTaskStatistics:
     """The measurements of a task; adds to `faults` what is wrong with which example."""
     lengths: dict[str, list[int]] = {key: [] for key in (*TOKEN_FEATURES, "chunk")}
@@ -320,7 +251,6 @@ def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Ta
         task=task.name,
         denoiser=task.denoiser.name,
         rate=rate,
-        joins_records=fit.joins_records and not task.configuration.random_access,
         examples=len(lengths["chunk"]),
         images=images,
         tokens=dict(tokens),
@@ -365,10 +295,9 @@ def _expected(task: ImageTextTask, pieces: Sequence[int]) -> Iterator[tuple[int,
     denoiser, split = task.denoiser, task.configuration.split
     if splits_once(denoiser, split):
         noise = [0] * len(pieces)
-        last = 2 if split == BEFORE_LAST_IMAGE else 1
-        noise[-last:] = pieces[-last:]
+        noise[-1] = pieces[-1]
         for number, length in enumerate(noise):
-            yield length, length, int(number == len(pieces) - last)
+            yield length, length, int(number == len(pieces) - 1)
         return
     for number, length in enumerate(pieces):
         is_text = number % 2 == 0 and length > 0

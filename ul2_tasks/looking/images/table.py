@@ -38,10 +38,9 @@ def shown_records(corpus: ImageCorpusStatistics) -> str:
 
 
 def shown_unusable(task: ImageTaskStatistics) -> Iterator[str]:
-    """How many records, or chunks of them, make no example for each cause, in words."""
-    what = "records, or chunks of them," if task.joins_records else "records"
+    """How many records make no example for each cause, in words."""
     for cause, number in task.unusable.items():
-        yield f"{number:,} {what} make no example, because {cause}; the first: {visible(task.first[cause])}"
+        yield f"{number:,} records make no example, because {cause}; the first: {visible(task.first[cause])}"
 
 
 def _tasks(statistics: ImageTasksStatistics) -> tuple[Table, Table]:
