@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 
 import click
@@ -218,18 +217,6 @@ def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path
     assert "recommendations need one corpus at a time: run ul2 lengths with ul2_mix" in shown
 
 
-def test_the_doctor_doubts_that_lines_of_wrapped_prose_are_documents(tmp_path):
-    paragraphs = ["\n".join(textwrap.wrap(text, 60)) for text in embedded_documents()[:40]]
-    (tmp_path / "a.txt").write_text("\n\n".join(paragraphs))
-    asked = ["--corpus", tmp_path / "a.txt", "--documents"]
-    doubts = [finding for finding in findings("doctor_lines", *asked, "line") if "may not be a document" in finding["what"]]
-    assert [doubt["kind"] for doubt in doubts] == ["note"]
-    assert re.fullmatch(r"a line may not be a document: of [\d,]+, .*[\d,]+ end in mid-sentence", doubts[0]["what"])
-    assert "'paragraph' gives 40 documents" in doubts[0]["remedy"]
-    told = findings("doctor_paragraphs", *asked, "paragraph")
-    assert not [finding for finding in told if "may not be a document" in finding["what"]]
-
-
 def test_the_doctor_says_what_a_vocabulary_loses():
     told = {name: findings(f"doctor_loses_{name}", "--vocabulary", name) for name in ("default", "bytes")}
     lost = {
@@ -298,7 +285,6 @@ def test_a_corpus_is_cached_from_the_command_line(corpus, tmp_path):
     manifest = json.loads((tmp_path / "cached_corpus" / "manifest.json").read_text())
     assert manifest["totals"]["documents"] == len(embedded_documents())
     assert manifest["totals"]["tokens"] == sum(len(text.encode()) for text in embedded_documents())
-    assert manifest["split_rule"] == "validation: the first 64 bits of the SHA-256 of the text, as a fraction, are below 0.1"
     seqio.add_global_cache_dirs([str(tmp_path)])
     name = register("cached", open_source(corpus, text_key="content", validation=0.1), "bytes")  # the command registers nothing
     mixture = seqio.get_mixture_or_task(name)

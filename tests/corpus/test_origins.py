@@ -17,7 +17,6 @@ import ul2_tasks
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
-from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.provenance import Origin, hash_of
@@ -136,16 +135,6 @@ def the_texts() -> list[str]:
     return TEXTS
 
 
-def test_a_dataset_of_hugging_face_is_known_by_its_shard(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_dict({"text": TEXTS, "id": [f"x{number}" for number in range(300)]}).save_to_disk(str(tmp_path / "SAVED"))
-    folder, _ = cached(tmp_path / "CACHE", HuggingFaceSource(tmp_path / "SAVED"))
-    found = origins_of(folder)
-    assert [origin.id for origin in found] == [f"x{number}" for number in range(300)]
-    assert found[0][:2] == (f"{tmp_path / 'SAVED'}/train[0]", 0)
-    assert len({origin[:2] for origin in found}) == 300
-
-
 def test_a_record_of_tf_examples_has_its_number(tmp_path):
     path = str(tmp_path / "a.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
@@ -199,17 +188,6 @@ def test_a_pair_of_megatron_says_where_its_documents_are_from(tmp_path, use_cach
     of_b = [number for number, origin in enumerate(expected) if origin.file == str(paths[1])]
     assert found.in_files(["b.jsonl"]).documents.tolist() == of_b
     assert found.hashes.tolist() == [origin.hash for origin in expected]
-
-
-def test_verify_sees_a_table_that_was_altered_or_is_gone(tmp_path):
-    folder, _ = cached(tmp_path / "CACHE", str(jsonl(tmp_path / "a.jsonl")))
-    table = min(pathlib.Path(folder).glob("*.origins.arrow"))
-    content = table.read_bytes()
-    table.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    (sentence,) = cache.verify(folder)
-    assert sentence.startswith(f"{table.name} is altered")
-    table.unlink()
-    assert f"{table.name} is missing" in list(cache.verify(folder))
 
 
 def test_conversations_of_the_same_messages_have_the_same_hash_however_they_are_stored(tmp_path):

@@ -374,7 +374,7 @@ def _finish(
                     "bytes": sum(file["bytes"] for file in cache.pairs_of({"files": files})),
                     "files": files,
                     "origins": record["origins"],
-                    **({"reads": shard.reads} if shard.reads else {}),
+                    "reads": shard.reads,
                 }
             )
     counts = total(itertools.chain(*splits.values()), COUNTED)
@@ -396,8 +396,6 @@ def _finish(
         write_atomically(info_path(cache_dir, split), json.dumps(info, indent=2))
         write_atomically(stats_path(cache_dir, split), json.dumps(stats, indent=2))
     manifest = manifest_of(corpus, begun, splits, git_revision)
-    if any(map(any, begun["reads"].values())):
-        manifest["read_as"] = begun["read_as"]
     if corpus.counts_ids:
         paths = {split: [hashes_path(shard, split) for shard in source_shards if split in shard.splits] for split in splits}
         for split, of_split in paths.items():
@@ -421,7 +419,7 @@ def manifest_of(
         "dtype": stored_dtype(corpus).name,
         "id_shift": id_shift(corpus.vocabulary),  # how much higher ids are here than in the files
         "settings": begun["settings"],
-        "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
+        "read_as": begun["read_as"],
         **{name: begun[name] for name in cache.MOST},
         "splits": {split: {**total(shards, counted), "shards": shards} for split, shards in splits.items()},
         "totals": total(itertools.chain(*splits.values()), counted),

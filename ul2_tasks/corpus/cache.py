@@ -39,9 +39,10 @@ MANIFEST = "manifest.json"
 REFUSED = "refused.jsonl"  # what the name of a list of records that were skipped ends with
 MOST: Mapping[str, int | None] = {"max_documents": None, "max_tokens": None}  # of a trial run, see `jobs.trial`
 _ORIGINS = {"file": str, "is_part": bool, "rows": int | None}
-_SHARD = {"shard": NAME, "source": str, "files": [FILE], "documents": int, "tokens": int, "origins": _ORIGINS}
+_SHARD = {"shard": NAME, "source": str, "files": [FILE], "documents": int, "tokens": int, "origins": _ORIGINS, "reads": str}
 _FORM = {  # of a manifest, see `forms`
     "settings": dict,
+    "read_as": str,
     **dict.fromkeys(MOST, int | None),
     "splits": {EACH: {"shards": [_SHARD]}},
     "totals": {},
@@ -61,8 +62,8 @@ def check_documents(cache_dir: str, split: str, manifest: Mapping | None, num_sh
 
 
 def reads(manifest: Mapping) -> dict[str, list[str]]:
-    """What each shard of each split was made of, see `made_of`; empty texts where the manifest does not say."""
-    return {split: [str(shard.get("reads", "")) for shard in entry["shards"]] for split, entry in manifest["splits"].items()}
+    """What each shard of each split was made of, see `made_of`; empty texts where the source does not tell."""
+    return {split: [shard["reads"] for shard in entry["shards"]] for split, entry in manifest["splits"].items()}
 
 
 def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None = None) -> Store:

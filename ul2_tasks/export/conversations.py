@@ -145,7 +145,7 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
     if not is_written:
         return None
     manifest = read_manifest(folder)
-    before = {split: [str(shard.get("reads", "")) for shard in of["shards"]] for split, of in manifest["splits"].items()}
+    before = {split: [shard.get("reads", "") for shard in of["shards"]] for split, of in manifest["splits"].items()}
     if changed := changes(before, reads)[0]:
         raise ValueError(
             f"the source of {folder}, which is complete, must not have changed, got {changed}. Keep the export, or delete the"
@@ -286,7 +286,6 @@ def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard
         "padded_vocabulary": PADDED_SIZE if is_o200k else vocabulary.vocab_size - id_shift(vocabulary),
         "eod": corpus.renderer.eod,
         "alignment": "token: lossmask and span are those of the token at the same place; where labels are tokens[1:], take [1:]",
-        "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
         "splits": {
             split: {
                 **total(found, _COUNTED),
