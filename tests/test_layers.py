@@ -44,7 +44,6 @@ LAYERS = {
     "looking": {
         "random_access",
         "chat",
-        "converters",
         "corpus",
         "denoising",
         "export",
@@ -53,7 +52,6 @@ LAYERS = {
         "jobs",
         "mixtures",
         "order",
-        "pytorch",
         "sources",
         "store",
         "tasks",

@@ -90,10 +90,7 @@ def test_loss_groups_and_turns_are_options(corpus):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--loss_groups", "harmony"], "--loss_groups must be given with --renderer, got no --renderer. Pass both"),
         (["--renderer", "harmony:default", "--preset", "UL2"], "--preset must be left out with --renderer, got both. Pass one"),
-        (["--renderer", "harmony:default", "--loss_groups", "final"], "loss_groups must be one of ['harmony'"),
-        (["--renderer", "harmony:default", "--loss_groups", "user=1"], "loss_groups must have kinds among"),
         (["--renderer", "harmony:nowhere.txt"], "vocabulary must be 'default'"),
         (["--renderer", "chatml"], "or a renderer, got 'chatml'. Pass one of these."),
     ],

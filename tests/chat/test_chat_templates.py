@@ -16,12 +16,11 @@ from test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigr
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from ul2_tasks import open_renderer, open_vocabulary, register_chat
+from ul2_tasks import open_renderer, open_vocabulary
 from ul2_tasks.chat import attribution
 from ul2_tasks.chat.messages import Conversation, parse
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
-from ul2_tasks.looking.conversations.doctor import examine_conversations
 from ul2_tasks.vocabulary import batches
 
 EOD = "<|endoftext|>"
@@ -128,15 +127,6 @@ def test_reasoning_that_the_template_leaves_out_of_the_history_is_named(renderer
     # Under both names, because the last transformers for Python 3.10 hands "thinking" on under no other.
     both_names = [*TURNS[:4], {**TURNS[4], "reasoning_content": TURNS[4]["thinking"]}]
     assert joined(segments) == templated(chatml, both_names)
-
-
-def test_what_a_template_adds_at_the_end_is_no_message_of_others_to_a_doctor(chatml, tmp_path):
-    path = tmp_path / "talks.jsonl"
-    path.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in (TURNS, PAIR, [*TURNS, PAIR[0]])))
-    found = examine_conversations(register_chat("templates_ends", str(path), f"template:{chatml}"))
-    (note,) = (finding.what for finding in found if "not the assistant's" in finding.what)
-    assert note.startswith("1 of 3 conversations end with a message that is not the assistant's, the first: ")
-    assert note.endswith("talks.jsonl, line 3")
 
 
 def test_what_the_tags_enclose_is_the_end_of_a_message(tmp_path):

@@ -16,9 +16,8 @@ import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
-from ul2_tasks.export.conversations_folder import LEFT_OUT, read_manifest, read_shard, table_of, verify
+from ul2_tasks.export.conversations_folder import LEFT_OUT, read_manifest, read_shard, verify
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.files.systems import sha256
 from ul2_tasks.looking.verification import examine
 from ul2_tasks.store.provenance import hash_of, provenance_of_pairs
 
@@ -185,26 +184,6 @@ def test_a_complete_export_of_an_earlier_version_stays_and_an_unfinished_one_get
     earlier(tmp_path / "new")
     write_conversations("eo_chat", str(tmp_path / "new"), console=QUIET)
     assert contents(tmp_path / "new") == contents(folder)
-
-
-def test_a_table_or_list_of_other_sequences_is_named(written, tmp_path):
-    write_conversations("eo_chat", str(tmp_path / "out"), console=QUIET)
-    train = tmp_path / "out" / "train"
-    (train / table_of("shard_00")).write_bytes((train / table_of("shard_01")).read_bytes())
-    (train / f"shard_00.{LEFT_OUT}").write_text("{}\n")
-    (train / f"shard_77.{LEFT_OUT}").write_text("{}\n")
-    found = list(verify(str(tmp_path / "out")))
-    assert [sentence for sentence in found if "shard_00_tokens.origins.arrow is" in sentence]
-    assert f"train/shard_77.{LEFT_OUT} is not in the manifest" in found
-    (train / f"shard_77.{LEFT_OUT}").unlink()
-    manifest = read_manifest(str(tmp_path / "out"))
-    for file in manifest["splits"]["train"]["shards"][0]["files"]:
-        path = train / file["file"]
-        file |= {"sha256": sha256(str(path)), "bytes": path.stat().st_size}
-    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest))
-    first, second = list(verify(str(tmp_path / "out")))
-    assert "shard_00_tokens.origins.arrow must have" in first
-    assert f"shard_00.{LEFT_OUT} must have" in second
 
 
 def test_the_pair_in_place_knows_its_origins(written):

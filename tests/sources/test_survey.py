@@ -10,23 +10,22 @@ from ul2_tasks.sources.survey import Survey, survey, ways
 def test_documents_are_counted_by_hand():
     texts = ["One sentence.", "", "a line that", "goes on here, and", " \t\n", "Heading", "“Quoted.”", "small but whole."]
     found = survey(texts, encode=str.split)
-    assert found == Survey(documents=8, blank=2, median_characters=12, mid_sentence=1, median_tokens=2)
-    nothing = Survey(documents=0, blank=0, median_characters=0, mid_sentence=0, median_tokens=0)
+    assert found == Survey(documents=8, blank=2, median_tokens=2)
+    nothing = Survey(documents=0, blank=0, median_tokens=0)
     assert survey([], encode=str.split) == nothing
     assert survey(["", " "], encode=str.split) == dataclasses.replace(nothing, documents=2, blank=2)
 
 
-def test_wrapped_prose_ends_in_mid_sentence_by_lines_alone(tmp_path):
+def test_lines_of_wrapped_prose_are_short_and_blank(tmp_path):
     documents = [" ".join(text.split()) for text in embedded_documents()[:60]]
     (tmp_path / "wrapped.txt").write_text("\n\n".join(wrapped(text) for text in documents))
     (tmp_path / "lines.txt").write_text("\n".join(documents))
     found = ways([str(tmp_path / "wrapped.txt")])
     assert found["paragraph"].documents == 60
     assert found["line"].blank == 59
-    assert found["line"].mid_sentence > found["line"].documents / 4 > found["paragraph"].mid_sentence
     assert found["line"].median_tokens < 20 < 60 < found["paragraph"].median_tokens < found["file"].median_tokens
     whole = ways([str(tmp_path / "lines.txt")])["line"]
-    assert (whole.documents, whole.blank, whole.mid_sentence) == (60, 0, 0)
+    assert (whole.documents, whole.blank) == (60, 0)
 
 
 def test_of_large_and_of_many_files_the_first_megabyte_is_read(tmp_path):

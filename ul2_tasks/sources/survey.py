@@ -1,9 +1,8 @@
-"""What text files hold if a line, a paragraph or a file is a document, to choose between them and to check a choice."""
+"""What text files hold if a line, a paragraph or a file is a document, to choose between them."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,36 +11,28 @@ from ul2_tasks.sources.records import read
 from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
 
 _BYTES, _FILES = 1 << 20, 64  # at most so much is read
-_CLOSING = "\"'”’»)]}*_"  # may follow the mark that ends a sentence
-_ENDS = ".!?…:。！？｡।؟۔"
 
 
 @dataclasses.dataclass(frozen=True)
 class Survey:
     """Counts of some documents.
 
-    Blank documents are empty or only white space. The medians are of the others; 0 if there is none. `mid_sentence` counts the
-    documents that do not end as a sentence does, where the next one begins with a small letter. Many of them mean that the lines of
-    wrapped prose were taken for documents.
+    Blank documents are empty or only white space. The median is of the others; 0 if there is none.
     """
 
     documents: int
     blank: int
-    median_characters: int
-    mid_sentence: int
     median_tokens: int
 
 
 def survey(texts: Iterable[str], encode: Callable[[str], Sequence[object]]) -> Survey:
-    """Counts documents, which are in the order of the corpus. `encode` tokenizes them, for `median_tokens`."""
+    """Counts documents. `encode` tokenizes them, for `median_tokens`."""
     texts = list(texts)
     stripped = [text.strip() for text in texts]
     full = [text for text in stripped if text]
     return Survey(
         documents=len(texts),
         blank=len(texts) - len(full),
-        median_characters=_median(map(len, full)),
-        mid_sentence=sum(_goes_on(text, following) for text, following in itertools.pairwise(stripped)),
         median_tokens=_median(len(encode(text)) for text in full),
     )
 
@@ -80,11 +71,6 @@ def in_words(paths: Sequence[str]) -> str:
 
 def _texts(segment: Segment, documents: str) -> list[str]:
     return [record.text.decode() for record in read(segment, Layout("text", documents)) if not record.problem]
-
-
-def _goes_on(text: str, following: str) -> bool:
-    """Whether a sentence runs on from one document into the next."""
-    return text.rstrip(_CLOSING)[-1:] not in _ENDS and following[:1].islower()
 
 
 def _median(numbers: Iterable[int]) -> int:

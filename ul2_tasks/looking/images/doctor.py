@@ -28,8 +28,6 @@ from ul2_tasks.looking.images.table import shown_records, shown_unusable
 from ul2_tasks.looking.printing import shown_problems
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 
-_FULL = 0.6  # of the inputs' budget that chunks take on average, from which on nothing is said
-
 
 def examine_image_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
     """Looks at the installation, the vocabulary, the first records with all of their images, and the lengths."""
@@ -77,7 +75,3 @@ def _examine_lengths(measured: ImageTaskStatistics, task: ImageTextTask, about: 
         return
     said = ", ".join(f"{key} of up to {length.max:,} tokens" for key in ("inputs", "targets") if (length := measured.lengths[key]))
     yield about("ok", what=f"examples: {measured.examples:,}, with images: {measured.images:,}; {said}")
-    fullest = max(part for part in measured.fill.values() if part is not None)
-    if measured.joins_records and measured.examples > 1 and fullest < _FULL:
-        what = f"chunks fill {fullest:.0%} of a budget on average: an image that does not fit begins the next chunk"
-        yield about("note", what=what, remedy="lengths of several images and the text between them")
