@@ -43,7 +43,6 @@ LAYERS = {
     "looking": {
         "random_access",
         "chat",
-        "converters",
         "corpus",
         "denoising",
         "export",
@@ -52,7 +51,6 @@ LAYERS = {
         "jobs",
         "mixtures",
         "order",
-        "pytorch",
         "sources",
         "store",
         "tasks",
