@@ -228,16 +228,6 @@ def test_a_pair_of_megatron_says_where_its_documents_are_from(tmp_path, use_cach
     assert found.hashes.tolist() == [origin.hash for origin in expected]
 
 
-@pytest.mark.parametrize("origins", [{}, [], "x", {"file": 3, "is_part": False, "rows": None}])
-def test_a_manifest_with_other_origins_is_rejected(tmp_path, origins):
-    folder, manifest = cached(tmp_path / "CACHE", str(jsonl(tmp_path / "a.jsonl")))
-    manifest = json.loads(json.dumps(manifest))
-    manifest["splits"]["train"]["shards"][0]["origins"] = origins
-    (pathlib.Path(folder) / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=r"manifest\.json is not as it was written: .*origins.* Write the cache again\."):
-        cache.read_manifest(folder)
-
-
 def test_verify_sees_a_table_that_was_altered_or_is_gone(tmp_path):
     folder, _ = cached(tmp_path / "CACHE", str(jsonl(tmp_path / "a.jsonl")))
     table = min(pathlib.Path(folder).glob("*.origins.arrow"))

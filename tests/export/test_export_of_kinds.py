@@ -305,16 +305,6 @@ def test_a_changed_source_and_other_loss_groups_are_refused(tmp_path):
         write_examples(name, str(tmp_path / "changed"), PAIRS, **{**settings, "prepare": touch})
 
 
-@pytest.mark.parametrize(
-    ("features", "wrong"), [("tokens", "features must be a list, got 'tokens'"), ([7], "features.0 must be str, got 7")]
-)
-def test_features_that_were_altered_are_refused(write, tmp_path, features, wrong):
-    manifest = json.loads((write("chat", "jsonl") / "_manifest.json").read_text())
-    (tmp_path / "_manifest.json").write_text(json.dumps(manifest | {"features": features}))
-    with pytest.raises(ValueError, match=f"is not as it was written: {wrong}"):
-        read_examples(str(tmp_path))
-
-
 def test_what_cannot_be_exported_is_named(tmp_path):
     chat = registered("chat", True)
     with pytest.raises(ValueError, match=r"sequence_length of .* must have keys among \['tokens'\], got \['inputs', 'targets'\]"):

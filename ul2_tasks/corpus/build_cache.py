@@ -34,8 +34,8 @@ from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, read
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import absolute, exists, names_in, place, remove, remove_tree
-from ul2_tasks.jobs.forms import EACH, check_form
-from ul2_tasks.jobs.job import Job, import_beam, run_job
+from ul2_tasks.jobs.beam import import_beam
+from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.manifest import differences, load_object, total
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, write_hashes
 from ul2_tasks.jobs.repeats import in_words as repeated_in_words
@@ -77,10 +77,6 @@ class SourceShard(JobShard):
     max_documents: int | None
     max_tokens: int | None
     columns: tuple[str, ...]
-
-    @property
-    def form(self) -> Mapping:
-        return {"splits": {split: dict.fromkeys(COUNTED, int) for split in self.splits}}
 
     def beside(self, ending: str) -> dict[str, str]:
         """The names of files beside the pairs of each split, with this ending."""
@@ -327,9 +323,7 @@ def _begin(
     path = place(place(cache_dir, _RECORDS), BEGUN)
     listed: dict[str, dict] = {}
     if exists(path):
-        before = load_object(path, {"settings": dict}, _REMOVE)
-        if "reads" in before:
-            check_form(before, {"reads": {EACH: [str]}}, path, _REMOVE)
+        before = load_object(path, _REMOVE, ["settings"])
         _check_begun(cache_dir, corpus, before, begun)
         if changed := changes(before.get("reads", {}), begun["reads"])[0]:
             told = f"{corpus.name}: the source has changed since the job began: {changed}; its shards are written again"
