@@ -23,13 +23,8 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.looking.run import Run
-from ul2_tasks.looking.steps import show_step
-from ul2_tasks.looking.texts.draw import draw
-from ul2_tasks.looking.texts.show import show
-from ul2_tasks.random_access.fingerprint import described
-from ul2_tasks.random_access.resuming import as_text
-from ul2_tasks.tasks.image_text import image_text_tasks
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens, text_vocabulary
+from ul2_tasks.looking.steps import show_step_json
+from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 QUIET = Console(quiet=True)
@@ -144,22 +139,9 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
         assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
 
     run = Run(name, LENGTHS, "train", 0, batch_size=4, pack=False)
-    show_step(run, 2, console=Console(file=(printed := io.StringIO())), as_json=True)
+    show_step_json(run, 2, file=(printed := io.StringIO()))
     for line in map(json.loads, printed.getvalue().splitlines()):
         assert line["ids"] == wanted[line["number"]]
-
-
-def test_what_is_shown_and_what_the_collator_makes_have_the_tokenizers_own_ids(name, folder, own):
-    show(name, LENGTHS, count=3, console=Console(file=(printed := io.StringIO())), as_json=True)
-    shown = list(map(json.loads, printed.getvalue().splitlines()))
-    assert [line["ids"] for line in shown] == [sample.ids for sample in draw(name, LENGTHS, 3)], "which samples.jsonl is made of"
-    assert all(is_of_texts(text_of(line["ids"], folder, own)) for line in shown)
-    settings = {"sentinels": UNUSED, "modes": {"[R]": "[R]"}, "return_tensors": "np"}
-    collate = UL2DataCollator(folder, LENGTHS, R, **settings, decoder_start_token_id=own["<|endoftext|>"])
-    text = "so! and so on!"
-    batch = collate([text, json_tokenizer(folder).encode(text, add_special_tokens=False).ids])
-    for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"]):
-        assert text_of({"inputs": ids[mask > 0], "targets": labels[labels >= 0]}, folder, own) == text
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,11 @@ from test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigr
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from ul2_tasks import open_renderer, open_vocabulary
-from ul2_tasks.chat import attribution
+from ul2_tasks import open_renderer
+from ul2_tasks.chat import templates
 from ul2_tasks.chat.messages import Conversation, parse
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
-from ul2_tasks.vocabulary import batches
 
 EOD = "<|endoftext|>"
 # As Qwen3's, in short: reasoning is there in the last turn alone.

@@ -22,9 +22,8 @@ from absl import logging
 from ul2_tasks.corpus.cached_files import COMPLETED, expected_files, is_cache, stats_path
 from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.files import systems
-from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place
-from ul2_tasks.imported import failures
-from ul2_tasks.jobs.manifest import faults, load_object, missing_or_resized, parse_manifest, sizes, total
+from ul2_tasks.files.systems import exists, is_folder, names_in, place
+from ul2_tasks.jobs.manifest import faults, load_object, missing_or_resized, parse_manifest, sizes
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
@@ -196,7 +195,7 @@ def read_manifest(cache_dir: str) -> dict | None:
 @functools.lru_cache(maxsize=16)
 def _parsed(path: str, content: bytes) -> dict:
     """What this content says. Each opening of a cache asks twice, and ten thousand shards take a second."""
-    return parse_manifest(path, content, _READABLE, "Write the cache again.", ["settings", "splits", "totals"])
+    return parse_manifest(path, content, SCHEMA_VERSION, "Write the cache again.", ["settings", "splits", "totals"])
 
 
 def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:

@@ -42,7 +42,6 @@ from ul2_tasks.export.conversations_plan import (
     shards_of,
 )
 from ul2_tasks.files.systems import absolute, exists, place
-from ul2_tasks.imported import failures
 from ul2_tasks.jobs.beam import import_beam
 from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.manifest import load_object, total, write_manifest

@@ -54,7 +54,7 @@ def read_manifest(folder: str) -> dict:
             unfinished(folder) or f"{folder} must have the {MANIFEST} of exported conversations, got none. Pass an export's folder."
         )
     path = place(folder, MANIFEST)
-    return parse_manifest(path, read(path), (SCHEMA_VERSION,), "Export again.", ["eod", "splits", "totals"])
+    return parse_manifest(path, read(path), SCHEMA_VERSION, "Export again.", ["eod", "splits", "totals"])
 
 
 def verify(folder: str) -> Iterator[str]:

@@ -25,7 +25,7 @@ from ul2_tasks.example_features import (
 from ul2_tasks.export.formats import Examples, open_format
 from ul2_tasks.files.opening import is_unreachable
 from ul2_tasks.files.systems import exists, is_folder, names_in, place, read
-from ul2_tasks.jobs.manifest import altered, differences, faults, load, missing_or_resized, parse_manifest
+from ul2_tasks.jobs.manifest import altered, differences, faults, missing_or_resized, parse_manifest
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
 
@@ -94,7 +94,8 @@ def read_manifest(folder: str) -> dict:
         raise ValueError(
             unfinished(folder) or f"the folder must be one that `ul2 export` wrote, got {folder}, which has no {MANIFEST}."
         )
-    return parse_manifest(path, read(path), tuple(_COUNTED_BY), "Export again.", ["arguments", "shards", "totals"])
+    path = place(folder, MANIFEST)
+    return parse_manifest(path, read(path), SCHEMA_VERSION, "Export again.", ["arguments", "shards", "totals"])
 
 
 def features_of(manifest: Mapping) -> Collection[str]:

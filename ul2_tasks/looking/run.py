@@ -147,7 +147,9 @@ def read_record(folder: str) -> dict:
             f"there is no {RUN_RECORD} in {folder}. Name the folder of a run with random access (a cache, elastic.gin), which"
             " writes it."
         )
-    return load_object(path, "Name the folder of a run, which writes it.", _OF_RECORD)
+    record = load_object(path, "Name the folder of a run, which writes it.", _OF_RECORD)
+    check_version(path, record.get("numbered_version"), NUMBERED_VERSION, "Look at it with the package that began the run.")
+    return record
 
 
 def locations_of(found: Examples, number: int) -> list[Location]:

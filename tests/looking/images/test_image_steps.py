@@ -13,7 +13,7 @@ from rich.console import Console
 import ul2_tasks
 from ul2_tasks.denoising.denoisers import T5GEMMA2
 from ul2_tasks.looking.find import find
-from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
+from ul2_tasks.looking.run import Run, locations_of
 from ul2_tasks.looking.steps import FedImages, chats_at, fed_at, show_step
 
 LENGTHS, PAIRS = {"inputs": 64, "targets": 64}, {"inputs": 256, "targets": 256}
