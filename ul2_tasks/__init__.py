@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.lengths import chunk_length
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
+    from ul2_tasks.image_rows.dataset import ImageTextDataset as ImageTextDataset
     from ul2_tasks.images.interleaved import ImageTokens
     from ul2_tasks.measured_loader import MeasuredLoader
     from ul2_tasks.mixtures.advice import best_chunk_tokens
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.collator import UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
-    from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
@@ -144,7 +144,7 @@ _MODULES = {
     "MemoryDataSource": "sources.memory",
     "Mix": "mixtures.mix",
     "Mixture": "mixtures.mixture",
-    "ImageTextDataset": "pytorch.image_text",
+    "ImageTextDataset": "image_rows.dataset",
     "ImageTokens": "images.interleaved",
     "ImageText": "mixtures.image_text",
     "Registration": "tasks.registration",
