@@ -72,6 +72,7 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: st
 
     import ul2_tasks
     from ul2_tasks.corpus import cache
+    from ul2_tasks.corpus.build_cache import manifest_of
     from ul2_tasks.corpus.corpus import corpus_settings
     from ul2_tasks.store.write import PairWriter
 
@@ -90,12 +91,11 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: st
             os.link(folder / f"first.{kind}", folder / f"{shard}.{kind}")
         files = [{"file": f"{shard}.{kind}", **entry} for kind, entry in pair.entries.items()]
         counts = {"documents": documents, "tokens": tokens, "empty": 0, "skipped": 0}
-        origins = {"source": "", "origins": {"file": "", "is_part": False, "rows": None}}
+        origins = {"source": "", "origins": {"file": "", "is_part": False, "rows": None}, "reads": ""}
         shards.append({"shard": shard, **counts, "bytes": sum(file["bytes"] for file in files), "files": files, **origins})
     for kind in ("bin", "idx"):
         (folder / f"first.{kind}").unlink()
-    form = {"format": cache.STORE, "dtype": "uint16", "id_shift": 0}
-    manifest = cache.manifest_of(corpus, corpus_settings(corpus), form, {"train": shards}, most=dict.fromkeys(cache.MOST))
+    manifest = manifest_of(corpus, {"settings": corpus_settings(corpus), "read_as": "", **cache.MOST}, {"train": shards}, None)
     cache.write_manifest(str(folder), manifest)
     (folder / "info.train.json").write_text(json.dumps({"num_shards": pairs, "features": {}, "seqio_version": ""}))
     (folder / "stats.train.json").write_text(json.dumps({"examples": pairs * documents}))

@@ -208,7 +208,7 @@ def undivided(batch) -> tuple[torch.Tensor, list[float]]:
     return model.gradient(), [mean.item() for mean in means]
 
 
-@pytest.mark.parametrize("microbatches", [1, 2, 4])
+@pytest.mark.parametrize("microbatches", [1, 4])
 def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_path, microbatches):
     """Each loss goes through the function of Megatron's schedules that scales it; the rest of these needs a GPU."""
     prefix = write_triple(tmp_path / "chat", sizes_of(60))
@@ -253,7 +253,7 @@ def as_megatron_logs(reports: list[dict[str, torch.Tensor]]) -> dict[str, float]
 TASKS = [TaskInfo("own_s", "s", "own"), TaskInfo("own_x", "x", "own"), TaskInfo("web_s", "s", "web"), TaskInfo("web_t", "", "web")]
 
 
-@pytest.mark.parametrize("parts", [1, 2, 5])
+@pytest.mark.parametrize("parts", [1, 5])
 def test_each_denoiser_and_corpus_is_logged_with_its_loss_its_targets_and_its_weight(parts):
     """A group may have no target in a part, or in the whole step; the weighted mean is the sum of weight times loss."""
     generator = torch.Generator().manual_seed(parts)
@@ -274,3 +274,13 @@ def test_each_denoiser_and_corpus_is_logged_with_its_loss_its_targets_and_its_we
         assert logged[f"weight_{name}"] == pytest.approx((weighted[of].sum() / weighted.sum()).item())
     plain = as_megatron_logs([task_report(*part, TASKS, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))])
     assert sum(plain[f"weight_{name}"] * plain[f"loss_{name}"] for name in ("s", "x", "web_t")) == pytest.approx(plain["loss"])
+
+
+@pytest.mark.parametrize("which", ["lossmask", "tokens"])
+def test_values_of_another_type_are_refused(tmp_path, which):
+    prefix = write_triple(tmp_path / "chat", [7, 8, 9])
+    values = np.zeros(24, np.int32 if which == "lossmask" else np.uint8)
+    with PairWriter(f"{prefix}_{which}.bin", f"{prefix}_{which}.idx", values.dtype) as pair:
+        pair.add(values, np.array([7, 8, 9]))
+    with pytest.raises(ValueError, match=f"chat_{which} must have values of"):
+        opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))

@@ -42,14 +42,14 @@ def of_cache(path):
 
 
 def of_export(path):
-    write_examples(registered(), LENGTHS, str(path), format="jsonl", shards=1, console=QUIET)
+    write_examples(registered(), str(path), LENGTHS, format="jsonl", shards=1, console=QUIET)
     return older(path / folder.MANIFEST), lambda: ul2_tasks.read_examples(str(path))
 
 
 def of_conversations(path):
     chats = [json.dumps([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])] * 4
     (path / "chats.jsonl").write_text("".join(f'{{"messages": {chat}}}\n' for chat in chats))
-    name = ul2_tasks.register_chat("versions_talk", str(path / "chats.jsonl"))
+    name = ul2_tasks.register_chat("versions_talk", str(path / "chats.jsonl"), loss_groups="plain")
     write_conversations(name, str(path / "out"), console=QUIET)
     return older(path / "out" / conversations_folder.MANIFEST), lambda: list(conversations_folder.verify(str(path / "out")))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -19,7 +20,8 @@ except ImportError as error:
 
 __all__ = ["AlignedGPTDataset", "LossGroupWeights", "group_counts", "group_loss", "group_report", "group_sums", "task_report"]
 
-TOKENS, LOSS_MASK, SPAN = "_tokens", "_lossmask", "_span"
+TOKENS, LOSS_MASK, SPAN = SUFFIXES = "_tokens", "_lossmask", "_span"
+_REMEDY = "Copy or write the three pairs of the export again."
 
 
 class AlignedGPTDataset(GPTDataset):
@@ -39,7 +41,7 @@ class AlignedGPTDataset(GPTDataset):
     A sample has `sequence_length` tokens of the stream, and begins and ends anywhere in a conversation. With `reset_position_ids`
     and `reset_attention_mask` no conversation attends to the one before it.
 
-    Before an index is built, the three must have the same lengths and documents. `ul2 verify` reads everything.
+    Before an index is built, the types, lengths and documents of the three pairs are compared. `ul2 verify` reads everything.
     """
 
     def __init__(
@@ -113,6 +115,17 @@ def _opened(prefix: str | None, suffix: str, config: GPTDatasetConfig) -> Indexe
     return GPTDataset.build_low_level_dataset(f"{prefix}{suffix}", config)
 
 
+def _check(prefix: str, triple: Mapping[str, IndexedDataset]) -> None:
+    """Raises a ValueError where the three pairs do not belong together, see `AlignedGPTDataset`."""
+    for suffix, dataset in triple.items():
+        dtype = np.dtype(dataset.index.dtype)
+        if (dtype == np.uint8) != (suffix != TOKENS):
+            expected = "int32" if suffix == TOKENS else "uint8"
+            raise ValueError(f"{prefix}{suffix} must have values of {expected}, got {dtype}. {_REMEDY}")
+        if suffix != TOKENS:
+            _check_aligned(f"{prefix}{TOKENS}", triple[TOKENS], f"{prefix}{suffix}", dataset)
+
+
 def _check_aligned(path: str, tokens: IndexedDataset, other_path: str, other: IndexedDataset) -> None:
     for what in ("sequence_lengths", "document_indices"):
         expected, found = getattr(tokens, what), getattr(other, what)
@@ -124,6 +137,3 @@ def _check_aligned(path: str, tokens: IndexedDataset, other_path: str, other: In
             raise ValueError(
                 f"{what}[{first}] of {other_path} must be {expected[first]}, as in {path}, got {found[first]}. {_REMEDY}"
             )
-
-
-_REMEDY = "Copy or write the three pairs of the export again."

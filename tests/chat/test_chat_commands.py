@@ -68,10 +68,9 @@ def test_workers_register_the_conversations_themselves(cached, corpus):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--loss_groups", "harmony"], "--loss_groups"),
-        (["--renderer", "harmony:default", "--preset", "UL2"], "--preset"),
-        (["--renderer", "harmony:default", "--loss_groups", "user=1"], "loss_groups"),
-        (["--renderer", "chatml"], "renderer"),
+        (["--renderer", "harmony:default", "--preset", "UL2"], "--preset must be left out with --renderer, got both. Pass one"),
+        (["--renderer", "harmony:nowhere.txt"], "vocabulary must be 'default'"),
+        (["--renderer", "chatml"], "or a renderer, got 'chatml'. Pass one of these."),
     ],
 )
 def test_wrong_options_are_one_sentence(arguments, named, tmp_path):

@@ -74,6 +74,15 @@ def test_the_files_of_the_contract(written, name):
         assert np.concatenate([lengths for _, lengths in read]).tolist() == [len(example["tokens"]) for example in examples]
 
 
+def test_the_manifest_says_all_that_made_it(written):
+    _, manifest = written
+    assert len(manifest["configuration_sha256"]) == 64
+    assert manifest["totals"]["learned"] == sum(manifest["totals"]["spans"].values())
+    assert manifest["alignment"].startswith("token: ")
+    assert {"git_revision", "eod", "padded_vocabulary", "tokenizer", "arguments"} <= manifest.keys()
+    assert sum(shard["conversations"] for split in manifest["splits"].values() for shard in split["shards"]) == len(CONVERSATIONS)
+
+
 def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, name, tmp_path, monkeypatch):
     folder, _ = written
     files = {path: content for path, content in contents(folder).items() if not path.endswith(".json")}

@@ -168,10 +168,12 @@ SPOILT = SPOILT_FILES | {
 }
 
 
-@pytest.mark.parametrize("spoil", SPOILT)
-def test_a_spoilt_file_is_named(built, cache_dirs, tmp_path, spoil):
+@pytest.mark.parametrize(
+    ("spoil", "suffix"), [*((spoil, "bin") for spoil in SPOILT), ("altered", "origins.arrow"), ("truncated", "idx")]
+)
+def test_a_spoilt_file_is_named(built, cache_dirs, tmp_path, spoil, suffix):
     shutil.copytree(built / "cache_small_corpus", tmp_path / "cache_small_corpus")
-    path = tmp_path / "cache_small_corpus" / "train-00005-of-00016.bin"
+    path = tmp_path / "cache_small_corpus" / f"train-00005-of-00016.{suffix}"
     change, sentence = SPOILT[spoil]
     change(path)
     (found,) = cache.verify(str(tmp_path / "cache_small_corpus"))
@@ -219,36 +221,6 @@ def test_hosts_and_splits_without_a_document_are_refused(cache_dirs, tmp_path):
             seqio.get_mixture_or_task("no_validation_mix").get_dataset(LENGTHS, "validation", use_cached=use_cached)
     with pytest.raises(ValueError, match="split must be one of"):
         documents(empty, split="test")
-
-
-def test_each_epoch_has_an_order_and_noise_of_its_own(built, cache_dirs):
-    """Documents kept apart: an example has its document's tokens, whatever the noise."""
-    cache_dirs(built)
-    count = len(uncached())
-    two = documents(shuffle=True, seed=1)
-    assert two != documents(shuffle=True, seed=2)
-    view = CorpusView(seqio.get_mixture_or_task("cache_small_corpus"), salt="a").cached()
-    epochs = [
-        tuple(document)
-        for batch in view.get_dataset("train", shuffle=True, seed=1).repeat(2)
-        for document in batch["targets"].to_list()
-    ]
-    assert sorted(epochs[:count]) == sorted(epochs[count:]) == uncached()
-    assert epochs[:count] != epochs[count:]
-    assert epochs[:count] == two
-
-    task = seqio.get_mixture_or_task("cache_small_r1")
-    once = task.get_dataset(LENGTHS, "train", use_cached=True, shuffle=False, seed=1, num_epochs=2)
-    examples = [example["inputs"].tobytes() for example in once.as_numpy_iterator()]
-    assert len(set(examples)) > 0.95 * len(examples)
-
-
-def test_denoisers_read_in_orders_of_their_own(built, cache_dirs):
-    cache_dirs(built)
-    orders = {salt: documents(salt=salt, shuffle=True, seed=1) for salt in ("r1", "s")}
-    assert sorted(orders["r1"]) == sorted(orders["s"])
-    same = sum(a == b for a, b in zip(orders["r1"], orders["s"]))
-    assert same < 0.05 * len(orders["r1"])
 
 
 def register_texts(name, texts, validation=0.0, **settings):
@@ -438,14 +410,13 @@ def test_the_script_finds_a_module_in_the_current_folder(of_files, in_one_proces
     assert missing.stderr.endswith("Error: No module named 'no_such_module'\n")
 
 
-def test_a_worker_that_is_killed_ends_the_job_with_what_to_do(of_files, tmp_path):
-    """Beam alone would wait for it for ever."""
-    dies = "'sdk_worker_main' in ' '.join(__import__('sys').orig_argv) and __import__('os').kill(__import__('os').getpid(), 9)"
-    arguments = command(tmp_path, program(tmp_path, f"({dies}, {of_files})[1]"), "--workers", 2)
-    done = new_process.run(*arguments, env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}, cwd=tmp_path)
-    assert done.returncode == 2
-    assert re.search(r"Error: a worker process died \(exit status -?\d+\), .* Re-run the command with fewer --workers", done.stderr)
-    assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
+def test_a_log_has_a_line_of_progress_now_and_then(monkeypatch, tmp_path):
+    """Where there is no terminal, and so no bar."""
+    monkeypatch.setattr("ul2_tasks.jobs.job.POLL", 0.001)
+    monkeypatch.setattr("ul2_tasks.jobs.job.LINES", 0.0)
+    console = Console(file=io.StringIO(), width=200)
+    build("ul2_corpus", str(tmp_path), max_documents=400, console=console)
+    assert re.search(r"^ul2_corpus: \d+ of 32 shards after 0 s$", console.file.getvalue(), re.MULTILINE)
 
 
 def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(of_files, in_one_process, tmp_path):

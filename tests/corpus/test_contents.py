@@ -14,10 +14,8 @@ from ul2_tasks.corpus.identity import contents, reads
 from ul2_tasks.sources.dataset_objects import identity_of
 from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.store import samples
 from ul2_tasks.store.index import serialize
 from ul2_tasks.store.read import Store
-from ul2_tasks.store.samples import sampled_hash
 
 
 def write(path, text='{"text": "a"}\n', time=1):
@@ -161,26 +159,3 @@ def test_tokens_are_known_by_their_documents(tmp_path):
     write_pair(tmp_path / "a", range(100), [40, 60])
     write_pair(tmp_path / "b", range(100), [60, 40])
     assert Store.open([str(tmp_path / "a")]).contents != Store.open([str(tmp_path / "b")]).contents
-
-
-@pytest.mark.parametrize("pairs", [1, 10, 1000, 20000])
-def test_samples_are_few_and_have_both_ends(tmp_path, monkeypatch, pairs):
-    size = 1 << 30
-    asked = []
-
-    def fetched(paths, numbers, starts, stops):
-        asked.append((list(paths), numbers, starts, stops))
-        return [memoryview(b"")] * len(numbers)
-
-    monkeypatch.setattr(samples, "sizes", lambda paths: [size] * len(paths))
-    monkeypatch.setattr(samples, "fetch", fetched)
-    sampled_hash([str(number) for number in range(pairs)])
-    ((paths, numbers, starts, stops),) = asked
-    assert len(numbers) <= 2048
-    assert (paths[0], paths[-1]) == ("0.idx", f"{pairs - 1}.bin")
-    assert {path.rpartition(".")[0] for path in paths[::2]} == {path.rpartition(".")[0] for path in paths[1::2]}
-    for file in range(len(paths)):
-        of_file = numbers == file
-        assert 4 <= of_file.sum() <= 64
-        assert starts[of_file].min() == 0
-        assert stops[of_file].max() == size

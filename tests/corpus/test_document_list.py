@@ -56,15 +56,6 @@ def test_entries_name_documents_by_where_they_are_from(store):
     assert documents(store) == ([], [])
 
 
-@pytest.mark.parametrize("id", ["a\u2028b\x85c\x0bd", "\r\n", "\udc80", "狐"])
-def test_a_list_that_is_written_is_read_again_whatever_its_ids_are(tmp_path, id):
-    found, path = read_document_list([{"id": id}, {"id": "other"}]), tmp_path / "list.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + found.text.encode())
-    assert read_document_list(path) == found
-    assert read_document_list(path).sha256 == found.sha256
-    assert json.loads(found.entries[0]) == {"id": id}
-
-
 def test_what_no_corpus_records_is_an_error_and_what_one_does_not_a_warning(store, caplog):
     megatron = Store(store.prefixes, [store.documents], [store.tokens], Provenance((Table("", "pair", 0, store.documents),)))
     by_id, by_file = (read_document_list([each]) for each in ({"id": "id-7"}, {"file": "pair", "row": 3}))

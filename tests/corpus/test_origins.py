@@ -17,7 +17,6 @@ import ul2_tasks
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
-from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.provenance import Origin, hash_of
@@ -134,16 +133,6 @@ def test_other_sources_have_what_they_have(tmp_path):
 
 def the_texts() -> list[str]:
     return TEXTS
-
-
-def test_a_dataset_of_hugging_face_is_known_by_its_shard(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_dict({"text": TEXTS, "id": [f"x{number}" for number in range(300)]}).save_to_disk(str(tmp_path / "SAVED"))
-    folder, _ = cached(tmp_path / "CACHE", HuggingFaceSource(tmp_path / "SAVED"))
-    found = origins_of(folder)
-    assert [origin.id for origin in found] == [f"x{number}" for number in range(300)]
-    assert found[0][:2] == (f"{tmp_path / 'SAVED'}/train[0]", 0)
-    assert len({origin[:2] for origin in found}) == 300
 
 
 def test_a_record_of_tf_examples_has_its_number(tmp_path):

@@ -1,6 +1,5 @@
 """Objects of Hugging Face's `datasets` as sources: which rows they give, and what they are known by."""
 
-import itertools
 import json
 import pickle
 import subprocess
@@ -14,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ul2_tasks
-from ul2_tasks.corpus.identity import source_identity
-from ul2_tasks.images.records import open_records
 from ul2_tasks.sources.shard_records import file_of, shard_records
 
 TEXTS = [f"document {number} of a corpus, with some words " * (number % 3 + 1) for number in range(40)]
@@ -166,12 +163,6 @@ def test_splits_are_those_of_a_dictionary_or_of_a_hash():
     assert {split for split, _ in found} == {"train", "validation"}
 
 
-def test_columns_that_are_not_read_are_not_decoded():
-    held = {"text": ["a"], "image": [{"bytes": b"no image", "path": None}]}
-    dataset = datasets.Dataset.from_dict(held).cast_column("image", datasets.Image())
-    assert texts(dataset) == texts(dataset.to_iterable_dataset()) == ["a"]
-
-
 def test_a_transform_is_called_for_each_row():
     dataset = datasets.Dataset.from_dict({"words": [["a", "b"], ["c"]]})
     dataset.set_transform(lambda batch: {"text": [" ".join(words) for words in batch["words"]]})
@@ -229,19 +220,6 @@ def resumed(mixture, state):
     return dataset
 
 
-def test_reading_an_iterable_does_not_change_what_it_is_known_by(files):
-    dataset = streamed(files)
-    before = source_identity(ul2_tasks.open_source(dataset))
-    assert list(itertools.islice(dataset, 17))
-    assert source_identity(ul2_tasks.open_source(dataset)) == before
-
-
-def test_an_iterable_of_what_cannot_be_pickled_equals_itself_alone(files):
-    endless = (str(number) for number in itertools.count())
-    numbered = streamed(files).map(lambda row: {"text": row["text"] + next(endless)})
-    assert source_identity(ul2_tasks.open_source(numbered)) is None
-
-
 def test_a_source_is_pickled_with_its_dataset(files):
     for dataset in (datasets.Dataset.from_dict(rows()), streamed(files)):
         source = ul2_tasks.open_source(dataset)
@@ -280,14 +258,6 @@ def test_conversations_are_read_from_a_column_of_messages(tmp_path):
     assert len(found[0]) == len(found[1]) == 5
     for number in range(5):
         np.testing.assert_array_equal(found[0][number]["tokens"], found[1][number]["tokens"])
-
-
-@pytest.mark.parametrize("opened", [ul2_tasks.open_image_text, open_records])
-def test_images_have_to_be_written_first(opened):
-    with pytest.raises(
-        ValueError, match=r"^files must be paths, globs or folders, got a Dataset of .*dataset\.to_parquet\('records"
-    ):
-        opened(datasets.Dataset.from_dict({"texts": [["a"]], "images": [[None]]}))
 
 
 # Bad input.

@@ -4,15 +4,13 @@ import gzip
 import json
 import re
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
 from scipy import stats
 from support import byte_vocabulary, flat, mistral_model, restore_all, t5_model
 
-from ul2_tasks import T5GEMMA2, mix, open_source, open_vocabulary, register
+from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.example_features import DENOISER
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -110,19 +108,6 @@ def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path)
     assert three == four == "none"
 
 
-def test_a_document_of_15_megabytes_is_tokenized_whole(tmp_path):
-    words = "a quite long document of many ordinary words, whose end is not near, " * 220_000
-    assert len(words) > 15_000_000
-    register("huge", write_json(tmp_path / "huge.jsonl", [words]), "bytes")
-    task = seqio.TaskRegistry.get("huge_x2")
-    assert len(list(task.source.list_shards("train"))) == 64
-    tokens = 0
-    for example in task.get_dataset({"inputs": 8192, "targets": 8192}, "train", seed=0).ragged_batch(64):
-        ids = tf.concat([example["inputs"].flat_values, example["targets"].flat_values], 0)
-        tokens += int(tf.reduce_sum(tf.cast((ids > 2) & (ids < 259), tf.int32)))
-    assert tokens == len(words)
-
-
 # Several corpora.
 
 
@@ -167,23 +152,6 @@ def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_wi
 
 
 # What registers.
-
-
-def test_register_takes_what_open_source_and_open_vocabulary_take(tmp_path):
-    pq.write_table(pa.table({"content": DOCUMENTS}), tmp_path / "a.parquet")
-    first = register("by_path", str(tmp_path / "a.parquet"), "bytes", TWO[:1], text_key="content")
-    second = register("by_source", open_source(str(tmp_path / "a.parquet"), text_key="content"), open_vocabulary("bytes"), TWO[:1])
-    one, two = (
-        [
-            example["targets"].tolist()
-            for example in seqio.get_mixture_or_task(name).get_dataset(LENGTHS, seed=0, num_epochs=1).as_numpy_iterator()
-        ]
-        for name in (first, second)
-    )
-    assert one == two
-    assert register("by_path", str(tmp_path / "a.parquet"), "bytes", TWO[:1], text_key="content") == "by_path_mix"
-    with pytest.raises(ValueError, match="text_key is 'content', got 'body'"):
-        register("by_path", str(tmp_path / "a.parquet"), "bytes", TWO[:1], text_key="body")
 
 
 def test_bad_records_end_the_reading_or_are_left_out(tmp_path):

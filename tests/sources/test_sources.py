@@ -1,12 +1,9 @@
 """Every kind of source gives the documents that were put into it, each once, and says what it could not read."""
 
 import bz2
-import gc
 import gzip
-import itertools
 import json
 import lzma
-import os
 import pathlib
 import re
 
@@ -27,7 +24,6 @@ from support import iterate
 
 from ul2_tasks import open_source
 from ul2_tasks.sources import files, records, streams
-from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -199,25 +195,6 @@ def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name)
     assert len(rest) == len(CASES[name][2]) - 100
 
 
-def open_files(path):
-    return sum(os.path.realpath(f"/proc/self/fd/{number}") == str(path) for number in os.listdir("/proc/self/fd"))
-
-
-def test_the_files_of_iterators_that_are_gone_are_closed_and_of_those_that_are_read_on_stay_open(folder):
-    kept = opened(folder, "a.jsonl.xz").get_dataset(shuffle=False).as_numpy_iterator()
-    assert next(kept)["text"].decode() == TEXTS[0]
-    dataset, left = opened(folder, "a.jsonl.gz").get_dataset(seed=0), []
-    for _ in range(3):
-        left.append(iter(dataset))
-        next(left[-1])
-    assert open_files(folder / "a.jsonl.gz") == 3
-    left.clear()
-    gc.collect()
-    assert open_files(folder / "a.jsonl.gz") == 0
-    assert open_files(folder / "a.jsonl.xz") == 1
-    assert [document["text"].decode() for document in kept] == TEXTS[1:]
-
-
 def test_a_program_that_leaves_an_iterator_behind_ends_without_a_word(folder):
     program = f"""
 from ul2_tasks import open_source
@@ -227,20 +204,6 @@ print(len([next(iterator) for iterator in left]))
     done = new_process.run("-c", program, check=True, torn_down=True)
     assert done.stdout == "2\n"
     assert "Exception" not in done.stderr
-
-
-def test_a_stream_is_never_taken_for_that_of_another_source(tmp_path, monkeypatch):
-    """As where an iterator is restored in another process, in which its stream's number is that of another's, at the same block."""
-    iterators = {}
-    for name in "ab":
-        write_json(tmp_path / f"{name}.jsonl", [f"{name} {line}" for line in range(2000)])
-        monkeypatch.setattr(streams, "_numbers", itertools.count(1))
-        streams._open.clear()
-        iterators[name] = iter(open_source(tmp_path / f"{name}.jsonl").get_dataset(shuffle=False))
-        assert next(iterators[name])["text"].numpy().decode() == f"{name} 0"
-    for name in "ab":
-        rest = [document["text"].numpy().decode() for document in iterators[name]]
-        assert rest == [f"{name} {line}" for line in range(1, 2000)]
 
 
 LINE = st.sampled_from([b"", b"a", b"bc", b"a longer line", b"\xef\xbb\xbf"])
@@ -292,7 +255,7 @@ def test_files_are_named_by_path_glob_folder_list_and_split(tmp_path):
     assert (names(by_split), names(by_split, "validation")) == (["b/2.jsonl", "b/c/3.jsonl"], ["1.jsonl"])
 
 
-HIDDEN = (".ipynb_checkpoints/a.jsonl", ".git/b/c.jsonl", "sub/_temporary/0/d.jsonl", "_SUCCESS", ".e.jsonl", "sub/.cache/f.jsonl")
+HIDDEN = (".ipynb_checkpoints/a.jsonl", "sub/_temporary/0/d.jsonl", "_SUCCESS", ".e.jsonl")
 
 
 def test_what_is_hidden_is_read_only_where_it_is_spelled(tmp_path, monkeypatch):
@@ -305,16 +268,12 @@ def test_what_is_hidden_is_read_only_where_it_is_spelled(tmp_path, monkeypatch):
     def names(spec):
         return sorted(path.partition("/corpus/")[2] for path in open_source(spec, format="jsonl").files("train"))
 
-    visible = ["1.jsonl", "sub/2.jsonl"]
-    assert names(at) == names("corpus") == names(f"{at}/") == names(f"file://{at}") == visible
-    assert names(f"{at}/**/*.jsonl") == names("corpus/**/*.jsonl") == visible
-    assert names("corpus/*") == ["1.jsonl"]
+    for spec in (at, "corpus", f"file://{at}", f"{at}/**/*.jsonl"):
+        assert names(spec) == ["1.jsonl", "sub/2.jsonl"]
     assert names("corpus/*/*.jsonl") == ["sub/2.jsonl"]
     for name in HIDDEN:
         assert names(f"corpus/{name}") == [name]
-    assert names("corpus/.git") == names("corpus/.git/**") == names("corpus/.g*/*/*") == [".git/b/c.jsonl"]
-    assert names("corpus/.*/*.jsonl") == [".ipynb_checkpoints/a.jsonl"]
-    assert names(["corpus", "corpus/.e.jsonl"]) == [".e.jsonl", *visible]
+    assert names("corpus/.*/*.jsonl") == [HIDDEN[0]]
 
 
 def test_paths_of_every_kind_are_paths_and_no_file_is_read_twice(tmp_path, monkeypatch):
@@ -373,19 +332,6 @@ def test_tfds_is_read_by_its_name(tmp_path, request):
             _ = open_source(f"tfds:{name}").splits
 
 
-def test_nothing_is_opened_before_it_is_asked_for():
-    for spec in (
-        "nowhere/*.jsonl",
-        "hf:nobody/nothing:config",
-        "tfds:nothing:1.0.0",
-        {"train": "gs://nowhere/a"},
-        "nowhere.txt.gz",
-    ):
-        source = open_source(spec, documents="line" if ".txt" in spec else None)
-        assert isinstance(source, seqio.DataSource)
-        assert "nowhere" in repr(source) or "nothing" in repr(source)
-
-
 # Bad input.
 
 MEMORY = MemoryDataSource(lambda: ["a"], 0)
@@ -442,12 +388,6 @@ def test_what_is_known_once_files_are_listed_is_refused_then(folder, tmp_path):
     fails(folder / "a.jsonl", "id_key", id_key="url", validation=0.1)
 
 
-def test_a_field_that_some_records_lack_is_told_when_they_are_read(tmp_path):
-    mixed = tmp_path / "mixed.jsonl"
-    mixed.write_text('\n"no object"\n{"body": "x"}\n{"text": "good", "url": "u"}\n')
-    assert [problem.partition(".jsonl, ")[2][:6] for problem in problems(open_source(mixed))] == ["line 2", "line 3"]
-
-
 def test_a_bad_line_is_told_by_its_number_in_the_file_wherever_the_file_is_cut(tmp_path, monkeypatch):
     lines = ['{"text": "%s"}' % ("x" * (n % 3500)) for n in range(0, 7000, 7)]
     bad = [*range(0, 1000, 61), 999]
@@ -465,29 +405,32 @@ def test_a_bad_line_is_told_by_its_number_in_the_file_wherever_the_file_is_cut(t
     assert content[int(at) :] == b"bad", "of what is too far from the beginning to count"
 
 
-def test_each_bad_line_of_json_is_named(tmp_path):
-    lines = [
-        (b'{"text": "good"}', None),
-        (b'{"text": "cut', r"line 2: is not JSON, Unterminated string .*; it begins with '\{\"text\": \"cut'"),
-        (b'["text"]', "line 3: must be an object with the field 'text', got a value of type list"),
-        (b'"text"', "line 4: must be an object with the field 'text', got a value of type str"),
-        (b'{"content": "x", "url": "y"}', r"line 5: has no field 'text', only \['content', 'url'\]"),
-        (b'{"text": null}', "line 6: 'text' must be a text, got a value of type NoneType"),
-        (b'{"text": ["a"]}', "line 7: 'text' must be a text, got a value of type list"),
-        (b'{"text": "\xff"}', "line 8: is not UTF-8, invalid start byte at byte 10"),
-        (b'{"text": "\\ud800"}', "line 9: 'text' is not Unicode, surrogates not allowed"),
-        (b"[" * 10_000, "line 10: is not JSON, "),
-        (b"", None),
-        (b'{"text": "also good"}', None),
-    ]
-    (tmp_path / "a.jsonl").write_bytes(b"\n".join(line for line, _ in lines))
-    source = open_source(str(tmp_path / "a.jsonl"))
-    expected = [message for _, message in lines if message]
-    found = problems(source, shuffle=False)
-    assert len(found) == len(expected)
-    for message, problem in zip(expected, found):
-        assert re.match(f"{re.escape(str(tmp_path))}/a.jsonl, {message}", problem), problem
-    assert [text for text in texts(source.get_dataset(shuffle=False)) if text] == ["good", "also good"]
+def test_each_bad_line_is_named(tmp_path):
+    good, bad = [b'{"text": "good"}', b"", b'{"text": "also good"}'], [b'["text"]', b'"text"', b'{"content": "x"}', b"[" * 10_000]
+    bad += [b'{"text": "cut', b'{"text": null}', b'{"text": ["a"]}', b'{"text": "\xff"}', b'{"text": "\\ud800"}']
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(good + bad))
+    (tmp_path / "a.txt").write_bytes(b"good\nna\xefve\ngood")
+    for source, lines in (
+        (open_source(tmp_path / "a.jsonl"), range(4, 13)),
+        (open_source(tmp_path / "a.txt", documents="line"), [2]),
+    ):
+        found = [re.findall(r"line (\d+): ", problem)[0] for problem in problems(source, shuffle=False)]
+        assert found == list(map(str, lines))
+        assert next(text for text in texts(source.get_dataset(shuffle=False)) if text) == "good"
+
+
+def test_rows_that_are_no_text_and_columns_of_another_type_are_named(tmp_path):
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_stream(str(path), pa.schema({"text": pa.string()})) as writer:
+        writer.write_table(pa.table({"text": pa.array([b"good", b"na\xefve", None]).view(pa.string())}))
+    assert [problem.partition(".arrow, record batch 0, ")[2][:5] for problem in problems(open_source(path))] == ["row 1", "row 2"]
+    (tmp_path / "later").mkdir()
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "later" / "a.parquet")
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "later" / "b.parquet")
+    with pytest.raises(ValueError, match="text_key"):
+        open_source(tmp_path / "later" / "b.parquet").get_dataset()
+    (found,) = problems(open_source(tmp_path / "later"))
+    assert found.startswith(f"{tmp_path}/later/b.parquet: column 'text'")
 
 
 TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.json_()]
@@ -591,31 +534,6 @@ def test_places_of_texts_outside_of_an_arrow_file_are_told_and_do_not_end_the_pr
     assert re.match(r".*a.arrow: is corrupt, so all from here on is lost: ArrowInvalid: ", found)
 
 
-def test_a_text_of_an_arrow_file_that_is_not_utf8_is_the_problem_of_its_row_alone(tmp_path):
-    path = tmp_path / "a.arrow"
-    texts = pa.array([b"good", b"na\xefve", b"good"]).view(pa.string())
-    with pa.ipc.new_stream(str(path), pa.schema({"text": pa.string()})) as writer:
-        writer.write_table(pa.table({"text": texts}))
-    (found,) = problems(open_source(str(path)))
-    assert "row 1: is not UTF-8" in found
-
-
-def test_nulls_and_columns_of_another_type_are_named(tmp_path):
-    pq.write_table(pa.table({"text": ["a", None]}), tmp_path / "null.parquet")
-    assert (
-        "null.parquet, row group 0, row 1: 'text' must be a text, got null" in problems(open_source(tmp_path / "null.parquet"))[0]
-    )
-    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "number.parquet")
-    with pytest.raises(ValueError, match=r"text_key must be .*got 'text', in .*number\.parquet"):
-        open_source(tmp_path / "number.parquet").get_dataset()
-    (tmp_path / "later").mkdir()
-    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "later" / "a.parquet")
-    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "later" / "b.parquet")
-    assert problems(open_source(tmp_path / "later")) == [
-        f"{tmp_path}/later/b.parquet: column 'text' must be a text, got one of type int64"
-    ]
-
-
 TOKENS = [[5, 6, 7], [8]]
 
 
@@ -629,31 +547,12 @@ def tokens_of_parquet(folder):
     return str(folder / "a.parquet")
 
 
-def tokens_of_arrow(folder):
-    with pa.ipc.new_stream(folder / "a.arrow", pa.table({"input_ids": TOKENS}).schema) as file:
-        file.write_table(pa.table({"input_ids": TOKENS}))
-    return str(folder / "a.arrow")
-
-
-def tokens_of_datasets(folder):
-    return datasets.Dataset.from_dict({"input_ids": TOKENS})
-
-
-def tokens_of_a_saved_dataset(folder):
-    tokens_of_datasets(folder).save_to_disk(folder / "saved")
-    return f"hf:{folder}/saved"
-
-
 def tokens_of_numpy(folder):
     np.save(folder / "a.npy", np.arange(9))
     return str(folder / "a.npy")
 
 
-@pytest.mark.parametrize(
-    "write",
-    [tokens_of_lines, tokens_of_parquet, tokens_of_arrow, tokens_of_datasets, tokens_of_a_saved_dataset, tokens_of_numpy],
-    ids=lambda write: write.__name__,
-)
+@pytest.mark.parametrize("write", [tokens_of_lines, tokens_of_parquet, tokens_of_numpy], ids=lambda write: write.__name__)
 def test_tokens_of_others_are_refused_at_once_and_megatrons_are_named(tmp_path, write):
     with pytest.raises(ValueError, match="'megatron:PREFIX'"):
         open_source(write(tmp_path), text_key="input_ids").list_shards("train")
@@ -669,13 +568,6 @@ def test_a_folder_may_have_the_name_of_a_kind_of_source(tmp_path, monkeypatch, n
         open_source(f"{name}:").list_shards("train")
 
 
-def test_text_that_is_not_utf8_is_named_where_it_is(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"good\nna\xefve\ngood")
-    assert problems(open_source(tmp_path / "a.txt", documents="line")) == [
-        f"{tmp_path}/a.txt, line 2: is not UTF-8, invalid continuation byte at byte 2"
-    ]
-
-
 def test_a_tfrecord_that_lacks_the_feature_is_a_problem(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
         for example in (tf_example(text=b"good"), tf_example(other=b"x"), b"\x0a\xff", tf_example(text=b"good, too")):
@@ -687,8 +579,8 @@ def test_a_tfrecord_that_lacks_the_feature_is_a_problem(tmp_path):
     assert [text for text in texts(source.get_dataset()) if text] == ["good", "good, too"]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst"])
-@pytest.mark.parametrize("at", [5, 10, 20, 60, 1000, -3, -14])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("at", [5, 10, 60, 1000, -3])
 def test_tfrecords_that_are_cut_or_altered_anywhere_say_so(tmp_path, suffix, at):
     write_tfrecord(tmp_path / "a.tfrecord", TEXTS[:40])
     content = (tmp_path / "a.tfrecord").read_bytes()
@@ -705,32 +597,6 @@ def test_tfrecords_that_are_cut_or_altered_anywhere_say_so(tmp_path, suffix, at)
         assert read == TEXTS[: len(read)]
 
 
-def test_a_file_that_is_gone_is_an_error_and_no_bad_record(folder, tmp_path):
-    path = tmp_path / "a.jsonl"
-    write_json(path, ["x"] * 10)
-    dataset = open_source(path).get_dataset()
-    path.unlink()
-    with pytest.raises(tf.errors.OpError, match="FileNotFoundError"):
-        list(dataset)
-
-
 def test_windows_line_ends_and_a_byte_order_mark_are_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     assert texts(open_source(tmp_path / "a.txt", documents="line").get_dataset()) == ["one", "two"]
-
-
-def test_the_ids_of_hugging_face_rows_and_a_missing_column(folder):
-    source = HuggingFaceSource(str(folder / "hub"), id_key="id")
-    assert {int(d["id"]) for d in source.get_dataset().as_numpy_iterator()} == set(range(len(TEXTS[::4])))
-    for name, present in (("saved", ["text"]), ("hub", ["id", "text"])):
-        with pytest.raises(
-            ValueError, match=rf"{name}, split train, has no field 'content', only {re.escape(str(present))}\. Pass"
-        ):
-            HuggingFaceSource(folder / name, text_key="content").get_dataset()
-
-
-def test_a_source_says_what_it_is(folder):
-    assert repr(FileSource({"train": "a.jsonl"}, text_key="content")) == "FileSource({'train': 'a.jsonl'}, text_key='content')"
-    assert repr(open_source(["a", pathlib.Path("b")], format="text", documents="file")) == (
-        "FileSource({'train': ['a', 'b']}, format='text', documents='file')"
-    )

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
-from support import saved_and_resumed
 
 from ul2_tasks import open_source
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -82,13 +81,6 @@ def test_a_record_with_a_problem_is_in_one_split(tmp_path):
     assert len(found) == 1
 
 
-def test_it_resumes(tmp_path):
-    dataset = open_source(write(tmp_path / "a.jsonl", range(1000)), validation=0.1).get_dataset("train", seed=1)
-    iterator, again = saved_and_resumed(lambda: dataset, 300, tmp_path)
-    rest = [document["text"].numpy() for document in iterator]
-    assert [document["text"].numpy() for document in again] == rest
-
-
 def test_a_validation_split_that_is_there_is_not_dropped(tmp_path):
     path = write(tmp_path / "a.jsonl", range(10))
     message = r"validation must be left out for a source with a.*.*, which has \['train', 'validation'\]"
@@ -124,15 +116,6 @@ def test_ids_are_the_same_as_text_bytes_and_in_each_format(tmp_path):
     for name in ("a.jsonl", "text.parquet", "bytes.parquet", "a.arrow", "a.tfrecord"):
         source = open_source(tmp_path / name, id_key="url", validation=0.1)
         assert texts(source, "validation") == expected, name
-
-
-def test_ids_of_any_source_are_looked_at(tmp_path):
-    def documents(split, shuffle_files, seed=None):
-        return tf.data.Dataset.from_tensor_slices({"text": ["a", "b", "c"], "id": ["1", "", "3"]})
-
-    source = HashSplit(seqio.FunctionDataSource(documents, splits=("train",)), 0.5, id_key="id")
-    read = [d for split in source.splits for d in source.get_dataset(split).as_numpy_iterator()]
-    assert sorted((d["text"], d["problem"]) for d in read) == [(b"a", b""), (b"b", b"a document has no 'id', its id"), (b"c", b"")]
 
 
 def test_documents_whose_load_was_interrupted_are_loaded_anew():

@@ -55,7 +55,7 @@ def is_same_source(before: Mapping, before_reads: Reads, source: seqio.DataSourc
 
     `before` is what the earlier job wrote down, with "read_as"; `before_reads` is what its shards were made of.
     """
-    if before.get("read_as") is None or before["read_as"] != read_as(source) or not any(map(any, before_reads.values())):
+    if before["read_as"] != read_as(source) or not any(map(any, before_reads.values())):
         return False
     try:
         return _parts(before_reads) == _parts(reads_of(source))
