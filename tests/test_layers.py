@@ -29,7 +29,7 @@ LAYERS = {
     "images": {"files", "order"},
     "store": {"files", "order"},
     "vocabulary": {"files"},
-    "sources": {"files", "images", "store", "vocabulary"},
+    "sources": {"files", "images", "store"},
     "jobs": {"files"},
     "chat": {"order", "store", "vocabulary"},
     "denoising": {"order", "vocabulary"},
