@@ -314,7 +314,7 @@ def test_a_state_of_more_data_than_there_is_is_refused():
 
 
 def test_a_state_of_another_version_is_refused(state):
-    with pytest.raises(ValueError, match=r"state must have version 1, got 0\. Start from the beginning"):
+    with pytest.raises(ValueError, match="version 0"):
         dataset().load_state_dict({**state, "version": 0})
 
 

@@ -95,7 +95,7 @@ def read_manifest(folder: str) -> dict:
         raise ValueError(
             unfinished(folder) or f"the folder must be one that `ul2 export` wrote, got {folder}, which has no {MANIFEST}."
         )
-    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "Export again.", _form)
+    return load_manifest(place(folder, MANIFEST), SCHEMA_VERSION, "Export again.", _form)
 
 
 def _form(manifest: Mapping) -> dict:
