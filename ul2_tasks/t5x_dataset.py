@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from ul2_tasks.random_access.exclude import Exclude, leaving_out_of, save_lists
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, changes_later, of_leaving_out, until
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.version import __version__, check_version
 
 _EARLIER = "earlier_stages"  # in a run's record: what the runs read whose weights it began with
@@ -208,28 +207,9 @@ def _reason(cfg: Any) -> str:
     tasks = seqio.get_subtasks(seqio.get_mixture_or_task(cfg.mixture_or_task_name))
     if foreign := [task.name for task in tasks if not hasattr(task, "why_a_stream")]:
         return f"the tasks {foreign} are not of ul2_tasks.register or register_chat. Leave them out, or"
-    streams = [task for task in tasks if task.why_a_stream()]
-    not_asked = [task.name for task in streams or tasks if not task.configuration.random_access]
-    ask = f"Pass random_access=True to the register or register_chat of {not_asked}"
-    if streams:
-        return f"{streams[0].why_a_stream()}. {ask if not_asked else 'Change it'}, or"
-    if not_asked and not cfg.use_cached:
-        return f"USE_CACHED_TASKS is False. Write caches with `ul2 cache`, and set it to True. {ask}, or"
-    if not_asked and cfg.pack and (names := _with_random_lengths(tasks, cfg.task_feature_lengths)):
-        return f"packed examples of {names} have random lengths. {ask}, set train/utils.DatasetConfig.pack = False, or"
-    return "its cache is not one of `ul2 cache`, or the feature converter is not one of ul2_tasks. Change that, or"
-
-
-def _with_random_lengths(tasks: Iterable[seqio.Task], lengths: Mapping[str, int]) -> list[str]:
-    """The tasks whose examples have random lengths: whole records, and chunks of which parts are drawn (split="uniform")."""
-    fixed = [
-        task.name
-        for task in tasks
-        if isinstance(task, DenoisingTask)
-        and task.configuration.merge_examples
-        and len(set(task.denoiser.noise_range(task.full_chunk(lengths).length))) == 1
-    ]
-    return [task.name for task in tasks if task.name not in fixed]
+    not_asked = [task.name for task in tasks if not task.configuration.random_access]
+    why = next(filter(None, (task.why_a_stream() for task in tasks)), "they have no cache of `ul2 cache`, or have random lengths")
+    return f"{why}. Pass random_access=True to the register or register_chat of {not_asked}, and set USE_CACHED_TASKS to True, or"
 
 
 def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | None) -> Start:

@@ -410,14 +410,13 @@ def test_the_script_finds_a_module_in_the_current_folder(of_files, in_one_proces
     assert missing.stderr.endswith("Error: No module named 'no_such_module'\n")
 
 
-def test_a_worker_that_is_killed_ends_the_job_with_what_to_do(of_files, tmp_path):
-    """Beam alone would wait for it for ever."""
-    dies = "'sdk_worker_main' in ' '.join(__import__('sys').orig_argv) and __import__('os').kill(__import__('os').getpid(), 9)"
-    arguments = command(tmp_path, program(tmp_path, f"({dies}, {of_files})[1]"), "--workers", 2)
-    done = new_process.run(*arguments, env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}, cwd=tmp_path)
-    assert done.returncode == 2
-    assert re.search(r"Error: a worker process died \(exit status -?\d+\), .* Re-run the command with fewer --workers", done.stderr)
-    assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
+def test_a_log_has_a_line_of_progress_now_and_then(monkeypatch, tmp_path):
+    """Where there is no terminal, and so no bar."""
+    monkeypatch.setattr("ul2_tasks.jobs.job.POLL", 0.001)
+    monkeypatch.setattr("ul2_tasks.jobs.job.LINES", 0.0)
+    console = Console(file=io.StringIO(), width=200)
+    build("ul2_corpus", str(tmp_path), max_documents=400, console=console)
+    assert re.search(r"^ul2_corpus: \d+ of 32 shards after 0 s$", console.file.getvalue(), re.MULTILINE)
 
 
 def test_a_killed_job_is_no_cache_and_is_completed_by_the_same_command(of_files, in_one_process, tmp_path):

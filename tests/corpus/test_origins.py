@@ -190,6 +190,17 @@ def test_a_pair_of_megatron_says_where_its_documents_are_from(tmp_path, use_cach
     assert found.hashes.tolist() == [origin.hash for origin in expected]
 
 
+def test_verify_sees_a_table_that_was_altered_or_is_gone(tmp_path):
+    folder, _ = cached(tmp_path / "CACHE", str(jsonl(tmp_path / "a.jsonl")))
+    table = min(pathlib.Path(folder).glob("*.origins.arrow"))
+    content = table.read_bytes()
+    table.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    (sentence,) = cache.verify(folder)
+    assert sentence.startswith(f"{table.name} is altered")
+    table.unlink()
+    assert f"{table.name} is missing" in list(cache.verify(folder))
+
+
 def test_conversations_of_the_same_messages_have_the_same_hash_however_they_are_stored(tmp_path):
     messages = [[{"role": "user", "content": f"Ask {n}"}, {"role": "assistant", "content": f"Say {n}"}] for n in range(9)]
     (tmp_path / "a.jsonl").write_text(

@@ -329,17 +329,6 @@ def test_too_many_pixels_are_refused_by_the_header(read, width, height, sentence
         read(b"\x89PNG\r\n\x1a\n" + b"".join(map(chunk, chunks)))
 
 
-def test_a_jpeg_that_is_cut_off_can_be_ended():
-    """As docs/guides/images/records.md has it: what is there stays, and the rest is of one colour."""
-    whole = saved(smooth(width=256, height=256), "JPEG")
-    cut = whole[: len(whole) * 3 // 4]
-    with pytest.raises(ValueError, match=r"^the image is damaged"):
-        pixels(cut)
-    ended = pixels(cut + b"\xff\xd9")
-    assert np.array_equal(ended[:8], pixels(whole)[:8])
-    assert not np.array_equal(ended[-8:], pixels(whole)[-8:])
-
-
 def test_a_limit_of_ones_own():
     assert size_of(JPEG, max_pixels=67 * 45) == (67, 45)
     for read in (size_of, pixels):

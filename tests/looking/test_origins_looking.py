@@ -108,7 +108,7 @@ def test_conversations_say_their_file_and_row(tmp_path):
     path = tmp_path / "talks.jsonl"
     talks = [[{"role": "user", "content": f"Ask {n}"}, {"role": "assistant", "content": f"Say {n}"}] for n in range(30)]
     path.write_text("".join(json.dumps({"messages": each, "id": f"talk {n}"}) + "\n" for n, each in enumerate(talks)))
-    options = ["talked", "--corpus", path, "--renderer", "harmony:default", "--loss_groups", "plain"]
+    options = [ul2_tasks.register_chat("talked", str(path), loss_groups="plain", random_access=True)]
     ul2("cache", *options, "--output", tmp_path / "CACHE")
     options += ["--lengths", 256, "--cache", tmp_path / "CACHE", "--batch_size", 4]
     assert f"which is of {path}, row " in ul2("show", *options, "--step", 1).stdout

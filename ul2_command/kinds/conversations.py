@@ -26,10 +26,10 @@ class Conversations(Kind):
 
     def show(self, data, as_json, *, count, split, seed, step, host, texts, denoisers, **of_run):
         if step is not None:
-            from ul2_tasks.looking.steps import show_step, show_step_json
+            from ul2_tasks.looking.steps import show_step
 
             run = self.run_of(data, split=split, seed=seed, **of_run)
-            (show_step_json if as_json else show_step)(run, step, host, count=count)
+            show_step(run, step, host, count=count, as_json=as_json)
             return
         from ul2_tasks.looking.chat_samples import as_plain
         from ul2_tasks.looking.conversations.show import draw_chat, show_chat

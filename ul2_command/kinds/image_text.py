@@ -38,10 +38,10 @@ class ImageText(Kind):
 
     def show(self, data, as_json, *, count, denoisers, split, seed, step, host, texts, **of_run):
         if step is not None:
-            from ul2_tasks.looking.steps import show_step, show_step_json
+            from ul2_tasks.looking.steps import show_step
 
             run = self.run_of(data, split=split, seed=seed, **of_run)
-            (show_step_json if as_json else show_step)(run, step, host, count=count, denoisers=denoisers or None)
+            show_step(run, step, host, count=count, denoisers=denoisers or None, as_json=as_json)
             return
         from ul2_tasks.looking.images.show import as_plain, draw_image_tasks, show_image_tasks
         from ul2_tasks.looking.printing import print_json_lines

@@ -98,7 +98,7 @@ class Kind(Protocol):
         """`ul2 find --texts`: prints which documents have texts of a file."""
         from ul2_tasks.looking.contamination import find_texts
 
-        of_file = {name: options.pop(name) for name in ("path", "keys", "n", "output", "count", "as_json")}
+        of_file = {name: options.pop(name) for name in ("path", "keys", "n", "output", "count")}
         find_texts(self.run_of(data, **options), **of_file)
 
     def audit(self, data: Data, *, until: int, outputs: Sequence[str], count: int, **options) -> tuple[Run, RunAudit]:

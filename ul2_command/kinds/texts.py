@@ -43,23 +43,23 @@ class Texts(Kind):
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
         if step is None:
-            from ul2_tasks.looking.texts import show as shows
+            from ul2_tasks.looking.texts.show import show
 
             mixture = _with_texts(data, texts) if texts else _drawn(data)
-            (shows.show_json if as_json else shows.show)(mixture, lengths, split=split, seed=seed, **chosen)
+            show(mixture, lengths, split=split, seed=seed, as_json=as_json, **chosen)
             return
         if texts:
             raise excludes("--text and --file", "--step")
-        from ul2_tasks.looking.steps import show_step, show_step_json
+        from ul2_tasks.looking.steps import show_step
 
         run = self.run_of(data, split=split, seed=seed, **of_run)
-        (show_step_json if as_json else show_step)(run, step, host, **chosen)
+        show_step(run, step, host, as_json=as_json, **chosen)
 
     def show_schedule(self, data, as_json, *, count, denoisers, host, split, seed, **of_run):
-        from ul2_tasks.looking.texts import schedule
+        from ul2_tasks.looking.texts.schedule import show_schedule
 
         run = self.run_of(data, split=split, seed=seed, **of_run)
-        (schedule.show_schedule_json if as_json else schedule.show_schedule)(run)
+        show_schedule(run, as_json=as_json)
 
     def measure(self, data, **options):
         from ul2_tasks.looking.texts.measure import measure
@@ -78,12 +78,10 @@ class Texts(Kind):
         return draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
 
     def report(self, data, output, *, count, examples, **options):
-        from ul2_tasks.looking.texts.draw import draw_with_places
         from ul2_tasks.looking.texts.report import write_report
 
         statistics = self.measure(data, examples=examples, **options)
-        drawn = data.mixture if data.use_cached else _drawn(data)
-        samples = draw_with_places(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
+        samples = self.samples(data, count, **options)
         return statistics, write_report(statistics, samples, output)
 
     def look_at_lengths(self, data):

@@ -33,8 +33,8 @@ from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, read
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import absolute, exists, names_in, place, remove, remove_tree
-from ul2_tasks.jobs.forms import EACH
-from ul2_tasks.jobs.job import Job, import_beam, run_job
+from ul2_tasks.jobs.beam import import_beam
+from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.manifest import differences, load_object, total
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, write_hashes
 from ul2_tasks.jobs.repeats import in_words as repeated_in_words
@@ -76,10 +76,6 @@ class SourceShard(JobShard):
     max_documents: int | None
     max_tokens: int | None
     columns: tuple[str, ...]
-
-    @property
-    def form(self) -> Mapping:
-        return {"splits": {split: dict.fromkeys(COUNTED, int) for split in self.splits}}
 
     def beside(self, ending: str) -> dict[str, str]:
         """The names of files beside the pairs of each split, with this ending."""
@@ -321,7 +317,7 @@ def _begin(
     """Makes the folder, and returns the shards that are not written yet, or are made of something else than is read now."""
     path = place(place(cache_dir, _RECORDS), BEGUN)
     if exists(path):
-        before = load_object(path, {"settings": dict, "reads": {EACH: [str]}}, _REMOVE)
+        before = load_object(path, _REMOVE, ["settings"])
         _check_begun(cache_dir, corpus, before, begun)
         if changed := changes(before["reads"], begun["reads"])[0]:
             told = f"{corpus.name}: the source has changed since the job began: {changed}; its shards are written again"

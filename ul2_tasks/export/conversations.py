@@ -42,7 +42,8 @@ from ul2_tasks.export.conversations_plan import (
     shards_of,
 )
 from ul2_tasks.files.systems import absolute, exists, place
-from ul2_tasks.jobs.job import Job, import_beam, run_job
+from ul2_tasks.jobs.beam import import_beam
+from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.manifest import load_object, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
@@ -157,7 +158,7 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
 def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, console: Console) -> Sequence[ConversationShard]:
     """See `shards.begin`. Prints what has changed since an unfinished export began, and keeps its other shards."""
     path = place(shards[0].records, BEGUN)
-    before = load_object(path, {}, "Delete the folder, and start again.") if exists(path) else {}
+    before = load_object(path, "Delete the folder, and start again.") if exists(path) else {}
     if changed := changes(before.get("reads", {}), reads)[0]:
         line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
         console.print(line, markup=False, soft_wrap=True)

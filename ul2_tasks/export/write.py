@@ -51,7 +51,8 @@ from ul2_tasks.export.plan import (
     plan_export,
 )
 from ul2_tasks.files.systems import copy, place, sha256, size
-from ul2_tasks.jobs.job import Job, import_beam, run_job
+from ul2_tasks.jobs.beam import import_beam
+from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.manifest import differences, total, write_manifest
 from ul2_tasks.jobs.shards import BEGUN, all_shards, begin, check_folder, finished_shards, temporary_files, write_shard
 from ul2_tasks.jobs.trial import checked, in_words

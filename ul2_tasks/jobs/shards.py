@@ -26,7 +26,6 @@ from ul2_tasks.files.atomic import removed_on_failure, write_atomically
 from ul2_tasks.files.systems import exists, infos_of_present, make_folders, move, names_in, parallel_map, place, remove, size
 from ul2_tasks.imported import failures, message_of
 from ul2_tasks.jobs.claim import is_claim
-from ul2_tasks.jobs.forms import NAME, check_form
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.version import check_version
 
@@ -55,11 +54,6 @@ class JobShard:
         """The path of the record, which says that the files are written, and what is in them."""
         return place(self.records, f"{self.name}.json")
 
-    @property
-    def form(self) -> Mapping:
-        """Of what the record has beside the files, see `forms`."""
-        return {}
-
 
 AnyShard = TypeVar("AnyShard", bound=JobShard)
 
@@ -73,7 +67,7 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
     by_name = {shard.name: shard for shard in shards}
     recorded = names_in(shards[0].records)
     with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
-    read = parallel_map(_record_of, with_record)
+    read = parallel_map(lambda shard: load_object(shard.record, _REMOVE), with_record)
     records = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
 
     of_now = {
@@ -88,13 +82,6 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
         for shard in shards
         if shard.name in of_now and all(present.get(path) == size for path, size in of_now[shard.name].items())
     }
-
-
-def _record_of(shard: JobShard) -> dict:
-    record = load_object(shard.record, {}, _REMOVE)
-    file = {"file": NAME, "bytes": int}
-    check_form(record, {**({"files": [file]} if "files" in record else file), **shard.form}, shard.record, _REMOVE)
-    return record
 
 
 def all_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = None) -> list[dict]:
@@ -113,7 +100,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
     `known` are the paths of the manifest and of `BEGUN`, as far as they are there. `begun` is what is asked for, with
     "schema_version".
     """
-    found = [load_object(path, {}, _REMOVE) for path in known if exists(path)]
+    found = [load_object(path, _REMOVE) for path in known if exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
     if others and not found:
         raise ValueError(
@@ -141,7 +128,7 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
         unfinished[records].add(f"{shard.name}.json")
     for where, wrong in unfinished.items():
         for name in names_in(where):
-            if name in wrong or (name.endswith(".tmp") and not is_claim(name)):
+            if name in wrong or name.endswith(".tmp"):
                 remove(place(where, name))
     write_atomically(place(records, BEGUN), json.dumps(begun))  # before there is anything else: it says whose folder this is
     for where in unfinished:
@@ -204,9 +191,8 @@ def unfinished(folder: str) -> str | None:
     present = names_in(folder)
     for records in (place(folder, name) for name in _RECORDS if name in present):
         if exists(place(records, BEGUN)):
-            begun = load_object(place(records, BEGUN), {}, _REMOVE)
+            begun = load_object(place(records, BEGUN), _REMOVE)
             is_cache = "parts" in begun
-            check_form(begun, {"parts": int} if is_cache else {"arguments": {"shards": int}}, place(records, BEGUN), _REMOVE)
             kind, shards = ("cache", begun["parts"]) if is_cache else ("export", begun["arguments"]["shards"])
             if present & _LAST[kind]:
                 return None  # the job was killed before it removed the records

@@ -124,7 +124,7 @@ class FileSource(RecordSource):
         if layout.as_json:
             raise ValueError(
                 f"files must be conversations in JSON Lines, Parquet or Arrow, got the text files {patterns!r}. If each line is"
-                " JSON, pass open_source(.., format='jsonl', as_json=True), or --corpus_format jsonl to a command."
+                " JSON, pass open_source(.., format='jsonl', as_json=True)."
             )
         for name, value, default in (("text_key", layout.text_key, "text"), ("id_key", layout.id_key, None)):
             if value != default:

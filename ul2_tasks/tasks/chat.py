@@ -31,7 +31,7 @@ from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.arguments import check_splits, reader_of
-from ul2_tasks.tasks.mixing import no_log_of_failed_tasks, sample_examples
+from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import read_alone, read_indexed, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift
@@ -226,8 +226,7 @@ class ChatMixture(seqio.Mixture):
             )
             assert reading is not None, "conversations have random access"
             return reading.examples()
-        with no_log_of_failed_tasks():
-            return super().get_dataset(sequence_length, split, *arguments, **keywords)
+        return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
     def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Mixture.get_task_dataset`. The dataset always has `loss_mask` and `span_id`.

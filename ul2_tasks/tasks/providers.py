@@ -41,7 +41,7 @@ from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
-from ul2_tasks.tasks.mixing import no_log_of_failed_tasks, sample_examples
+from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
@@ -271,16 +271,15 @@ class DenoisingMixture(seqio.Mixture):
                     " Register it with random_access=True, or read a cache of `ul2 cache`.",
                     self.name,
                 )
-            with no_log_of_failed_tasks():
-                stream = super().get_dataset(
-                    *common,
-                    copy_pretokenized,
-                    compute_stats_empirically,
-                    log_mixing_proportions,
-                    passthrough_features,
-                    trim_output_features,
-                    try_in_mem_cache,
-                )
+            stream = super().get_dataset(
+                *common,
+                copy_pretokenized,
+                compute_stats_empirically,
+                log_mixing_proportions,
+                passthrough_features,
+                trim_output_features,
+                try_in_mem_cache,
+            )
             return with_id_shift(stream, self.output_features["targets"].vocabulary)
         self._check_compatible_features()
         others = [task for task in self.tasks if task not in ours]

@@ -9,7 +9,7 @@ import pytest
 
 from ul2_tasks import register
 from ul2_tasks.looking.statistics import Check
-from ul2_tasks.looking.texts.draw import draw_with_places
+from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.report import write_report
 
@@ -49,10 +49,9 @@ def measured():
 
 @pytest.fixture(scope="module")
 def samples():
-    found = list(draw_with_places("reported_mix", LENGTHS, 2, seed=0, split="train", use_cached=False))
-    sample, _ = found[0]
+    sample, *others = draw("reported_mix", LENGTHS, 2)
     hostile = [dataclasses.replace(part, text=HOSTILE) if part.kind == "text" else part for part in sample.inputs]
-    return [(dataclasses.replace(sample, inputs=hostile), f"a.jsonl {HOSTILE}"), *found[1:]]
+    return [dataclasses.replace(sample, inputs=hostile), *others]
 
 
 def test_each_example_is_shown_as_it_is_and_no_text_breaks_out(measured, samples, tmp_path):
@@ -61,7 +60,7 @@ def test_each_example_is_shown_as_it_is_and_no_text_breaks_out(measured, samples
     shown = [[(kind, text, span) for kind, text, span in pane] for pane in page.panes]
     expected = [
         [(part.kind, part.text, None if part.span is None else str(part.span)) for part in feature]
-        for sample, _ in samples
+        for sample in samples
         for feature in (sample.inputs, sample.targets)
     ]
     assert shown == expected

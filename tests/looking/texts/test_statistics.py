@@ -20,7 +20,7 @@ from ul2_command import main
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, mix, register
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TASK
-from ul2_tasks.looking.printing import as_json, tracked, write_statistics
+from ul2_tasks.looking.printing import as_json, write_statistics
 from ul2_tasks.looking.texts.checks import binomial_interval
 from ul2_tasks.looking.texts.counts import WINDOW, windows
 from ul2_tasks.looking.texts.draw import draw
@@ -160,20 +160,6 @@ def test_full_chunks_are_measured_as_solved(measured):
         assert task.fill == {"inputs": full.inputs / 48, "targets": full.targets / 48}
         tokens = measured["ul2_mix"].documents["tokens"].mean
         assert task.documents_per_chunk == pytest.approx(full.length / tokens)
-
-
-def test_a_mixture_of_mixtures_is_of_both_and_each_corpus_is_looked_at_once(measured):
-    both, apart, separated = (measured[name] for name in ("stats_both_mix", "stats_apart_mix", "stats_separated_mix"))
-    assert {task.task for task in both.tasks} == {task.task for task in (*apart.tasks, *separated.tasks)}
-    expected = {task.task: task.share["expected"] for task in both.tasks}
-    assert expected["stats_separated_short"] == pytest.approx(3 / 4 * 3 / 4)
-    assert expected["stats_apart_short"] == pytest.approx(1 / 4 * 3 / 4)
-    assert {corpus.corpus: corpus.tasks for corpus in both.corpora} == {
-        "stats_apart_corpus": ["stats_apart_s", "stats_apart_short"],
-        "stats_separated_corpus": ["stats_separated_long", "stats_separated_short"],
-    }
-    assert all(task.corpus == task.task.rpartition("_")[0] + "_corpus" for task in both.tasks)
-    assert both.documents["looked_at"] == apart.documents["looked_at"] + separated.documents["looked_at"]
 
 
 def doctored(task, examples, change):
@@ -373,24 +359,6 @@ def test_what_cannot_be_measured_is_refused():
     empty = register("stats_empty", MemoryDataSource(lambda: [""], validation=0), denoisers=PAIR)
     with pytest.raises(ValueError, match="'stats_empty_corpus' has 1 documents in split 'train', and no token"):
         measure(empty, LENGTHS, 10)
-
-
-def test_the_examples_of_the_seed_are_measured_and_progress_sees_each_and_is_silent_off_a_terminal(drawn, capsys):
-    mixture, examples = drawn
-    seen = []
-
-    def watch(examples, total):
-        assert total == 30
-        for example in examples:
-            seen.append(example)
-            yield example
-
-    measured = measure(mixture.name, LENGTHS, 30, seed=1, progress=watch)
-    assert measured == dataclasses.replace(measure_these(mixture, examples[:30]), seed=1)
-    assert len(seen) == 30
-    assert list(tracked(iter(seen), 30)) == seen
-    output = capsys.readouterr()
-    assert output.out == output.err == ""
 
 
 def printed(statistics, width) -> str:

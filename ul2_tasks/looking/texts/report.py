@@ -17,10 +17,10 @@ from ul2_tasks.looking.texts.table import print_statistics
 _COLUMNS = 120
 
 
-def write_report(statistics: Statistics, samples: Iterable[tuple[Sample, str]], path: str | os.PathLike) -> pathlib.Path:
+def write_report(statistics: Statistics, samples: Iterable[Sample], path: str | os.PathLike) -> pathlib.Path:
     """Writes the page and returns its path. The page opens from a file, without a network, in light and dark, and on a phone.
 
-    `samples` are examples, of which there may be none, each with where it is from, "" where that is not known.
+    `samples` are examples, of which there may be none.
     """
     check_path(path)
     packages()
@@ -28,8 +28,8 @@ def write_report(statistics: Statistics, samples: Iterable[tuple[Sample, str]], 
 
     console = Console(record=True, width=_COLUMNS, file=io.StringIO())
     print_statistics(statistics, console)
-    examples: dict[str, list[tuple[Sample, str]]] = {}
-    for sample, place in samples:
-        examples.setdefault(sample.task, []).append((sample, place))
+    examples: dict[str, list[Sample]] = {}
+    for sample in samples:
+        examples.setdefault(sample.task, []).append(sample)
     printed = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
     return write_page(path, "report.html", statistics, examples=examples, plots=report_plots.draw(statistics), printed=printed)
