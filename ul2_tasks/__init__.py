@@ -127,6 +127,7 @@ _NEEDS = {
     "pytorch.chat_trainer": ("torch", "transformers"),
     "pytorch.task_trainer": ("torch", "transformers"),
     "pytorch.collator": (),
+    "image_rows.dataset": ("torch",),
 }
 __all__ = [
     name
