@@ -23,6 +23,8 @@ import shutil
 import subprocess
 import sys
 
+import sentencepiece
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow says little
 
 for package in ("jinja2", "matplotlib"):
@@ -106,14 +108,23 @@ print(f"texts/7.jsonl has {len(good)} documents now")
 #
 # We train a SentencePiece model of 3,000 pieces. Among them are 256 sentinels and three mode tokens, which no text becomes.
 # The tokens give every text back as it was, with line feeds and runs of spaces. A real run has 32,000 pieces or more, or uses
-# an existing tokenizer of SentencePiece or Hugging Face.
+# an existing tokenizer of SentencePiece or Hugging Face. `recipes/train_vocabulary.py` trains one on a large corpus.
 
 # %%
 print("\n## 3. A vocabulary")
 
-for name in ("my.model", "my.json"):  # of an earlier run of this page: the command writes over no file
-    pathlib.Path(name).unlink(missing_ok=True)
-ul2("vocab", "train", "--corpus", "texts/*.jsonl", "--size", "3000", "--output", "my.model")
+texts = [json.loads(line)["text"] for path in sorted(TEXTS.iterdir()) for line in path.open()]
+with open("my.model", "wb") as file:
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=file,
+        vocab_size=3000,
+        **{"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+        control_symbols=[*(f"<extra_id_{number}>" for number in range(256)), "[R]", "[S]", "[X]"],
+        **{"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+        **{"add_dummy_prefix": False, "allow_whitespace_only_pieces": True, "minloglevel": 1},
+    )
+print("my.model has 3,000 pieces")
 
 # %% [markdown]
 # ## 4. Denoisers and lengths
@@ -371,7 +382,7 @@ if not missing:
         print(f"  {name:<24}", "  ".join(f"step {step}: {loss:.3f}" for step, loss in steps))
 
 # %% [markdown]
-# Next: put your texts into `texts/`, run `ul2 vocab train --size 32000`, and choose longer lengths and a size of `gin/models/`.
+# Next: put your texts into `texts/`, train a vocabulary of 32,000 pieces, and choose longer lengths and a size of `gin/models/`.
 
 # %%
 print(f"\nall of it is in {FOLDER}")

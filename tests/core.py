@@ -42,13 +42,11 @@ BESIDE = {
     "tasks.examples",
     "measured_loader",
     "pytorch.collator",
-    "pytorch.loading_metrics",
     "pytorch.states",
     *(
         f"looking.{name}"
         for name in (
             "audit",
-            "bench",
             "chat_samples",
             "contamination",
             "find",
@@ -173,7 +171,7 @@ def conversations(folder: pathlib.Path) -> dict:
     chat = ul2_tasks.Chat("talks", mode="[S]")
     uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
     chat.cache(folder / "CACHE")
-    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --mode [S] --output {folder / 'CACHE'}")
+    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --output {folder / 'CACHE'}")
     cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()

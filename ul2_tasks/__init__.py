@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
     from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
-    from ul2_tasks.pytorch.loading_metrics import LoadingMetricsMixin
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from ul2_tasks.store.block_cache import set_block_cache
     from ul2_tasks.t5x_dataset import get_dataset_at_step, get_dataset_of_stream
     from ul2_tasks.tasks.chat import register_chat
-    from ul2_tasks.tasks.downstream import topics_task, with_mode
+    from ul2_tasks.tasks.downstream import with_mode
     from ul2_tasks.tasks.examples import examples
     from ul2_tasks.tasks.image_text import register_image_text
     from ul2_tasks.tasks.registration import Registration
@@ -77,7 +76,6 @@ __all__ = [
     "HuggingFaceVocabulary",
     "ImageText",
     "ImageTokens",
-    "LoadingMetricsMixin",
     "MeasuredLoader",
     "MemoryDataSource",
     "Mix",
@@ -112,7 +110,6 @@ __all__ = [
     "register_chat",
     "register_image_text",
     "set_block_cache",
-    "topics_task",
     "with_mode",
 ]
 
@@ -143,7 +140,6 @@ _MODULES = {
     "HuggingFaceChatConverter": "converters.chat_hugging_face",
     "HuggingFaceFeatureConverter": "converters.hugging_face",
     "HuggingFaceVocabulary": "vocabulary.hugging_face",
-    "LoadingMetricsMixin": "pytorch.loading_metrics",
     "MeasuredLoader": "measured_loader",
     "MemoryDataSource": "sources.memory",
     "Mix": "mixtures.mix",
@@ -188,7 +184,6 @@ _MODULES = {
     "register_chat": "tasks.chat",
     "register_image_text": "tasks.image_text",
     "set_block_cache": "store.block_cache",
-    "topics_task": "tasks.downstream",
     "check_round_trip": "vocabulary.special_ids",
     "with_mode": "tasks.downstream",
 }

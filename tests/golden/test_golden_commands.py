@@ -14,13 +14,14 @@ from golden_pipelines import FOLDER, both, joined, numbered_seen, seen
 from sizes import release
 
 from ul2_command import main
+from ul2_tasks import register_chat
 from ul2_tasks.images import example_set
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
 TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"
 SHORT, TWO = f"{TEXT} --lengths 64,64", "golden --lengths 64,64"  # the second with two denoisers, for what takes long
-CHAT = "talk --corpus corpus/chats.jsonl --renderer harmony:default --train_on generated"
-REPLY = CHAT.replace("talk", "talk_prompt_completion")
+CHAT = "talk_chat"
+REPLY = "talk_prompt_completion"
 COMMANDS = {
     "show": f"show {TWO} --json --count 2",
     "show --step": f"show {SHORT} --json --step 3 --batch_size 8 --count 1 --host 1/2",
@@ -54,6 +55,8 @@ def registered():
         release(patch)
         for register in (joined, both, seen, numbered_seen):
             register()
+        for format in ("chat", "prompt_completion"):
+            register_chat("talk", "corpus/chats.jsonl", train_on="generated", format=format)
         yield
 
 

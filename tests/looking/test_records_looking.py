@@ -14,7 +14,7 @@ from ul2_tasks import Chat
 from ul2_tasks.looking.conversations.length_table import look_at_chats, print_chat_lengths
 from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
-from ul2_tasks.looking.steps import chats_at, fed_at, show_step, show_step_json
+from ul2_tasks.looking.steps import chats_at, fed_at, show_step
 from ul2_tasks.looking.texts.length_table import look_at, print_lengths
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.schedule import schedule_of
@@ -72,7 +72,7 @@ def test_a_step_shows_conversations_message_by_message_beside_texts(both):
             assert f"\n{chat.name}: conversation {chat.example.conversation}, {len(chat.example.ids)} tokens: " in output
             assert f"\nepoch {chat.location.epoch} of {chat.location.corpus}, conversation {chat.example.conversation}" in output
         assert (" = document boundary" in output) == (run.mixture == both)
-        show_step_json(run, 1, file=file)
+        show_step(run, 1, console=Console(file=file), as_json=True)
         lines = [line for line in map(json.loads, file.getvalue().splitlines()) if "messages" in line]
         assert [line["number"] for line in lines] == [chat.number for chat in chats]
         for line, chat in zip(lines, chats):

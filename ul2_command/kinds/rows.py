@@ -21,7 +21,6 @@ _OPTIONS = {  # that each command takes, beside those of all
     "show": {"count", "as_json", "record", "step", "batch_size", "host"},
     "find": {"record", "epochs", "batch_size"},
     "stats": {"examples", "to_json"},
-    "bench": {"workers", "tokens_per_second", "as_json"},
     "doctor": {"as_json"},
     "report": {"examples", "count", "output"},
 }
@@ -93,11 +92,6 @@ class Rows(Kind):
         from ul2_tasks.looking.rows.steps import find_rows
 
         find_rows(self._fitting(data), data.given["record"], epochs, batch_size)
-
-    def bench(self, data, *, workers, tokens_per_second, **others):
-        from ul2_tasks.looking.bench import bench_rows
-
-        return bench_rows(self.name_of(data), self._fitting(data), _dataset(data), workers, tokens_per_second)
 
     def measure(self, data, **others):
         from ul2_tasks.looking.rows.measure import measure_images

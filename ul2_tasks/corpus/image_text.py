@@ -22,7 +22,6 @@ from ul2_tasks.images.elements import Element, Image, Text
 from ul2_tasks.images.interleaved import ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import check_of_record, sentence_of
-from ul2_tasks.saved_names import saved_repr, saved_words
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.image_text import ImageTextSource
@@ -107,13 +106,8 @@ class ImageTextCorpus(Corpus):
         check_split(split, self.splits, self.name)
         if not use_cached:
             return self._records_in_memory(split)
-        manifest = cache.check(self.cache_folder, self, corpus_settings(self))
+        manifest = cache.check_stored(self.cache_folder, self, corpus_settings(self))
         cache.check_documents(self.cache_folder, split, manifest, num_shards=1)
-        if not cache.is_store(manifest):
-            raise ValueError(
-                f"the cache {self.cache_folder} must be one of `ul2 cache` for random access, got one of SeqIO's own. Write it with"
-                " `ul2 cache`."
-            )
         stores = (cache.open_store(self.cache_folder, manifest, split, column) for column in (None, *self.columns))
         tokens, pieces, sizes, images = stores
         shards = [shard["shard"] for shard in manifest["splits"][split]["shards"] if shard["documents"]]
@@ -251,7 +245,7 @@ def _decoded(text: bytes, number: int) -> str:
 def _settings(
     vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, image_tokens: ImageTokens
 ) -> dict[str, str]:
-    return {**settings(vocabulary, source, configuration), "run": saved_repr(image_tokens), "version": str(IMAGE_TEXT_VERSION)}
+    return {**settings(vocabulary, source, configuration), "run": repr(image_tokens), "version": str(IMAGE_TEXT_VERSION)}
 
 
 def made_of(
@@ -261,5 +255,5 @@ def made_of(
     source: seqio.DataSource,
 ) -> str:
     """What decides the examples, in 16 hexadecimal digits."""
-    identity = source_identity(source) or f"{saved_words(describe_source(source))}, which cannot tell what it reads"
+    identity = source_identity(source) or f"{describe_source(source)}, which cannot tell what it reads"
     return digest(_settings(vocabulary, identity, configuration, image_tokens))

@@ -97,7 +97,7 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
         return cache.read_manifest(self.cache_folder) is not None
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        manifest = cache.check(self.cache_dir, self, corpus_settings(self))
+        manifest = cache.check_stored(self.cache_dir, self, corpus_settings(self))
         cache.check_documents(self.cache_dir, split, manifest, shard_info.num_shards if shard_info else 1)
         stores = [cache.open_store(self.cache_dir, manifest, split, column) for column in (None, *self.columns)]
         made_of, shift = tf.constant(self.made_of), manifest["id_shift"]

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-_TEKKEN = re.compile(r"(^|/)tekken[^/]*\.json$")
-_TOKENIZER_BESIDE = "Pass the tokenizer.json that the same model has for Hugging Face, or the folder with it."
 
 
 def open_vocabulary(
@@ -86,8 +84,6 @@ def open_vocabulary(
         if file in LOADED_MODELS and is_loaded(names_in(folder or ".")):
             return HuggingFaceVocabulary(folder or ".", sentinels, modes)
         return _sentencepiece(spec, names)
-    if _TEKKEN.search(spec):
-        raise ValueError(f"vocabulary must not be in Mistral's own format, got {spec!r}. {_TOKENIZER_BESIDE}")
     if spec.endswith(".json"):
         return HuggingFaceVocabulary(spec, sentinels, modes)
     expected = "'default', 'bytes', a SentencePiece .model, a Hugging Face tokenizer.json, or a folder with one of these"
@@ -103,10 +99,6 @@ def open_vocabulary(
     files = names_in(spec)
     if is_loaded(files):
         return HuggingFaceVocabulary(spec, sentinels, modes)
-    if any(map(_TEKKEN.search, files)):
-        raise ValueError(
-            f"vocabulary must not be in Mistral's own format, got the folder {spec!r}, which has no other. {_TOKENIZER_BESIDE}"
-        )
     models = [name for name in files if name.endswith(".model")]
     if len(models) == 1:
         return _sentencepiece(place(spec, models[0]), names)

@@ -14,7 +14,7 @@ import ul2_tasks
 from ul2_tasks.denoising.denoisers import T5GEMMA2
 from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import Run, locations_of
-from ul2_tasks.looking.steps import FedImages, chats_at, fed_at, show_step, show_step_json
+from ul2_tasks.looking.steps import FedImages, chats_at, fed_at, show_step
 
 LENGTHS, PAIRS = {"inputs": 64, "targets": 64}, {"inputs": 256, "targets": 256}
 RECORDS = [
@@ -98,7 +98,7 @@ def test_a_step_is_shown_and_printed_as_json(runs):
             assert f"\n{each.name}: {each.sample.counts.chunk} tokens, " in output
             assert f"\n{each.place}\n" in output
             assert f"record {each.location.documents[0][0]}" in each.place
-        show_step_json(run, 1, file=file)
+        show_step(run, 1, console=Console(file=file), as_json=True)
         lines = [line for line in map(json.loads, file.getvalue().splitlines()) if "images" in line]
         assert [line["images"] for line in lines] == [json.loads(json.dumps(list(map(vars, each.images)))) for each in fed]
         assert [line["where"] for line in lines] == [each.where for each in fed]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,60 +13,44 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.looking.printing import NOTHING
+from ul2_tasks.looking.texts.measurements import OtherTask, Statistics, TaskStatistics
 
 _COLOURS = {  # in light and in dark
     "ink": ("#1c1e21", "#e6e4df"),
     "muted": ("#5d636d", "#a3a8b0"),
     "rule": ("#e2e0db", "#2e3238"),
-    "measured": ("#3567c8", "#6f9cf0"),
     "theory": ("#1c1e21", "#f1efe9"),
     "examples": ("#98948b", "#7f8288"),
     "inputs": ("#2f62c4", "#6f9cf0"),
     "targets": ("#c7681b", "#e09450"),
 }
-# The page uses these colours for its text and lines, too.
 COLOURS = {
     theme: {name: of_themes[number] for name, of_themes in _COLOURS.items()} for number, theme in enumerate(("light", "dark"))
 }
-WIDTH = 3.6  # inches: where the figure is as wide as a phone, letters of 8 pt have the size of the page's text
-
 Colours = Mapping[str, str]
-SHOWN = 0.995  # the part of a distribution of span lengths that is shown; the rest is a long, empty tail
+WIDTH = 3.6  # inches: where the figure is as wide as a phone, letters of 8 pt have the size of the page's text
 
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """A figure and its caption. `images` are data URLs by theme; there are none if the caption says all."""
+    """A figure and its caption. `images` are data URLs by theme."""
 
     title: str
     caption: str
-    images: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    images: Mapping[str, str]
 
 
-def draw(statistics: Mapping[str, Any]) -> dict[str, list[Plot]]:
-    """All plots of the page, by section: "corpora", "shares", "spans", "masked", "lengths" and "fill"."""
-    tasks, everything = statistics["tasks"], [*statistics["tasks"], *statistics["others"]]
-    filled = statistics["fill"]["packed"]["inputs"]
-    return {
-        "corpora": [_plot(corpus["corpus"], _DOCUMENTS, documents, corpus["histogram"]) for corpus in statistics["corpora"]],
-        "shares": [_plot("Shares", _SHARES, shares, everything)],
-        "spans": [_span_plot(task) for task in tasks],
-        "masked": [
-            _plot(task["task"], _masked_caption(task), masked, task["masked"], task["corruption_rate"]["expected"])
-            for task in tasks
-            if task["masked"]
-        ],
-        "lengths": [
-            _plot(feature.capitalize(), caption, lengths, statistics, feature)
-            for feature, caption in _LENGTHS.items()
-            if statistics["lengths"][feature]
-        ],
-        "fill": [_plot("Fill", _FILL, fill, statistics["fill"])] if filled else [],
-    }
+def draw(statistics: Statistics) -> list[Plot]:
+    """All plots of the page: shares, lengths and the fill of rows."""
+    plots = [_plot("Shares", _SHARES, shares, [*statistics.tasks, *statistics.others])]
+    for feature, caption in _LENGTHS.items():
+        if statistics.lengths[feature]:
+            plots.append(_plot(feature.capitalize(), caption, lengths, statistics, feature))
+    if statistics.fill["packed"]["inputs"]:
+        plots.append(_plot("Fill", _FILL, fill, statistics.fill))
+    return plots
 
 
-_DOCUMENTS = "has documents of that many tokens: each bar reaches from one length to twice it."
 _SHARES = "of examples, of input tokens and of target tokens. Thin lines: where the share of examples may be by chance."
 _FILL = "is the part of the budget that holds tokens and not padding. The bound is that of examples that can be divided at will."
 _LENGTHS = {
@@ -77,118 +60,42 @@ _LENGTHS = {
 }
 
 
-def _span_plot(task: Mapping[str, Any]) -> Plot:
-    spans, distribution = task["spans"], task["spans"]["lengths"]
-    if len(distribution["values"]) == 1:
-        always = f"always of {distribution['values'][0]:,} tokens"
-        return Plot(task["task"], f"has one span a chunk, {always}: there is nothing to plot.")
-    measured, expected = (
-        NOTHING if mean is None else f"{mean:.2f}" for mean in map(spans["mean_length"].get, ("measured", "expected"))
-    )
-    p_value = "" if spans["p_value"] is None else f"; p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{spans['p_value']:.2g}"
-    return _plot(task["task"], f"mean {measured} tokens, in theory {expected}{p_value}.", span_lengths, distribution)
-
-
-def _masked_caption(task: Mapping[str, Any]) -> str:
-    least, most = (f"{100 * part:.1f}" for part in (min(task["masked"]), max(task["masked"])))
-    return f"is noise in {least}\N{NO-BREAK SPACE}% to {most}\N{NO-BREAK SPACE}% of the chunks, depending on the place."
-
-
-def shares(tasks: Sequence[Mapping[str, Any]], colours: Colours = COLOURS["light"]) -> Figure:
+def shares(tasks: Sequence[TaskStatistics | OtherTask], colours: Colours = COLOURS["light"]) -> Figure:
     """Three bars for each task: its shares of examples, with the bounds of chance, of input tokens and of target tokens."""
     figure, axes = _figure(0.6 + 0.5 * len(tasks))
     for number, (kind, label) in enumerate({"examples": "examples", "inputs": "input tokens", "targets": "target tokens"}.items()):
         places = [row + 0.26 * (number - 1) for row in range(len(tasks))]
-        parts = [100 * (task["share"][kind] or 0) for task in tasks]
-        low, high = ([100 * task["share"][end] for task in tasks] if number == 0 else parts for end in ("low", "high"))
+        parts = [100 * (task.share[kind] or 0) for task in tasks]
+        low, high = ([100 * task.share[end] for task in tasks] if number == 0 else parts for end in ("low", "high"))
         axes.barh(places, parts, height=0.23, color=colours[kind], label=label)
         if number == 0:
             axes.hlines(places, low, high, colors=colours["ink"], lw=0.8)
         _write_beside(axes, places, parts, [max(ends) for ends in zip(parts, high)])
-    _rows(axes, [task["task"] for task in tasks])
+    _rows(axes, [task.task for task in tasks])
     axes.margins(x=0.12)
     axes.set_xlabel("% of the mixture")
     _legend(figure, axes)
     return figure
 
 
-def span_lengths(distribution: Mapping[str, Any], colours: Colours = COLOURS["light"]) -> Figure:
-    """Bars show how often a noise span has each length, if that was measured; dots show the theory."""
-    figure, axes = _figure(1.9)
-    values, width = distribution["values"], distribution.get("width") or 1
-    if distribution["measured"]:
-        edges = [edge - 0.5 for edge in (*values, values[-1] + width)]
-        axes.stairs([100 * part for part in distribution["measured"]], edges, fill=True, color=colours["measured"], alpha=0.5)
-    middles = [value + (width - 1) / 2 for value in values]
-    axes.plot(middles, [100 * part for part in distribution["theory"]], "o", ms=2.4, color=colours["theory"])
-    axes.set_xlim(values[0] - 1, _end(distribution) + width)
-    axes.set_ylim(0, None)
-    axes.grid(axis="x", visible=False)
-    axes.locator_params(axis="x", integer=True, nbins=7)
-    axes.locator_params(axis="y", nbins=4)
-    axes.set_xlabel("tokens of a span" if width == 1 else f"tokens of a span, {width} lengths a bar")
-    axes.set_ylabel("% of spans")
-    return figure
-
-
-def _end(distribution: Mapping[str, Any]) -> int:
-    """The length up to which the part `SHOWN` of the distribution is, both measured and in theory."""
-    values = distribution["values"]
-    ends = [
-        next((value for value, total in zip(values, itertools.accumulate(parts)) if total >= SHOWN), values[-1])
-        for parts in (distribution["theory"], distribution["measured"])
-        if parts
-    ]
-    return max(ends)
-
-
-def masked(parts: Sequence[float], expected: float, colours: Colours = COLOURS["light"]) -> Figure:
-    """Steps show the part of chunks in which a place is noise; a dashed line is at the corruption rate."""
-    figure, axes = _figure(1.7)
-    edges = [100 * number / len(parts) for number in range(len(parts) + 1)]
-    axes.stairs([100 * part for part in parts], edges, fill=True, color=colours["measured"], alpha=0.4)
-    axes.axhline(100 * expected, color=colours["theory"], ls=(0, (4, 2)), lw=1)
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, min(104, 104 * max(*parts, expected, 0.01) * 1.25))
-    axes.grid(axis="x", visible=False)
-    axes.locator_params(axis="y", nbins=4)
-    axes.set_xlabel("place in the chunk, %")
-    axes.set_ylabel("% noise")
-    return figure
-
-
-def lengths(statistics: Mapping[str, Any], feature: str, colours: Colours = COLOURS["light"]) -> Figure:
+def lengths(statistics: Statistics, feature: str, colours: Colours = COLOURS["light"]) -> Figure:
     """A row for each task, with quantiles of the tokens of its examples. A dashed line is at the budget; chunks have none."""
-    tasks, budget = statistics["tasks"], statistics["sequence_length"].get(feature, 1)
-    tasks = [*tasks, *(statistics["others"] if feature in TOKEN_FEATURES else [])]
+    budget = statistics.sequence_length.get(feature, 1)
+    tasks = [*statistics.tasks, *(statistics.others if feature in TOKEN_FEATURES else [])]
     colour = colours.get(feature, colours["examples"])
     figure, axes = _figure(0.6 + 0.3 * len(tasks))
-    summaries = [task["lengths"][feature] for task in tasks]
-    for row, quantiles in enumerate(summary and summary["quantiles"] for summary in summaries):
+    summaries = [task.lengths[feature] for task in tasks]
+    for row, quantiles in enumerate(summary and summary.quantiles for summary in summaries):
         if quantiles:
             axes.plot([quantiles["5"], quantiles["95"]], [row, row], color=colour, lw=1, solid_capstyle="butt")
             axes.plot([quantiles["25"], quantiles["75"]], [row, row], color=colour, lw=6, alpha=0.45, solid_capstyle="butt")
             axes.plot(quantiles["50"], row, "o", ms=4.5, color=colour)
     if feature in TOKEN_FEATURES:
         axes.axvline(budget, color=colours["theory"], ls=(0, (4, 2)), lw=1, zorder=1)
-    axes.set_xlim(0, 1.06 * max(budget, *(summary["quantiles"]["95"] for summary in summaries if summary)))
+    axes.set_xlim(0, 1.06 * max(budget, *(summary.quantiles["95"] for summary in summaries if summary)))
     axes.locator_params(axis="x", integer=True, nbins=6)
-    _rows(axes, [task["task"] for task in tasks])
+    _rows(axes, [task.task for task in tasks])
     axes.set_xlabel("tokens of a chunk" if feature == "chunk" else f"tokens of {feature}")
-    return figure
-
-
-def documents(histogram: Mapping[str, Sequence[int]], colours: Colours = COLOURS["light"]) -> Figure:
-    """Bars show how many documents have a length from one power of two up to the next."""
-    figure, axes = _figure(1.7)
-    values, counts = histogram["values"], histogram["documents"]
-    axes.bar(range(len(values)), counts, width=0.9, color=colours["measured"])
-    step = -(-len(values) // 8)
-    axes.set_xticks(range(0, len(values), step), [f"{value:,}" for value in values[::step]])
-    axes.grid(axis="x", visible=False)
-    axes.locator_params(axis="y", integer=True, nbins=4)
-    axes.set_xlabel("tokens of a document, from")
-    axes.set_ylabel("documents")
     return figure
 
 
