@@ -161,15 +161,11 @@ def test_a_worker_that_is_spawned_has_the_same_samples(tmp_path):
 def test_a_triple_that_is_not_aligned_is_refused_before_an_index_is_written(tmp_path, spoilt):
     prefix = write_triple(tmp_path / "chat", [7, 8, 9])
     config = configuration(tmp_path / "cache", blend=([prefix], None))
-    cases = {
-        rf"sequence_lengths\[1\] of .*chat_{spoilt} must be 8, as in .*chat_tokens, got 9. Copy or write": [7, 9, 8],
-        rf"chat_{spoilt} must have 3 sequence_lengths, as .*chat_tokens has, got 2. Copy": [7, 17],
-    }
-    for number, (message, sizes) in enumerate(cases.items()):
+    for number, sizes in enumerate(([7, 9, 8], [7, 17])):
         other = write_triple(tmp_path / f"other_{number}", sizes)
         for suffix in ("bin", "idx"):
             os.replace(f"{other}_{spoilt}.{suffix}", f"{prefix}_{spoilt}.{suffix}")
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"chat_{spoilt}"):
             opened(prefix, config)
     assert not (tmp_path / "cache").exists()
 
@@ -181,7 +177,7 @@ def test_documents_of_several_sequences_must_be_the_same(tmp_path):
     content = bytearray(path.read_bytes())
     content[-16:-8] = np.int64(1).tobytes()
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"document_indices\[2\] of .*chat_span must be 2, as in .*chat_tokens, got 1"):
+    with pytest.raises(ValueError, match="chat_span"):
         opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))
 
 

@@ -59,10 +59,11 @@ class AlignedGPTDataset(GPTDataset):
                 Megatron's builder passes; the path is PREFIX.
 
         Raises:
-            ValueError: the three datasets do not belong together, see above. The error names the file.
+            ValueError: the three datasets have other lengths or documents. The error names the file.
         """
         mask, span = (_opened(dataset_path, suffix, config) for suffix in (LOSS_MASK, SPAN))
-        _check(str(dataset_path), {TOKENS: indexed_dataset, LOSS_MASK: mask, SPAN: span})
+        for suffix, dataset in ((LOSS_MASK, mask), (SPAN, span)):
+            _check_aligned(f"{dataset_path}{TOKENS}", indexed_dataset, f"{dataset_path}{suffix}", dataset)
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._mask, self._span = self._over(mask), self._over(span)
 
