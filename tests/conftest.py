@@ -31,16 +31,16 @@ def small_buffers():
 
 @pytest.fixture
 def fetched(monkeypatch):
-    """How often each block of each cache is fetched, by the cache's number and the block."""
+    """How often each block of each cache is fetched, by the cache and the block."""
     from ul2_tasks.store.block_cache import BlockCache
 
-    found, fetch = collections.defaultdict(collections.Counter), BlockCache._fetch
+    found, fetch = collections.defaultdict(collections.Counter), BlockCache.fetch
 
     def counted(cache, block):
-        found[cache.number][block] += 1
+        found[cache][block] += 1
         return fetch(cache, block)
 
-    monkeypatch.setattr(BlockCache, "_fetch", counted)
+    monkeypatch.setattr(BlockCache, "fetch", counted)
     return found
 
 

@@ -64,15 +64,6 @@ def test_the_installed_package_has_its_vocabulary_and_its_version():
     assert any(name.endswith("licenses/LICENSE") for name in files)
 
 
-def test_the_folder_gin_is_no_package():
-    """With an __init__.py it would shadow the package gin when Python runs in the repository's root."""
-    assert not (REPOSITORY / "gin" / "__init__.py").exists()
-    done = subprocess.run(
-        [sys.executable, "-c", "import gin; print(gin.configurable)"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert "function configurable" in done.stdout
-
-
 def test_what_is_imported_is_declared():
     """In setup.py, alone or in an extra; t5x is in no registry, and Megatron-LM brings its own environment."""
     of_module = importlib.metadata.packages_distributions()

@@ -18,7 +18,6 @@ GROUND = {
     "graphs",
     "imported",
     "measured_loader",
-    "saved_names",
     "scalars",
     "version",
 }  # files beside the layers, which all may import
@@ -30,7 +29,7 @@ LAYERS = {
     "images": {"files", "order"},
     "store": {"files", "order"},
     "vocabulary": {"files"},
-    "sources": {"files", "images", "store", "vocabulary"},
+    "sources": {"files", "images", "store"},
     "jobs": {"files"},
     "chat": {"order", "store", "vocabulary"},
     "denoising": {"order", "vocabulary"},
@@ -58,9 +57,6 @@ LAYERS = {
         "vocabulary",
     },
 }
-# The wings of `looking`, each with its kind of data: they import the core, which imports none of them, and not each other.
-WINGS = {"texts": "texts", "conversations": "conversations", "images": "image_text", "rows": "rows"}
-COMMAND = PACKAGE.parent / "ul2_command"
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
 
 
@@ -123,33 +119,3 @@ def test_rooms_below_tasks_know_no_registry():
             used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
             is_job = path.name == "build_cache.py"  # its workers look tasks up by their names
             assert is_job or not used & REGISTRIES, path
-
-
-def wings_of(path: pathlib.Path) -> set[str]:
-    """The wings that a file imports from."""
-    imports = (name.split(".") for name in imported(path))
-    return {names[1] for names in imports if names[0] == "looking" and names[1] in WINGS}
-
-
-def test_wings_are_strangers_and_what_they_share_imports_none():
-    looking = PACKAGE / "looking"
-    assert {path.parent.name for path in looking.glob("*/*.py")} == WINGS.keys()
-    for path in looking.glob("*.py"):
-        assert not wings_of(path), path
-    for wing in WINGS:
-        for path in (looking / wing).glob("*.py"):
-            assert wings_of(path) <= {wing}, path
-
-
-def test_kinds_are_strangers_and_the_command_knows_none():
-    kinds = {path.stem: path for path in (COMMAND / "kinds").glob("[a-z]*.py")}
-    assert kinds.keys() == {"seam", *WINGS.values()}
-    assert imported(kinds["seam"], "ul2_command") == {"options"}
-    for wing, kind in WINGS.items():
-        assert imported(kinds[kind], "ul2_command") <= {"kinds.seam", "options"}, kind
-        assert wings_of(kinds[kind]) == {wing}, kind
-    assert not imported(COMMAND / "kinds" / "__init__.py")
-    for path in [*COMMAND.glob("*.py"), kinds["seam"]]:
-        assert not wings_of(path), path
-    assert imported(COMMAND / "commands.py", "ul2_command") == {"errors", "kinds", "options"}
-    assert "isinstance" not in (COMMAND / "commands.py").read_text()

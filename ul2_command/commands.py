@@ -363,8 +363,8 @@ def lengths(data, as_json: bool) -> None:
     waste less. Exit status 1 if a denoiser does not fit.
 
     For conversations, print for --lengths, half of them and twice as much how many examples are left out, and the packing
-    efficiency. For interleaved image-text data, print which records are left out or cut, and how full padded sequences are;
-    with image codes also packed ones. Exit status 1 if an example raises an error.
+    efficiency. For interleaved image-text data, print which records are left out, and how full padded sequences are. Exit status 1
+    if an example raises an error.
 
     \b
     ul2 lengths --lengths 2048,512

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.lengths import chunk_length
     from ul2_tasks.denoising.preprocessors import prepend_mode
     from ul2_tasks.export.folder import read_examples
-    from ul2_tasks.images.interleaved import ImageCodes, ImageTokens
+    from ul2_tasks.images.interleaved import ImageTokens
     from ul2_tasks.measured_loader import MeasuredLoader
     from ul2_tasks.mixtures.advice import best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
     from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
-    from ul2_tasks.pytorch.loading_metrics import LoadingMetricsMixin
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from ul2_tasks.store.block_cache import set_block_cache
     from ul2_tasks.t5x_dataset import get_dataset_at_step, get_dataset_of_stream
     from ul2_tasks.tasks.chat import register_chat
-    from ul2_tasks.tasks.downstream import topics_task, with_mode
+    from ul2_tasks.tasks.downstream import with_mode
     from ul2_tasks.tasks.examples import examples
     from ul2_tasks.tasks.image_text import register_image_text
     from ul2_tasks.tasks.registration import Registration
@@ -75,10 +74,8 @@ __all__ = [
     "HuggingFaceChatConverter",
     "HuggingFaceFeatureConverter",
     "HuggingFaceVocabulary",
-    "ImageCodes",
     "ImageText",
     "ImageTokens",
-    "LoadingMetricsMixin",
     "MeasuredLoader",
     "MemoryDataSource",
     "Mix",
@@ -113,7 +110,6 @@ __all__ = [
     "register_chat",
     "register_image_text",
     "set_block_cache",
-    "topics_task",
     "with_mode",
 ]
 
@@ -139,13 +135,11 @@ _MODULES = {
     "CausalDenoiser": "denoising.denoisers",
     "Chat": "mixtures.chat",
     "ChatFeatureConverter": "converters.chat",
-    "ImageCodes": "images.interleaved",
     "Denoiser": "denoising.denoisers",
     "EncDecFeatureConverter": "converters.encoder_decoder",
     "HuggingFaceChatConverter": "converters.chat_hugging_face",
     "HuggingFaceFeatureConverter": "converters.hugging_face",
     "HuggingFaceVocabulary": "vocabulary.hugging_face",
-    "LoadingMetricsMixin": "pytorch.loading_metrics",
     "MeasuredLoader": "measured_loader",
     "MemoryDataSource": "sources.memory",
     "Mix": "mixtures.mix",
@@ -190,7 +184,6 @@ _MODULES = {
     "register_chat": "tasks.chat",
     "register_image_text": "tasks.image_text",
     "set_block_cache": "store.block_cache",
-    "topics_task": "tasks.downstream",
     "check_round_trip": "vocabulary.special_ids",
     "with_mode": "tasks.downstream",
 }

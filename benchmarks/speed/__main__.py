@@ -1,7 +1,7 @@
 """What an example costs, from tokens in memory to packed model features: CPU time, wall time, memory; side by side, in one run.
 
     python benchmarks/speed [--lengths 512,2048,8192] [--cases denoiser,packed] [--repeats 5] [--examples 16384]
-        [--tokens 6000000] [--output speed.json] [--plot speed.png]
+        [--tokens 6000000] [--output speed.json]
 
 It needs this package with its extra `benchmarks`. A corpus of English documents, 800 tokens on average, is written as text and
 cached by `ul2 cache`. The length is the budget of inputs and targets alike; examples fill it.
@@ -85,8 +85,6 @@ CASES = {
 
 def main() -> None:
     arguments = parse_arguments()
-    if arguments.plot:
-        from plot import plot  # which needs matplotlib; before the long work, not after it
     console = Console(width=max(132, Console().width))
     groups = [(case, length) for case in arguments.cases for length in arguments.lengths]
     rows = []
@@ -114,8 +112,6 @@ def main() -> None:
     report(console, result)
     if arguments.output:
         arguments.output.write_text(json.dumps(result, indent=1) + "\n")
-    if arguments.plot:
-        plot(result, arguments.plot)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -126,7 +122,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--examples", type=int, default=16384, help="of a round at 512; fewer at larger lengths, in proportion")
     parser.add_argument("--tokens", type=int, default=6_000_000, help="about how many tokens the corpus has")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
-    parser.add_argument("--plot", type=pathlib.Path, help="a figure of the costs, .png or .svg")
     return parser.parse_args()
 
 

@@ -1,6 +1,5 @@
 """Conversations for Megatron-LM: the files of the contract, resumed, verified, and as Megatron itself writes and reads them."""
 
-import dataclasses
 import io
 import itertools
 import json
@@ -18,9 +17,8 @@ import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
-from ul2_tasks.export.conversations_folder import read_manifest, read_shard, verify
+from ul2_tasks.export.conversations_folder import read_shard, verify
 from ul2_tasks.looking.verification import examine
-from ul2_tasks.tasks.chat import ChatTask
 
 QUIET = Console(quiet=True)
 SETTINGS = {"messages_key": "messages_json", "id_key": "synth_id", "validation": 0.1}
@@ -79,9 +77,6 @@ def test_the_files_of_the_contract(written, name):
 def test_the_manifest_says_all_that_made_it(written):
     _, manifest = written
     assert len(manifest["configuration_sha256"]) == 64
-    assert (
-        manifest["split_rule"] == "validation: the first 64 bits of the SHA-256 of the id (synth_id), as a fraction, are below 0.1"
-    )
     assert manifest["totals"]["learned"] == sum(manifest["totals"]["spans"].values())
     assert manifest["alignment"].startswith("token: ")
     assert {"git_revision", "eod", "padded_vocabulary", "tokenizer", "arguments"} <= manifest.keys()
@@ -152,28 +147,6 @@ def test_an_empty_split_has_no_files(source, tmp_path):
     assert list(verify(str(tmp_path / "smoke"))) == []
 
 
-def test_a_trial_run_of_tokens_has_whole_conversations_and_says_so(written, name, tmp_path):
-    """Those of the whole export up to the one that does not fit, and nothing of what comes after it."""
-    folder, whole = written
-    values, lengths = read_shard(str(folder / "train"), "shard_00")
-    most = int(lengths[:5].sum() + lengths[5] - 1)
-    manifest = write_conversations(name, str(tmp_path / "trial"), max_tokens=most, git_revision="0123abc", console=QUIET)
-    assert manifest["git_revision"] == "0123abc"
-    assert (manifest["arguments"]["max_tokens"], whole["arguments"]["max_tokens"]) == (most, None)
-    (shard, *others) = manifest["splits"]["train"]["shards"]
-    assert (shard["sequences"], shard["tokens"]) == (5, lengths[:5].sum())
-    assert not any(other["sequences"] or other["conversations"] for other in others)
-    found, of_each = read_shard(str(tmp_path / "trial/train"), "shard_00")
-    assert of_each.tolist() == lengths[:5].tolist()
-    assert all(np.array_equal(found[column], values[column][: lengths[:5].sum()]) for column in found)
-    for _, wrong, counts in examine(str(tmp_path / "trial")):
-        assert (wrong, counts["max_tokens of a trial run"]) == ([], most)
-    with pytest.raises(ValueError, match=r"max_tokens was \d+, and is now None"):
-        write_conversations(name, str(tmp_path / "trial"), console=QUIET)
-    with pytest.raises(ValueError, match=r"must have an example to export, got none.* a trial run, of at most 2 tokens"):
-        write_conversations(name, str(tmp_path / "none"), max_tokens=2, console=QUIET)
-
-
 def test_what_cannot_be_exported_is_an_error(name, tmp_path):
     with pytest.raises(ValueError, match=r"must be a registered chat task, one of \[.*got 'ec_corpus'"):
         write_conversations("ec_corpus", str(tmp_path / "x"), console=QUIET)
@@ -213,15 +186,6 @@ def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
             assert (tmp_path / f"{column}.{suffix}").read_bytes() == path.with_suffix(f".{suffix}").read_bytes()
         read = indexed_dataset.IndexedDataset(str(path))
         assert [row.tolist() for row in read] == [values, values]
-
-
-def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
-    path = write_jsonl(tmp_path / "bad.jsonl", [GOLDEN, [{"role": "critic", "content": "x"}]])
-    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'"):
-        write_conversations(ul2_tasks.register_chat("ec_bad", path), str(tmp_path / "bad"), console=QUIET)
-    manifest = write_conversations(ul2_tasks.register_chat("ec_skip", path, on_error="skip"), str(tmp_path / "skip"), console=QUIET)
-    assert read_manifest(str(tmp_path / "skip")) == json.loads(json.dumps(manifest))
-    assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"rejected": 1}
 
 
 def as_chosen(id, messages):
@@ -271,37 +235,3 @@ def test_splits_that_would_have_one_folder_are_refused_before_anything_is_writte
     with pytest.raises(ValueError, match="'valid', 'validation'"):
         write_conversations(name, str(tmp_path / "out"), console=QUIET)
     assert not (tmp_path / "out").exists()
-
-
-def test_conversations_without_an_id_are_counted_where_they_are_the_same(tmp_path):
-    path = write_jsonl(tmp_path / "same.jsonl", [GOLDEN, CONVERSATIONS[0], GOLDEN])
-    manifest = write_conversations(ul2_tasks.register_chat("ec_same", path), str(tmp_path / "out"), console=QUIET)
-    assert manifest["totals"]["repeated_ids"] == 1
-
-
-def test_a_kind_without_a_row_is_named_by_file_and_row_in_every_build(tmp_path, monkeypatch):
-    preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
-    path = write_jsonl(tmp_path / "kinds.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, preamble]])
-    sentence = r"kinds\.jsonl, line 3: loss_groups must have the kind 'assistant/commentary' of message 4 of 4, got .* Add"
-    for on_error in ("raise", "skip"):
-        name = ul2_tasks.register_chat(f"ec_kinds_{on_error}", path, loss_groups="harmony", on_error=on_error)
-        with pytest.raises(ValueError, match=sentence):
-            next(iter(seqio.get_mixture_or_task(name).get_dataset(None, "train")))
-        with pytest.raises(RuntimeError, match=sentence):
-            write_conversations(name, str(tmp_path / on_error), console=QUIET)
-        with pytest.raises(RuntimeError, match=sentence):
-            build(f"ec_kinds_{on_error}_corpus", str(tmp_path / f"cache_{on_error}"), console=QUIET)
-
-
-def test_a_kind_without_a_row_is_named_by_its_place_in_the_cache(tmp_path, monkeypatch):
-    preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
-    paths = [write_jsonl(tmp_path / f"{n}.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, *[preamble] * n]]) for n in range(2)]
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "cache")])
-    name = ul2_tasks.register_chat("ec_place", paths)
-    build("ec_place_corpus", str(tmp_path / "cache"), console=QUIET)
-    task = seqio.get_mixture_or_task(name)
-    other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, loss_groups="harmony"))
-    reader = task.corpus.conversations("train", use_cached=True)
-    place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl, row 3.*: loss_groups must have"
-    with pytest.raises(ValueError, match=place):
-        other.examples(reader, np.array([5, 0]), {})

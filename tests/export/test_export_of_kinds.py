@@ -1,4 +1,4 @@
-"""Exports of conversations, images and codes, alone and mixed: as training reads them, in each format."""
+"""Exports of conversations and images, alone and mixed: as training reads them, in each format."""
 
 import collections
 import functools
@@ -25,12 +25,9 @@ import ul2_tasks
 from ul2_tasks.example_features import TEXT
 from ul2_tasks.export.folder import features_of, read_examples, read_manifest, verify
 from ul2_tasks.export.formats import FORMATS, NAMES, Examples
-from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.store.read import Store
 from ul2_tasks.tasks.registration import Registration
-from ul2_tasks.vocabulary.special_ids import id_shift
 
 pytest.importorskip("PIL", reason="the extra images is not installed")
 
@@ -40,8 +37,6 @@ PAIRS, CHAT = {"inputs": 512, "targets": 512}, {"tokens": 512}
 VOCABULARY = ul2_tasks.open_renderer("harmony:default").vocabulary
 OBJECTIVE = {"vocabulary": VOCABULARY, "denoisers": ul2_tasks.T5GEMMA2[3:], "sentinels": range(3, 203)}
 RUN = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
-CODES = ul2_tasks.ImageCodes(boi_id=203, eoi_id=204, first_code_id=205, num_codes=16)
-CODED = [{"texts": [f"Draw {n} and its square:", None], "images": [None, [n % 16, n * n % 16]]} for n in range(60)]
 TALKS = [
     [
         {"role": "user", "content": f"What is {number} and 2?"},
@@ -66,8 +61,6 @@ def registered(kind: str, random_access: bool) -> str:
         return ul2_tasks.register(name, MemoryDataSource(texts, validation=0), **OBJECTIVE, **settings)
     if kind == "images":
         return ul2_tasks.register_image_text(name, image_tokens=RUN, **OBJECTIVE, **settings)
-    if kind == "codes":
-        return ul2_tasks.register_image_text(name, CODED, image_tokens=CODES, **OBJECTIVE, **settings)
     return ul2_tasks.mix(name, {registered(each, random_access): 1 for each in kind.split(" and ")})
 
 
@@ -211,17 +204,6 @@ def test_datasets_gives_images_and_the_collator_takes_them(write, tmp_path):
     own = [{"input_ids": each["inputs"], "labels": each["targets"], "images": each["images"]} for each in expected[:4]]
     assert all(torch.equal(batch[key], value) for key, value in collator(own).items())
     assert len(batch["pixel_values"]) == sum(len(each["images"]) for each in expected[:4])
-
-
-def test_tokens_of_codes_are_records_of_megatron(tmp_path):
-    written = write_megatron(seqio.MixtureRegistry.get(registered("codes", True)).tasks[0].corpus, str(tmp_path))
-    store = Store.open([written["prefix"]])
-    assert (store.documents, written["documents"]) == (len(CODED), len(CODED))
-    shift = id_shift(VOCABULARY)
-    for number, record in enumerate(CODED):
-        text = [id - shift for id in VOCABULARY.encode(record["texts"][0])]
-        image = [CODES.boi_id, *(CODES.first_code_id + code for code in record["images"][1]), CODES.eoi_id]
-        assert store.read_documents(np.array([number]))[0].tolist() == [*text, *image, VOCABULARY.eos_id - shift]
 
 
 def test_texts_beside_images_are_tokens_of_megatron_and_the_images_are_named(tmp_path):

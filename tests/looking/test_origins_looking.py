@@ -118,17 +118,19 @@ def test_conversations_say_their_file_and_row(tmp_path):
 
 
 def test_texts_with_images_are_found_by_their_ids(tmp_path):
-    records = [{"texts": [f"The image of number {n}.", None], "images": [None, [n, n + 1]], "id": f"x{n}"} for n in range(40)]
-    path = tmp_path / "codes.jsonl"
+    pillow = pytest.importorskip("PIL.Image", reason="the extra images is not installed")
+    pillow.new("RGB", (6, 4)).save(tmp_path / "a.png")
+    records = [{"texts": [f"The image of number {n}.", None], "images": [None, "a.png"], "id": f"x{n}"} for n in range(40)]
+    path = tmp_path / "seen.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    (tmp_path / "codes_module.py").write_text(
+    (tmp_path / "seen_module.py").write_text(
         "import ul2_tasks\n"
-        "tokens = ul2_tasks.ImageCodes(boi_id=3000, eoi_id=3001, first_code_id=3100, num_codes=100)\n"
-        f"ul2_tasks.register_image_text('coded', {str(path)!r}, 'default', image_tokens=tokens, random_access=True)\n"
+        "tokens = ul2_tasks.ImageTokens(boi_id=3000, image_id=3001, eoi_id=3002, image_seq_length=4)\n"
+        f"ul2_tasks.register_image_text('seen', {str(path)!r}, 'default', image_tokens=tokens, random_access=True)\n"
     )
     sys.path.insert(0, str(tmp_path))
     try:
-        options = ["coded", "--module", "codes_module"]
+        options = ["seen", "--module", "seen_module"]
         ul2("cache", *options, "--output", tmp_path / "CACHE")
         options += ["--lengths", "128,128", "--cache", tmp_path / "CACHE", "--batch_size", 4]
         assert f"which is of {path}, row 13, id x12" in ul2("find", *options, "--id", "x12").stdout

@@ -101,7 +101,7 @@ def test_the_identity_tells_what_is_read(files):
             {"texts": [None], "images": [{"bytes": None, "path": "missing.png"}]},
             "the image must be a file that can be read, got 'missing.png'",
         ),
-        ({"texts": [None], "images": [3.5]}, "an image must be bytes, the path of a file, or codes, got a value of type float"),
+        ({"texts": [None], "images": [3.5]}, "an image must be bytes or the path of a file, got a value of type float"),
     ],
     ids=["no images", "fewer", "no file", "no file of its own", "number"],
 )

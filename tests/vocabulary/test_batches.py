@@ -94,11 +94,6 @@ def test_which_are_known():
     assert not has_batches(seqio.SentencePieceVocabulary("a.model", use_fast_tokenizer=True)), "its ids are others"
 
 
-def test_no_text_is_no_token():
-    tokens, lengths = encode_batch(VOCABULARIES["default"], [])
-    assert (len(tokens), len(lengths)) == (0, 0)
-
-
 LONG_TEXT = " ".join(embedded_documents()[:40])
 LONG_TEXTS = {"prose": LONG_TEXT, "two spaces": LONG_TEXT.replace(" ", "  "), "lines": LONG_TEXT.replace(". ", ".\n\n ")}
 

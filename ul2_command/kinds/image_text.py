@@ -90,8 +90,5 @@ class ImageText(Kind):
         write_tokens_of(corpora, output, options["split"], options["use_cached"])
 
     def left_out(self, tasks):
-        names = {task.corpus.name.removesuffix("_corpus"): task.corpus.is_for_t5x for task in tasks}
-        codes = [
-            f"image codes: {name}. Run `ul2 export {name} --format megatron`." for name, has_codes in names.items() if has_codes
-        ]
-        return codes + [f"images, which such files cannot hold: {name}." for name, has_codes in names.items() if not has_codes]
+        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
+        return [f"images, which such files cannot hold: {name}." for name in names]

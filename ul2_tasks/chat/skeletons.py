@@ -84,28 +84,15 @@ class Piece(NamedTuple):
     region: int
 
 
-class Stretch(NamedTuple):
-    """What a template writes between two special tokens.
-
-    `marker` is the number of the piece that is the special token before it, None at the beginning; `runs` are the numbers of its
-    pieces, in runs of one segment and region.
-    """
-
-    marker: int | None
-    runs: tuple[tuple[int, ...], ...]
-
-
 class Skeleton(NamedTuple):
     """What a template writes for conversations of one shape.
 
-    `pieces` are in their order, and `stretches` are the same pieces, split at the special tokens among them. `owners` are the
-    message and channel of each segment, None for text that belongs to no message; `holes` are the places of contents; `left_out`
-    are the indices of the messages whose reasoning it leaves out. `is_prefix_stable` is whether the conversation continues the
-    generation prompt of each turn.
+    `pieces` are in their order. `owners` are the message and channel of each segment, None for text that belongs to no message;
+    `holes` are the places of contents; `left_out` are the indices of the messages whose reasoning it leaves out.
+    `is_prefix_stable` is whether the conversation continues the generation prompt of each turn.
     """
 
     pieces: tuple[Piece, ...]
-    stretches: tuple[Stretch, ...]
     owners: tuple[Hole | None, ...]
     holes: tuple[Hole, ...]
     left_out: tuple[int, ...]
@@ -194,7 +181,6 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
     pieces = tuple(piece for number, segment in enumerate(segments) for piece in _pieces(whole, number, segment, markers))
     return Skeleton(
         pieces,
-        tuple(_stretches(pieces)),
         tuple(segment.owner for segment in segments),
         tuple(holes),
         left_out,
@@ -314,15 +300,6 @@ def common(one: str, other: str) -> int:
 
 def _clip(place: int, low: int, high: int) -> int:
     return max(low, min(place, high))
-
-
-def _stretches(pieces: Sequence[Piece]) -> Iterable[Stretch]:
-    marker = None
-    for end in [*(number for number, piece in enumerate(pieces) if piece.is_marker), len(pieces)]:
-        own = range(0 if marker is None else marker + 1, end)
-        runs = itertools.groupby(own, key=lambda number: (pieces[number].segment, pieces[number].region))
-        yield Stretch(marker, tuple(tuple(run) for _, run in runs))
-        marker = end
 
 
 def _pieces(whole: str, number: int, segment: _Segment, markers: Sequence[str]) -> Iterable[Piece]:

@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
 from ul2_tasks.corpus.made_of import Reads, changes
 from ul2_tasks.export.conversations_folder import (
@@ -43,7 +42,8 @@ from ul2_tasks.export.conversations_plan import (
     shards_of,
 )
 from ul2_tasks.files.systems import absolute, exists, place
-from ul2_tasks.jobs.job import Job, import_beam, run_job
+from ul2_tasks.jobs.beam import import_beam
+from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.manifest import load_object, total, write_manifest
 from ul2_tasks.jobs.repeats import count_repeated, hashes_path, in_words, write_hashes
 from ul2_tasks.jobs.shards import (
@@ -116,7 +116,7 @@ def write_conversations(
     def finish() -> dict:
         if changed := changes(reads, reads_now(task, use_cached))[0]:
             raise RuntimeError(f"the source of {name!r} must not change during the job, got {changed}. Run the same command again.")
-        manifest = _manifest(task, begun, shards) | ({"git_revision": git_revision} if git_revision else {})
+        manifest = _manifest(task, begun, shards) | {"git_revision": git_revision}
         if not manifest["totals"]["sequences"]:
             remove_records(records)
             found = ", ".join(f"{number} {cause}" for cause, number in _left_out(manifest).items()) or "no conversation"
@@ -146,7 +146,7 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
     if not is_written:
         return None
     manifest = read_manifest(folder)
-    before = {split: [str(shard.get("reads", "")) for shard in of["shards"]] for split, of in manifest["splits"].items()}
+    before = {split: [shard.get("reads", "") for shard in of["shards"]] for split, of in manifest["splits"].items()}
     if changed := changes(before, reads)[0]:
         raise ValueError(
             f"the source of {folder}, which is complete, must not have changed, got {changed}. Keep the export, or delete the"
@@ -158,12 +158,11 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
 def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, console: Console) -> Sequence[ConversationShard]:
     """See `shards.begin`. Prints what has changed since an unfinished export began, and keeps its other shards."""
     path = place(shards[0].records, BEGUN)
-    before = load_object(path, {}, "Delete the folder, and start again.") if exists(path) else {}
+    before = load_object(path, "Delete the folder, and start again.") if exists(path) else {}
     if changed := changes(before.get("reads", {}), reads)[0]:
         line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
         console.print(line, markup=False, soft_wrap=True)
-    finished = [name for name, record in finished_shards(shards).items() if "origins" in record]  # from 2.3 on
-    return begin(shards, finished, {**begun, "reads": reads})
+    return begin(shards, [*finished_shards(shards)], {**begun, "reads": reads})
 
 
 def _write_shard(
@@ -284,12 +283,10 @@ def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard
         "kind": KIND,
         "configuration_sha256": hashlib.sha256(json.dumps(begun["arguments"], sort_keys=True).encode()).hexdigest(),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
-        "git_revision": git_revision(),
         "tokenizer": {"path": vocabulary.path, "sha256": SHA256} if is_o200k else {"identity": vocabulary_identity(vocabulary)},
         "padded_vocabulary": PADDED_SIZE if is_o200k else vocabulary.vocab_size - id_shift(vocabulary),
         "eod": corpus.renderer.eod,
         "alignment": "token: lossmask and span are those of the token at the same place; where labels are tokens[1:], take [1:]",
-        "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
         "splits": {
             split: {
                 **total(found, _COUNTED),

@@ -9,7 +9,7 @@
     FOLDER/manifest.json
 
 A shard without an example has no pairs, because Megatron-LM cannot open an empty dataset; the manifest lists it. There is no table
-of a cache without, nor in exports before 2.3.
+of a cache without.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ul2_tasks.files.systems import exists, names_in, place
-from ul2_tasks.jobs.forms import EACH, NAME
-from ul2_tasks.jobs.manifest import FILE, faults, load, load_manifest
+from ul2_tasks.files.systems import exists, names_in, place, read
+from ul2_tasks.jobs.manifest import faults, load, parse_manifest
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.store.provenance import TABLE
 from ul2_tasks.store.read import Store, open_pair
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 KIND = "conversations"
 COLUMNS: dict[str, np.dtype] = {"tokens": np.dtype(np.int32), "lossmask": np.dtype(np.uint8), "span": np.dtype(np.uint8)}
 LEFT_OUT = "left_out.jsonl"
-_SHARD = {"shard": NAME, "sequences": int, "tokens": int, "spans": dict, "files": [FILE]}
-_FORM = {"eod": int, "splits": {EACH: {"shards": [_SHARD]}}, "totals": {}}  # of the manifest, see `forms`
 FOLDERS = {"validation": "valid"}  # of splits whose folder has another name
 
 
@@ -56,7 +53,8 @@ def read_manifest(folder: str) -> dict:
         raise ValueError(
             unfinished(folder) or f"{folder} must have the {MANIFEST} of exported conversations, got none. Pass an export's folder."
         )
-    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "Export again.", lambda manifest: _FORM)
+    path = place(folder, MANIFEST)
+    return parse_manifest(path, read(path), SCHEMA_VERSION, "Export again.", ["eod", "splits", "totals"])
 
 
 def verify(folder: str) -> Iterator[str]:

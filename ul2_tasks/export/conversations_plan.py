@@ -99,9 +99,8 @@ def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ..
         hashes = task.corpus.stored_hashes(split)
         return [f"{path}, of the cache: {' '.join(hashes[number] for number in numbers)}" for path, numbers in groups]
     found = files_of(task.corpus.source, split)
-    beside = [found[key] for key in ("files", "code") if key in found]
-    of_each = [[*([found[path]] if path in found else []), *beside] for path in (real_path(path) for path, _ in groups)]
-    return [f"{real_path(path)}: {', '.join(words)}" if words else "" for (path, _), words in zip(groups, of_each)]
+    words = ((path, found.get(path, found.get("files", ""))) for path in (real_path(path) for path, _ in groups))
+    return [f"{path}: {stamp}" if stamp else "" for path, stamp in words]
 
 
 def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, ...]]]:
@@ -124,7 +123,7 @@ def arguments_of(task: ChatTask, most: Mapping[str, int | None], use_cached: boo
     return {
         "task": task.name,
         "corpus": corpus_settings(corpus),
-        "supervision": task.supervision.saved(),
+        "supervision": dataclasses.asdict(task.supervision),
         "read": "the cache" if use_cached else "the text",
         **most,
     }

@@ -24,13 +24,12 @@ from ul2_tasks.example_features import (
 )
 from ul2_tasks.export.formats import Examples, open_format
 from ul2_tasks.files.opening import is_unreachable
-from ul2_tasks.files.systems import exists, is_folder, names_in, place
-from ul2_tasks.jobs.forms import EACH, NAME
-from ul2_tasks.jobs.manifest import FILE, altered, differences, faults, load_manifest, missing_or_resized
+from ul2_tasks.files.systems import exists, is_folder, names_in, place, read
+from ul2_tasks.jobs.manifest import altered, differences, faults, missing_or_resized, parse_manifest
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MANIFEST = "_manifest.json"
 _REMEDY = "Delete what is wrong, and run the same export again, which writes what is missing."
 
@@ -95,16 +94,8 @@ def read_manifest(folder: str) -> dict:
         raise ValueError(
             unfinished(folder) or f"the folder must be one that `ul2 export` wrote, got {folder}, which has no {MANIFEST}."
         )
-    return load_manifest(place(folder, MANIFEST), (SCHEMA_VERSION,), "Export again.", _form)
-
-
-def _form(manifest: Mapping) -> dict:
-    """See `forms`."""
-    told = {"features": [str]} if "features" in manifest else {}
-    if told and not isinstance(manifest["features"], list):
-        return told
-    counts = {"tasks": {EACH: dict.fromkeys(counted(features_of(manifest)), int)}}
-    return {"arguments": {"format": NAME}, **told, "shards": [{**FILE, **counts}], "totals": {}}
+    path = place(folder, MANIFEST)
+    return parse_manifest(path, read(path), SCHEMA_VERSION, "Export again.", ["arguments", "shards", "totals"])
 
 
 def features_of(manifest: Mapping) -> Collection[str]:

@@ -132,7 +132,7 @@ def _schema(names: Collection[str]) -> pa.Schema:
 
 
 def _sequence(feature: Mapping[str, str]) -> dict[str, object]:
-    return {"feature": feature, "_type": "Sequence"}  # that of earlier versions of `datasets`, which later ones read, too
+    return {"feature": feature, "_type": "Sequence"}  # which all versions of `datasets` read
 
 
 def _write_parquet(path: str, batches: Iterable[Examples], names: Collection[str]) -> None:

@@ -230,7 +230,7 @@ def _corpora(tasks: Iterable[Any]) -> list[CorpusTask]:
 def _settings_of(task: Any, sequence_length: Mapping[str, int | None]) -> dict[str, object]:
     """What decides the examples of a task of this package, beside its corpus."""
     if isinstance(task, ChatTask):
-        settings = {"format": task.format, "supervision": task.supervision.saved(), "mode": list(task.objective.mode)}
+        settings = {"format": task.format, "supervision": dataclasses.asdict(task.supervision), "mode": list(task.objective.mode)}
         return {"denoiser": None, **settings, "chat_version": CHAT_VERSION}
     special = task.special_tokens()
     of_denoiser = {

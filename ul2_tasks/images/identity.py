@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from ul2_tasks.files.listing import local_path, mark, real_path
 from ul2_tasks.files.systems import infos
-from ul2_tasks.saved_names import saved_repr
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _LOOKED_AT = 64  # of records in memory
@@ -131,4 +130,4 @@ def _plainly(value: Any) -> Any:
 
 
 def _without_addresses(value: object) -> str:
-    return re.sub(r" at 0x[0-9a-f]+", "", saved_repr(value))
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

@@ -20,7 +20,6 @@ from ul2_tasks.images.samples import Counts, Sizes, dummy, taken
 from ul2_tasks.images.schemas import SCHEMAS, Record, vlm_sft
 from ul2_tasks.images.sizes import VIT_CONVERSATION
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
-from ul2_tasks.saved_names import saved_name, saved_repr
 from ul2_tasks.scalars import as_python, check_on_error, is_integer
 
 ADDED = ("shuffle_blocks", "kinds")  # settings that are in a state only where they are not the default
@@ -170,7 +169,7 @@ class Recipe:
         probe = list(self.encode("The quick brown fox, 3 + 4: 狐\n"))
         return {
             "sources": _few_words(sources),
-            "form": saved_repr(self.special_tokens),
+            "form": repr(self.special_tokens),
             "text": f"{len(probe)} ids of a text, {digest(probe)}",
             "budgets": repr(tuple(map(as_python, self.budgets))),
             "always": repr(tuple(self.required_modalities)),
@@ -224,6 +223,6 @@ def _name(schema: object) -> str:
     """What a schema is called, the same in any process."""
     if isinstance(schema, functools.partial):
         name = _name(schema.func)
-        keywords = sorted((saved_name(key, name), value) for key, value in schema.keywords.items())
+        keywords = sorted(schema.keywords.items())
         return f"{name} with {digest([schema.args, keywords])}"
     return schema if isinstance(schema, str) else getattr(schema, "__qualname__", type(schema).__qualname__)

@@ -386,10 +386,7 @@ def _descriptions(found: Examples) -> dict[str, Text]:
         member.task: description(member.solution.configuration.denoiser, member.solution.full)
         for member in denoising_members(found)
     }
-    of_images = {
-        member.task: image_description(member.limits.denoiser, member.index.rules.are_cut)
-        for member in image_members(found).values()
-    }
+    of_images = {member.task: image_description(member.limits.denoiser) for member in image_members(found).values()}
     return of_texts | of_images
 
 
@@ -414,9 +411,9 @@ def description(denoiser: Denoiser, full: Chunk) -> Text:
     )
 
 
-def image_description(denoiser: Denoiser, are_cut: bool) -> Text:
+def image_description(denoiser: Denoiser) -> Text:
     """What a denoiser of interleaved image-text data is, and what becomes of a record."""
-    return Text(f"{_fields(denoiser)}; a record is {'cut into chunks' if are_cut else 'an example'}")
+    return Text(f"{_fields(denoiser)}; a record is an example")
 
 
 def _fields(denoiser: Denoiser) -> str:

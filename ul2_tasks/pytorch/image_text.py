@@ -20,7 +20,7 @@ from ul2_tasks.images.rows import RowMaker
 from ul2_tasks.images.samples import with_others
 from ul2_tasks.images.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.shared import for_copy
-from ul2_tasks.pytorch.states import check_part, check_version
+from ul2_tasks.pytorch.states import check_part, check_state
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.own_ids import OwnIds
 
@@ -35,7 +35,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     import seqio
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _SHARD = "shard"  # of the settings, the one that joined states lack
 _MARKS = ("bos_id", "eos_id", "boi_id", "eoi_id")
 _TYPED = {"form": "special_tokens", "always": "required_modalities", "epochs": "num_epochs"}  # arguments by their names in states
@@ -240,7 +240,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: it is not a state, or one of another version of this package.
         """
-        check_version(state, STATE_VERSION)
+        check_state(state, STATE_VERSION)
         _check_form(state)
         self._load(state)
 
@@ -264,7 +264,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         if not found:
             raise ValueError(f"states must be what state_dict() returned in each process, got {states!r:.100}.")
         for state in found:
-            check_version(state, STATE_VERSION)
+            check_state(state, STATE_VERSION)
             _check_form(state)
             self._check_settings(state["settings"])
         settings, place, of_epoch = _joined_states(found, self._recipe)
