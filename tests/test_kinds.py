@@ -11,7 +11,7 @@ COMMANDS = {  # what each needs beside the data
     "audit": "--until 3 --batch_size 4",
     "report": "--output OUT",
     "cache": "--output OUT",
-    "export": "--format jsonl --output OUT",
+    "export": "--format parquet --output OUT",
 }
 OPTIONS = {  # what goes with an option
     "--schedule": "",
