@@ -28,7 +28,6 @@ from hypothesis import strategies as st
 from support import iterate
 
 from ul2_tasks import open_source
-from ul2_tasks.files import listing
 from ul2_tasks.sources import files, records, streams
 from ul2_tasks.sources.by_name import documents
 from ul2_tasks.sources.file_source import FileSource
@@ -354,17 +353,6 @@ def test_what_is_hidden_is_read_only_where_it_is_spelled(tmp_path, monkeypatch):
     assert names(["corpus", "corpus/.e.jsonl"]) == [".e.jsonl", *visible]
 
 
-def test_what_is_hidden_is_not_read_by_tensorflow_either():
-    for name in ("1.jsonl", "sub/2.jsonl", *HIDDEN):
-        tf.io.gfile.makedirs(os.path.dirname(f"ram://hiding/{name}"))
-        with tf.io.gfile.GFile(f"ram://hiding/{name}", "wb") as file:
-            file.write(b'{"text": "x"}')
-    for spec in ("ram://hiding", "ram://hiding/"):
-        assert listing.list_files(spec) == ["ram://hiding/1.jsonl", "ram://hiding/sub/2.jsonl"]
-    assert listing.list_files("ram://hiding/*.jsonl") == ["ram://hiding/1.jsonl"]
-    assert listing.list_files("ram://hiding/.git") == ["ram://hiding/.git/b/c.jsonl"]
-
-
 def test_where_all_is_hidden_it_is_told(tmp_path):
     write_json(tmp_path / "_only.jsonl")
     for spec in (tmp_path, f"{tmp_path}/*", f"{tmp_path}/*.jsonl"):
@@ -408,20 +396,14 @@ def test_a_name_with_brackets_is_a_name(tmp_path):
     ("where", "name"),
     [
         *(("memory://corpus", name) for name in ("a.jsonl", "a.jsonl.gz", "a.parquet")),
-        *(("ram://corpus", name) for name in ("a.jsonl", "a.parquet")),
         ("file", "a.jsonl.gz"),
     ],
 )
-def test_file_systems_of_fsspec_and_of_tensorflow_are_read(folder, tmp_path, where, name):
-    """ram:// is TensorFlow's, and not fsspec's: it stands for gs:// without gcsfs."""
+def test_file_systems_of_fsspec_are_read(folder, tmp_path, where, name):
     where = f"file://{tmp_path}" if where == "file" else where
     content = (folder / name).read_bytes()
-    if where.startswith("ram"):
-        with tf.io.gfile.GFile(f"{where}/{name}", "wb") as file:
-            file.write(content)
-    else:
-        with fsspec.open(f"{where}/{name}", "wb") as file:
-            file.write(content)
+    with fsspec.open(f"{where}/{name}", "wb") as file:
+        file.write(content)
     for spec in (f"{where}/{name}", f"{where}/{name[:3]}*{name[4:]}", f"{where}"):
         if spec == where and name != "a.jsonl":
             continue  # the folder has files of other formats by now
