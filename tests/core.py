@@ -22,8 +22,8 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "ul2_tasks"
 BLOCKED = ("seqio", "t5", "tensorflow", "tensorflow_datasets", "tensorflow_text")
 # The rooms of the core, each with the files in it that are doors: what makes datasets and graphs of what the room has.
 CORE = {
-    "files": {"tensorflow_system"},
     "order": set(),
+    "files": set(),
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
