@@ -3,9 +3,7 @@
 import io
 import itertools
 import json
-import pathlib
 import re
-import runpy
 import sys
 
 import numpy as np
@@ -449,11 +447,3 @@ def test_messages_of_any_field_and_form_are_looked_at(kind, tmp_path):
     name = ul2_tasks.register_chat(f"look_nested_{kind}", str(path), messages_key="turns")
     assert [finding for finding in examine_conversations(name) if finding.kind == "problem"] == []
     assert next(draw_chat(name, count=1))[1].conversation == 0
-
-
-def test_the_figure_in_the_docs_is_what_the_command_prints_now():
-    """Compared by its texts, since versions of rich draw them differently; `python docs/draw_chat.py` draws it again."""
-    script = runpy.run_path(str(pathlib.Path(__file__).parents[3] / "docs" / "draw_chat.py"))
-    kept, drawn = (re.findall(r">([^<>]+)</text>", image) for image in (script["FIGURE"].read_text(), script["draw"]()))
-    assert kept == drawn
-    assert "47&#160;reasoning" in drawn
