@@ -22,15 +22,15 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "ul2_tasks"
 BLOCKED = ("seqio", "t5", "tensorflow", "tensorflow_datasets", "tensorflow_text")
 # The rooms of the core, each with the files in it that are doors: what makes datasets and graphs of what the room has.
 CORE = {
-    "files": {"tensorflow_system"},
     "order": set(),
+    "files": set(),
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
     "sources": {"dataset_records", "memory_streams", "image_streams", "split_streams", "streams", "tfds"},
     "jobs": set(),
     "chat": set(),
-    "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
+    "denoising": {"chunking", "corruption", "pieces", "preprocessors", "spans"},
     "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
@@ -42,13 +42,11 @@ BESIDE = {
     "tasks.examples",
     "measured_loader",
     "pytorch.collator",
-    "pytorch.loading_metrics",
     "pytorch.states",
     *(
         f"looking.{name}"
         for name in (
             "audit",
-            "bench",
             "chat_samples",
             "contamination",
             "find",
@@ -173,7 +171,7 @@ def conversations(folder: pathlib.Path) -> dict:
     chat = ul2_tasks.Chat("talks", mode="[S]")
     uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
     chat.cache(folder / "CACHE")
-    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --mode [S] --output {folder / 'CACHE'}")
+    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --output {folder / 'CACHE'}")
     cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()

@@ -20,7 +20,6 @@ from ul2_tasks import (
     T5GEMMA2,
     ChatFeatureConverter,
     EncDecFeatureConverter,
-    ImageCodes,
     ImageTokens,
     MemoryDataSource,
     PromptCompletionFeatureConverter,
@@ -70,14 +69,6 @@ def records() -> list[dict[str, list]]:
     return made
 
 
-def codes() -> list[dict[str, list]]:
-    """The same with each image as nine codes."""
-    return [
-        {**record, "images": [image and [(image[50] + 7 * code) % 32 for code in range(9)] for image in record["images"]]}
-        for record in records()
-    ]
-
-
 def memory() -> MemoryDataSource:
     return MemoryDataSource(texts, validation=0.1)
 
@@ -117,28 +108,14 @@ OF_SEEN = {
     "sentinels": list(range(368, 264, -1)),
     **BYTES,
 }
-OF_CODED = {
-    "denoisers": TWO,
-    "image_tokens": ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=32),
-    "sentinels": list(range(368, 300, -1)),
-    **BYTES,
-}
 
 
 def seen() -> str:
     return register_image_text("golden_seen", records(), **OF_SEEN)
 
 
-def coded() -> str:
-    return register_image_text("golden_coded", codes(), **OF_CODED)
-
-
 def numbered_seen() -> str:
     return register_image_text("golden_numbered_seen", records(), **OF_SEEN, random_access=True)
-
-
-def numbered_coded() -> str:
-    return register_image_text("golden_numbered_coded", codes(), **OF_CODED, random_access=True, on_unusable="skip")
 
 
 def one_of(register: Callable[[], str], denoiser: str) -> str:
@@ -178,7 +155,6 @@ CHECKPOINTS: dict[str, tuple[Callable[[], tf.data.Dataset], int]] = {
     "reply_rows": (lambda: rows(talk("prompt_completion"), {"inputs": 512, "targets": 128}, PromptCompletionFeatureConverter), 2),
     "pictures": (lambda: stream(one_of(seen, "r1"), SEEN), 9),
     "pictures_cached": (lambda: stream(one_of(seen, "s"), SEEN, use_cached=True), 9),
-    "codes": (lambda: stream(one_of(coded, "r1")), 9),
 }
 
 

@@ -14,7 +14,6 @@ _OPTIONS = {  # that each command takes, beside those of all
     "show": {"count", "as_json", "record", "step", "batch_size", "host"},
     "find": {"record", "epochs", "batch_size"},
     "stats": {"examples", "to_json"},
-    "bench": {"workers", "tokens_per_second", "as_json"},
     "doctor": {"as_json"},
     "report": {"examples", "count", "output"},
 }
@@ -58,9 +57,6 @@ class Rows(Kind):
 
     def find(self, data, *, epochs, batch_size, **others):
         _looking().find_rows(_rows(data).recipe, data.given["record"], epochs, batch_size)
-
-    def bench(self, data, *, workers, tokens_per_second, **others):
-        return _rows(data).bench(self.name_of(data), workers, tokens_per_second)
 
     def measure(self, data, **others):
         return _looking().measure_images(_rows(data).recipe, data.given.get("examples", _RECORDS))

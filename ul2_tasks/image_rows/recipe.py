@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.corpus.own_code import code_in_words
+from ul2_tasks.corpus.identity import code_in_words
 from ul2_tasks.image_rows.custom import Custom, ElementKind
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.pools import Pools

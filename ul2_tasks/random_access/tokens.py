@@ -25,7 +25,7 @@ def stored_tokens(corpus: Corpus, split: str, use_cached: bool, separate_documen
         return store.with_last() if is_eos else None  # to leave out its ends it has to be read as a stream
     if use_cached and corpus.cache_dir:
         manifest = cache.check(corpus.cache_dir, corpus, corpus_settings(corpus))
-        if cache.is_store(manifest) and manifest["splits"].get(split, {}).get("documents"):  # the stream says what is wrong
+        if manifest and manifest["splits"].get(split, {}).get("documents"):  # the stream says what is wrong
             return with_ends(cache.open_store(corpus.cache_dir, manifest, split), corpus, separate_documents)
     return None
 

@@ -66,7 +66,7 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     records there are.
 
     Args:
-        files: paths, globs and folders, on any file system that fsspec or TensorFlow has; see `listing.list_files`. Of a folder
+        files: paths, globs and folders, on any file system that fsspec has; see `listing.list_files`. Of a folder
             the files of these formats are taken.
         folder: where the paths in `image`, `images`, `image_list` and `video` begin, and stay, also by links; by default the folder
             of the record's file.

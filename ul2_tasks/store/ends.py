@@ -44,6 +44,13 @@ class WithEnds:
         in_result = ends.places + np.repeat(np.cumsum(lengths) - lengths - starts, ends.counts)
         return np.insert(tokens, in_result - np.arange(len(ends.places)), self.end)
 
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.int32)
+
+    def read_values(self, start: int, stop: int) -> np.ndarray:
+        return self.read_tokens(start, stop)
+
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         first, last = self.store.ends_within(np.array([start, stop - 1]), np.array([start + 1, stop])).before
         return int(first), int(last) + 1

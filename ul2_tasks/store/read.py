@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.files.systems import is_local, size
+from ul2_tasks.files.systems import is_local, parallel_map, size
 from ul2_tasks.order.epochs import expanded
 from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
-from ul2_tasks.store.fetch import concurrently
 from ul2_tasks.store.index import Index, read_index
 from ul2_tasks.store.provenance import Provenance, provenance_of_pairs
 from ul2_tasks.store.samples import sampled_hash
@@ -209,6 +208,11 @@ class Store:
     def tokens(self) -> int:
         """How many there are."""
         return int(self._token_starts[-1])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """That of the first pair's tokens."""
+        return self._index(0).dtype
 
     def pair_lengths(self, pair: int) -> np.ndarray:
         """How many tokens each document of a pair has in its file, [documents] integers, as its index says; no token is read."""
@@ -447,7 +451,7 @@ os.register_at_fork(after_in_child=_unlock)
 
 def _of_pairs(function: Callable[[str], _Of], prefixes: Sequence[str]) -> list[_Of]:
     """The function of each pair. Those of other file systems are opened side by side."""
-    return list(map(function, prefixes)) if all(map(is_local, prefixes)) else concurrently(function, prefixes)
+    return list(map(function, prefixes)) if all(map(is_local, prefixes)) else parallel_map(function, prefixes)
 
 
 def _counted(prefix: str) -> tuple[int, int, Array]:

@@ -26,7 +26,6 @@ from ul2_tasks.image_rows.samples import Counts
 from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.example_set import example_records
-from ul2_tasks.looking.bench import Bench, bench_rows
 from ul2_tasks.looking.printing import print_json_lines
 from ul2_tasks.sources.image_records import listed_records, open_records
 from ul2_tasks.vocabulary.by_name import open_vocabulary
@@ -80,16 +79,6 @@ class Rows:
             print_json_lines(draw(self.recipe, *asked))
         else:
             show(self.recipe, *asked, console)
-
-    def bench(self, name: str, workers: int | None, tokens_per_second: float | None) -> Bench:
-        """`ul2 bench`."""
-        from ul2_tasks.image_rows.dataset import ImageTextDataset  # which needs torch
-
-        recipe, dataset = self.recipe, self.dataset
-        if dataset is None:
-            budgets = recipe.budgets._asdict()
-            dataset = ImageTextDataset(recipe.sources, recipe.special_tokens, recipe.encode, budgets, seed=recipe.seed)
-        return bench_rows(name, dataset, workers, tokens_per_second)
 
     def report(self, output: str, records: int, count: int) -> tuple[ImageStatistics, pathlib.Path]:
         """`ul2 report`: a page of what `ul2 stats` and `ul2 show` print."""
