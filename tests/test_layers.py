@@ -90,7 +90,7 @@ def test_nothing_imports_image_rows_but_the_command():
         assert "image_rows" not in layers_of(path) or path.is_relative_to(PACKAGE / "image_rows"), path
     lines = [
         line
-        for path in COMMAND.rglob("*.py")
+        for path in (PACKAGE.parent / "ul2_command").rglob("*.py")
         for line in path.read_text().splitlines()
         if "import" in line and "image_rows" in line
     ]

@@ -110,8 +110,7 @@ class ImageRows(Sequence[dict[str, Any]]):
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Returns the rows at several indices; the records of a pool are read once for all of its rows."""
         numbers = [self._checked(index) for index in indices]
-        order = sorted(range(len(numbers)), key=numbers.__getitem__)
-        made = {place: self._row(numbers[place]) for place in order}
+        made = {place: self._row(numbers[place]) for place in sorted(range(len(numbers)), key=numbers.__getitem__)}
         return [made[place] for place in range(len(numbers))]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -242,7 +241,7 @@ class ImageRows(Sequence[dict[str, Any]]):
             self._take_up()
             if pool == len(self._ends):
                 self._ends = np.append(self._ends, self._before(pool) + len(rows))
-                self._keep(len(self._ends) == self._pools.count)
+                self._keep()
             expected = self._before(pool + 1) - self._before(pool)
             if len(rows) != expected:
                 raise ValueError(
@@ -299,10 +298,11 @@ class ImageRows(Sequence[dict[str, Any]]):
                     for rows in threads.map(counted, some):
                         before = int(self._ends[-1]) if len(self._ends) else 0
                         self._ends = np.concatenate([self._ends, before + np.cumsum(rows)])
-                    self._keep(len(self._ends) == stop)
+                    self._keep()
 
-    def _keep(self, is_last: bool) -> None:
-        more = len(self._ends) - self._kept_pools
+    def _keep(self) -> None:
+        """Keeps the counts, from time to time and at the end of the epoch."""
+        more, is_last = len(self._ends) - self._kept_pools, len(self._ends) == self._first_pool + self._of_epoch
         if more > (0 if is_last else max(_THREADS, self._kept_pools // 16)) and (kept := self._kept) is not None:
             kept.save(np.diff(self._ends, prepend=0))
             self._kept_pools = len(self._ends)
