@@ -69,11 +69,6 @@ def test_a_run_of_other_data_is_refused_with_both_values_and_the_record_stays(tm
     assert resume(tmp_path) == 0
 
 
-def test_a_run_of_another_function_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=RUN_RECORD):
-        resume(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["gs://bucket/run/base", "checkpoint_", "run/checkpoint_10.orbax-checkpoint-tmp"])
 def test_an_initial_checkpoint_without_a_step_is_refused(name):
     with pytest.raises(ValueError, match="step"):

@@ -103,7 +103,7 @@ def build(
 ) -> dict:
     """Caches a corpus, by its name or as it is described, or goes on where an interrupted job stopped.
 
-    `output_dir` is one of SeqIO's global cache directories, on any file system that fsspec or TensorFlow has. All workers must see
+    `output_dir` is one of SeqIO's global cache directories, on any file system that fsspec has. All workers must see
     it, and the cache becomes a folder in it. `max_documents` and `max_tokens` are of each split, for a trial run, as the manifest
     says: a document with which there would be more is left out, and all after it in its shard. `git_revision` is for the manifest,
     such as that of your code. Each worker calls `prepare` first, so that it has the task too: `Registration.apply`, or the import
