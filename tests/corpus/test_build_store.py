@@ -214,7 +214,7 @@ def _changed(path, change):
     ("change", "wrong"),
     [
         (lambda manifest: manifest.pop("splits"), "splits"),
-        (lambda manifest: manifest.update(schema_version=[3]), "schema_version"),
+        (lambda manifest: manifest.update(schema_version=[3]), "version"),
     ],
 )
 def test_a_manifest_that_was_altered_is_refused(tmp_path, change, wrong):

@@ -17,7 +17,7 @@ from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.samples import with_others
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.shared import for_copy
-from ul2_tasks.pytorch.states import check_part, check_version
+from ul2_tasks.pytorch.states import check_part, check_state
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.own_ids import OwnIds
 
@@ -301,7 +301,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: it is not a state, or one of another version of this package.
         """
-        check_version(state, STATE_VERSION)
+        check_state(state, STATE_VERSION)
         check_part("settings", state.get("settings"), isinstance(state.get("settings"), Mapping), "their values by name")
         for name, least in (("epoch", 0), ("number", 0), ("start", 0), ("readers", 1)):
             is_whole = name not in state or is_integer(state[name], at_least=least)

@@ -29,7 +29,6 @@ from ul2_tasks.scalars import as_python, check_on_error, is_integer
 from ul2_tasks.sources.image_records import Records, listed_records
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
-ADDED = ("shuffle_blocks", "kinds")  # settings that are in a state only where they are not the default
 
 
 @dataclasses.dataclass(frozen=True)
