@@ -50,34 +50,19 @@ class Looked(NamedTuple):
     problems: Tally
 
 
-class Uncorrupted(NamedTuple):
-    """What an example is made of.
-
-    Attributes:
-        tokens: [tokens] int32.
-        pieces: see `interleaved`.
-        images: its images, encoded.
-        record: the place of its record.
-    """
-
-    tokens: np.ndarray
-    pieces: Sequence[int]
-    images: Sequence[object]
-    record: str
-
-
 class ImageTextExample(NamedTuple):
-    """An example: [tokens] int32 each, EOS included, and what it is made of."""
+    """An example: [tokens] int32 each, EOS included; the place of its record, and what that is."""
 
     inputs: np.ndarray
     targets: np.ndarray
-    source: Uncorrupted
+    where: str
+    source: Interleaved
 
 
 class Planned(NamedTuple):
-    """What a task makes examples of; and the records that make none, by cause."""
+    """What a task makes examples of, see `Looked.right`; and the records that make none, by cause."""
 
-    sources: Sequence[Uncorrupted]
+    sources: Sequence[tuple[str, Interleaved]]
     unusable: Tally
 
 
@@ -163,11 +148,11 @@ def plan_examples(
     limits = [task.limits(sequence_length)]
     if task.configuration.random_access:
         limits = [other.limits(sequence_length) for other in tasks if other.corpus is task.corpus]
-    sources, unusable = list[Uncorrupted](), Tally()
+    sources, unusable = list[tuple[str, Interleaved]](), Tally()
     for where, found in looked.right:
         denoiser, problem = problem_of(limits, found.pieces.tolist())
         if not problem.cause:
-            sources.append(Uncorrupted(found.tokens, found.pieces.tolist(), found.images, where))
+            sources.append((where, found))
             continue
         under = f", under {limits[denoiser].name}" if task.configuration.random_access else ""
         unusable.add(problem.cause, f"{where}{under}{problem.numbers}")
@@ -181,10 +166,10 @@ def make_examples(
     planned, corrupted = plan_examples(task, tasks, looked, sequence_length), task.corrupted(task.fit(sequence_length))
 
     def examples() -> Iterator[ImageTextExample]:
-        for number, each in enumerate(planned.sources):
-            made = corrupted(tf.constant(each.tokens), tf.constant(each.pieces, tf.int32), tf.constant([seed, number], tf.int64))
+        for number, (where, found) in enumerate(planned.sources):
+            made = corrupted(tf.constant(found.tokens), tf.constant(found.pieces), tf.constant([seed, number], tf.int64))
             inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
-            yield ImageTextExample(inputs, targets, each)
+            yield ImageTextExample(inputs, targets, where, found)
 
     return Made(examples(), planned.unusable)
 
@@ -238,7 +223,7 @@ def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Ta
     tokens = collections.Counter[str](text=0, images=0, noise=0)
     spans = images = 0
     for number, example in enumerate(made.examples):
-        pieces = example.source.pieces
+        pieces = example.source.pieces.tolist()
         for key, length in zip(lengths, map(len, (example.inputs, example.targets, example.source.tokens))):
             lengths[key].append(length)
         noise, of_example, wrong = _reconstructed(task, fit, example)
@@ -274,8 +259,8 @@ def _reconstructed(task: ImageTextTask, fit: Fit, example: ImageTextExample) -> 
         return 0, 0, [*wrong, ("lost", str(error))]
     if not np.array_equal(whole.chunk, example.source.tokens):
         return 0, 0, [*wrong, ("lost", "it has other tokens than its records")]
-    found = _counts(whole.is_noise, example.source.pieces)
-    expected = list(_expected(task, example.source.pieces))
+    pieces = example.source.pieces.tolist()
+    found, expected = _counts(whole.is_noise, pieces), list(_expected(task, pieces))
     if len(found) != len(expected) or any(
         not fewest <= noise <= most or spans != asked for (noise, spans), (fewest, most, asked) in zip(found, expected)
     ):
