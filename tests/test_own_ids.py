@@ -9,21 +9,20 @@ import pytest
 import seqio
 from rich.console import Console
 from test_hugging_face_vocabulary import byte_fallback, exclamation_first
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import AddedToken, Tokenizer
 
 import ul2_tasks
 from ul2_tasks import (
     HuggingFaceFeatureConverter,
     MemoryDataSource,
     SpanDenoiser,
-    UL2DataCollator,
     register,
 )
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.looking.run import Run
-from ul2_tasks.looking.steps import show_step_json
+from ul2_tasks.looking.steps import show_step
 from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
@@ -139,7 +138,7 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
         assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
 
     run = Run(name, LENGTHS, "train", 0, batch_size=4, pack=False)
-    show_step_json(run, 2, file=(printed := io.StringIO()))
+    show_step(run, 2, console=Console(file=(printed := io.StringIO())), as_json=True)
     for line in map(json.loads, printed.getvalue().splitlines()):
         assert line["ids"] == wanted[line["number"]]
 
@@ -151,16 +150,6 @@ def unknown_first(tmp_path_factory):
     byte_fallback().save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
     return folder
-
-
-def test_a_decoder_begins_with_no_token_that_nobody_named(name, folder, unknown_first):
-    """Without a model it is id 0, the padding of T5's tokenizer. Of others that is a token like any other."""
-    with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
-        seqio.get_dataset(name, LENGTHS, HuggingFaceFeatureConverter(), use_cached=True, num_epochs=1)
-    for vocabulary in (folder, unknown_first):
-        with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
-            UL2DataCollator(vocabulary, LENGTHS, return_tensors="np")
-        assert "labels" in UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", decoder_only=True)(["so and so"])
 
 
 @pytest.mark.torch
@@ -239,16 +228,3 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
         special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])
     with pytest.raises(ValueError, match="<a>"):
         special_tokens(seqio.ByteVocabulary(extra_ids=3), None, ["<a>"])
-
-
-def test_unused_words_of_bert_are_free_although_no_list_names_them(tmp_path):
-    words = {"[PAD]": 0, "[unused0]": 1, "[unused1]": 2, "[UNK]": 3, "[SEP]": 4, "a": 5, "[": 6, "unused0": 7, "]": 8}
-    tokenizer = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
-    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[SEP]"])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "[SEP]"}')
-    vocabulary = ul2_tasks.open_vocabulary(tmp_path, sentinels=0, modes=[])
-    special = special_tokens(vocabulary, None, "[unused{}]")
-    assert special.sentinels == (1, 2)
-    assert 1 in vocabulary.encode("[unused0]")
-    assert not special.reserved & set(text_vocabulary(vocabulary, special.reserved - {0}).encode("a [unused0] [unused1]"))

@@ -21,7 +21,6 @@ class ImageText(Kind):
     parts: ClassVar = {"ul2_tasks.tasks.image_text": "ImageTextTask"}
     cannot: ClassVar = {
         **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
-        "stats --output": "Use --json, which prints the statistics.",
         "stats --cache": LEAVE_OUT,
         "report": INSTEAD_OF_REPORT,
     }
