@@ -184,7 +184,8 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             for of in shard.pairs():
                 bin_path, idx_path = (path_of[f"{shard.pair(*of)}.{suffix}"] for suffix in ("bin", "idx"))
                 dtype = corpus.columns[of[1]] if of[1] else stored_dtype(corpus)
-                writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
+                end = None if of[1] else corpus.configuration.end(corpus.vocabulary)
+                writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype, end))
             tables = {split: pairs.enter_context(TableWriter(path_of[name], told)) for split, name in shard.beside(TABLE).items()}
             refused = {
                 split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
@@ -442,6 +443,8 @@ def _finish(
         write_atomically(stats_path(cache_dir, split), json.dumps(stats, indent=2))
     vocabulary = corpus.vocabulary
     format = {"format": cache.STORE, "dtype": stored_dtype(corpus).name, "id_shift": id_shift(vocabulary)}
+    if (end := corpus.configuration.end(vocabulary)) is not None:
+        format["end"] = end
     most = {name: begun[name] for name in cache.MOST}
     manifest = cache.manifest_of(corpus, begun["settings"], format, splits, most, git_revision)
     if any(map(any, begun["reads"].values())):
