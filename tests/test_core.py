@@ -94,31 +94,3 @@ def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):
         assert other != same[0]
     assert ul2_tasks.Mixture("two", source).fingerprint() == same[0].fingerprint(), "a name changes no example"
     assert ul2_tasks.Mixture("one", source, separate_documents=True).fingerprint() != same[0].fingerprint()
-
-
-@pytest.mark.parametrize("where", ["memory://described", "ram://described"])
-def test_a_cache_lies_on_any_file_system(where):
-    mixture = ul2_tasks.Mixture("anywhere", ul2_tasks.MemoryDataSource(few_documents, validation=0))
-    mixture.cache(where)
-    found = ul2_tasks.examples(mixture, core.LENGTHS, cache_dirs=[where])
-    assert core.digest(found[:5]) == core.digest(ul2_tasks.examples(mixture, core.LENGTHS)[:5])
-    again = mixture.cache(where)
-    assert again["totals"]["documents"] == 20
-
-
-def test_a_source_that_cannot_tell_what_it_reads_has_examples_and_no_cache_and_no_fingerprint(tmp_path):
-    class Reads(ul2_tasks.MemoryDataSource):
-        identity = None
-
-        def __repr__(self):
-            return object.__repr__(self)
-
-    mixture = ul2_tasks.Mixture("untold", Reads(lambda: few_documents(), validation=0))
-    assert len(ul2_tasks.examples(mixture, core.LENGTHS)) > 5
-    for call in (lambda: mixture.cache(tmp_path), mixture.fingerprint):
-        with pytest.raises(ValueError, match="'untold_corpus' cannot be cached or exported"):
-            call()
-
-
-def few_documents() -> list[str]:
-    return ul2_tasks.embedded_documents()[:20]

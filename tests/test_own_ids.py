@@ -9,14 +9,13 @@ import pytest
 import seqio
 from rich.console import Console
 from test_hugging_face_vocabulary import byte_fallback, exclamation_first
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import AddedToken, Tokenizer
 
 import ul2_tasks
 from ul2_tasks import (
     HuggingFaceFeatureConverter,
     MemoryDataSource,
     SpanDenoiser,
-    UL2DataCollator,
     register,
 )
 from ul2_tasks.corpus.build_cache import build
@@ -153,16 +152,6 @@ def unknown_first(tmp_path_factory):
     return folder
 
 
-def test_a_decoder_begins_with_no_token_that_nobody_named(name, folder, unknown_first):
-    """Without a model it is id 0, the padding of T5's tokenizer. Of others that is a token like any other."""
-    with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
-        seqio.get_dataset(name, LENGTHS, HuggingFaceFeatureConverter(), use_cached=True, num_epochs=1)
-    for vocabulary in (folder, unknown_first):
-        with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
-            UL2DataCollator(vocabulary, LENGTHS, return_tensors="np")
-        assert "labels" in UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", decoder_only=True)(["so and so"])
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_decoder_of_descriptions_begins_with_no_token_that_nobody_named(folder, unknown_first, pack):
@@ -239,16 +228,3 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
         special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])
     with pytest.raises(ValueError, match="<a>"):
         special_tokens(seqio.ByteVocabulary(extra_ids=3), None, ["<a>"])
-
-
-def test_unused_words_of_bert_are_free_although_no_list_names_them(tmp_path):
-    words = {"[PAD]": 0, "[unused0]": 1, "[unused1]": 2, "[UNK]": 3, "[SEP]": 4, "a": 5, "[": 6, "unused0": 7, "]": 8}
-    tokenizer = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
-    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[SEP]"])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "[SEP]"}')
-    vocabulary = ul2_tasks.open_vocabulary(tmp_path, sentinels=0, modes=[])
-    special = special_tokens(vocabulary, None, "[unused{}]")
-    assert special.sentinels == (1, 2)
-    assert 1 in vocabulary.encode("[unused0]")
-    assert not special.reserved & set(text_vocabulary(vocabulary, special.reserved - {0}).encode("a [unused0] [unused1]"))

@@ -44,8 +44,6 @@ READ = {
     ("_cache", "ul2_tasks/compiled.py"): "Numba's cache of a function, which otherwise sees the function's own file alone",
     ("_cache_path", "ul2_tasks/compiled.py"): "likewise, for its folder",
     ("_impl", "ul2_tasks/compiled.py"): "likewise, for its name",
-    ("_cat_file", "ul2_tasks/store/fetch.py"): "fsspec's name for reading a range in a coroutine, which its file systems define",
-    ("_cat_ranges", "ul2_tasks/store/fetch.py"): "likewise of many ranges: whether a file system of fsspec has a way of its own",
     ("_exit", "ul2_command/errors.py"): "os._exit: the end of a process without tearing down what waits for threads of TensorFlow",
     ("_fingerprint", "ul2_tasks/sources/dataset_objects.py"): "what Hugging Face's Dataset is known by, which nothing public says",
     (

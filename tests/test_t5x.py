@@ -21,10 +21,8 @@ from support import byte_vocabulary, long_documents, t5_model
 from ul2_tasks import (
     T5GEMMA2,
     BlockShuffle,
-    ChatFeatureConverter,
     EncDecFeatureConverter,
     MemoryDataSource,
-    PromptCompletionFeatureConverter,
     Stage,
     get_dataset_at_step,
     mix,
@@ -322,35 +320,6 @@ def test_each_step_has_the_same_rows_on_any_number_of_hosts(mixture, tmp_path, f
             assert list(itertools.chain(*zip(*parts))) == whole[step + number], "host h of H has each H-th row from h on"
 
 
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("first", [0, 1_000_000])
-def test_a_list_that_grows_and_skipped_steps_are_left_out_on_any_number_of_hosts(mixture, tmp_path, first, pack):
-    listed, more = [{"document": 3}, {"document": 11}], [{"document": 7}]
-    left_out = {"exclude": {first + 4: listed}, "skip": [(first + 6, first + 9)]}
-    longer = {"exclude": {first + 4: listed, first + 10: more}, "skip": [(first + 6, first + 9), (first + 12, first + 13)]}
-    started = {"initial": f"/another/run/checkpoint_{first}" if first else None, "pack": pack}
-    plain = batches_at_step(tmp_path / "plain", mixture, count=24, **started)
-    whole = batches_at_step(tmp_path / "whole", mixture, count=20, **started, **longer)
-    data = [*range(6), *range(9, 15), *range(16, 24)]
-    assert whole[:4] == plain[:4]
-    assert {row for step in range(20) for row in whole[step]} - {row for batch in plain for row in batch}, "some are replaced"
-    kept = [len({*whole[step]} & {*plain[data[step]]}) for step in range(20)]
-    assert min(kept) >= 3, "most rows stay"
-
-    run = tmp_path / "run"
-    assert batches_at_step(run, mixture, count=4, **started) == whole[:4]
-    for step, hosts, arguments in ((4, 2, left_out), (5, 4, left_out), (10, 1, longer), (12, 2, longer), (16, 4, longer)):
-        until = 4 if arguments is longer else 10 - step
-        assert (
-            killed_and_resumed(run, mixture, first + step, hosts, **started, **arguments)[:until] == whole[step : step + until][:4]
-        )
-    for other in ({}, left_out, {**longer, "exclude": {first + 4: listed[:1]}}, {**longer, "skip": [(first + 6, first + 8)]}):
-        with pytest.raises(
-            ValueError, match=r"was begun with other data, .*(exclude|skip).*the schedule, exclude and skip from its s"
-        ):
-            batches_at_step(run, mixture, **started, **other)
-
-
 def test_another_corpus_under_the_same_name_is_refused(mixture, tmp_path, monkeypatch):
     run = tmp_path / "run"
     batches_at_step(run, mixture)
@@ -380,34 +349,6 @@ def records(tmp_path, nothing_registered) -> None:
     for corpus in ("told", "web", "apart"):
         build(f"{corpus}_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
     seqio.set_global_cache_dirs([str(tmp_path / "cache")])
-
-
-PAIRS = {"converter": PromptCompletionFeatureConverter, "lengths": {"inputs": 512, "targets": 512}}
-RECORDS = {
-    "web_mix": {},
-    "apart_mix": {},
-    "told_chat": {"converter": ChatFeatureConverter, "lengths": {"tokens": 512}},
-    "told_prompt_completion": PAIRS,
-    "text_and_replies_mix": PAIRS,
-    "text_and_replies_mix, without loss groups": {**PAIRS, "converter": EncDecFeatureConverter},
-}
-
-
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("kind", RECORDS)
-def test_each_step_of_whole_records_has_the_same_rows_on_any_number_of_hosts(records, tmp_path, kind, pack):
-    run, name, settings = tmp_path / "run", kind.partition(",")[0], {**RECORDS[kind], "pack": pack, "batch_size": 6}
-    whole = batches_at_step(run, name, count=9, **settings)
-    record = json.loads((run / RUN_RECORD).read_text())
-    for step, hosts in ((1, 2), (3, 1), (5, 3)):
-        assert killed_and_resumed(run, name, step, hosts, **settings) == whole[step : step + 4]
-    assert json.loads((run / RUN_RECORD).read_text()) == record
-    for changed, told in (
-        ({"seed": 1}, "seed was 0, and is now 1"),
-        ({"pack": not pack}, f"pack was {pack}, and is now {not pack}"),
-    ):
-        with pytest.raises(ValueError, match=f"was begun with other data, .*{told}"):
-            batches_at_step(run, name, **settings | changed)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def of_cache(path):
 
 
 def of_export(path):
-    write_examples(registered(), str(path), LENGTHS, format="jsonl", shards=1, console=QUIET)
+    write_examples(registered(), str(path), LENGTHS, format="parquet", shards=1, console=QUIET)
     return older(path / folder.MANIFEST), lambda: ul2_tasks.read_examples(str(path))
 
 
@@ -65,14 +65,12 @@ def of_resumed_run(path):
 
 
 def of_torch(path):
-    pytest.importorskip("torch", reason="the extra torch is not installed")
     dataset = ul2_tasks.UL2IterableDataset(registered(), LENGTHS, seed=0)
     state = dataset.state_dict()
     return state["version"] - 1, lambda: dataset.load_state_dict({**state, "version": state["version"] - 1})
 
 
 def of_image_rows(path):
-    pytest.importorskip("torch", reason="the extra torch is not installed")
     from ul2_tasks.pytorch.image_text import STATE_VERSION, ImageTextDataset
 
     dataset = object.__new__(ImageTextDataset)  # what it is of is looked at later

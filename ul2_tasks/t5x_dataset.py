@@ -298,7 +298,7 @@ def earlier_stages(start: Start) -> list[dict[str, Any]]:
     record = _record(path)
     element = (start.step - record["first_step"]) * record["batch_size"]
     read = until(record, element) if "schedule" in record else record
-    told = {key: read[key] for key in ("mixture", "seed", "corpora", "sources") if key in read}
+    told: dict[str, Any] = {key: read[key] for key in ("mixture", "seed", "corpora", "sources") if key in read}
     return [*record.get(_EARLIER, []), *([{"run": path, **told}] if start.step > record["first_step"] else [])]
 
 

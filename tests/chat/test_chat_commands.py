@@ -61,18 +61,3 @@ def test_workers_register_the_conversations_themselves(cached, corpus):
     names = sorted(path.name for path in (cached / "cache" / "talked_corpus").glob("*.bin"))
     for name in names:
         assert (cached / "beam" / "talked_corpus" / name).read_bytes() == (cached / "cache" / "talked_corpus" / name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--renderer", "harmony:default", "--preset", "UL2"], "--preset must be left out with --renderer, got both. Pass one"),
-        (["--renderer", "harmony:nowhere.txt"], "vocabulary must be 'default'"),
-        (["--renderer", "chatml"], "or a renderer, got 'chatml'. Pass one of these."),
-    ],
-)
-def test_wrong_options_are_one_sentence(arguments, named, tmp_path):
-    done = ul2("cache", "talked_wrong", *arguments, "--output", tmp_path)
-    assert done.exit_code != 0
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr

@@ -74,15 +74,6 @@ def test_the_files_of_the_contract(written, name):
         assert np.concatenate([lengths for _, lengths in read]).tolist() == [len(example["tokens"]) for example in examples]
 
 
-def test_the_manifest_says_all_that_made_it(written):
-    _, manifest = written
-    assert len(manifest["configuration_sha256"]) == 64
-    assert manifest["totals"]["learned"] == sum(manifest["totals"]["spans"].values())
-    assert manifest["alignment"].startswith("token: ")
-    assert {"git_revision", "eod", "padded_vocabulary", "tokenizer", "arguments"} <= manifest.keys()
-    assert sum(shard["conversations"] for split in manifest["splits"].values() for shard in split["shards"]) == len(CONVERSATIONS)
-
-
 def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, name, tmp_path, monkeypatch):
     folder, _ = written
     files = {path: content for path, content in contents(folder).items() if not path.endswith(".json")}
@@ -226,12 +217,3 @@ def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path
     manifest = write_conversations(name, str(tmp_path / "some"), use_cached=True, max_tokens=600, console=QUIET)
     assert manifest["totals"]["repeated_ids"] is None
     assert list(verify(str(tmp_path / "some"))) == []
-
-
-def test_splits_that_would_have_one_folder_are_refused_before_anything_is_written(tmp_path):
-    for split in ("valid", "validation"):
-        write_jsonl(tmp_path / f"{split}.jsonl", CONVERSATIONS[:2])
-    name = ul2_tasks.register_chat("ec_valid", {split: str(tmp_path / f"{split}.jsonl") for split in ("valid", "validation")})
-    with pytest.raises(ValueError, match="'valid', 'validation'"):
-        write_conversations(name, str(tmp_path / "out"), console=QUIET)
-    assert not (tmp_path / "out").exists()

@@ -12,7 +12,7 @@ import pytest
 
 from ul2_tasks.chat.choices import SHORTENED
 from ul2_tasks.chat.examples import Stops
-from ul2_tasks.chat.index import ChatIndex, count_examples, index_conversations
+from ul2_tasks.chat.index import index_conversations
 from ul2_tasks.chat.objective import AT_A_TIME, FORMATS, Objective
 from ul2_tasks.chat.reading import ConversationsInMemory, StoredConversations
 from ul2_tasks.chat.segments import COLUMNS, KIND, KINDS, LENGTH, PROMPT, Conversations, kind_of
@@ -160,30 +160,3 @@ def test_messages_that_cannot_be_are_an_error(column, value):
     objective = Objective("prompt_completion", Supervision(), Stops(None, True))
     with pytest.raises(ValueError, match="conversation 45 of a list"):
         index_conversations(in_memory(conversations), objective, {})
-
-
-def test_other_numbers_are_an_error():
-    index = index_conversations(in_memory(many(3)), Objective("chat", Supervision(), Stops(None, True)), {"tokens": None})
-    for number in (-1, 3):
-        for look_up in (index.records, index.sizes, index.read):
-            with pytest.raises(IndexError, match="numbers"):
-                look_up(np.array([0, number]))
-        with pytest.raises(IndexError, match="record"):
-            index.examples_of(number)
-
-
-def test_counts_of_other_conversations_are_an_error():
-    objective, lengths = Objective("chat", Supervision(turns="each"), Stops(None, True)), {"tokens": None}
-    counted = count_examples(in_memory(many(3)), objective, lengths)
-    kept = ChatIndex(in_memory(many(3)), objective, lengths, counted)
-    assert kept.count == index_conversations(in_memory(many(3)), objective, lengths).count
-    for other, numbers in ((many(3, TWO_TURNS[:3]), np.arange(3)), (many(4), [])):
-        with pytest.raises(ValueError, match="conversations"):
-            ChatIndex(in_memory(other), objective, lengths, counted).sizes(numbers)
-
-
-def test_an_index_of_no_example_is_empty():
-    index = index_conversations(in_memory(many(3, TWO_TURNS[:1])), Objective("chat", Supervision(), Stops(None, True)), {})
-    assert (index.count, index.left_out, index.examples_of(2)) == (0, {"without a token to train on": 3}, (0, 0))
-    assert index.sizes(np.zeros([0], np.int64)).shape == (0, 1)
-    assert len(index.read(np.zeros([0], np.int64)).values["tokens"]) == 0

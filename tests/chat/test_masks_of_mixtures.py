@@ -47,11 +47,6 @@ def test_a_mixture_of_texts_and_pairs_has_the_masks_that_are_named(half):
     assert (set(pair["loss_mask"].tolist()), set(pair["span_id"].tolist())) == ({0, 1}, {0, 2})
 
 
-def test_texts_alone_have_marks_where_they_are_asked_for(half):
-    for example in read("mm_text_mix", 2, passthrough_features=["loss_mask", "span_id"]):
-        assert example["loss_mask"].tolist() == [1] * len(example["targets"])
-
-
 @pytest.mark.torch
 def test_batches_for_transformers_of_texts_and_pairs(half):
     pytest.importorskip("torch")

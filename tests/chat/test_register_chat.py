@@ -3,7 +3,6 @@
 import itertools
 import json
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -200,30 +199,6 @@ def test_a_corpus_that_makes_no_example_is_an_error_and_no_endless_loop(folder):
         examples(ul2_tasks.register_chat("rc_none", ul2_tasks.MemoryDataSource(list, validation=0)))
 
 
-def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, folder):
-    assert ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), format="prompt_completion") == "rc_jsonl_prompt_completion"
-    with pytest.raises(ValueError, match="train_on"):
-        ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), train_on="generated")
-    with pytest.raises(ValueError, match="format"):
-        ul2_tasks.register_chat("rc_x", format="reply")
-    with pytest.raises(ValueError, match="renderer"):
-        ul2_tasks.register_chat("rc_x", renderer="chatml")
-    with pytest.raises(ValueError, match="on_error"):
-        ul2_tasks.register_chat("rc_x", on_error="ignore")
-
-
-def test_hosts_and_epochs_that_are_not_there_are_refused(jsonl):
-    task = seqio.get_mixture_or_task(jsonl)
-    with pytest.raises(ValueError, match="shard_info"):
-        task.get_dataset(None, "train", shard_info=seqio.ShardInfo(5, 2))
-    for epochs in (0, 1.5):
-        with pytest.raises(ValueError, match="num_epochs"):
-            task.get_dataset(None, "train", num_epochs=epochs)
-    with pytest.raises(ValueError, match="seed"):
-        task.get_dataset(None, "train", seed=0.5)
-    assert len(examples(jsonl, num_epochs=np.int64(2), shard_info=seqio.ShardInfo(np.int64(1), np.int64(3)))) == 100
-
-
 def write_contract(path, ids, metadata):
     """Rows of the columns messages_json and, as far as they are given, synth_id and metadata_json."""
     columns = {"messages_json": [json.dumps({"messages": messages}) for messages in CONVERSATIONS[: len(ids or metadata)]]}
@@ -247,22 +222,3 @@ def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
         found.append(list(source.get_dataset("validation", shuffle=False).as_numpy_iterator()))
     assert all(validation == found[0] for validation in found)
     assert 8 <= len(found[0]) <= 28
-
-
-@pytest.mark.parametrize(
-    ("own", "beside"),
-    [
-        (["a", "b"], [{"synth_id": "a"}, {"synth_id": "c"}]),
-        (["a", ""], None),
-        (None, [{"synth_id": "a"}, {"model": "x"}]),
-        (None, [{"synth_id": "a"}, {"synth_id": None}]),
-        (None, [{"synth_id": "a"}, "synth_id"]),
-    ],
-)
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_an_id_that_is_not_there_or_not_one_is_refused_with_its_place(tmp_path, own, beside, suffix):
-    path = write_contract(tmp_path / f"a.{suffix}", own, beside)
-    source = open_conversations(path, "messages_json", validation=0.3)
-    name = ul2_tasks.register_chat(f"rc_{tmp_path.name}", source)
-    with pytest.raises(ValueError, match=r"(line 2|row 1): .*id"):
-        assert [examples(name, split) for split in source.splits] == []

@@ -1,6 +1,5 @@
 """`Chat`: its examples are those of the stream, and two are equal if their arguments are."""
 
-import dataclasses
 import json
 
 import pytest
@@ -86,23 +85,3 @@ def test_what_is_left_out_is_counted_and_a_place_is_known(talks):
 def test_what_is_wrong_is_said_when_the_examples_are_counted(talks, arguments, settings, named):
     with pytest.raises(ValueError, match=named):
         ul2_tasks.examples(ul2_tasks.Chat("mc_wrong", talks, **arguments), **{"sequence_length": CHATS, **settings})
-
-
-def test_two_are_equal_if_their_arguments_are(talks):
-    one = ul2_tasks.Chat("one", talks, mode="[S]")
-    same = ul2_tasks.Chat("one", talks, ul2_tasks.open_renderer("harmony:default"), mode=["[S]"], loss_groups=dict(one.loss_groups))
-    assert one == same == dataclasses.replace(one)
-    assert hash(one) == hash(same)
-    assert one.fingerprint() == same.fingerprint() == dataclasses.replace(one, name="two").fingerprint()
-    for changed in (
-        {"mode": None},
-        {"turns": "all"},
-        {"train_on": "content"},
-        {"loss_groups": "plain"},
-        {"renderer": "harmony:bytes", "mode": None},
-        {"source": "embedded", "messages_key": "text"},
-    ):
-        other = dataclasses.replace(one, **changed)
-        assert other != one
-        assert other.fingerprint() != one.fingerprint()
-    assert dataclasses.replace(one, name="two") != one

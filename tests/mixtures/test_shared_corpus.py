@@ -199,30 +199,6 @@ def test_arguments_of_another_corpus_are_refused(path, argument, value):
         register("sc_wrong", corpus="sc_pre_mix", **{argument: value})
 
 
-def test_a_name_of_no_corpus_of_texts_is_refused(path):
-    one, other = registered_pair(path)
-    mix("sc_both", {one: 3, other: 2})
-    ul2_tasks.register_chat("sc_chat")
-    records = [{"texts": ["A cat:", None], "images": [None, b".."]}]
-    images = ul2_tasks.register_image_text("sc_seen", records)
-    with pytest.raises(
-        ValueError, match=r"corpus must be one of \[.*'sc_pre_corpus'.*\], or .*, got 'nothing'\. Register it first"
-    ):
-        register("sc_wrong", corpus="nothing")
-    for wrong in ("sc_both_mix", "sc_chat_corpus", "sc_chat_chat", images, "sc_seen_corpus", "sc_pre_r1"):
-        with pytest.raises(ValueError, match=rf"got '{wrong}', which is not of one corpus of texts\. Choose one that is\."):
-            register("sc_wrong", corpus=wrong)
-
-
-def test_two_corpora_of_one_name_are_not_mixed(path):
-    first, second = pair(path)
-    Mix("both", {pair(path)[0]: 1, second: 1})
-    with pytest.raises(
-        ValueError, match=r"different names for different corpora, got two of 'sc_pre_corpus'\. Rename one, or pass"
-    ):
-        Mix("both", {dataclasses.replace(first, on_error="skip"): 1, second: 1})
-
-
 def test_a_corpus_is_divided_in_one_way(path):
     """Alone each mixture has its own way. In one run a token could be read twice in an epoch."""
     first = pair(path)[0]

@@ -175,15 +175,6 @@ def test_evaluation_has_the_means_over_all_of_the_data(tmp_path, batch):
     assert metrics["eval_other_weight"] == WEIGHTS.other
 
 
-def test_other_losses_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="compute_loss_func"):
-        LossGroupTrainer(llama(), transformers.TrainingArguments(str(tmp_path), use_cpu=True), compute_loss_func=print)
-    model = llama()
-    model.config.output_router_logits = True
-    with pytest.raises(ValueError, match="output_router_logits"):
-        LossGroupTrainer(model, transformers.TrainingArguments(str(tmp_path), use_cpu=True))
-
-
 def test_the_loss_of_parts_adds_up_to_that_of_the_whole():
     losses, span_id = torch.rand(4, 9), torch.randint(0, 5, (4, 9))
     counts = group_counts(span_id)

@@ -9,7 +9,7 @@ import new_process
 import numpy as np
 import pytest
 from support import KINDS, denoiser_id, mistral_model
-from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, pairs_of, read_back
+from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, pairs_of
 from test_hugging_face_vocabulary import exclamation_first
 from transformers import PreTrainedTokenizerFast
 
@@ -18,7 +18,6 @@ from ul2_tasks import (
     SequentialDenoiser,
     SpanDenoiser,
     chunk_length,
-    corrupt_spans,
     default_vocabulary,
     id_shift,
     open_vocabulary,
@@ -109,14 +108,6 @@ def test_spans_that_are_none_are_refused_with_the_example_and_the_span(example, 
     ids = np.arange(300, 350)
     with pytest.raises(ValueError, match=named):
         collate([ids[:20], {"input_ids": ids, **example}])
-
-
-def test_too_few_sentinels_and_special_ids_are_refused():
-    with pytest.raises(ValueError, match="sentinels"):
-        corrupt_spans([5, 6, 7], [(0, 1), (2, 1)], sentinels=[100])
-    with pytest.raises(ValueError, match="ids"):
-        corrupt_spans([5, 100, 7], [(0, 1)], sentinels=[100])
-    assert {key: ids.tolist() for key, ids in corrupt_spans([5, 6, 7], [(1, 2)]).items()} == {"inputs": [5], "targets": [6, 7]}
 
 
 @pytest.mark.parametrize(
@@ -259,35 +250,6 @@ def own_zero(tmp_path_factory):
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<|endoftext|>")
     tokenizer.add_special_tokens({"additional_special_tokens": [*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"]})
     return str(folder), tokenizer
-
-
-@pytest.mark.parametrize("decoder_only", [False, True])
-def test_the_tokenizer_itself_reads_what_comes_out_and_writes_what_goes_in(own_zero, decoder_only):
-    folder, tokenizer = own_zero
-    text = "Stop! !important! naïve 日本\n\tand so on, and so on!"
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    assert 0 in ids
-    denoiser = SpanDenoiser(name="own_zero", mean_span_length=3, noise_density=0.3, mode="[R]")
-    pad = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    settings = {"decoder_only": decoder_only, "pad_token_id": pad, "decoder_start_token_id": pad, "seed": 5}
-    collate = collator([denoiser], folder, **settings)
-    batch = collate([ids, text, "!"])
-    assert_same(batch, collator([denoiser], folder, **settings)([text, ids, [0]]))
-    np.testing.assert_array_equal(np.concatenate(collate.chunks(text)), ids)
-    np.testing.assert_array_equal(np.concatenate(collate.chunks(ids)), ids)
-    assert (batch["input_ids"][batch["attention_mask"] == 0] == pad).all()
-    assert (batch["attention_mask"] == 0).any()
-
-    for row in range(2):
-        targets = [id for id in batch["labels"][row] if id != -100]
-        inputs = [id for id, mask in zip(batch["input_ids"][row], batch["attention_mask"][row]) if mask]
-        if decoder_only:
-            assert inputs[-len(targets) :] == targets
-            inputs = inputs[: -len(targets)]
-        else:
-            decoded = [id for id, mask in zip(batch["decoder_input_ids"][row], batch["decoder_attention_mask"][row]) if mask]
-            assert decoded == [pad, *targets[:-1]]
-        assert read_back(tokenizer.backend_tokenizer, inputs, targets) == f"[R]{text}<|endoftext|>"
 
 
 def test_documents_are_cut_into_chunks_that_fit():

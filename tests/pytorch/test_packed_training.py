@@ -172,16 +172,6 @@ def test_a_model_that_accepts_packed_sequences_takes_all_else_as_before(model):
     torch.testing.assert_close(*generated)
 
 
-def test_gradient_checkpointing_gives_the_same(model):
-    batch = packed_batch()
-    model.train()
-    one = summed_loss(model, batch).detach()
-    model.gradient_checkpointing_enable()
-    two = summed_loss(model, batch)
-    two.backward()
-    torch.testing.assert_close(one, two.detach(), rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize(("name", "rows", "reference"), [("t5", 1, "sdpa"), ("t5gemma", 2, "eager")])
 def test_flex_attention_gives_what_other_attention_gives(name, rows, reference):
     batch = packed_batch(rows=rows)

@@ -131,13 +131,6 @@ def test_the_weighted_loss_of_a_loop_is_that_of_the_undivided_step(kind, parts):
     assert found == pytest.approx({name: mean for name, mean in told.items() if name != "loss"}, rel=1e-5)
 
 
-def test_what_is_of_no_tasks_or_not_of_the_labels_is_an_error():
-    with pytest.raises(ValueError, match="tasks"):
-        TaskLosses(())
-    with pytest.raises(ValueError, match="task_id"):
-        TaskLosses(TASKS).add(torch.zeros(1, 3, 9), torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
-
-
 def test_no_step_waits_for_the_device():
     """A tensor without values, on the device "meta", raises an error where a value would have to be read."""
     losses = TaskLosses(TASKS, WEIGHTS, decoder_only=True)
@@ -149,27 +142,6 @@ def test_no_step_waits_for_the_device():
     losses.loss(logits.requires_grad_(), labels, task_id, losses.weight(task_id)).backward()
     with pytest.raises((NotImplementedError, RuntimeError)):
         losses.means()
-
-
-def test_a_weight_is_the_product_of_those_of_its_names():
-    assert task_weights(TASKS, WEIGHTS) == OF_TASKS
-    assert task_weights(TASKS, {"web_s": 2, "s": 3, "web_corpus": 5}) == [3, 30, 5]
-    assert task_weights([TaskInfo("s", "s", ""), TaskInfo("x1", "x1", "")], {"s": 2}) == [2, 1]
-
-
-@pytest.mark.parametrize(
-    "weights",
-    [
-        {"S": 1},
-        {"s": -1},
-        {"s": float("nan")},
-        {"s": True},
-        {"s": 0, "x1": 0},
-    ],
-)
-def test_other_weights_are_errors(weights):
-    with pytest.raises(ValueError, match="loss_weights"):
-        TaskLosses(TASKS, weights)
 
 
 def trainer(kind, given, folder, of=TaskLossTrainer, model=None, **settings):

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import pickle
-import re
 import socket
 import string
 import traceback
@@ -287,14 +286,6 @@ def test_a_bad_record_is_told_in_a_sentence_with_its_line_and_nothing_of_tensorf
         list(bad_record(tmp_path, kind))
     assert "tensorflow" not in "".join(traceback.format_exception(raised.value)).split("ValueError")[-1]
     assert "op_error" not in "".join(traceback.format_exception(raised.value))
-
-
-def test_bad_records_are_told_in_a_sentence_through_workers_too(read_in_workers):
-    for told, sentence in (("bad record", r"bad\.jsonl, line 18: is not JSON"), ("bad field", "body.jsonl has no field 'text'")):
-        last = read_in_workers[told].strip().splitlines()[-1]
-        assert re.match(rf"ValueError: /.*{sentence}", last)
-        assert "InvalidArgumentError" not in read_in_workers[told]
-        assert "fewer workers" not in read_in_workers[told]
 
 
 def resumed_and_wanted(num_workers) -> tuple[list, list]:

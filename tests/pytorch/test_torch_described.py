@@ -133,20 +133,6 @@ def test_arguments_that_do_not_go_with_the_mixture_are_refused(mixture, argument
         UL2IterableDataset(**{"mixture": mixture, "sequence_length": LENGTHS, **arguments})
 
 
-def test_arguments_that_do_not_go_with_examples_are_refused(mixture):
-    rows = ul2_tasks.examples(mixture, LENGTHS, pack=True)
-    for arguments, sentence in (
-        ({"sequence_length": LENGTHS}, "sequence_length"),
-        ({"shuffle": False}, "shuffle"),
-        ({"seed": 3}, "seed"),
-        ({"feature_converter": CONVERTERS["longest"]}, "feature_converter"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            UL2IterableDataset(rows, **arguments)
-    with pytest.raises(ValueError, match="feature_converter"):
-        UL2IterableDataset(ul2_tasks.examples(mixture, LENGTHS), feature_converter=HuggingFaceFeatureConverter(pack=True))
-
-
 def conversations(length: int | None = None, **settings) -> Examples:
     """Indexed conversations: chats of a length, else pairs of prompt and completion."""
     chat = Chat("torch_talks", truncation="drop", random_access=True, **settings)

@@ -141,21 +141,6 @@ def test_workers_share_it_out(method):
         assert sorted(found) == sorted(map(str, itertools.islice(iter(read(num_epochs=1)), len(found))))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"mixture": Chat("torch_chat")}, "mixture"),
-        ({"feature_converter": CONVERTERS["longest"]}, "feature_converter"),
-        ({"sequence_length": PAIRS, "feature_converter": OF_CHATS["packed"]}, "feature_converter"),
-        ({"sequence_length": {"tokens": None}, "feature_converter": OF_CHATS["padded"]}, "sequence_length"),
-        ({"sequence_length": {"inputs": 512}, "feature_converter": CONVERTERS["max_length"]}, "sequence_length"),
-    ],
-)
-def test_what_does_not_go_together_is_an_error(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        UL2IterableDataset(**{"mixture": chat(), "sequence_length": CHATS, **arguments})
-
-
 def test_samplers_of_pytorch_read_examples():
     examples, key = ul2_tasks.examples(both(), PAIRS), "inputs"
     sampler = torch.utils.data.RandomSampler(examples, generator=torch.Generator().manual_seed(1))

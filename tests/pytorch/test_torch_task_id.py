@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 import ul2_tasks  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     T5GEMMA2,
-    HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
     Mix,
     Mixture,
@@ -100,33 +99,3 @@ def test_a_collator_says_which_denoiser_masked_each_text(decoder_only):
         own = (ids == [info.denoiser for info in collator.tasks].index(denoiser.name)).any(1)
         assert own.any()
         assert torch.equal(batch["labels"][own], alone["labels"][own])
-
-
-def test_examples_that_have_it_need_a_converter_that_keeps_it():
-    found = ul2_tasks.examples(plain(), LENGTHS, task_id=True)
-    without = "task_id"
-    with pytest.raises(ValueError, match=without):
-        UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter())
-    talks = ul2_tasks.Chat("tid_chats", truncation="drop", random_access=True)
-    chats = ul2_tasks.examples(talks, {"tokens": 512}, task_id=True)
-    with pytest.raises(ValueError, match=without):
-        UL2IterableDataset(chats, feature_converter=HuggingFaceChatConverter(pack=False))
-    single = taken(UL2IterableDataset(chats), 1)[0]
-    assert ((single["task_id"] == -1) == (single["labels"] == -100)).all()
-
-
-def test_names_are_told_to_read_by_index():
-    converter = HuggingFaceFeatureConverter(task_id=True)
-    sentence = "task_id"
-    with pytest.raises(ValueError, match=sentence):
-        UL2IterableDataset("ul2_mix", LENGTHS, feature_converter=converter)
-    with pytest.raises(ValueError, match=sentence):
-        converter(None, LENGTHS)
-    with pytest.raises(ValueError, match="mixture"):
-        _ = UL2IterableDataset("ul2_mix", LENGTHS).tasks
-    with pytest.raises(ValueError, match=sentence):
-        UL2IterableDataset("ul2_mix", {"tokens": 512}, feature_converter=HuggingFaceChatConverter(task_id=True))
-    with pytest.raises(ValueError, match=sentence):
-        HuggingFaceChatConverter(task_id=True)(None, {"tokens": 512})
-    by_index = UL2IterableDataset(ul2_tasks.examples("ul2_mix", LENGTHS), feature_converter=converter)
-    assert "task_id" in taken(by_index, 1)[0]

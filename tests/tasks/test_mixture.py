@@ -14,9 +14,8 @@ import tensorflow as tf
 from sizes import release
 from support import byte_vocabulary, flat, long_documents, restore, special_for
 
-from ul2_tasks import T5GEMMA2, UL2, register
+from ul2_tasks import T5GEMMA2, register
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.vocabulary.special_ids import piece_names
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}
@@ -68,10 +67,6 @@ def pairs(examples):
     return [(example["inputs"].tolist(), example["targets"].tolist()) for example in examples]
 
 
-def named(denoiser):
-    return next(d for d in T5GEMMA2 if d.name == denoiser)
-
-
 def test_rates_are_1_1_1_1_4_within_binomial_bounds(drawn):
     counts = collections.Counter(example["denoiser"].decode() for example in drawn)
     total = sum(denoiser.weight for denoiser in T5GEMMA2)
@@ -79,12 +74,6 @@ def test_rates_are_1_1_1_1_4_within_binomial_bounds(drawn):
         assert scipy.stats.binomtest(counts[denoiser.name], len(drawn), denoiser.weight / total).pvalue > SIGNIFICANCE
     expected = [len(drawn) * denoiser.weight / total for denoiser in T5GEMMA2]
     assert scipy.stats.chisquare([counts[denoiser.name] for denoiser in T5GEMMA2], expected).pvalue > SIGNIFICANCE
-
-
-def test_weights_of_ones_own_are_the_rates():
-    name = register("weighted", MemoryDataSource(long_documents, validation=0), BYTES, UL2, modes=MODES)
-    mixture = seqio.get_mixture_or_task(name)
-    assert [mixture.get_rate(task) for task in mixture.tasks] == [1] * 7
 
 
 def test_denoisers_see_different_documents_at_a_time(short_mixture):
@@ -152,18 +141,6 @@ def test_golden_examples_that_a_reader_sees():
     }
 
 
-def test_the_default_mixture_decodes_to_english_with_named_sentinels():
-    mixture = seqio.get_mixture_or_task("ul2_mix")
-    vocabulary = mixture.output_features["inputs"].vocabulary
-    dataset = mixture.get_dataset(LENGTHS, split="validation", seed=0, passthrough_features=["denoiser"])
-    for example in dataset.take(50).as_numpy_iterator():
-        names = piece_names(vocabulary, example["inputs"])
-        denoiser = named(example["denoiser"].decode())
-        assert names[0] == denoiser.mode
-        assert names[-1] == "</s>"
-        assert "<extra_id_0>" in names
-
-
 CONVERTERS = {
     "enc-dec": seqio.EncDecFeatureConverter(pack=False),
     "enc-dec packed": seqio.EncDecFeatureConverter(pack=True),
@@ -218,13 +195,3 @@ def unpacked(features, converter):
     weights = features["decoder_loss_weights"]
     assert weights.sum() > 0
     return segments[keys[0]]
-
-
-@pytest.mark.parametrize(
-    "sequence_length",
-    [None, {"inputs": 128}, {"targets": 128}, {"inputs": 128, "targets": None}],
-)
-def test_missing_lengths_are_named(long_mixture, sequence_length):
-    for provider in (long_mixture, long_mixture.tasks[0]):
-        with pytest.raises(ValueError, match="sequence_length"):
-            provider.get_dataset(sequence_length, split="train")

@@ -88,17 +88,6 @@ def test_another_pipeline_is_refused_and_both_are_shown(saved, clean_registries,
     assert is_now not in saved_part
 
 
-def test_a_stock_mixture_of_our_tasks_is_checked_for_all_but_its_rates(tmp_path, clean_registries):
-    """A task within it does not know them; README says so."""
-    tasks = [task.name for task in seqio.get_mixture_or_task(mixture(denoisers=T5GEMMA2[:2])).tasks]
-    for name, rates in {"stock": (1, 1), "other_rates": (1, 3)}.items():
-        seqio.MixtureRegistry.add(name, list(zip(tasks, rates)))
-    path = save_after(examples("stock"), 3, tmp_path)
-    next(resume(examples("other_rates"), path))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
-        resume(examples("stock", seed=6), path)
-
-
 def test_the_corpus_is_not_frozen_in_memory_and_epochs_differ_in_order():
     """SeqIO would hold a source of less than 10,000 examples in memory, in the order of the first epoch."""
     mixture("ordered", merge_examples=False)

@@ -74,18 +74,6 @@ def test_other_arguments_under_the_same_name_are_refused_and_named(argument, val
         register("fixed", **{**arguments, argument: value})
 
 
-@pytest.mark.parametrize("sentinels", [-3, True, [True, 200], 3.5, [[200]], {"id": 200}])
-def test_sentinels_that_are_none_are_refused(sentinels):
-    with pytest.raises(ValueError, match="sentinels"):
-        register("no_sentinels", source(), sentinels=sentinels)
-
-
-@pytest.mark.parametrize("mode", [259.0, True, [259, 1.5], {"id": 259}])
-def test_a_mode_that_is_no_id_is_refused(mode):
-    with pytest.raises(ValueError, match=r"mode '\[R\]'"):
-        register("no_id", source(), BYTES, modes={**MODES, "[R]": mode})
-
-
 def of_texts(texts) -> seqio.FunctionDataSource:
     """The usual notebook: a function that closes over what it gives."""
 

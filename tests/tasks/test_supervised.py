@@ -96,17 +96,6 @@ def test_a_model_is_fed_both(pack):
     assert 0 < answers < (rows == 1).sum()
 
 
-def test_what_a_task_lacks_is_named():
-    mixture = both()
-    with pytest.raises(ValueError, match="split"):
-        mixture.get_dataset(LENGTHS, split="validation", seed=0)
-    with pytest.raises(ValueError, match="copy_pretokenized"):
-        mixture.get_dataset(LENGTHS, split="train", seed=0, copy_pretokenized=True)
-    cached = seqio.get_mixture_or_task(mix("supervised_cached", {ours(): 1, supervised("supervised_caching", caching=True): 1}))
-    with pytest.raises(ValueError, match="use_cached"):
-        cached.get_dataset(LENGTHS, split="train", seed=0, use_cached=True)
-
-
 @pytest.mark.parametrize(
     "parts",
     [

@@ -5,10 +5,10 @@ import pickle
 import pytest
 import transformers
 from support import mistral_model
-from test_hugging_face_vocabulary import byte_fallback, exclamation_first, small, unigram
+from test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigram
 
 import ul2_tasks
-from ul2_tasks import HuggingFaceVocabulary, Mixture, UL2DataCollator, open_vocabulary
+from ul2_tasks import Mixture, UL2DataCollator, open_vocabulary
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 KINDS = {"byte_level": (exclamation_first, "<|im_end|>"), "byte_fallback": (byte_fallback, "</s>"), "unigram": (unigram, "</s>")}
@@ -29,11 +29,6 @@ def folder(tokenizer, tmp_path_factory) -> str:
     return str(path)
 
 
-def batch_of(vocabulary, **settings):
-    batch = UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", decoder_start_token_id=0, **settings)(TEXTS)
-    return {key: rows.tolist() for key, rows in batch.items()}
-
-
 def test_it_is_the_vocabulary_of_the_folder_that_it_saves(tokenizer, folder):
     opened, saved = open_vocabulary(tokenizer), open_vocabulary(folder)
     assert (opened, hash(opened), opened.identity) == (saved, hash(saved), saved.identity)
@@ -41,13 +36,6 @@ def test_it_is_the_vocabulary_of_the_folder_that_it_saves(tokenizer, folder):
     assert [getattr(opened, name) for name in properties[:-1]] == [getattr(saved, name) for name in properties[:-1]]
     assert [opened.encode(text) for text in TEXTS] == [saved.encode(text) for text in TEXTS]
     assert open_vocabulary(tokenizer, sentinels=2, modes=["[S]"]) == open_vocabulary(folder, sentinels=2, modes=["[S]"])
-
-
-def test_batches_are_those_of_the_folder_that_it_saves(tokenizer, folder):
-    expected = batch_of(folder)
-    assert batch_of(tokenizer) == expected
-    assert batch_of(HuggingFaceVocabulary(tokenizer.backend_tokenizer, eos=tokenizer.eos_token)) == expected
-    assert batch_of(tokenizer, sentinels=300, modes={"[R]": "and"}) == batch_of(folder, sentinels=300, modes={"[R]": "and"})
 
 
 def test_a_call_that_pads_or_truncates_makes_no_other_vocabulary(tokenizer):
@@ -69,13 +57,6 @@ def test_a_mixture_of_it_is_that_of_the_folder(tokenizer, folder, tmp_path):
     found, expected = (ul2_tasks.examples(each, LENGTHS, cache_dirs=[tmp_path])[:4] for each in (mixture, saved))
     assert [example["targets"].tolist() for example in found] == [example["targets"].tolist() for example in expected]
     assert Mixture("two", vocabulary=tokenizer, corpus=mixture).vocabulary == mixture.vocabulary
-
-
-def test_it_is_registered_and_again_with_the_same_arguments(tokenizer, folder):
-    name = f"memory{len(folder)}{tokenizer.vocab_size}"
-    assert ul2_tasks.register(name, vocabulary=tokenizer) == f"{name}_mix" == ul2_tasks.register(name, vocabulary=folder)
-    with pytest.raises(ValueError, match="vocabulary"):
-        ul2_tasks.register(name, vocabulary=tokenizer, sentinels=300)
 
 
 def test_tokens_that_were_added_to_it_are_the_sentinels_and_modes():
@@ -107,18 +88,6 @@ def test_what_cannot_be_taken_is_a_short_error_that_says_what_to_give(call, tmp_
     of_file = transformers.SentencePieceBackend(vocab_file=mistral_model())
     with pytest.raises(ValueError, match="its file"):
         call(of_file)
-
-
-def test_a_tokenizer_without_an_eos_is_an_error_that_says_how_to_name_it(tmp_path):
-    bare = exclamation_first()
-    with pytest.raises(ValueError, match="eos"):
-        UL2DataCollator(bare, LENGTHS)
-    assert HuggingFaceVocabulary(bare, eos="<|im_end|>").eos_id == bare.token_to_id("<|im_end|>") + 1
-    with pytest.raises(ValueError, match="eos"):
-        _ = HuggingFaceVocabulary(bare, eos="no").eos_id
-    of_file = small(tmp_path / "file", {"a": 0, "</s>": 1}, eos=None)
-    with pytest.raises(ValueError, match="eos"):
-        _ = HuggingFaceVocabulary(of_file).eos_id
 
 
 def test_t5s_own_has_its_sentinels_and_its_modes_take_spare_rows():

@@ -12,7 +12,6 @@ from sentencepiece import sentencepiece_model_pb2
 from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
-from ul2_tasks.vocabulary.pieces import special_names
 from ul2_tasks.vocabulary.sentencepiece import ControlledVocabulary
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
@@ -86,13 +85,6 @@ def test_the_rows_of_t5s_checkpoints_have_room_for_the_modes(tmp_path):
     assert special.mode == (32100,)
     assert special.eos == 1
     assert embedding_rows(vocabulary) == 32128
-
-
-def test_byte_vocabularys_extra_ids_come_in_byt5s_order_without_the_modes():
-    special = special_tokens(BYTES, "[R]", modes=MODES)
-    assert special.sentinels == tuple(range(361, 261, -1))
-    assert special.mode == (259,)
-    assert special.reserved == {0, *range(259, 362)}
 
 
 def test_sentinels_by_ids_or_by_a_name_with_a_number(tmp_path):
@@ -222,12 +214,3 @@ def test_control_pieces_are_appended_but_for_those_that_are_there(gemmas):
     text = "the [R] of <extra_id_7> <unused0>"
     assert not {4, 302, 303, 304} & set(vocabulary.encode(text))
     assert vocabulary.decode(vocabulary.encode(text)) == text
-
-
-@pytest.mark.parametrize(
-    ("sentinels", "modes"),
-    [(-1, ["[R]"]), (2, "[R]"), (2, ["[R]", ""]), (2, ["[R]", "[R]"]), (2, ["<extra_id_1>"])],
-)
-def test_bad_names_are_told(sentinels, modes):
-    with pytest.raises(ValueError, match=r"sentinels|modes"):
-        special_names(sentinels, modes)

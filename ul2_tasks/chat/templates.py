@@ -108,7 +108,7 @@ class TemplateRenderer:
         """The segments of a conversation, in the order in which the template writes them.
 
         A message of the assistant is a segment of the channel "final". One with reasoning is two, "analysis" before it, unless
-        the template leaves the reasoning out, see `left_out`. Text that the template writes after the last message is a segment of
+        the template leaves the reasoning out. Text that the template writes after the last message is a segment of
         the role "system". Raises a ValueError that names the message where a role, field or content is not supported, or the
         template leaves it out, changes it or fails.
         """
@@ -186,18 +186,6 @@ class TemplateRenderer:
             is_call = channel == "commentary"
             segments.append(Segment(role, channel, is_call, weight, ids[begin:end], prompt, int(np.sum(own < BODY))))
         return segments
-
-    def left_out(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The indices of the messages whose reasoning the template leaves out, because it is of an earlier turn."""
-        return self._skeleton(_read(messages)[0], "").left_out
-
-    def is_prefix_stable(self, messages: Sequence[Message]) -> bool:
-        """Whether the conversation continues the generation prompt at each turn of the assistant.
-
-        Where it does not, as with a template that leaves an empty `<think>` out of earlier turns, a segment's `prompt` is the
-        common beginning of the two.
-        """
-        return self._skeleton(_read(messages)[0], "").is_prefix_stable
 
     def _own_id(self, eod: str | None) -> int:
         id = self.vocabulary.eos_id if eod is None else self.vocabulary.piece_id(eod)
