@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 import seqio
+from chat_support import read_shard
 from rich.console import Console
 from test_register_chat import CONVERSATIONS
 
