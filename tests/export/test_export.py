@@ -293,7 +293,7 @@ def test_a_remote_folder_gets_the_same_bytes(folders_alone, write_alone):
         assert read(f"memory://written/export/{name}") == content, name
 
 
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])  # files of others are read by their own packages
+@pytest.mark.parametrize("format", ["parquet"])  # files of others are read by their own packages
 def test_a_remote_folder_is_read(folders, wanted, format):
     for path in folders(format).iterdir():
         copy(str(path), f"memory://{format}/{path.name}")
