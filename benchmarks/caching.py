@@ -50,7 +50,8 @@ def main() -> None:
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps({"make": make, "bare": bare}[arguments.child[0]](*arguments.child[1:])))
+        what, *rest = arguments.child
+        print(json.dumps(make(*rest) if what == "make" else bare(*rest)))
         return
     found = {}
     with tempfile.TemporaryDirectory() as folder:

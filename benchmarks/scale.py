@@ -23,6 +23,7 @@ import pathlib
 import shutil
 import tempfile
 import time
+from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -84,12 +85,12 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: st
     cuts = np.sort(rng.choice(tokens - 1, documents - 1, replace=False)) + 1
     with PairWriter(f"{folder}/first.bin", f"{folder}/first.idx", np.dtype(np.uint16)) as pair:
         pair.add(rng.integers(300, 1000, tokens, np.int32), np.diff(cuts, prepend=0, append=tokens))
-    shards = []
+    shards: list[dict[str, Any]] = []
     for number in range(pairs):
         shard = f"train-{number:05d}-of-{pairs:05d}"
         for kind in ("bin", "idx"):
             os.link(folder / f"first.{kind}", folder / f"{shard}.{kind}")
-        files = [{"file": f"{shard}.{kind}", **entry} for kind, entry in pair.entries.items()]
+        files: list[dict[str, Any]] = [{"file": f"{shard}.{kind}", **entry} for kind, entry in pair.entries.items()]
         counts = {"documents": documents, "tokens": tokens, "empty": 0, "skipped": 0}
         origins = {"source": "", "origins": {"file": "", "is_part": False, "rows": None}, "reads": ""}
         shards.append({"shard": shard, **counts, "bytes": sum(file["bytes"] for file in files), "files": files, **origins})
@@ -148,6 +149,7 @@ def measure(folder: str) -> dict[str, float]:
     next(iter(continued(rows, STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
     stages.reached("goes on at step 10^6, first batch")
     where = examples.locate(len(examples) // 2)
+    assert not isinstance(where, list)
     stages.reached("locate")
     numbers = examples.find(where.documents[0][0])
     stages.reached("find")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import itertools
@@ -282,7 +283,7 @@ def of_torch(kills: int, draw: random.Random) -> Outcome:
         if not wanted.startswith(there):
             return Outcome(killed, starts, ended, [f"after {killed} kills other batches were seen"])
         workers = draw.randrange(3)
-        process = forked(lambda workers=workers: see("seen", workers))
+        process = forked(functools.partial(see, "seen", workers))
         starts += 1
         is_over = killed == kills
         if is_over:
@@ -370,7 +371,7 @@ def segment(kind: str, run: pathlib.Path, hosts: int, moment: float | None, draw
     first, lines = last_checkpoint(run), [pathlib.Path(f"rows-{host}") for host in range(hosts)]
     for path in lines:
         path.write_text("")
-    processes = [forked(lambda host=host: read(kind, run, host, hosts), f"log-{host}") for host in range(hosts)]
+    processes = [forked(functools.partial(read, kind, run, host, hosts), f"log-{host}") for host in range(hosts)]
     if moment is None:
         for process in processes:
             finish(process)

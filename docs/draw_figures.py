@@ -6,9 +6,9 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from ul2_tasks import T5GEMMA2, chunk_length
+from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import letters
-from ul2_tasks.images.schemas import SCHEMAS
 from ul2_tasks.order.blocks import BlockOrder, BlockShuffle
 from ul2_tasks.order.cycles import nearest_cycle
 

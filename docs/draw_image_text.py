@@ -8,14 +8,19 @@ It needs selenium, Chromium and its driver.
 import pathlib
 import sys
 
-from draw_report import opened
+from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,900")
 ONE_STEP = "//div[@class='example'][h3='C V T N'][not(contains(., 'dropped'))]"  # clean latents, ViT, text, noised latents
 
 
 def main(page: str) -> None:
-    with opened(page) as driver:
+    options = webdriver.ChromeOptions()
+    for option in OPTIONS:
+        options.add_argument(option)
+    with webdriver.Chrome(options=options) as driver:
+        driver.get(pathlib.Path(page).resolve().as_uri())
         driver.find_element(By.XPATH, ONE_STEP).screenshot(str(pathlib.Path(__file__).parent / "image_text.png"))
 
 

@@ -85,7 +85,7 @@ print("\n## 3. A schema of your own")
 pathlib.Path("my_schemas.py").write_text('''"""What the model is trained on, of captioned images."""
 
 from ul2_tasks.images.elements import Image, Text
-from ul2_tasks.images.schemas import t2i_pretrain
+from ul2_tasks.image_rows.schemas import t2i_pretrain
 
 
 def both_ways(record, draws):
@@ -128,11 +128,11 @@ import torch
 from my_schemas import both_ways
 
 from ul2_tasks import ImageTextDataset
-from ul2_tasks.images.recipe import Source
-from ul2_tasks.images.records import open_records
-from ul2_tasks.images.samples import Sizes
-from ul2_tasks.images.sizes import Size
-from ul2_tasks.images.special_tokens import SpecialTokenConfig
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.samples import Sizes
+from ul2_tasks.image_rows.sizes import Size
+from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
+from ul2_tasks.sources.image_records import open_records
 
 small = Sizes(
     vit=Size(longest_edge=56, shortest_edge=28, patch_size=14, max_pixels=56 * 56),
@@ -171,7 +171,7 @@ print("samples:", len(row["samples"]), "- the first:", row["samples"][0])
 # %%
 print("\n## 6. Train")
 
-from ul2_tasks.images.attention import dense_mask, places
+from ul2_tasks.image_rows.attention import dense_mask, places
 
 WIDTH, HEADS = 64, 4
 STEPS = int(os.environ.get("TUTORIAL_STEPS", 120))

@@ -22,8 +22,8 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "ul2_tasks"
 BLOCKED = ("seqio", "t5", "tensorflow", "tensorflow_datasets", "tensorflow_text")
 # The rooms of the core, each with the files in it that are doors: what makes datasets and graphs of what the room has.
 CORE = {
-    "files": {"tensorflow_system"},
     "order": set(),
+    "files": set(),
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
@@ -66,7 +66,7 @@ OF_TORCH = {  # where that is installed
         "pytorch.dataset",
         "pytorch.indexed",
         "pytorch.t5gemma2_collator",
-        "pytorch.image_text",
+        "image_rows.dataset",
         "pytorch.packed_attention",
     )
 }
@@ -206,7 +206,7 @@ def images() -> list[int]:
     """A row of texts and images."""
     from image_sources import recipe
 
-    from ul2_tasks.images.rows import RowMaker
+    from ul2_tasks.image_rows.rows import RowMaker
 
     maker = RowMaker(recipe())
     return maker.row(maker.packed(0)[0])["packed_text_ids"].tolist()

@@ -2,10 +2,8 @@
 
 import ast
 import dataclasses
-import html
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -505,11 +503,3 @@ def test_the_first_command_fits_one_screen_of_80_columns():
             f"{denoiser.weight / 8:.1%}",
         ]
     assert "Checked on 4,000 examples, seed 0: 8 of 8 PASS" in lines
-    image = (pathlib.Path(__file__).parents[1] / "docs" / "overview.svg").read_text()
-    _, *drawn = re.findall(r">([^<>]+)</text>", image)  # but for its title
-    assert of_any_python(html.unescape("".join(drawn))) == of_any_python(done.stdout), "docs/draw_overview.py draws it again"
-
-
-def of_any_python(screen: str) -> str:
-    """The first screen without spaces, and without what differs between versions of Python, whose help it reads."""
-    return re.sub(r"\([\d,]+tokens\)|inputs\[R\].*?(?=Checkedon)", "", re.sub(r"\s", "", screen))

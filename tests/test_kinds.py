@@ -1,4 +1,9 @@
-"""What a kind of data cannot do ends with a sentence that says what to do instead, before anything is written."""
+"""Each kind of data answers a command, or ends with a sentence that says what to do instead, before anything is written.
+
+`tests/golden` has what `show`, `stats`, `doctor` and `lengths` print of each kind.
+"""
+
+import shlex
 
 import pytest
 import seqio
@@ -8,10 +13,11 @@ import ul2_tasks
 from ul2_command import kinds
 
 COMMANDS = {  # what each needs beside the data
+    "find": "--document 0",
     "audit": "--until 3 --batch_size 4",
-    "report": "--output OUT",
+    "report": "--output OUT.html",
     "cache": "--output OUT",
-    "export": "--format jsonl --output OUT",
+    "export": "--format parquet --output OUT",
 }
 OPTIONS = {  # what goes with an option
     "--schedule": "",
@@ -28,6 +34,16 @@ NAMES = {
     "interleaved image-text data": "kinds_images",
     "image-text records": "images",
 }
+OWN = {  # where a kind needs something else
+    ("conversations", "export"): "--format megatron --output OUT",
+    ("image-text records", "find"): "--record embedded\\ set,\\ vlm_sft,\\ record\\ 3",
+}
+CAN = [
+    pytest.param(kind.name, command, marks=[pytest.mark.torch] if command == "bench" else [])
+    for kind in kinds.KINDS
+    for command in COMMANDS
+    if command not in kind.cannot
+]
 CANNOT = [(kind.name, asked, instead) for kind in kinds.KINDS for asked, instead in kind.cannot.items()]
 
 
@@ -39,10 +55,21 @@ def registered():
     ul2_tasks.register_image_text("kinds_images", "embedded", vocabulary, random_access=True, **settings)
 
 
+def run(kind, command, needed, folder):
+    return ul2(command, NAMES[kind], *(word.replace("OUT", str(folder / "out")) for word in shlex.split(needed)))
+
+
+@pytest.mark.parametrize(("kind", "command"), CAN, ids=str)
+@pytest.mark.usefixtures("quick_advice", "quick_bench")
+def test_a_kind_answers(kind, command, tmp_path):
+    done = run(kind, command, OWN.get((kind, command), COMMANDS[command]), tmp_path)
+    assert done.exit_code < 2, done.output
+    assert done.stdout or list(tmp_path.iterdir())
+
+
 def refused(kind, command, more, folder):
     """What is said of a command that a kind does not support."""
-    words = [command, NAMES[kind], *f"{COMMANDS.get(command, '')} {more}".split()]
-    done = ul2(*(word.replace("OUT", str(folder / "out")) for word in words))
+    done = run(kind, command, f"{COMMANDS.get(command, '')} {more}", folder)
     assert done.exit_code == 2, done.output
     assert not list(folder.iterdir())
     return done.stderr

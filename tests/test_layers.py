@@ -25,7 +25,7 @@ GROUND = {
 # From the ground up.
 LAYERS = (
     *("files", "order", "images", "store", "vocabulary", "sources", "jobs", "chat", "denoising", "converters", "corpus"),
-    *("random_access", "mixtures", "tasks", "pytorch", "export", "looking"),
+    *("random_access", "mixtures", "tasks", "pytorch", "export", "looking", "image_rows"),
 )
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
 
@@ -83,3 +83,8 @@ def test_rooms_below_tasks_know_no_registry():
             used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
             is_job = path.name == "build_cache.py"  # its workers look tasks up by their names
             assert is_job or not used & REGISTRIES, path
+
+
+def test_nothing_imports_image_rows_but_the_command():
+    for path in PACKAGE.glob("*/**/*.py"):
+        assert "image_rows" not in layers_of(path) or path.is_relative_to(PACKAGE / "image_rows"), path

@@ -22,7 +22,7 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.looking.run import Run
-from ul2_tasks.looking.steps import show_step_json
+from ul2_tasks.looking.steps import show_step
 from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
@@ -138,7 +138,7 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
         assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
 
     run = Run(name, LENGTHS, "train", 0, batch_size=4, pack=False)
-    show_step_json(run, 2, file=(printed := io.StringIO()))
+    show_step(run, 2, console=Console(file=(printed := io.StringIO())), as_json=True)
     for line in map(json.loads, printed.getvalue().splitlines()):
         assert line["ids"] == wanted[line["number"]]
 

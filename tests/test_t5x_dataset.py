@@ -11,10 +11,12 @@ import types
 import pytest
 
 from ul2_tasks import EncDecFeatureConverter, get_dataset_at_step
+from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
 from ul2_tasks.t5x_dataset import RUN_RECORD, Start, begin_or_compare, check_has_iterators, step_of
 
 RUN = {
     "ul2_tasks": "0.1.0",
+    "numbered_version": NUMBERED_VERSION,
     "mixture": "ul2_mix",
     "split": "train",
     "sequence_length": {"inputs": 512, "targets": 512},

@@ -42,7 +42,7 @@ def of_cache(path):
 
 
 def of_export(path):
-    write_examples(registered(), str(path), LENGTHS, format="jsonl", shards=1, console=QUIET)
+    write_examples(registered(), str(path), LENGTHS, format="parquet", shards=1, console=QUIET)
     return older(path / folder.MANIFEST), lambda: ul2_tasks.read_examples(str(path))
 
 

@@ -72,7 +72,7 @@ def main(context: click.Context) -> None:
                          ul2 find --text "some words" --run my_run
                          ul2 audit --until 12345 --run my_run
     Check your data:     ul2 doctor mine --corpus 'texts/*.jsonl'
-                         ul2 stats mine --module my_corpora --output stats
+                         ul2 stats mine --module my_corpora
     Choose lengths:      ul2 lengths --lengths 2048,512
     Tokenize once:       ul2 cache mine --corpus texts --output cache
     Export examples:     ul2 export --format parquet --output examples
@@ -288,25 +288,19 @@ def audit(data, as_json: bool, **options) -> None:
 @of_examples
 @with_examples
 @with_cache
-@click.option(
-    "--output",
-    metavar="FOLDER",
-    shell_complete=files,
-    help="Write statistics.json, and samples.jsonl with 8 examples of each denoiser, into this folder.  [default: print only]",
-)
-@click.option("--json", "to_json", is_flag=True, help="Print the content of statistics.json instead of tables.")
-def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str | None, **options) -> None:
+@click.option("--json", "to_json", is_flag=True, help="Print JSON instead of tables.")
+def stats(data, to_json: bool, examples: int, cache_dir: str | None, **options) -> None:
     """Measure examples and check them against the objective.
 
     Print mixing rates, corruption rates, span and sequence lengths, padding, packing, truncation and the text that denoisers
     share, each beside its expected value. Exit status 1 if a check fails.
 
     \b
-    ul2 stats mine --corpus texts --lengths 1024,1024 --output stats
+    ul2 stats mine --corpus texts --lengths 1024,1024 --json > statistics.json
     """
     from rich.console import Console
 
-    from ul2_tasks.looking.printing import as_json, write_statistics
+    from ul2_tasks.looking.printing import as_json
 
     kind = kind_of(data)
     tell_others(kind, data)
@@ -316,9 +310,6 @@ def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str
         click.echo(as_json(statistics), nl=False)
     else:
         kind.print_statistics(statistics, Console())
-    if output:
-        for path in write_statistics(statistics, kind.samples(data, SAMPLES, **options), output):
-            click.echo(f"wrote {path}", err=to_json)
     _exit_if_broken(statistics)
 
 

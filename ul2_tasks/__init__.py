@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.lengths import chunk_length as chunk_length
     from ul2_tasks.denoising.preprocessors import prepend_mode as prepend_mode
     from ul2_tasks.export.folder import read_examples as read_examples
+    from ul2_tasks.image_rows.dataset import ImageTextDataset as ImageTextDataset
     from ul2_tasks.images.interleaved import ImageTokens as ImageTokens
     from ul2_tasks.measured_loader import MeasuredLoader as MeasuredLoader
     from ul2_tasks.mixtures.advice import best_chunk_tokens as best_chunk_tokens
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.collator import UL2DataCollator as UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
-    from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
@@ -86,6 +86,7 @@ _NAMES = {
     "denoising.lengths": "chunk_length",
     "denoising.preprocessors": "prepend_mode",
     "export.folder": "read_examples",
+    "image_rows.dataset": "ImageTextDataset",
     "images.interleaved": "ImageTokens",
     "measured_loader": "MeasuredLoader",
     "mixtures.advice": "best_chunk_tokens",
@@ -99,7 +100,6 @@ _NAMES = {
     "pytorch.collator": "UL2DataCollator",
     "pytorch.dataset": "UL2IterableDataset",
     "pytorch.group_loss": "LossGroupWeights",
-    "pytorch.image_text": "ImageTextDataset",
     "pytorch.packed_attention": "accept_packed_sequences packed_attention_masks",
     "pytorch.t5gemma2_collator": "T5Gemma2Collator",
     "pytorch.task_loss": "TaskLosses",
@@ -127,6 +127,7 @@ _NEEDS = {
     "pytorch.chat_trainer": ("torch", "transformers"),
     "pytorch.task_trainer": ("torch", "transformers"),
     "pytorch.collator": (),
+    "image_rows.dataset": ("torch",),
 }
 __all__ = [
     name

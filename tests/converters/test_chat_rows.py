@@ -99,25 +99,6 @@ def test_every_conversation_comes_out_of_the_packed_rows_whole_and_once(form, co
     assert counted(example for row in rows for example in examples_in(form, row)) == counted(examples)
 
 
-@hypothesis.settings(max_examples=5)
-@hypothesis.example("prompt_completion", 0, 0)
-@given(st.sampled_from(list(FORMATS)), st.integers(0, 10), st.integers(0, 2**32 - 1))
-def test_unpacked_each_has_a_row_of_its_own(form, count, seed):
-    examples = random_examples(form, count, seed)
-    rows = rows_of(form, examples, pack=False)
-    _, spec, lengths = FORMATS[form]
-    said = spec["loss_mask"].per_token_of
-    for example, row in zip(examples, rows, strict=True):
-        wanted = {"decoder_target_tokens": said, "decoder_loss_weights": "loss_mask", "decoder_span_ids": "span_id"}
-        wanted |= {"encoder_input_tokens": "inputs"} if form == "prompt_completion" else {}
-        assert row.keys() == {*wanted, "decoder_input_tokens"}
-        for name, key in wanted.items():
-            values = example[key]
-            assert row[name].tolist() == values + [0] * (lengths[spec[key].per_token_of] - len(values)), name
-        size = len(example[said])
-        assert row["decoder_input_tokens"][:size].tolist() == [0, *example[said][:-1]]
-
-
 def test_golden_rows_that_a_reader_sees():
     """Three conversations of 5, 7 and 4 tokens in rows of 10: the first and the third share one. Masks begin and end in 0."""
     conversations = [

@@ -50,13 +50,6 @@ def test_targets_that_are_not_learned_have_the_weight_0_in_t5x(of, pack):
     assert sorted(targets[targets > 0].tolist()) == sorted(token for _, targets, _ in REPLIES for token in targets)
 
 
-@pytest.mark.parametrize("pack", [True, False])
-def test_replies_that_are_learned_as_a_whole_are_what_texts_are(pack):
-    whole = [(inputs, targets, [1] * len(targets)) for inputs, targets, _ in REPLIES]
-    text = replies(whole).map(lambda one: {key: one[key] for key in LENGTHS})
-    assert rows_of(EncDecFeatureConverter(pack=pack), replies(whole)) == rows_of(EncDecFeatureConverter(pack=pack), text)
-
-
 def test_golden_rows_of_replies_for_transformers():
     first, second = rows_of(HuggingFaceFeatureConverter(span_id=True), lengths={"inputs": 4, "targets": 5})
     assert first == {

@@ -11,8 +11,6 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, chunk_length
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import DENOISER
-from ul2_tasks.looking.texts.measure import measure
-from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths
 from ul2_tasks.sources.memory import texts_in_memory
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
@@ -104,40 +102,3 @@ def test_half_ul2_half_causal_lm():
         assert whole.is_noise.all() == (drawn[-1] == "lm")
         assert len(example["targets"]) <= 64
     assert abs(drawn.count("lm") - 500) < 4.5 * 1000**0.5 / 2
-
-
-def test_the_collator_asks_for_all_of_an_example():
-    lengths = {"inputs": 4, "targets": 16}
-    collate = ul2_tasks.UL2DataCollator(VOCABULARY, lengths, [CausalDenoiser()], modes=MODES, return_tensors="np")
-    batch = collate([STREAM[0], STREAM[1]])
-    np.testing.assert_array_equal(batch["input_ids"], [[LM, EOS, 0, 0, 0, 0, 0, 0]] * 2)
-    np.testing.assert_array_equal(batch["labels"], [STREAM[0], STREAM[1] + [-100] * 5])
-    collate = ul2_tasks.UL2DataCollator(
-        VOCABULARY, lengths, [CausalDenoiser()], modes=MODES, return_tensors="np", decoder_only=True, pad_to_multiple_of=1
-    )
-    np.testing.assert_array_equal(collate([STREAM[1]])["labels"], [[-100, -100, *STREAM[1]]])
-
-
-def test_it_is_measured_and_advised_as_all_others(quick_advice):
-    denoisers = [T5GEMMA2[0], CausalDenoiser(weight=5), CausalDenoiser(name="lm_20", stride=20, weight=5)]
-    name = ul2_tasks.register("causal_measured", denoisers=denoisers)
-    lengths = {"inputs": 48, "targets": 48}
-    statistics = measure(name, lengths, examples=100)
-    assert statistics.passed, statistics.checks
-    for task in statistics.tasks[:2]:
-        assert task.task.startswith("causal_measured_lm")
-        assert task.corruption_rate == {"expected": 1, "measured": 1}
-        assert task.lengths["targets"].min == task.lengths["targets"].max == 48
-    advice = best_chunk_tokens(denoisers, lengths)
-    assert advice["lm"] >= 2
-    assert advice["lm_20"] >= 20
-    assert best_lengths(denoisers, lengths)["targets"] > 48, "of this mixture most is targets"
-
-
-def test_a_vocabulary_without_the_mode_says_so():
-    with pytest.raises(ValueError, match=r"mode '\[C\]' must be a piece of.*, got a text of 3 tokens: \(1882, 907, 1148\)"):
-        denoise(STREAM, {"inputs": 4, "targets": 5}, CausalDenoiser(), ul2_tasks.default_vocabulary())
-
-
-def test_no_document_is_no_window():
-    assert windows([[], []], 5, stride=3) == []

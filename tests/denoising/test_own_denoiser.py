@@ -10,9 +10,6 @@ from ul2_tasks import register
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import example_lengths
 from ul2_tasks.denoising.reconstruction import invert
-from ul2_tasks.looking.texts.draw import draw
-from ul2_tasks.looking.texts.measure import measure
-from ul2_tasks.mixtures.advice import best_chunk_tokens, lone_span
 from ul2_tasks.sources.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
@@ -105,26 +102,3 @@ def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
         assert len(example["inputs"]) <= longest[0]
         assert len(example["targets"]) <= longest[1]
     assert max(len(part.chunk) for part in found) == task.full_chunk(LENGTHS).length
-
-
-def test_its_chunks_may_overlap():
-    denoiser = GapsDenoiser(stride=10)
-    name = register("gaps_overlap", MemoryDataSource(lambda: DOCUMENTS, validation=0), BYTES, denoiser, modes=MODES)
-    (task,) = seqio.get_mixture_or_task(name).tasks
-    special, length = task.special_tokens(), task.full_chunk(LENGTHS).length
-    examples = task.get_dataset(LENGTHS, "train", shuffle=False, seed=0).as_numpy_iterator()
-    chunks = [invert(example, denoiser, special).chunk.tolist() for example in examples]
-    stream = flat([*BYTES.encode(document), EOS] for document in DOCUMENTS if document)
-    assert chunks == [stream[start : start + length] for start in range(0, len(stream) - length + 10, 10)]
-
-
-def test_it_is_measured_drawn_and_advised(quick_advice):
-    denoiser = GapsDenoiser()
-    name = register("gaps_measured", denoisers=[denoiser])
-    statistics = measure(name, LENGTHS, examples=300)
-    assert statistics.passed, statistics.checks
-    (sample,) = draw(name, LENGTHS, 1)
-    assert sample.task == "gaps_measured_gaps"
-    (task,) = seqio.get_mixture_or_task(name).tasks
-    assert lone_span(denoiser, task.full_chunk(LENGTHS), LENGTHS) is None
-    assert best_chunk_tokens([denoiser], LENGTHS)["gaps"] >= 8, "two spans"

@@ -30,8 +30,8 @@ from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length, 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.denoising.lengths import example_lengths
-from ul2_tasks.denoising.preprocessors import chunk, not_text, prepend_mode, solve_features
 from ul2_tasks.denoising.preprocessors import denoise as denoise_dataset
+from ul2_tasks.denoising.preprocessors import not_text, prepend_mode
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 BYTES, MODES = byte_vocabulary()
@@ -287,22 +287,6 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are():
     restored = restore_all(examples, denoiser, special)
     assert BYTES.decode(restored) == "one documentand another one" * 40
     assert denoiser.noise_counts(len(restore(examples[0], denoiser, special)))[1] >= 1
-
-
-@pytest.mark.parametrize(("merge_examples", "separate_documents"), [(True, False), (True, True), (False, False)])
-def test_documents_in_batches_make_the_chunks_of_documents_one_by_one(merge_examples, separate_documents):
-    """Empty documents among them, and batches without any token."""
-    documents = [[5] * 3, [], [6] * 200, [7], [], [], [8] * 90]
-    configuration = configured(T5GEMMA2[0], modes=MODES, merge_examples=merge_examples, separate_documents=separate_documents)
-    solution = solve_features(LENGTHS, features(BYTES), configuration)
-    one_by_one = chunk(token_dataset(documents), solution)
-    batches = chunk(token_dataset(documents).ragged_batch(2), solution)
-    rows = [
-        [row[:length].tolist() for block in blocks.as_numpy_iterator() for row, length in zip(block["tokens"], block["length"])]
-        for blocks in (one_by_one, batches)
-    ]
-    assert rows[0] == rows[1]
-    assert sum(map(len, rows[0])) == 294 + 4 * separate_documents
 
 
 def with_mode_before(example, vocabulary, **arguments):

@@ -96,21 +96,6 @@ def test_every_mask_of_t5_is_as_likely_here_as_there(length, rate, mean, number)
     assert scipy.stats.chisquare(table[0]).pvalue > SIGNIFICANCE, "all masks are equally likely"
 
 
-@pytest.mark.parametrize(("length", "rate", "mean"), [(114, 0.15, 3), (128, 0.5, 12), (256, 0.15, 32), (200, 0.5, 8)])
-def test_long_masks_have_t5s_positions_and_span_lengths(length, rate, mean):
-    denoiser = SpanDenoiser(name="d", mean_span_length=mean, noise_density=rate)
-    ours, theirs = masks(denoiser, length, 4_000, seed=3), t5_masks(denoiser, length, 2_000)
-    # Positions of one mask are dependent, so each mask gives one: that of its first span.
-    for statistic in (lambda mask: mask.argmax(), lambda mask: span_lengths(mask)[0], lambda mask: span_lengths(mask).max()):
-        a, b = ([statistic(mask) for mask in drawn] for drawn in (ours, theirs))
-        edges = np.unique(np.quantile(a + b, np.linspace(0, 1, 9)[1:-1]))
-        table = [np.bincount(np.digitize(part, edges), minlength=len(edges) + 1) for part in (a, b)]
-        table = np.array(table)[:, np.sum(table, axis=0) > 0]
-        assert scipy.stats.chi2_contingency(table).pvalue > SIGNIFICANCE
-    for drawn in (ours, theirs):
-        assert {(int(mask.sum()), len(span_lengths(mask))) for mask in drawn} == {denoiser.noise_counts(length)}
-
-
 @pytest.mark.parametrize(("length", "rate", "mean"), [(64, 0.5, 4), (100, 0.15, 3), (200, 0.5, 32)])
 @pytest.mark.parametrize("placement", ["t5", "uniform"])
 def test_a_span_length_has_the_conditioned_geometric_marginal(length, rate, mean, placement):

@@ -40,10 +40,10 @@ def test_a_damaged_file_gives_no_wrong_count_and_is_written_again(tmp_path_facto
 
 
 def test_the_file_is_bounded_and_the_oldest_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_counts, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(kept_counts, "_MOST_COUNTS", 100)
     for number in range(30):
         KeptCounts(str(tmp_path), str(number)).save(np.full([20], number))
-    assert (tmp_path / FILE).stat().st_size <= 1000
+    assert sum(bool(len(KeptCounts(str(tmp_path), str(number)).load())) for number in range(30)) == 5
     found = [len(KeptCounts(str(tmp_path), str(number)).load()) for number in range(30)]
     assert found == sorted(found)
     assert found[-1] == 20

@@ -1,4 +1,4 @@
-"""What commands print for programs, and what pages have for links: `--json`, `samples.jsonl`, ids of HTML and of headings."""
+"""What commands print for programs, with `--json`."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageFile, ImageOps
 
+from ul2_tasks.image_rows.sizes import VAE
 from ul2_tasks.images.pixels import pixels, resized, size_of
-from ul2_tasks.images.sizes import VAE
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (16, 3), np.uint8)
 

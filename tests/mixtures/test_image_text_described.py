@@ -10,8 +10,8 @@ from ul2_tasks.sources.image_examples import parsed, serialized
 RECORDS = [record_of(["A cat:", image(1), "It sleeps."]), record_of([image(2), "Grey."])]
 
 
-def described(name="mp", records=RECORDS, **changed) -> ul2_tasks.ImageText:
-    return ul2_tasks.ImageText(name, records, VOCABULARY, S, **{**SPECIAL, **changed})
+def described(name="mp", records=RECORDS, denoisers=S, **changed) -> ul2_tasks.ImageText:
+    return ul2_tasks.ImageText(name, records, VOCABULARY, denoisers, **{**SPECIAL, **changed})
 
 
 def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):

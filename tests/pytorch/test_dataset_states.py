@@ -28,7 +28,7 @@ from ul2_tasks import (  # noqa: E402
     Mixture,
     UL2IterableDataset,
 )
-from ul2_tasks.images.problems import RecordError  # noqa: E402
+from ul2_tasks.image_rows.problems import RecordError  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,

@@ -17,7 +17,6 @@ class Conversations(Kind):
     cannot: ClassVar = {
         "show --schedule": LEAVE_OUT,
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
-        "stats --output": "Use --json, which prints the statistics.",
         "report": INSTEAD_OF_REPORT,
     }
 

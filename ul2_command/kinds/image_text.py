@@ -13,7 +13,6 @@ from ul2_command.kinds.seam import (
     not_of_tokens,
     of_denoisers,
     write_examples_of,
-    write_tokens_of,
 )
 
 
@@ -22,7 +21,6 @@ class ImageText(Kind):
     parts: ClassVar = {"ul2_tasks.tasks.image_text": "ImageTextTask"}
     cannot: ClassVar = {
         **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
-        "stats --output": "Use --json, which prints the statistics.",
         "stats --cache": LEAVE_OUT,
         "report": INSTEAD_OF_REPORT,
     }
@@ -82,13 +80,10 @@ class ImageText(Kind):
         if written_as != "megatron":
             write_examples_of(data, self.lengths_of(data), output, written_as=written_as, **options)
             return
-        corpora = dict.fromkeys(self.corpora(data))
-        if images := [corpus.name for corpus in corpora if not corpus.is_for_t5x]:
-            raise click.UsageError(
-                f"--format must be parquet or tfrecord for images, got 'megatron' for {images[0]}. Files of"
-                " Megatron-LM hold ids of tokens, and no images; register images as codes for them."
-            )
-        write_tokens_of(corpora, output, options["split"], options["use_cached"])
+        raise click.UsageError(
+            f"--format must be parquet or tfrecord for images, got 'megatron' for {data.mixture}. Files of Megatron-LM hold ids of"
+            " tokens, and no images."
+        )
 
     def left_out(self, tasks):
         names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)

@@ -32,7 +32,7 @@ class Kind(Protocol):
     Attributes:
         name: "conversations", for example.
         cannot: what to do instead of the commands that it does not support, such as "find", and of the options of commands, such
-            as "stats --output".
+            as "show --text".
         parts: the names of the classes of its descriptions and tasks, by their modules.
         tells_others: the commands that say themselves which tasks of a mixture they leave out, because they are of another kind.
     """
@@ -119,10 +119,6 @@ class Kind(Protocol):
 
     def print_statistics(self, statistics: Any, console: Console) -> None:
         """Prints them as tables."""
-        raise _undone(self)
-
-    def samples(self, data: Data, count: int, *, split: str, seed: int) -> Iterable[Any]:
-        """`ul2 stats --output`: dataclasses of examples."""
         raise _undone(self)
 
     def report(self, data: Data, output: str, *, count: int, examples: int, split: str, seed: int) -> tuple[Any, os.PathLike]:

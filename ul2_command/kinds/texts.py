@@ -71,17 +71,13 @@ class Texts(Kind):
 
         print_statistics(statistics, console)
 
-    def samples(self, data, count, **options):
-        from ul2_tasks.looking.texts.draw import draw
-
-        drawn = data.mixture if data.use_cached else _drawn(data)
-        return draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
-
     def report(self, data, output, *, count, examples, **options):
+        from ul2_tasks.looking.texts.draw import draw
         from ul2_tasks.looking.texts.report import write_report
 
         statistics = self.measure(data, examples=examples, **options)
-        samples = self.samples(data, count, **options)
+        drawn = data.mixture if data.use_cached else _drawn(data)
+        samples = draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
         return statistics, write_report(statistics, samples, output)
 
     def look_at_lengths(self, data):

@@ -53,7 +53,7 @@ from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups
 from ul2_tasks.store.provenance import TABLE, TableWriter
 from ul2_tasks.store.write import LinesWriter, PairWriter
-from ul2_tasks.version import __version__, version_of
+from ul2_tasks.version import __version__, check_version, version_of
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 _REMOVE = "Delete the folder, and start again."
@@ -103,13 +103,13 @@ def build(
 ) -> dict:
     """Caches a corpus, by its name or as it is described, or goes on where an interrupted job stopped.
 
-    `output_dir` is one of SeqIO's global cache directories, on any file system that fsspec or TensorFlow has. All workers must see
+    `output_dir` is one of SeqIO's global cache directories, on any file system that fsspec has. All workers must see
     it, and the cache becomes a folder in it. `max_documents` and `max_tokens` are of each split, for a trial run, as the manifest
     says: a document with which there would be more is left out, and all after it in its shard. `git_revision` is for the manifest,
     such as that of your code. Each worker calls `prepare` first, so that it has the task too: `Registration.apply`, or the import
     of a module. `pipeline_options` are Beam's; None writes one shard after the other in this process, without Beam. Returns the
-    manifest. A finished cache, or one that was begun with other settings, raises a ValueError; a
-    source that cannot be read, or changes during the job, a RuntimeError.
+    manifest. A finished cache, or one that was begun with other settings, raises a ValueError; a source that cannot be read, or
+    changes during the job, a RuntimeError.
     """
     console = console or Console(stderr=True)
     most = checked(max_documents=max_documents, max_tokens=max_tokens)
@@ -317,7 +317,8 @@ def _begin(
     """Makes the folder, and returns the shards that are not written yet, or are made of something else than is read now."""
     path = place(place(cache_dir, _RECORDS), BEGUN)
     if exists(path):
-        before = load_object(path, _REMOVE, ["settings"])
+        before = load_object(path, _REMOVE)
+        check_version(path, before.get("schema_version"), cache.SCHEMA_VERSION, _REMOVE)
         _check_begun(cache_dir, corpus, before, begun)
         if changed := changes(before["reads"], begun["reads"])[0]:
             told = f"{corpus.name}: the source has changed since the job began: {changed}; its shards are written again"

@@ -90,7 +90,7 @@ def write_examples(
     local temporary file.
 
     `output` is a folder that is new or empty, or that has an unfinished export with the same arguments. It can be on any file
-    system that fsspec or TensorFlow has, and all workers must see it. `sequence_length` has the budgets in tokens; of conversations
+    system that fsspec has, and all workers must see it. `sequence_length` has the budgets in tokens; of conversations
     {"tokens": int}, or inputs and targets, where None is any length. Each of the `shards` reads its own share of the corpus.
     Without `use_cached`, each denoiser tokenizes its documents again, which takes most of the time. `max_examples` and `max_tokens`
     are for a trial run, as the manifest says; the tokens are those of all features together. `git_revision` is recorded.

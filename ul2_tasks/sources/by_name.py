@@ -43,7 +43,7 @@ def open_source(
 
     Args:
         spec: one of
-            files: a path, a glob, a folder, or a list of such; local, or of any file system of fsspec or TensorFlow (gs://..);
+            files: a path, a glob, a folder, or a list of such; local, or of any file system of fsspec (gs://..);
                 compressed (.gz .bz2 .xz .zst) or not. They are the split `train`. A dictionary gives the files of each split.
             "hf:NAME", "hf:NAME:CONFIG" or "hf:FOLDER": a dataset of Hugging Face's `datasets`, streamed.
             "tfds:NAME": a dataset of TensorFlow Datasets, such as "tfds:c4/en:3.1.0".

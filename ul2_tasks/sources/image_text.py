@@ -16,13 +16,13 @@ from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.paths import Address, folder_of, is_below
 from ul2_tasks.images.pixels import file_of, kind_of
 from ul2_tasks.images.problems import check_of_record, sentence_of
-from ul2_tasks.images.record_files import row_of
-from ul2_tasks.images.records import Records, check_no_dataset, listed_records, open_records, within
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, kept, name_of
 from ul2_tasks.sources.files import ID
 from ul2_tasks.sources.image_examples import serialized
+from ul2_tasks.sources.image_files import row_of
+from ul2_tasks.sources.image_records import Records, check_no_dataset, listed_records, open_records, within
 from ul2_tasks.sources.records import At, Record, as_id
 
 if TYPE_CHECKING:

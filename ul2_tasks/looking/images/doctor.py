@@ -15,7 +15,6 @@ from ul2_tasks.looking.findings import (
     examine_image_packages,
     examine_installation,
     examine_vocabulary,
-    failed_checks,
     left_out,
 )
 from ul2_tasks.looking.images.measure import (
@@ -50,7 +49,6 @@ def _examine(statistics: ImageTasksStatistics, tasks: Sequence[ImageTextTask]) -
         yield from _examine_records(found, corpora[found.corpus], functools.partial(Finding, concerns=(found.corpus,)))
     for measured, task in zip(statistics.tasks, tasks):
         yield from _examine_lengths(measured, task, functools.partial(Finding, about="lengths", concerns=(measured.task,)))
-    yield from failed_checks("examples", statistics.checks)
 
 
 def _examine_records(found: ImageCorpusStatistics, corpus: ImageTextCorpusTask, about: About) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.looking.images.measure import ImageCorpusStatistics, ImageTasksStatistics, ImageTaskStatistics
-from ul2_tasks.looking.printing import as_shown, plain_table, print_checks, shown_problems, visible
+from ul2_tasks.looking.printing import as_shown, plain_table, shown_problems, visible
 from ul2_tasks.looking.statistics import Summary
 
 
@@ -29,7 +29,6 @@ def print_image_tasks(statistics: ImageTasksStatistics, console: Console) -> Non
     for task in statistics.tasks:
         for line in shown_unusable(task):
             console.print(Text(f"{task.task}: {line}", "bold yellow"))
-    print_checks(statistics.checks, console)
 
 
 def shown_records(corpus: ImageCorpusStatistics) -> str:
