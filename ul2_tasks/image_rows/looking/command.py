@@ -33,7 +33,6 @@ from ul2_tasks.image_rows.samples import Counts
 from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.example_set import example_records
-from ul2_tasks.looking.bench import Bench, bench_rows
 from ul2_tasks.looking.findings import Finding
 from ul2_tasks.looking.page import check_path
 from ul2_tasks.looking.printing import print_json_lines
@@ -89,16 +88,6 @@ class Rows:
     def find(self, *, epochs: int, batch_size: int | None) -> None:
         """`ul2 find`."""
         find_rows(self.recipe, self.options["record"], epochs, batch_size, Console())
-
-    def bench(self, name: str, workers: int | None, tokens_per_second: float | None) -> Bench:
-        """`ul2 bench`."""
-        from ul2_tasks.image_rows.dataset import ImageTextDataset  # which needs torch
-
-        recipe, dataset = self.recipe, self.dataset
-        if dataset is None:
-            budgets = recipe.budgets._asdict()
-            dataset = ImageTextDataset(recipe.sources, recipe.special_tokens, recipe.encode, budgets, seed=recipe.seed)
-        return bench_rows(name, dataset, workers, tokens_per_second)
 
     def measure(self, records: int) -> ImageStatistics:
         """`ul2 stats`."""
