@@ -316,7 +316,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     def _read_rows(self) -> ImageRows | None:
         self._passes.check_read_here("Pass skipped_file=PATH, where all of them write what they skip.")
-        return self._reading and self._reading.rows
+        return None if self._reading is None else self._reading.rows
 
     def _read(self, state: Mapping[str, Any]) -> _Reading:
         rank, world_size = reading_process(self._process, self._started_in)

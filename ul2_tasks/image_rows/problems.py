@@ -106,11 +106,11 @@ class Noted(Problems):
     def tell(self, problems: Problems) -> None:
         """Counts them there, once."""
         found, self.found = self.found, []
-        for problem, *where in found:
+        for problem, step, source in found:
             if problem is None:
-                problems.right(*where)
+                problems.right(step, source)
             else:
-                problems.skip(problem, *where)
+                problems.skip(problem, step, source)
 
 
 @contextlib.contextmanager

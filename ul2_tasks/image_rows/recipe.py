@@ -9,7 +9,7 @@ import math
 import re
 import types
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.identity import code_in_words
@@ -247,13 +247,14 @@ def _kind_in_words(kind: ElementKind) -> str:
 
 def _name(function: object) -> str:
     """What a function is called, and the plain values that a partial, a closure, or an object that is called has beside it."""
+    values: list[Any]
     if isinstance(function, functools.partial):
         name, values = _name(function.func), [function.args, sorted(function.keywords.items())]
-    elif isinstance(function, str) or hasattr(function, "__qualname__"):
-        name = getattr(function, "__qualname__", function)
-        values = [
-            cell.cell_contents for cell in getattr(function, "__closure__", None) or () if isinstance(cell.cell_contents, _PLAIN)
-        ]
+    elif isinstance(function, str):
+        return function
+    elif hasattr(function, "__qualname__"):
+        closed = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+        name, values = function.__qualname__, [value for value in closed if isinstance(value, _PLAIN)]
     else:
         name, values = type(function).__qualname__, sorted(getattr(function, "__dict__", {}).items())
     return f"{name} with {_digest(values)}" if values else name

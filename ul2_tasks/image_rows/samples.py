@@ -14,7 +14,7 @@ from ul2_tasks.image_rows.custom import Custom
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.sizes import VAE, VIT_EDIT, Grid, Size
 from ul2_tasks.images.draws import Draws
-from ul2_tasks.images.elements import Element, Image, Layout, checked, clips
+from ul2_tasks.images.elements import Element, Image, Layout, Text, checked, clips
 
 _STEP = 0.95  # of the sides, from one try to the next
 
@@ -109,7 +109,6 @@ def sample_of(
     number of the element from 0. A wrong layout, see `elements.checked`, and an image without a pixel raise a ValueError.
 
     >>> from ul2_tasks.images.draws import draws_of
-    >>> from ul2_tasks.images.elements import Text
     >>> layout = (Text("abc"), Image("cat.jpg", "noised"))
     >>> ids, size = (lambda text: list(text.encode())), (lambda image: (1024, 768))
     >>> sample = sample_of(layout, draws_of(0, 0, "r"), ids, size, Sizes(), Dropout())
@@ -128,6 +127,7 @@ def sample_of(
         elif isinstance(element, Custom):
             contents.append(element.of.measured(element.value))
         else:
+            assert isinstance(element, Text), "a layout has no other elements"
             contents.append(np.asarray(encode(element.text), np.int64))
     timesteps = [-np.inf] * len(layout)
     for _, numbers in clips(layout):

@@ -102,7 +102,9 @@ def _contents(video: object) -> _Contents:
     A video that is cut off is refused: it has fewer frames, or ends earlier, than its container declares; or, where that declares
     nothing, its last frame cannot be decoded, or something stands behind it.
     """
-    times, keys, first, tail = [], [], None, b""
+    times: list[Any] = []
+    keys: list[Any] = []
+    first, tail = None, b""
     last: list[list[Any]] = [[], []]  # packets, each list from a key frame on
     with _opened(video) as (container, stream):
         told, declared, form = stream.frames, container.duration, container.format.name  # 0 or None where the header does not tell

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import seqio
@@ -120,9 +121,9 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
     """
     no_limit = type(recipe.budgets)(*(_NO_LIMIT for _ in recipe.budgets))
     pool = min(records, recipe.pool)
-    free = {"budgets": no_limit, "pool": pool, "epochs": 1, "on_error": "skip", "shrink": False, "required_modalities": ()}
+    free: dict[str, Any] = {"budgets": no_limit, "pool": pool, "epochs": 1, "on_error": "skip", "shrink": False}
     for source in recipe.sources:
-        maker, noted = RowMaker(dataclasses.replace(recipe, sources=(source,), **free)), Noted()
+        maker, noted = RowMaker(dataclasses.replace(recipe, sources=(source,), required_modalities=(), **free)), Noted()
         count = min(records, len(source.records))
         found = itertools.chain.from_iterable(row for number in range(-(-count // pool)) for row in maker.packed(number, noted))
         samples = [each if images else _without_images(each) for each in itertools.islice(found, count)]
