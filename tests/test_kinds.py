@@ -38,12 +38,7 @@ OWN = {  # where a kind needs something else
     ("conversations", "export"): "--format megatron --output OUT",
     ("image-text records", "find"): "--record embedded\\ set,\\ vlm_sft,\\ record\\ 3",
 }
-CAN = [
-    pytest.param(kind.name, command, marks=[pytest.mark.torch] if command == "bench" else [])
-    for kind in kinds.KINDS
-    for command in COMMANDS
-    if command not in kind.cannot
-]
+CAN = [(kind.name, command) for kind in kinds.KINDS for command in COMMANDS if command not in kind.cannot]
 CANNOT = [(kind.name, asked, instead) for kind in kinds.KINDS for asked, instead in kind.cannot.items()]
 
 
@@ -60,7 +55,7 @@ def run(kind, command, needed, folder):
 
 
 @pytest.mark.parametrize(("kind", "command"), CAN, ids=str)
-@pytest.mark.usefixtures("quick_advice", "quick_bench")
+@pytest.mark.usefixtures("quick_advice")
 def test_a_kind_answers(kind, command, tmp_path):
     done = run(kind, command, OWN.get((kind, command), COMMANDS[command]), tmp_path)
     assert done.exit_code < 2, done.output

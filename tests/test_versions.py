@@ -55,7 +55,8 @@ def of_conversations(path):
 
 
 def of_run(path):
-    (path / RUN_RECORD).write_text(json.dumps({"numbered_version": 2}))
+    record = {"mixture": "m", "sequence_length": {}, "split": "train", "seed": 0, "shuffle": True, "pack": False, "batch_size": 8}
+    (path / RUN_RECORD).write_text(json.dumps({**record, "first_step": 0, "numbered_version": 2}))
     return 2, lambda: read_record(str(path))
 
 
@@ -71,7 +72,7 @@ def of_torch(path):
 
 
 def of_image_rows(path):
-    from ul2_tasks.pytorch.image_text import STATE_VERSION, ImageTextDataset
+    from ul2_tasks.image_rows.dataset import STATE_VERSION, ImageTextDataset
 
     dataset = object.__new__(ImageTextDataset)  # what it is of is looked at later
     return STATE_VERSION - 1, lambda: dataset.load_state_dict({"version": STATE_VERSION - 1})

@@ -57,21 +57,13 @@ def test_every_row_comes_once_in_order_with_its_number(texts, seed):
 
 
 STEPS = {
-    "as it is": lambda dataset: dataset,
     "take": lambda dataset: dataset.take(13),
-    "skip": lambda dataset: dataset.skip(13),
     "map": lambda dataset: dataset.map(lambda row: {"text": row["text"].upper()}),
-    "map and skip": lambda dataset: dataset.skip(5).map(lambda row: {"text": row["text"].upper()}),
-    "filter": lambda dataset: dataset.filter(lambda row: "7" in row["text"]),
     "filter by number": lambda dataset: dataset.filter(lambda row, number: number < 7, with_indices=True),
     "map in batches": lambda dataset: dataset.map(lambda batch: {"text": batch["text"][:1]}, batched=True, remove_columns=["id"]),
-    "shuffle": lambda dataset: dataset.shuffle(seed=3, buffer_size=10),
     "shuffle and take": lambda dataset: dataset.shuffle(seed=3, buffer_size=10).take(9),
     "concatenated": lambda dataset: datasets.concatenate_datasets([dataset, dataset.skip(35)]),
-    "interleaved": lambda dataset: datasets.interleave_datasets([dataset, dataset.skip(35)]),
     "interleaved at random": lambda dataset: datasets.interleave_datasets([dataset, dataset], probabilities=[0.3, 0.7], seed=5),
-    "repeated": lambda dataset: dataset.repeat(2),
-    "formatted": lambda dataset: dataset.with_format("numpy"),
 }
 
 

@@ -139,18 +139,6 @@ def test_weights_are_the_shares_of_the_corpora_and_of_each_the_denoisers_have_th
     assert stats.chisquare(counts, [2000 * share for share in wanted.values()]).pvalue > 1e-3
 
 
-def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_with_the_first_task(two_corpora):
-    mixture = seqio.get_mixture_or_task(mix("exhausted", {two_corpora["a"]: 1, two_corpora["b"]: 1}))
-    tokens = {letter: 0 for letter in "ab"}
-    for example in mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=None).take(1000).as_numpy_iterator():
-        tokens[letter_of(example)] += 1
-    assert abs(tokens["a"] - 500) < 80
-    finite = list(mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=1).as_numpy_iterator())
-    (task,) = seqio.get_mixture_or_task(two_corpora["a"]).tasks
-    shortest = 2 * len(list(task.get_dataset(LENGTHS, "train", seed=0).as_numpy_iterator()))
-    assert 0.5 * shortest < len(finite) < 1.5 * shortest
-
-
 # What registers.
 
 

@@ -204,7 +204,7 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
             read = f"cache: {view.cached().cache_identity(arguments['split'])}"
         else:
             shards = view.list_shards(arguments["split"])
-            read = f"{len(shards)} pieces, {_crc32(shards)}"
+            read = f"{len(shards)} shards, {_crc32(shards)}"
         return {**corpus_settings(corpus), "read": read}
 
     def describe_task(task: Any) -> dict[str, object]:

@@ -17,7 +17,7 @@ from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.samples import with_others
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.shared import for_copy
-from ul2_tasks.pytorch.states import check_part, check_version
+from ul2_tasks.pytorch.states import check_part, check_state
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.own_ids import OwnIds
 
@@ -113,27 +113,22 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     Divide losses by the totals, summed over all processes.
 
-    **Order.** See `pools`. Weights count samples. A source repeats when it ends, in another order and with other random choices,
-    until the epochs end. An epoch is over when each source was read once; others than the one that takes longest repeat in it. Each
-    iterator has the epochs that `set_epoch` chose. All rows have a number, see `ImageRows`. Processes and workers take turns at
-    them, each at runs of 32: any number of them gives the same rows, in another order. Every file is read, however few there are.
+    **Order.** See `pools`. Weights count samples. An epoch is over when each source was read once; others than the one that takes
+    longest repeat in it, in another order and with other random choices. All rows have a number, see `ImageRows`. Processes and
+    workers take turns at them, each at runs of 32: any number of them gives the same rows, in another order.
 
-    **Counts.** Several readers must know how many rows each pool of records has, and so must a dataset that resumes. Rows are
-    counted as far as they are asked for, and the counts are kept in the file `.ul2_rows` beside the records. Where that folder
-    cannot be written, each process counts for itself, which reads all records: `counts_folder` names another one.
-    `len(dataset.rows())` in one process counts an epoch before all others begin.
+    **Counts.** Several readers, and one that resumes, must know how many rows pools have. These are counted as far as they are
+    asked for, by reading records, and kept in the file `.ul2_rows` beside the records or in `counts_folder`. Let one process count
+    an epoch before others begin, by `len(dataset.rows())`.
 
-    **Memory** of a worker: the encoded images of two pools, the page of Parquet that is read, and the pixels of a row; with
-    `shuffle_blocks` the encoded images of that many blocks of each source.
+    **Memory** of a worker: the encoded images of two pools, and of `shuffle_blocks` blocks of each source; the pixels of a row.
 
-    **Resume.** A state is a number, with the settings. It is that of the last iterator, right after each of its rows, and that of
-    all processes where each has read as many. Any number of processes and workers can load it; other settings are refused with
-    both shown. `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and
-    workers, `state_after` has the state by the number of rows.
+    **Resume.** A state is a number, with the settings: that of the last iterator, right after each of its rows, and of all
+    processes where each has read as many. Any number of processes and workers can load it. `StatefulDataLoader` of torchdata keeps
+    the states of its workers; with a plain DataLoader, `state_after` has the state by the number of rows.
 
-    **Errors.** A record with an error or one that is too long, and any error of a schema, an encoder or a decoder, raises a
-    `RecordError` with its file and index. With on_error="skip" it is logged, counted by source and cause, see `skipped` and
-    `skipped_by_source`, and written to `skipped_file`; 100 of one source in succession end the run.
+    **Errors.** A record with an error, or one that is too long, raises a `RecordError`. With on_error="skip" it is logged, counted,
+    see `skipped`, and written to `skipped_file`; 100 of one source in succession end the run.
     """
 
     def __init__(
@@ -301,7 +296,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         Raises:
             ValueError: it is not a state, or one of another version of this package.
         """
-        check_version(state, STATE_VERSION)
+        check_state(state, STATE_VERSION)
         check_part("settings", state.get("settings"), isinstance(state.get("settings"), Mapping), "their values by name")
         for name, least in (("epoch", 0), ("number", 0), ("start", 0), ("readers", 1)):
             is_whole = name not in state or is_integer(state[name], at_least=least)
