@@ -92,12 +92,6 @@ def quick_advice(monkeypatch):
     monkeypatch.setattr("ul2_tasks.mixtures.advice.POOLS", 1)
 
 
-@pytest.fixture
-def quick_bench(monkeypatch):
-    """`ul2 bench` measures for a moment, for tests that do not ask how fast it is."""
-    monkeypatch.setattr("ul2_tasks.looking.bench.SECONDS", 0.2)
-
-
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden again")
 

@@ -22,55 +22,29 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "ul2_tasks"
 BLOCKED = ("seqio", "t5", "tensorflow", "tensorflow_datasets", "tensorflow_text")
 # The rooms of the core, each with the files in it that are doors: what makes datasets and graphs of what the room has.
 CORE = {
-    "files": {"tensorflow_system"},
     "order": set(),
+    "files": set(),
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
     "sources": {"dataset_records", "memory_streams", "image_streams", "split_streams", "streams", "tfds"},
     "jobs": set(),
     "chat": set(),
-    "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
+    "denoising": {"chunking", "corruption", "pieces", "preprocessors", "spans"},
     "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
 }
 BESIDE = {
-    "converters.row_format",
-    "converters.hugging_face",
-    "converters.of_model",
-    "tasks.examples",
-    "measured_loader",
-    "pytorch.collator",
-    "pytorch.loading_metrics",
-    "pytorch.states",
-    *(
-        f"looking.{name}"
-        for name in (
-            "audit",
-            "bench",
-            "chat_samples",
-            "contamination",
-            "find",
-            "image_samples",
-            "printing",
-            "readable",
-            "run",
-            "samples",
-            "steps",
-        )
-    ),
-    *(f"looking.texts.{name}" for name in ("draw", "length_table", "show", "tasks")),
+    *("converters.row_format", "converters.hugging_face", "converters.of_model", "tasks.examples", "measured_loader"),
+    *("looking.audit", "looking.chat_samples", "looking.contamination", "looking.find", "looking.image_samples"),
+    *("looking.printing", "looking.readable", "looking.run", "looking.samples", "looking.steps"),
+    *("looking.texts.draw", "looking.texts.length_table", "looking.texts.show", "looking.texts.tasks"),
+    *("pytorch.collator", "pytorch.states"),
 }
 OF_TORCH = {  # where that is installed
-    *(
-        "pytorch.collate",
-        "pytorch.dataset",
-        "pytorch.indexed",
-        "pytorch.t5gemma2_collator",
-        "pytorch.image_text",
-        "pytorch.packed_attention",
-    )
+    *("pytorch.collate", "pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.packed_attention"),
+    "image_rows.dataset",
 }
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}
@@ -173,7 +147,7 @@ def conversations(folder: pathlib.Path) -> dict:
     chat = ul2_tasks.Chat("talks", mode="[S]")
     uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
     chat.cache(folder / "CACHE")
-    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --mode [S] --output {folder / 'CACHE'}")
+    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --output {folder / 'CACHE'}")
     cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()
@@ -208,7 +182,7 @@ def images() -> list[int]:
     """A row of texts and images."""
     from image_sources import recipe
 
-    from ul2_tasks.images.rows import RowMaker
+    from ul2_tasks.image_rows.rows import RowMaker
 
     maker = RowMaker(recipe())
     return maker.row(maker.packed(0)[0])["packed_text_ids"].tolist()

@@ -13,7 +13,6 @@ import re
 
 import new_process
 import pytest
-import seqio
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/**/*.py")]
@@ -130,11 +129,6 @@ tf.constant(1) + 1
 print(before, tensorflow_has_run())
 """
     assert new_process.run("-c", program, check=True).stdout == "False True\n"
-
-
-def test_seqio_still_keeps_which_tokenizer_a_vocabulary_has():
-    for fast in (False, True):
-        assert seqio.SentencePieceVocabulary("not_opened.model", use_fast_tokenizer=fast)._use_fast_tokenizer is fast
 
 
 @pytest.mark.t5x

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import resource
 import sys
@@ -14,17 +13,10 @@ import seqio
 import tensorflow as tf
 from support import byte_vocabulary
 
-from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register, register_chat
+from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register
 from ul2_tasks.export.megatron import write_megatron
-from ul2_tasks.export.plan import plan_export
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.jobs.shards import JobShard, temporary_files, write_shard
-from ul2_tasks.looking.conversations.measure import measure_chat
-from ul2_tasks.looking.conversations.report import write_chat_report
-from ul2_tasks.looking.printing import write_statistics
-from ul2_tasks.vocabulary.training import train_to_file
-
-EXPORT = {"mixture": "ul2_mix", "format": "jsonl", "split": "train", "seed": 0, "epochs": 1, "shards": 1, "use_cached": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,18 +30,9 @@ def tokens(path):
     return lambda: write_megatron(seqio.TaskRegistry.get("full_disk_corpus"), path)
 
 
-def report(path):
-    measured = measure_chat(register_chat("docs"))
-    return lambda: write_chat_report(measured, [], f"{path}.html")
-
-
 # Each gives a function that writes something of more than 2,000 bytes.
 WRITERS = {
     "a text": lambda path: lambda: write_atomically(path, "text" * 1000),
-    "a vocabulary": lambda path: lambda: train_to_file(embedded_documents()[:9], f"{path}.model", size=400, sentinels=2),
-    "statistics": lambda path: lambda: write_statistics(Sample("text" * 1000), [], path),
-    "samples": lambda path: lambda: write_statistics(Sample("text"), [Sample("text" * 1000)], path),
-    "a page": report,
     "tokens for Megatron": tokens,
 }
 
@@ -71,8 +54,7 @@ def test_what_does_not_fit_on_the_disk_is_an_error_and_leaves_no_half_file(tmp_p
     write = WRITERS[name](str(tmp_path / "out"))
     with pytest.raises((OSError, tf.errors.OpError), match=r"File too large.*out"), full_disk():
         write()
-    left = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == ({"statistics.json": json.dumps({"text": "text"}, indent=2) + "\n"} if name == "samples" else {})
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_file_is_on_the_disk_before_its_name_and_the_name_before_what_follows(tmp_path, monkeypatch):
@@ -141,8 +123,3 @@ def test_a_command_ends_at_once_after_an_error_whatever_is_still_there_to_be_tor
     assert time.monotonic() - began < 19
     assert (done.returncode, done.stdout) == (2, "some output\n"), done.stderr
     assert done.stderr.endswith("Error: the disk is full\n")
-
-
-def test_an_export_has_no_thread_that_tunes_it():
-    export = plan_export("nowhere", {**EXPORT, "sequence_length": {"inputs": 64, "targets": 64}})
-    assert not export.dataset(0).options().autotune.enabled

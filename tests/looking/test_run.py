@@ -1,6 +1,5 @@
 """What a run is fed: steps and hosts, and the record in its folder."""
 
-import dataclasses
 import json
 import sys
 
@@ -109,29 +108,9 @@ def test_what_is_registered_otherwise_is_refused_and_named(cached):
         assert told in str(error.value)
 
 
-def test_a_folder_without_a_record_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no ul2_run\.json in .*\. Name the folder of a run with random access"):
-        read_record(str(tmp_path))
-    (tmp_path / RUN_RECORD).write_text("{")
-    with pytest.raises(ValueError, match=r"ul2_run.json must be JSON, but is not: Expecting"):
-        read_record(str(tmp_path))
-    (tmp_path / RUN_RECORD).write_text('{"mixture": "ul2_mix", "split": "train", "sequence_length": {}, "seed": 0}')
-    with pytest.raises(ValueError, match=r"but lacks \['shuffle', 'pack', 'batch_size', 'first_step'\]"):
-        read_record(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("changed", "wrong"),
-    [
-        ([1], r"it must be an object, got \[1\]"),
-        ({"seed": "0"}, "seed must be int, got '0'"),
-        ({"sequence_length": {"inputs": 64}}, "it has no field 'sequence_length.targets'"),
-        ({"batch_size": 8.0}, r"batch_size must be int \| None, got 8.0"),
-        ({"pack": 1}, "pack must be bool, got 1"),
-    ],
-)
-def test_a_record_that_was_altered_is_refused(tmp_path, changed, wrong):
-    record = dataclasses.asdict(Run("ul2_mix", LENGTHS))
-    (tmp_path / RUN_RECORD).write_text(json.dumps(record | changed if isinstance(changed, dict) else changed))
-    with pytest.raises(ValueError, match=rf"ul2_run.json is not as it was written: {wrong}\. Name the folder of a run"):
+@pytest.mark.parametrize("content", [None, "{", "[1]", '{"mixture": "ul2_mix", "split": "train"}'])
+def test_a_folder_without_a_record_is_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / RUN_RECORD).write_text(content)
+    with pytest.raises(ValueError, match=RUN_RECORD):
         read_record(str(tmp_path))

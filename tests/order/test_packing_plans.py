@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from ul2_tasks import T5GEMMA2, UL2, best_chunk_tokens, chunk_length
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.packing import count_rows
-from ul2_tasks.order.packing_plans import MAX_EXAMPLES, best_cycles, template
-
-HALVES = ((6, 2), (3, 7))
+from ul2_tasks.order.packing_plans import best_cycles, template
 
 
 @st.composite
@@ -31,40 +29,6 @@ def test_a_template_holds_the_examples_of_its_cycles_and_no_row_is_over_its_budg
     assert rows.any(axis=1).all(), "no row is empty"
 
 
-@given(kinds())
-def test_the_best_number_of_cycles_has_the_fewest_rows_a_cycle(kinds):
-    best = best_cycles(*kinds)
-    assert 1 <= best <= max(1, MAX_EXAMPLES // sum(kinds[1]))
-    for cycles in (1, 2, 3, 7, 50):
-        assert len(template(*kinds, best)) * cycles <= len(template(*kinds, cycles)) * best
-
-
-@pytest.mark.parametrize(
-    ("sizes", "counts", "budgets", "cycles", "rows"),
-    [
-        (HALVES, (1, 1), (12, 12), 1, 1),
-        (HALVES, (1, 1), (9, 9), 1, 1),  # 6 + 3 and 2 + 7
-        (HALVES, (1, 1), (8, 8), 1, 2),
-        (((1,),), (1,), (7,), 7, 1),
-        (((2,),), (1,), (7,), 3, 1),
-        (((4,), (3,)), (1, 1), (10,), 4, 3),  # 4 + 3 + 3 twice, and 4 + 4
-        (((4,), (3,)), (2, 3), (17,), 1, 1),  # 2 * 4 + 3 * 3
-        (((51, 1), (1, 51)), (2, 2), (100, 100), 1, 2),  # one of each a row; two of a kind fit no row
-    ],
-)
-def test_rows_that_can_be_counted_by_hand(sizes, counts, budgets, cycles, rows):
-    assert best_cycles(sizes, counts, budgets) == cycles
-    assert len(template(sizes, counts, budgets, cycles)) == rows
-
-
-@pytest.mark.parametrize("size", [(0, 5), (5, 13), (5,)])
-def test_an_example_that_no_row_can_hold_is_refused(size):
-    with pytest.raises(
-        ValueError, match=r"examples of kind 1 must have lengths of at least 1 and within the budgets \(12, 12\), got"
-    ):
-        best_cycles(((1, 1), size), (1, 1), (12, 12))
-
-
 @pytest.mark.parametrize("lengths", [(512, 512), (2048, 512), (16384, 16384)])
 @pytest.mark.parametrize(("denoisers", "are_advised"), [(T5GEMMA2, False), (T5GEMMA2, True), (UL2, False)])
 def test_rows_are_at_least_as_full_as_those_of_the_packer_of_streams(quick_advice, lengths, denoisers, are_advised):
@@ -79,16 +43,6 @@ def test_rows_are_at_least_as_full_as_those_of_the_packer_of_streams(quick_advic
     pool = np.repeat(np.array(sizes), cycles * np.array(cycle.counts), axis=0)
     assert cycles // best * len(template(sizes, cycle.counts, lengths, best)) <= count_rows(pool, lengths)
     assert len(template(sizes, cycle.counts, lengths, best)) <= best * np.ceil(pool.sum(axis=0) / cycles).max()
-
-
-def test_kinds_that_have_too_many_patterns_to_look_at_all_still_fill_rows():
-    """Sixteen kinds of which a row holds some dozens, so that there are 10**12 patterns or so."""
-    random = np.random.RandomState(0)
-    sizes = tuple(map(tuple, random.randint(5, 30, [16, 2]).tolist()))
-    counts = tuple(random.randint(1, 6, 16).tolist())
-    cycles = best_cycles(sizes, counts, (512, 512))
-    tokens = cycles * (np.array(counts) @ np.array(sizes))
-    assert (tokens / len(template(sizes, counts, (512, 512), cycles)) / 512).max() > 0.95
 
 
 def test_golden():

@@ -1,19 +1,17 @@
-"""What a run has read of each document, by arithmetic: what a count of all examples until then says."""
+"""What a run has read of each document: what a count of all examples until then says."""
 
 import collections
 import functools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Chat, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.looking.run import locations_of
 from ul2_tasks.order import window_rows
 from ul2_tasks.random_access import audit
-from ul2_tasks.random_access.audit import Coverage, Reading, added, none, read_indices
+from ul2_tasks.random_access.audit import read_of
 
 LENGTHS = {"inputs": 96, "targets": 80}
 BLOCKS = BlockShuffle(block_tokens=256, partitions=4, window_blocks=2)
@@ -99,22 +97,13 @@ def counted(found, elements):
 
 
 def audited(found, elements):
-    tokens, times, by_task = {}, {}, collections.defaultdict(lambda: np.zeros(2, int))
-    reads = read_indices(found.numbering, elements)
+    tokens, times, by_task = {}, {}, {}
     for name in found.numbering.names:
-        reading = Reading(found.numbering, name, elements, reads)
-        tallies = {number: none(found.numbering.corpora[number]) for number in reading.orders}
-        for part, of_part in reading.documents():
-            for document, (of, count) in enumerate(zip(part.tokens.tolist(), part.times.tolist()), part.first):
-                tokens |= {(name, document): of} if of else {}
-                times |= {(name, document): count} if count else {}
-            tallies = {number: added(tally, of_part[number]) for number, tally in tallies.items()}
-        for other in (reading.tallies_of_whole_epochs(), reading.moved.tallies):
-            tallies = {number: added(tally, other[number]) for number, tally in tallies.items()}
-        for number, tally in tallies.items():
-            for kind, member in enumerate(found.numbering.corpora[number].members):
-                by_task[name, member.task] += [tally.examples[kind], tally.tokens[kind]]
-    return tokens, times, {key: each.tolist() for key, each in by_task.items() if each.any()}
+        read = read_of(found.numbering, name, elements)
+        for values, counts in ((tokens, read.tokens), (times, read.times)):
+            values.update({(name, document): count for document, count in enumerate(counts.tolist()) if count})
+        by_task |= {(name, task): [of.examples, of.tokens] for task, of in read.tasks.items() if of.examples}
+    return tokens, times, by_task
 
 
 def check(found, elements):
@@ -127,8 +116,7 @@ def check(found, elements):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(audit, "_DOCUMENTS", 7)
-    monkeypatch.setattr(audit, "_TOKENS", 300)
+    monkeypatch.setattr(audit, "_AT_ONCE", 50)
     monkeypatch.setattr(window_rows, "_WINDOW", 32)
 
 
@@ -144,12 +132,3 @@ def test_what_was_read_is_what_all_examples_have(name, pack, left_out):
     epoch = found.end_of(1)
     for elements in (0, 1, epoch // 3, epoch, 3 * epoch + epoch // 2 + 1):
         check(found, elements)
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=12), st.integers(0, 60), st.integers(0, 20))
-def test_coverage_counts_overlaps_as_often_as_they_are(ranges, start, length):
-    starts, lengths = (np.array([each[place] for each in ranges], np.int64) for place in (0, 1))
-    covered = Coverage.of([(starts, starts + lengths)]).within(np.array([start]), np.array([start + length]))
-    assert covered.tolist() == [
-        sum(at in range(*each) for each in zip(starts, starts + lengths) for at in range(start, start + length))
-    ]

@@ -10,18 +10,12 @@ from absl import logging
 
 from ul2_tasks.corpus.cached_files import COMPLETED
 from ul2_tasks.files.systems import exists, file_system, is_folder, is_local, names_in, place
-from ul2_tasks.jobs.forms import EACH, NAME, check_form
-from ul2_tasks.jobs.manifest import FILE, load, missing_or_resized
+from ul2_tasks.jobs.manifest import load, missing_or_resized
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.sources.megatron import MegatronSource
 
 _MANIFEST = "manifest.json"
 _OF_CACHES = {"schema_version", "corpus", "settings", "splits"}  # fields by which a manifest is one of this package
-_FORM = {  # see `forms`
-    "settings": dict | None,
-    "max_documents": int | None,
-    "splits": {EACH: {"shards": [{"shard": NAME, "files": [FILE]}]}},
-}
 _PARTS = "parts"  # what the name of the folder of a job ends with
 
 
@@ -39,7 +33,6 @@ def check_token_files(source: MegatronSource, split: str, vocabulary: str) -> No
             path = place(folder, _MANIFEST)
             found = load(path) if exists(path) else None
             if isinstance(found, dict) and found.keys() >= _OF_CACHES:
-                check_form(found, _FORM, path, "Write the cache again.")
                 _check_manifest(folder, name, found, vocabulary)
 
 

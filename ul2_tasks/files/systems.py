@@ -1,7 +1,6 @@
 """File systems, by fsspec: what is in a folder, and files that are made, read, moved and removed.
 
-A path without `://` is local. One such as gs:// is opened by fsspec's package for it, or by TensorFlow where only that is
-installed.
+A path without `://` is local. One such as gs:// is opened by fsspec's package for it.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
-import functools
 import hashlib
 import io
 import itertools
@@ -61,7 +59,13 @@ def file_system(path: str) -> tuple[AbstractFileSystem, str]:
     if is_local(path):
         return _LOCAL, path
     scheme = path.partition("://")[0].rpartition("::")[2]  # of `simplecache::s3://..` s3
-    return (_tensorflow_system(scheme), path) if _by_tensorflow(scheme) else fsspec.core.url_to_fs(path)
+    try:
+        fsspec.get_filesystem_class(scheme)  # whose error names the package
+    except (ImportError, ValueError) as error:
+        raise ValueError(
+            f"{scheme}:// must have a file system that is installed ({error}). Install its package for fsspec."
+        ) from error
+    return fsspec.core.url_to_fs(path)
 
 
 def absolute(path: str) -> str:
@@ -333,32 +337,3 @@ def _sync(path: str) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-@functools.lru_cache
-def _by_tensorflow(scheme: str) -> bool:
-    """Whether TensorFlow opens paths such as gs://: it does where fsspec lacks the package for them."""
-    try:
-        fsspec.get_filesystem_class(scheme)
-        return False
-    except (ImportError, ValueError) as error:
-        if scheme in _schemes_of_tensorflow():
-            return True
-        raise ValueError(
-            f"{scheme}:// must have a file system that is installed ({error}). Install its package for fsspec."
-        ) from error
-
-
-def _schemes_of_tensorflow() -> list[str]:
-    try:
-        import tensorflow as tf
-    except ImportError:
-        return []
-    return tf.io.gfile.get_registered_schemes()
-
-
-@functools.lru_cache
-def _tensorflow_system(scheme: str) -> AbstractFileSystem:
-    from ul2_tasks.files.tensorflow_system import TensorFlowFileSystem
-
-    return TensorFlowFileSystem(scheme)

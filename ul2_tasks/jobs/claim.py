@@ -1,16 +1,17 @@
 """Which job writes into a folder: one alone takes it, before it changes anything there, and keeps it until it ends.
 
-A job's claim is a file in the folder of records, `running`, that says where the job runs, and is rewritten while it does. The
-claim that is made over that of a dead job is `running.1`, the next one `running.2`: of jobs that find the same dead claim, one
-alone writes the file of the next number.
+A job's claim is a file in the folder of records, `running`, which it rewrites while it runs. The claim that is made over that of a
+dead job is `running.1`, the next one `running.2`: the last one has the folder. Of jobs that find the same dead claim, one alone
+creates the file of the next number.
 
-Whether a job is dead, the system tells where its process would be seen: in the same container of the same machine. Of any other
-job the claim is watched until it is rewritten. Clocks of two machines are never compared.
+A job keeps its claim locked, so that on the same machine, in any container, the system tells whether it is dead. On another one, or
+where files cannot be locked, the claim is watched until it is rewritten. Clocks of two machines are never compared.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -20,24 +21,20 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from absl import logging
 
-from ul2_tasks.files.atomic import removed_on_failure, write_atomically
-from ul2_tasks.files.systems import exists, is_local, make_folders, names_in, place, remove, remove_tree
-from ul2_tasks.jobs.manifest import load, load_object
+from ul2_tasks.files.systems import exists, is_local, make_folders, names_in, open_to_write, place, read, remove, remove_tree
 
 STALE = 90.0  # seconds without a change after which a claim is that of a job that was killed; NFS shows files up to 60 s late
 _AGAIN = 10.0  # seconds after which a job rewrites its own
 _LOOK = 1.0  # seconds between looks at a claim that is watched
 _SETTLED = 1.0  # seconds in which jobs that began at once have written theirs, where no file system says which came first
-_TRIES = 100  # to write a claim: each time another job has just ended, or is writing that claim
-_PAUSE = 0.02  # seconds between tries: in most file systems a file is there before it is listed, or all of it is
+_TRIES = 100  # to create a claim: each time another job has just begun or ended
+_PAUSE = 0.02  # seconds between tries
 _NAME = re.compile(r"running(?:\.(\d+))?")
-_WRITTEN = re.compile(r"running(\.\d+)?(\.[0-9a-f]{32}\.tmp)?")
-_running: set[str] = set()  # the tokens of this process's jobs
-_FORM = {"host": str, "system": str, "process": int, "begun": str, "written": int, "token": str}
 
 
 @contextlib.contextmanager
@@ -46,69 +43,56 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
 
     Gives a function that raises a ValueError if the folder is no longer this job's: it did not run for a while, and another job has
     begun in the meantime. Itself it raises a ValueError where another job has the folder. It waits up to `STALE` seconds to see
-    whether one runs whose process cannot be seen from here.
+    whether one runs that does not say so by a lock.
     """
-    token = uuid.uuid4().hex
-    _running.add(token)
-    try:
-        with _taken(records, token) as check:
-            yield check
-    finally:
-        _running.discard(token)
-
-
-@contextlib.contextmanager
-def _taken(records: str, token: str) -> Iterator[Callable[[], None]]:
-    own, dead = _claim(records, token)
+    claim: dict[str, Any] = {"host": socket.gethostname(), "process": os.getpid(), "token": uuid.uuid4().hex}
     stop, lost = threading.Event(), threading.Event()
+    with contextlib.ExitStack() as files:
+        own = _take(records, claim, files)
 
-    def keep() -> None:
-        for written in itertools.count(1):
-            if stop.wait(_AGAIN):
-                return
-            with contextlib.suppress(Exception):  # of any file system; what a job writes says what is wrong with the folder
-                if _is_lost(records, own, dead, token):
-                    lost.set()
+        def keep() -> None:
+            for beat in itertools.count(1):
+                if stop.wait(_AGAIN):
                     return
-                write_atomically(place(records, own), _content(token, written), is_lasting=False)
+                with contextlib.suppress(Exception):  # of any file system; what a job writes says what is wrong with the folder
+                    found = _claims(records)
+                    if max(found) != own or claim["token"].encode() not in found[own]:
+                        lost.set()
+                        return
+                    _write(_path(records, own), {**claim, "beat": beat})
 
-    def check() -> None:
-        if lost.is_set():
-            _refuse_others(records, own, dead)
-            raise ValueError(f"another job wrote into {records} while this one did not run for {STALE:.0f} s. Re-run the command.")
+        def check() -> None:
+            if lost.is_set():
+                raise ValueError(f"another job took {records}, as this one did not run for {STALE:.0f} s. Re-run the command.")
 
-    keeper = threading.Thread(target=keep, name="keeper", daemon=True)
-    keeper.start()
-    try:
-        yield check
-    finally:
-        stop.set()
-        keeper.join()
-        _release(records, own, is_lost=lost.is_set())
+        keeper = threading.Thread(target=keep, name="keeper", daemon=True)
+        keeper.start()
+        try:
+            yield check
+        finally:
+            stop.set()
+            keeper.join()
+            _release(records, -1 if lost.is_set() else own)
 
 
 def is_claim(name: str) -> bool:
-    """Whether a file of this name is a claim, or one that is being written."""
-    return bool(_WRITTEN.fullmatch(name))
+    """Whether a file of this name is a claim."""
+    return bool(_NAME.fullmatch(name))
 
 
-def _claim(records: str, token: str) -> tuple[str, list[str]]:
-    """Writes a claim, and returns its name, and those of dead jobs."""
+def _take(records: str, claim: dict[str, Any], files: contextlib.ExitStack) -> int:
+    """Creates the claim that has the folder, and returns its number. `files` are those that stay open."""
     for _ in range(_TRIES):
-        try:
-            numbers = _refuse_others(records)
-            name, dead = _name(max(numbers, default=-1) + 1), [*map(_name, numbers)]
+        with contextlib.suppress(FileNotFoundError):  # a job that ends has removed the folder, or its claim
+            before = _claims(records)
+            own = max(before, default=-1) + 1
+            if before:
+                _refuse_living(_path(records, own - 1), before[own - 1])
             make_folders(records)
-            is_first = _create(place(records, name), token)
-        except FileNotFoundError:  # a job that ends has removed the folder, or its claim; or one that begins is writing it again
-            is_first = False
-        if is_first:
-            try:
-                _refuse_others(records, name, dead)  # one that found no claim, because the last job was removing its own
-            except ValueError:
-                remove(place(records, name))
-                raise
-            return name, dead
+            if _create(_path(records, own), claim, files):
+                if {number: found for number, found in _claims(records).items() if number != own} == before:
+                    return own
+                remove(_path(records, own))  # another one began or ended meanwhile
         time.sleep(_PAUSE)
     raise ValueError(
         f"{records} must be a folder that keeps what is written, got one whose files were removed {_TRIES} times. Look for what"
@@ -116,145 +100,92 @@ def _claim(records: str, token: str) -> tuple[str, list[str]]:
     )
 
 
-def _create(path: str, token: str) -> bool:
+def _create(path: str, claim: dict[str, Any], files: contextlib.ExitStack) -> bool:
     """Writes a claim where there is none of this name. Of jobs that do so at once, one is told that it did."""
     if is_local(path):
-        temporary = f"{path}.{token}.tmp"
-        with removed_on_failure(temporary, where=path), open(temporary, "w") as file:
-            file.write(_content(token))
         try:
-            os.link(temporary, path)  # never over another file, and never half a file
-            return True
+            file = files.enter_context(open(path, "xb"))  # noqa: SIM115 (it stays open)
         except FileExistsError:
             return False
-        except OSError:
-            pass  # a file system without links
-        finally:
-            with contextlib.suppress(FileNotFoundError):  # a job that ends has removed it
-                os.remove(temporary)
-    if exists(path):
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            claim["locked_on"] = _machine()
+    elif exists(path):
         return False
-    write_atomically(path, _content(token))
-    time.sleep(_SETTLED)
-    return load(path).get("token") == token
+    _write(path, claim)
+    time.sleep(0 if is_local(path) else _SETTLED)
+    return claim["token"].encode() in read(path)
 
 
-def _content(token: str, written: int = 0) -> str:
-    """What a claim says, which is another text each time that it is written."""
-    process = os.getpid()
-    owner = {"host": socket.gethostname(), "system": _system(), "process": process, "begun": _begun(process) or ""}
-    return json.dumps({**owner, "written": written, "token": token})
+def _write(path: str, claim: dict[str, Any]) -> None:
+    with open(path, "r+b") if is_local(path) else open_to_write(path) as file:  # the first keeps the lock, and needs no room
+        file.write(json.dumps(claim).encode())
 
 
-def _numbers(records: str) -> list[int]:
-    return [int(found[1] or 0) for name in names_in(records) if (found := _NAME.fullmatch(name))]
-
-
-def _name(number: int) -> str:
-    return f"running.{number}" if number else "running"
-
-
-def _refuse_others(records: str, own: str | None = None, dead: Collection[str] = ()) -> list[int]:
-    """Raises a ValueError where a job that runs has a claim other than this job's. Returns the numbers of all claims.
-
-    `dead` are the names of those that are known to be dead jobs'. Without a claim of its own, it watches those of which it is not
-    known, and raises a FileNotFoundError where one is gone; with one, it takes them for those of jobs that run.
-    """
-    numbers, unknown = _numbers(records), {}
-    for name in map(_name, numbers):
-        if name == own or name in dead:
-            continue
-        try:
-            running = load_object(place(records, name), _FORM, "Delete the folder, and start again.")
-        except FileNotFoundError:
-            if own is None:
-                raise
-            continue  # it has just ended
-        is_alive = _is_alive(running)
-        if is_alive or (is_alive is None and own is not None):
-            raise _is_taken(records, running)
-        if is_alive is None:
-            unknown[name] = running
-    if unknown:
-        hosts = sorted({running["host"] for running in unknown.values()})
-        logging.warning("watching for %.0f s whether a job of %s still writes to %s", STALE, hosts, records)
-    is_over, end = not unknown, time.monotonic() + STALE
-    while not is_over:
+def _refuse_living(path: str, content: bytes) -> None:
+    """Raises a ValueError unless the job of a claim is dead; a FileNotFoundError where it ends meanwhile."""
+    claim = _parsed(content)
+    is_alive, end, is_over = _is_locked(path, claim), time.monotonic() + STALE, False
+    if is_alive is None:
+        logging.warning("watching for %.0f s whether a job of %s still writes to %s", STALE, claim.get("host"), path)
+    while is_alive is None and not is_over:
         time.sleep(min(_LOOK, STALE))
         is_over = time.monotonic() > end  # before the last look: this process may have been stopped meanwhile
-        for name, running in unknown.items():
-            if load(place(records, name)) != running:
-                raise _is_taken(records, running)
-    return numbers
+        if (found := read(path)) != content:
+            claim, is_alive = _parsed(found), True
+    if is_alive:
+        raise ValueError(
+            f"another job (host {claim.get('host')}, process {claim.get('process')}) is writing to {os.path.dirname(path)}. Wait"
+            " for it, or stop it, and re-run this command, which resumes. See"
+            " docs/help/troubleshooting.md#a-job-of-another-process."
+        )
 
 
-def _is_taken(records: str, running: Mapping) -> ValueError:
-    return ValueError(
-        f"another job (host {running['host']}, process {running['process']}) is writing to {records}. Wait for it, or stop it, and"
-        " re-run this command, which resumes. See docs/help/troubleshooting.md#a-job-of-another-process."
-    )
+def _is_locked(path: str, claim: dict[str, Any]) -> bool | None:
+    """Whether a job keeps a claim locked; None where a job that does would not be seen from here."""
+    if not is_local(path):
+        return None
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return True if isinstance(error, BlockingIOError) else None
+    return False if claim.get("locked_on") == _machine() else None
 
 
-def _is_lost(records: str, own: str, dead: Collection[str], token: str) -> bool:
+def _machine() -> str:
+    """The same text in all containers of a machine, until it starts again."""
     try:
-        _refuse_others(records, own, dead)
-        return load(place(records, own)).get("token") != token
-    except (ValueError, FileNotFoundError):
-        return True
+        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux
+        return f"{uuid.getnode():x}"
 
 
-def _release(records: str, own: str, is_lost: bool) -> None:
-    """Removes the claim, those of dead jobs below it, and then the folder, if nothing else is in it.
-
-    A job that was killed while it wrote its claim has left a temporary file; one that is writing its own writes it again.
-    """
+def _release(records: str, own: int) -> None:
+    """Removes the claim, those of dead jobs before it, and then the folder, if nothing else is in it."""
     with contextlib.suppress(Exception):
-        left = [] if is_lost else [name for name in names_in(records) if is_claim(name) and name.endswith(".tmp")]
-        numbers = [] if is_lost else sorted(_numbers(records))
-        for name in (*left, *map(_name, numbers)):
-            remove(place(records, name))
-            if name == own:
-                break
+        for number in sorted(_claims(records)):
+            if number <= own:
+                remove(_path(records, number))
         if is_local(records):
             os.rmdir(records)  # which fails where another job has written into it meanwhile
         elif not names_in(records):
             remove_tree(records)
 
 
-def _is_alive(running: Mapping) -> bool | None:
-    """Whether the process of a claim is there; None where it would not be seen from here."""
-    if running["system"] != _system():
-        return None
-    if running["process"] == os.getpid() and running["token"] not in _running:  # it could not be removed, as its keys had expired
-        return False
+def _claims(records: str) -> dict[int, bytes]:
+    """What the claims say, by their numbers."""
+    names = {int(found[1] or 0): name for name in names_in(records) if (found := _NAME.fullmatch(name))}
+    return {number: read(place(records, name)) for number, name in names.items()}
+
+
+def _path(records: str, number: int) -> str:
+    return place(records, f"running.{number}" if number else "running")
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    """What a claim says; nothing while it is being written."""
     try:
-        os.kill(running["process"], 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    if not running["begun"]:
-        return True
-    begun = _begun(running["process"])
-    return None if begun is None else begun == running["begun"]
-
-
-def _system() -> str:
-    """What has the numbers of processes that are seen here: the same text where the same number is the same process."""
-    host = socket.gethostname()
-    try:
-        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{host}, {boot}, {os.readlink('/proc/self/ns/pid')}"
-    except OSError:  # not Linux
-        return f"{host}, {uuid.getnode():x}"
-
-
-def _begun(process: int) -> str | None:
-    """When a process began, in ticks since the machine did; empty of one that has ended, None where it is not told."""
-    try:
-        if os.readlink("/proc/self") != str(os.getpid()):  # the numbers there are those of another container
-            return None
-        state, *others = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return "" if state in "ZX" else others[18]
+        return dict(json.loads(content))
+    except (ValueError, TypeError):
+        return {}

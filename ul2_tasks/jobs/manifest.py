@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.files import systems
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import parallel_map, place, read, sha256
-from ul2_tasks.jobs.forms import NAME, check_form
-
-FILE = {"file": NAME, "bytes": int, "sha256": str}  # the form of what a manifest says of a file
+from ul2_tasks.version import check_version
 
 
 def load(path: str) -> Any:
@@ -31,10 +29,14 @@ def _parse(path: str, content: bytes) -> Any:
         raise ValueError(f"{path} must be JSON, but is not: {error}") from error
 
 
-def load_object(path: str, form: Mapping, remedy: str) -> dict:
-    """The value of a JSON file that holds an object of this form, see `forms`. Raises a ValueError if it does not."""
-    value = load(path)
-    check_form(value, form, path, remedy)
+def load_object(path: str, remedy: str, fields: Collection[str] = ()) -> dict:
+    """The value of a JSON file that holds an object with these fields. Raises a ValueError, with the `remedy`, if it does not."""
+    return _checked(load(path), path, remedy, fields)
+
+
+def _checked(value: object, path: str, remedy: str, fields: Collection[str]) -> dict:
+    if not isinstance(value, dict) or not value.keys() >= set(fields):
+        raise ValueError(f"{path} is not as it was written: it must be an object with the fields {[*fields]}. {remedy}")
     return value
 
 
@@ -43,24 +45,15 @@ def sizes(folder: str, names: Sequence[str]) -> list[int]:
     return systems.sizes([place(folder, name) for name in names])
 
 
-def load_manifest(path: str, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
-    """A manifest, as JSON has it; see `parse_manifest`."""
-    return parse_manifest(path, read(path), readable, remedy, form)
-
-
-def parse_manifest(path: str, content: bytes, readable: Sequence[int], remedy: str, form: Callable[[dict], Mapping]) -> dict:
+def parse_manifest(path: str, content: bytes, readable: int, remedy: str, fields: Collection[str]) -> dict:
     """A manifest, as JSON has it.
 
-    `readable` are the schema versions that this version of the package reads, and `form` gives the form of a manifest of such a
-    schema, see `forms`. Another schema or form raises a ValueError, with `remedy`, which says what to do about it.
+    `readable` is the schema version that this package reads and writes. Another schema, or a manifest without these fields, raises
+    a ValueError, with `remedy`, which says what to do about it.
     """
-    manifest = _parse(path, content)
-    check_form(manifest, {}, path, remedy)
-    schema = manifest.get("schema_version")
-    if not isinstance(schema, int) or schema not in readable:
-        raise ValueError(f"{path} must have a schema_version of {tuple(readable)}, got {schema}. {remedy}")
-    check_form(manifest, form(manifest), path, remedy)
-    return manifest
+    manifest = _checked(_parse(path, content), path, remedy, ())
+    check_version(path, manifest.get("schema_version"), readable, remedy)
+    return _checked(manifest, path, remedy, fields)
 
 
 def write_manifest(path: str, manifest: Mapping[str, object]) -> None:

@@ -31,8 +31,12 @@ def write_hashes(path: str, hashes: Sequence[np.ndarray]) -> None:
 
 def count_repeated(paths: Sequence[str]) -> int:
     """How many ids are those of earlier ones, in all files together."""
-    passes = sum(map(size, paths)) // (_AT_A_TIME * _HASH.itemsize) + 1
-    return sum(_count_of_remainder(paths, passes, remainder) for remainder in range(passes))
+    passes, repeated = sum(map(size, paths)) // (_AT_A_TIME * _HASH.itemsize) + 1, 0
+    for remainder in range(passes):
+        found = (np.frombuffer(read(path), _HASH) for path in paths)
+        hashes = np.concatenate([np.zeros([0], _HASH), *(each[each % np.uint64(passes) == remainder] for each in found)])
+        repeated += len(hashes) - len(np.unique(hashes))
+    return repeated
 
 
 def in_words(repeated: int) -> str:
@@ -41,13 +45,3 @@ def in_words(repeated: int) -> str:
         f"{repeated:,} have the id of an earlier one, in all splits together. Give each its own, because splits go by ids. Without"
         " id_key the ids are made of the tokens, and these are copies"
     )
-
-
-def _count_of_remainder(paths: Sequence[str], passes: int, remainder: int) -> int:
-    own = [found[found % np.uint64(passes) == remainder] for found in map(_read, paths)]
-    hashes = np.concatenate([np.zeros([0], np.uint64), *own])
-    return len(hashes) - len(np.unique(hashes))
-
-
-def _read(path: str) -> np.ndarray:
-    return np.frombuffer(read(path), _HASH)

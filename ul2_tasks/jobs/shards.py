@@ -26,11 +26,11 @@ from ul2_tasks.files.atomic import removed_on_failure, write_atomically
 from ul2_tasks.files.systems import exists, infos_of_present, make_folders, move, names_in, parallel_map, place, remove, size
 from ul2_tasks.imported import failures, message_of
 from ul2_tasks.jobs.claim import is_claim
-from ul2_tasks.jobs.forms import NAME, check_form
 from ul2_tasks.jobs.manifest import differences, load_object
+from ul2_tasks.version import check_version
 
 BEGUN = "begun.json"
-_RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
+_RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache
 _LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
 _REMOVE = "Delete the folder, and start again."
 
@@ -54,11 +54,6 @@ class JobShard:
         """The path of the record, which says that the files are written, and what is in them."""
         return place(self.records, f"{self.name}.json")
 
-    @property
-    def form(self) -> Mapping:
-        """Of what the record has beside the files, see `forms`."""
-        return {}
-
 
 AnyShard = TypeVar("AnyShard", bound=JobShard)
 
@@ -72,13 +67,13 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
     by_name = {shard.name: shard for shard in shards}
     recorded = names_in(shards[0].records)
     with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
-    read = parallel_map(_record_of, with_record)
+    read = parallel_map(lambda shard: load_object(shard.record, _REMOVE), with_record)
     records = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
 
     of_now = {
         name: {place(by_name[name].folder, file["file"]): file["bytes"] for file in record.get("files", [record])}
         for name, record in records.items()
-        if name in by_name and record.get("reads", by_name[name].reads) == by_name[name].reads  # earlier versions did not say it
+        if name in by_name and record.get("reads", by_name[name].reads) == by_name[name].reads  # exports of examples do not say it
     }
     paths = [path for files in of_now.values() for path in files]
     present = {path: found["size"] for path, found in zip(paths, infos_of_present(paths)) if found}
@@ -87,13 +82,6 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
         for shard in shards
         if shard.name in of_now and all(present.get(path) == size for path, size in of_now[shard.name].items())
     }
-
-
-def _record_of(shard: JobShard) -> dict:
-    record = load_object(shard.record, {}, _REMOVE)
-    file = {"file": NAME, "bytes": int}
-    check_form(record, {**({"files": [file]} if "files" in record else file), **shard.form}, shard.record, _REMOVE)
-    return record
 
 
 def all_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | None = None) -> list[dict]:
@@ -110,9 +98,9 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
     """Raises a ValueError unless a folder is empty, or has this export, finished or not.
 
     `known` are the paths of the manifest and of `BEGUN`, as far as they are there. `begun` is what is asked for, with
-    "schema_version". Its "reads" is compared where it was written: earlier versions had none.
+    "schema_version".
     """
-    found = [load_object(path, {}, _REMOVE) for path in known if exists(path)]
+    found = [load_object(path, _REMOVE) for path in known if exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
     if others and not found:
         raise ValueError(
@@ -121,10 +109,8 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
         )
     wanted = json.loads(json.dumps(begun))
     for before in found:
-        if before.get("schema_version") != wanted["schema_version"]:
-            raise ValueError(f"{folder} has an export of another version of this package. Delete it, or name another folder.")
-        asked = {key: value for key, value in wanted.items() if key != "reads" or key in before}
-        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in asked.items())
+        check_version(f"the export in {folder}", before.get("schema_version"), wanted["schema_version"], "Delete it.")
+        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in wanted.items())
         if changes := next(filter(None, by_key), ""):  # the first key says enough: the others may follow from it
             raise ValueError(f"{folder} has an export with other arguments: {changes}. Delete it, or name another folder.")
 
@@ -142,7 +128,7 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
         unfinished[records].add(f"{shard.name}.json")
     for where, wrong in unfinished.items():
         for name in names_in(where):
-            if name in wrong or (name.endswith(".tmp") and not is_claim(name)):
+            if name in wrong or name.endswith(".tmp"):
                 remove(place(where, name))
     write_atomically(place(records, BEGUN), json.dumps(begun))  # before there is anything else: it says whose folder this is
     for where in unfinished:
@@ -205,9 +191,8 @@ def unfinished(folder: str) -> str | None:
     present = names_in(folder)
     for records in (place(folder, name) for name in _RECORDS if name in present):
         if exists(place(records, BEGUN)):
-            begun = load_object(place(records, BEGUN), {}, _REMOVE)
+            begun = load_object(place(records, BEGUN), _REMOVE)
             is_cache = "parts" in begun
-            check_form(begun, {"parts": int} if is_cache else {"arguments": {"shards": int}}, place(records, BEGUN), _REMOVE)
             kind, shards = ("cache", begun["parts"]) if is_cache else ("export", begun["arguments"]["shards"])
             if present & _LAST[kind]:
                 return None  # the job was killed before it removed the records

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import functools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +22,8 @@ from ul2_tasks.looking.page import check_path, packages, write_page
 from ul2_tasks.looking.printing import as_json, as_shown, bars, print_checks, print_head
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.statistics import Check
-from ul2_tasks.random_access.audit import DocumentsRead, Reading, Track, added, read_indices
-from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.audit import CorpusRead, Track, read_of
 from ul2_tasks.random_access.numbering import Numbering
-from ul2_tasks.random_access.records import RecordMember
 
 _ENDS = (".parquet", ".html")
 _SCHEMA = pa.schema(
@@ -129,69 +126,41 @@ def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> 
     """
     check_outputs(outputs)
     elements, numbering = run.numbers(until).start, run.examples().numbering
-    asked, reads = _asked(numbering, elements), read_indices(numbering, elements)
-    with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(_parquet(path)) for path in outputs if path.endswith(".parquet")]
-        track = stack.enter_context(_progress())
-        found = []
-        for name in numbering.names:
-            reading = Reading(numbering, name, elements, reads, track)
-            found.append(_of_corpus(reading, count, writers))
-    examples = max(1, sum(task.examples for of_corpus in found for task in of_corpus.tasks))
-    corpora = [
-        dataclasses.replace(
-            of_corpus,
-            tasks=[
-                dataclasses.replace(task, share=task.examples / examples, asked=asked.get((of_corpus.corpus, task.task), 0.0))
-                for task in of_corpus.tasks
-            ],
-        )
-        for of_corpus in found
-    ]
+    with _progress() as track:
+        reads = {name: read_of(numbering, name, elements, track) for name in numbering.names}
+    asked, examples = _asked(numbering, elements), sum(task.examples for read in reads.values() for task in read.tasks.values())
+    corpora = [_of_corpus(numbering, name, read, asked, examples, count) for name, read in reads.items()]
     checks = [_check(of_corpus) for of_corpus in corpora]
     audited = RunAudit(run.name, run.split, run.seed, until, run.unit, elements, corpora, checks)
     for path in outputs:
         if path.endswith(".html"):
             write_page(path, "audit_report.html", audited)
+        else:
+            _write_parquet(path, reads)
     return audited
 
 
-def _of_corpus(reading: Reading, count: int, writers: Sequence[Callable[[str, DocumentsRead], None]]) -> CorpusAudit:
-    numbering, corpus = reading.numbering, reading.corpus
-    tallies = reading.tallies_of_whole_epochs()
-    times, unread, read, most = collections.Counter[int](), 0, 0, list[Seen]()
-    for part, of_part in reading.documents():
-        for write in writers:
-            write(reading.name, part)
-        tallies = {number: added(tally, of_part[number]) for number, tally in tallies.items()}
-        times.update(dict(zip(*(each.tolist() for each in np.unique(part.times, return_counts=True)))))
-        unread, read = unread + int(((part.tokens == 0) & (part.lengths > 0)).sum()), read + int(part.tokens.sum())
-        often = part.tokens / np.maximum(1, part.lengths)
-        chosen = np.argsort(-often, kind="stable")[:count]
-        some = zip((part.first + chosen).tolist(), *(each[chosen].tolist() for each in part[1:]))
-        most = sorted(
-            [*most, *(Seen(*each) for each in some)], key=lambda seen: (-seen.tokens_read / max(1, seen.tokens), seen.document)
-        )[:count]
-    tallies = {number: added(tally, reading.moved.tallies[number]) for number, tally in tallies.items()}
-    tasks: dict[str, TaskAudit] = {}
-    for number, tally in tallies.items():
-        members: Sequence[Member | RecordMember] = numbering.corpora[number].members
-        for member, examples, tokens in zip(members, tally.examples.tolist(), tally.tokens.tolist()):
-            before = tasks.get(member.task, TaskAudit(member.task, member.denoiser, 0, 0, 0, 0))
-            tasks[member.task] = dataclasses.replace(
-                before, examples=before.examples + examples, tokens_read=before.tokens_read + tokens
-            )
+def _of_corpus(
+    numbering: Numbering, name: str, read: CorpusRead, asked: Mapping[tuple[str, str], float], examples: int, count: int
+) -> CorpusAudit:
+    """`examples` are those of all corpora, and `count` is how many documents are named."""
+    often = np.argsort(-read.tokens / np.maximum(1, read.lengths), kind="stable")[:count]
+    most = [Seen(document, *(int(each[document]) for each in read[:3])) for document in often.tolist()]
+    tokens, tokens_read = int(read.lengths.sum()), int(read.tokens.sum())
     return CorpusAudit(
-        corpus=reading.name,
-        documents=corpus.store.documents,
-        tokens=corpus.store.tokens,
-        documents_left_out=len(numbering.leaving_out.left_out(reading.name)),
-        tokens_read=read,
-        epochs=read / max(1, corpus.store.tokens),
-        unread=unread,
-        times=dict(sorted(times.items())),
+        corpus=name,
+        documents=len(read.lengths),
+        tokens=tokens,
+        documents_left_out=len(numbering.leaving_out.left_out(name)),
+        tokens_read=tokens_read,
+        epochs=tokens_read / max(1, tokens),
+        unread=int(((read.tokens == 0) & (read.lengths > 0)).sum()),
+        times=dict(zip(*(each.tolist() for each in np.unique(read.times, return_counts=True)))),
         most=[seen for seen in most if seen.tokens_read],
-        tasks=list(tasks.values()),
+        tasks=[
+            TaskAudit(task, of.denoiser, of.examples, of.tokens, of.examples / max(1, examples), asked.get((name, task), 0.0))
+            for task, of in read.tasks.items()
+        ],
     )
 
 
@@ -219,7 +188,7 @@ def _check(audited: CorpusAudit) -> Check:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Track]:
-    """A function that shows a bar of what is done now, see `Reading`."""
+    """A function that shows a bar of what is done now, see `read_of`."""
     with bars() as progress:
 
         def track(what: str, total: int) -> Callable[[int], object]:
@@ -230,19 +199,15 @@ def _progress() -> Iterator[Track]:
         yield track
 
 
-@contextlib.contextmanager
-def _parquet(path: str) -> Iterator[Callable[[str, DocumentsRead], None]]:
-    """A function that writes lines of documents to a Parquet file, which is there when all of it is written."""
+def _write_parquet(path: str, reads: Mapping[str, CorpusRead]) -> None:
+    """Writes a line for each document, to a file that is there when all of it is written."""
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     with removed_on_failure(temporary, where=path):
         with open_to_write(temporary) as file, pq.ParquetWriter(file, _SCHEMA) as writer:
-
-            def write(name: str, part: DocumentsRead) -> None:
-                documents = part.first + np.arange(len(part.lengths))
+            for name, read in reads.items():
+                documents = np.arange(len(read.lengths))
                 names = pa.DictionaryArray.from_arrays(np.zeros(len(documents), np.int32), [name])
-                writer.write_table(pa.table([names, documents, part.lengths, part.tokens, part.times], schema=_SCHEMA))
-
-            yield write
+                writer.write_table(pa.table([names, documents, *read[:3]], schema=_SCHEMA))
         move(temporary, path)
 
 

@@ -11,30 +11,19 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
-from ul2_tasks.jobs.forms import NAME, check_form
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mixture import Mixture, name_of
 from ul2_tasks.random_access.exclude import Exclude, leave_out, list_name
-from ul2_tasks.random_access.fingerprint import ADDED, LEFT_OUT
+from ul2_tasks.random_access.fingerprint import LEFT_OUT, NUMBERED_VERSION
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
+from ul2_tasks.version import check_version
 
 _MOST = 1 << 60  # elements of a run
-_REMEDY = "Name the folder of a run, which writes it."
-_FORM = {  # of a run's record, see `forms`
-    "mixture": str,
-    "sequence_length": {"inputs": int, "targets": int},
-    "split": str,
-    "seed": int,
-    "shuffle": bool,
-    "pack": bool,
-    "batch_size": int | None,
-    "first_step": int,
-}
-_LEFT_OUT = {"exclude": [{"first": int, "list": NAME}], "skip": [{"first": int, "elements": int}]}
+_OF_RECORD = ("mixture", "sequence_length", "split", "seed", "shuffle", "pack", "batch_size", "first_step")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +133,9 @@ def run_of(record: Mapping[str, Any], folder: str = "") -> Run:
         )
     skips = [(first_step + each["first"] // size, each["elements"] // size) for each in record.get("skip", [])]
     return Run(
-        **{key: record[key] for key in _FORM}, exclude=exclude or None, skip=tuple((step, step + count) for step, count in skips)
+        **{key: record[key] for key in _OF_RECORD},
+        exclude=exclude or None,
+        skip=tuple((step, step + count) for step, count in skips),
     )
 
 
@@ -156,13 +147,8 @@ def read_record(folder: str) -> dict:
             f"there is no {RUN_RECORD} in {folder}. Name the folder of a run with random access (a cache, elastic.gin), which"
             " writes it."
         )
-    record = load_object(path, {}, _REMEDY)
-    if missing := [key for key in _FORM if key not in record]:
-        raise ValueError(f"{path} must have what a run writes, but lacks {missing}.")
-    lengths = record["sequence_length"]
-    of_chats = {"sequence_length": {"tokens": int}} if isinstance(lengths, Mapping) and "tokens" in lengths else {}
-    left_out = {key: form for key, form in _LEFT_OUT.items() if key in record}
-    check_form(record, _FORM | of_chats | left_out, path, _REMEDY)
+    record = load_object(path, "Name the folder of a run, which writes it.", _OF_RECORD)
+    check_version(path, record.get("numbered_version"), NUMBERED_VERSION, "Look at it with the package that began the run.")
     return record
 
 
@@ -181,5 +167,5 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
-    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "window_rows", *ADDED)
+    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "window_rows", "sources")
     return {key: told[key] for key in (*keys, *LEFT_OUT) if key in told}

@@ -288,14 +288,6 @@ class BlockOrder:
         """See `Order.first_of`."""
         return self.windows.first_of(epoch, number)
 
-    def totals(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Order.totals`."""
-        examples, tokens = np.zeros([2, len(self.lengths)], np.int64)
-        for section in self.sections:
-            of_section = section.inner.totals(first * section.windows, stop * section.windows)
-            examples, tokens = examples + of_section[0], tokens + of_section[1]
-        return examples, tokens
-
     def tokens_of(self, rounds: int) -> int:
         """See `Order.tokens_of`."""
         tokens = 0

@@ -153,7 +153,7 @@ class Order:
         kinds = self.cycle.kinds[slots]
         tail = np.nonzero(cycles == self.cycles)
         if len(tail[0]):
-            from_slot = self.tail_starts(epochs[tail])
+            from_slot = self._tail_starts(epochs[tail])
             kinds[tail] = self.cycle.kinds[(from_slot + slots[tail]) % len(self.cycle)]
             first[tail], last[tail] = (self._tail_cut(from_slot, slots[tail] + more) for more in (0, 1))
         starts = (cycles * self.cycle_tokens + first + self.starts(epochs)) % self.tokens
@@ -191,7 +191,7 @@ class Order:
         slots = np.searchsorted(self._bounds[: len(self.cycle)], places, side="right") - 1
         tail = np.nonzero(cycles == self.cycles)
         if len(tail[0]):
-            from_slot = self.tail_starts(epochs[tail])[:, np.newaxis]
+            from_slot = self._tail_starts(epochs[tail])[:, np.newaxis]
             slots[tail] = (self._tail_cut(from_slot, np.arange(1, self.tail)) <= places[tail][:, np.newaxis]).sum(axis=1)
         return cycles * len(self.cycle) + slots
 
@@ -213,17 +213,6 @@ class Order:
         """The first example of a round of an epoch; here an epoch is one round."""
         return epoch * self.examples
 
-    def totals(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """How many examples the epochs [first, stop) have of each denoiser, and how many tokens, [K] int64 both."""
-        examples = (stop - first) * self.cycles * np.asarray(self.cycle.counts)
-        tokens = examples * np.asarray(self.lengths)
-        slots, tails = np.arange(self.tail), self._count_tails(first, stop)
-        for from_slot in np.flatnonzero(tails) if self.tail else ():
-            kinds = self.cycle.kinds[(from_slot + slots) % len(self.cycle)]
-            np.add.at(examples, kinds, tails[from_slot])
-            np.add.at(tokens, kinds, tails[from_slot] * np.diff(self._tail_cut(from_slot, np.arange(self.tail + 1))))
-        return examples, tokens
-
     def noise_keys(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """See `noise_keys`."""
         return noise_keys(self.seed, epochs, slots)
@@ -237,18 +226,10 @@ class Order:
         parts = np.uint64(first) + epochs.astype(np.uint64) * np.uint64(GOLDEN)  # of a cycle, in 2**-64
         return ((parts >> np.uint64(33)) * np.uint64(min(self.cycle_tokens, self.tokens)) >> np.uint64(31)).astype(np.int64)
 
-    def tail_starts(self, epochs: np.ndarray) -> np.ndarray:
+    def _tail_starts(self, epochs: np.ndarray) -> np.ndarray:
         """[n] int64, the slot of the cycle at which each epoch's tail begins: each slot in one of n epochs."""
         rounds, places = np.divmod(epochs, len(self.cycle))
         return permute(places, len(self.cycle), keys(keyed(self.seed, FOR_TAILS), rounds))
-
-    def _count_tails(self, first: int, stop: int) -> np.ndarray:
-        """[n] int64, in how many of the epochs [first, stop) the tail begins at each slot of the cycle."""
-        size = len(self.cycle)
-        rounds = range(-(-first // size), stop // size)
-        parts = [(first, rounds.start * size), (rounds.stop * size, stop)] if rounds else [(first, stop)]
-        begins = self.tail_starts(np.concatenate([np.arange(*part) for part in parts]))
-        return len(rounds) + np.bincount(begins, minlength=size)
 
     def _tail_cut(self, from_slot: np.ndarray, chunks: np.ndarray) -> np.ndarray:
         """[n] int64, how many tokens of the tail so many chunks take: each has one token and its part of the others."""

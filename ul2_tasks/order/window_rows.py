@@ -19,7 +19,7 @@ import collections
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from typing import NamedTuple, Protocol
 
@@ -162,23 +162,14 @@ class WindowRows:
             found[of] = self._start(number) + _in_turns(turn, rows, self._counts(number))
         return found
 
-    def rows_around(self, epochs: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows [first, stop) among which that of each slot is, [n] int64 both: those of its round. No window is packed for that.
-
-        A round that is not counted yet has rows after those of all that are.
-        """
-        rounds, _ = self._windows_with(self.order.examples_at(epochs, slots))
-        starts, most = np.append(self._counted.starts, 1 << 62), len(self._counted.starts)
-        return starts[np.minimum(rounds, most - 1)], starts[np.minimum(rounds + 1, most)]
-
     def switch(self, row: int) -> Switch:
         """See `Order.switch`."""
-        self.count_past(row)
+        self._count_past(row)
         return self._switch(-(-bisect.bisect_left(self._counted.starts, row) // self._step))
 
     def begun(self, row: int) -> Switch:
         """See `Order.begun`."""
-        self.count_past(row)
+        self._count_past(row)
         return self._switch((bisect.bisect_right(self._counted.starts, row) - 1) // self._step)
 
     def first_of(self, epoch: int, number: int) -> int:
@@ -198,7 +189,7 @@ class WindowRows:
         """The rounds that have some of the rows, and which these are."""
         if not len(rows):
             return
-        self.count_past(int(rows.max()))
+        self._count_past(int(rows.max()))
         first, last = (bisect.bisect_right(self._counted.starts, int(each)) - 1 for each in (rows.min(), rows.max()))
         numbers = first + np.searchsorted(self._counted.starts[first + 1 : last + 1], rows, side="right")
         for number in np.unique(numbers).tolist():
@@ -213,13 +204,12 @@ class WindowRows:
             self._keep(is_last=number > first)
         return self._counted.starts[number]
 
-    def count_past(self, row: int, advance: Callable[[int], object] = lambda rows: None) -> None:
-        """Counts rounds until one ends after a row. `advance` is told how many rows more are counted."""
+    def _count_past(self, row: int) -> None:
+        """Counts rounds until one ends after a row."""
         first = len(self._counted.counts)
         while (known := self._counted.starts[-1]) <= row:
             of_each = known / len(self._counted.counts) if known else row + 1
             self._count_more(1 + int((row - known) / of_each))
-            advance(self._counted.starts[-1] - known)
         if len(self._counted.counts) > first + 1:
             self._keep(is_last=True)
 

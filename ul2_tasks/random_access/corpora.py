@@ -311,8 +311,6 @@ def why_no_index(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabu
     reasons = {
         "an EOS goes between documents, and the vocabulary has none": configuration.separate_documents and no_eos,
         "its denoiser puts ids between documents": denoiser.bos or denoiser.documents_end_in_eos,
-        "its chunks overlap (stride)": bool(denoiser.stride),
-        "short chunks are left out (keep_partial=False)": not denoiser.keep_partial,
         "the beginnings of documents are marked": configuration.mark_documents,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

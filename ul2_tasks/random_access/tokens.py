@@ -21,7 +21,7 @@ def stored_tokens(corpus: Corpus, split: str, use_cached: bool, separate_documen
         store = corpus.stored(split)
     elif use_cached and corpus.cache_dir:
         manifest = cache.check(corpus.cache_dir, corpus, corpus_settings(corpus))
-        if not cache.is_store(manifest) or not manifest["splits"].get(split, {}).get("documents"):
+        if not manifest or not manifest["splits"].get(split, {}).get("documents"):
             return None  # the stream says what is wrong
         store = cache.open_store(corpus.cache_dir, manifest, split)
     else:

@@ -207,10 +207,6 @@ class Provenance:
         """The documents that have one of these ids."""
         return self._search({"id": [id.encode(errors="backslashreplace").decode() for id in ids]})
 
-    def with_hashes(self, hashes: Sequence[int] | np.ndarray) -> Found:
-        """The documents whose text has one of these hashes, see `hash_of`."""
-        return self._search({"hash": np.asarray(hashes, np.uint64)})
-
     def in_files(self, files: Sequence[str]) -> Found:
         """The documents of files, each by its path, or by the last parts of it, such as its name alone."""
         return self._search({}, files)

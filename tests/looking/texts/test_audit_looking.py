@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_command_line import ul2
 
-from ul2_tasks import MemoryDataSource, Mixture, Stage, mix, register
+from ul2_tasks import MemoryDataSource, Stage, mix, register
 from ul2_tasks.looking.audit import audit
 from ul2_tasks.looking.run import Run
 
@@ -83,30 +83,3 @@ def test_what_cannot_be_written_or_counted_is_named(both, tmp_path):
         done = ul2("audit", both, "--until", "5", *more)
         assert error in done.stderr, done.output
         assert done.exit_code
-
-
-def test_whole_epochs_cost_nothing_however_many_they_are(both):
-    apart = Mixture(
-        "counted_apart", MemoryDataSource(lambda: TEXTS, validation=0), "bytes", merge_examples=False, random_access=True
-    )
-    for mixture in (both, apart):
-        for skip in ((), [(7, 10**10), (10**6, 10**10)]):
-            audited = audit(Run(mixture, LENGTHS, batch_size=64, skip=skip), until=10**11 if mixture == both else 10**7)
-            assert audited.passed
-            assert all(task.share == pytest.approx(task.asked, rel=1e-3) for corpus in audited.corpora for task in corpus.tasks)
-            assert all(sum(corpus.times.values()) == corpus.documents for corpus in audited.corpora)
-
-
-def test_too_many_epochs_to_look_at_are_an_error(both):
-    apart = Mixture(
-        "counted_packed", MemoryDataSource(lambda: TEXTS, validation=0), "bytes", merge_examples=False, random_access=True
-    )
-    listed = [{"corpus": "counted_one_corpus", "document": 3}]
-    for run, until, error in (
-        (Run(both, LENGTHS, batch_size=8, exclude=listed), 10**11, "because documents are left out, got one with"),
-        (Run(apart, LENGTHS, batch_size=8, pack=True), 10**11, "because packed sequences of documents or records are counted by"),
-        (Run(both, LENGTHS, batch_size=8), 10**17, "fewer than 2\\^62 tokens are read"),
-    ):
-        with pytest.raises(ValueError, match=error):
-            audit(run, until)
-    assert audit(Run(both, LENGTHS, batch_size=8, exclude={10**11: listed}), 10**11).passed
