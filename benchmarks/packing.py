@@ -122,7 +122,7 @@ def fill(mixture: str, lengths: Mapping[str, int], converter: type[seqio.Feature
 
 
 def template_fill(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> dict[str, float]:
-    chunks = [chunk_length(denoiser, lengths, chunk_tokens=caps and caps[denoiser.name]) for denoiser in T5GEMMA2]
+    chunks = [chunk_length(denoiser, lengths, chunk_tokens=caps[denoiser.name] if caps else None) for denoiser in T5GEMMA2]
     sizes = tuple((chunk.inputs, chunk.targets) for chunk in chunks)
     counts = nearest_cycle([denoiser.weight for denoiser in T5GEMMA2]).counts
     cycles = best_cycles(sizes, counts, tuple(lengths.values()))
@@ -132,7 +132,7 @@ def template_fill(lengths: Mapping[str, int], caps: Mapping[str, int] | None) ->
 
 
 def mean_chunk(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> float:
-    chunks = [chunk_length(d, lengths, chunk_tokens=caps and caps[d.name]).length * d.weight for d in T5GEMMA2]
+    chunks = [chunk_length(d, lengths, chunk_tokens=caps[d.name] if caps else None).length * d.weight for d in T5GEMMA2]
     return sum(chunks) / sum(denoiser.weight for denoiser in T5GEMMA2)
 
 

@@ -19,11 +19,9 @@ import argparse
 import asyncio
 import itertools
 import pathlib
-import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import fsspec
 import numpy as np
@@ -34,8 +32,7 @@ from rich.progress import track
 from rich.table import Table
 
 import ul2_tasks
-from ul2_tasks.random_access.sequence import Examples, read_rows
-from ul2_tasks.store.block_cache import block_counts
+from ul2_tasks.random_access.sequence import read_rows
 from ul2_tasks.store.write import PairWriter
 
 LENGTHS, BATCH = {"inputs": 512, "targets": 512}, 2048
@@ -52,27 +49,28 @@ class Turn(NamedTuple):
 
 
 class Store(AsyncFileSystem):
-    """The files of `memory://` behind a network."""
+    """The files of `memory://` behind a network, which counts requests, and the bytes of the answers."""
 
     protocol = "far"
     failures = np.random.default_rng(0)
+    counts = np.zeros(2, np.int64)
 
-    async def _cat_file(self, path, start=None, end=None, **keywords):
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **keywords: Any) -> bytes:
         failure = int(self.failures.integers(4)) if self.failures.random() < FAILURES else None
+        self.counts[0] += 1
         await asyncio.sleep(DELAY)
-        if failure == 0:
-            raise TimeoutError
-        if failure == 1:
-            raise ConnectionResetError(104, "Connection reset by peer")
-        if failure == 2:
-            raise RuntimeError("503 Slow Down")
+        if failure is not None and failure < 3:
+            raise [TimeoutError(), ConnectionResetError(104, "Connection reset by peer"), RuntimeError("503 Slow Down")][failure]
         found = fsspec.filesystem("memory").cat_file(path, start, end)
         await asyncio.sleep(len(found) / RATE)
+        self.counts[1] += len(found)
         return found[: len(found) // 2] if failure == 3 else found
 
-    async def _info(self, path, **keywords):
-        await asyncio.sleep(DELAY)
+    async def _info(self, path: str, **keywords: Any) -> dict[str, Any]:
         return fsspec.filesystem("memory").info(path)
+
+    async def _ls(self, path: str, detail: bool = True, **keywords: Any) -> list[Any]:
+        return fsspec.filesystem("memory").ls(path, detail)
 
 
 def main() -> None:
@@ -85,19 +83,18 @@ def main() -> None:
     parser.add_argument("--folder", default=".", help="where the tokens are written, and removed")
     arguments = parser.parse_args()
     fsspec.register_implementation("far", Store, clobber=True)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="remote-", dir=arguments.folder))
-    try:
-        make(folder, arguments.tokens // PAIRS // BLOCK * BLOCK)
+    blocks = ul2_tasks.BlockShuffle(BLOCK, arguments.partitions, arguments.window)
+    ul2_tasks.set_block_cache(4 * blocks.partitions * blocks.window_blocks * blocks.block_tokens)
+    with tempfile.TemporaryDirectory(prefix="remote-", dir=arguments.folder) as folder:
+        make(pathlib.Path(folder), arguments.tokens // PAIRS // BLOCK * BLOCK)
         fsspec.filesystem("memory").put(f"{folder}/*", "/tokens/")
-        kinds = {
-            "local": lambda: in_turn(str(folder)),
-            "remote": lambda: in_turn("far://tokens"),
-            "blocks": lambda: in_turn("far://tokens", ul2_tasks.BlockShuffle(BLOCK, arguments.partitions, arguments.window)),
+        kinds: dict[str, tuple[str, ul2_tasks.BlockShuffle | None]] = {
+            "local": (folder, None),
+            "remote": ("far://tokens", None),
+            "blocks": ("far://tokens", blocks),
         }
         turns = track(range(arguments.repeats), "turns")
-        report([{kind: measure(*opened(), arguments.seconds) for kind, opened in kinds.items()} for _ in turns])
-    finally:
-        shutil.rmtree(folder)
+        report([{kind: measure(*place, arguments.seconds) for kind, place in kinds.items()} for _ in turns])
 
 
 def make(folder: pathlib.Path, tokens: int) -> None:
@@ -109,24 +106,19 @@ def make(folder: pathlib.Path, tokens: int) -> None:
             pair.add(rng.integers(300, 1000, tokens, np.int32), lengths)
 
 
-def in_turn(place: str, blocks: ul2_tasks.BlockShuffle | None = None) -> tuple[Examples, Iterator[range]]:
-    """Batches of `examples`, in a permutation of the whole corpus, or of windows of blocks."""
-    if blocks:
-        ul2_tasks.set_block_cache(4 * blocks.partitions * blocks.window_blocks * blocks.block_tokens)
+def measure(place: str, blocks: ul2_tasks.BlockShuffle | None, seconds: float) -> Turn:
+    """Reads batches in a permutation of the whole corpus, or of windows of blocks."""
     source = ul2_tasks.open_source({"train": [f"megatron:{place}/{number}" for number in range(PAIRS)]})
     examples = ul2_tasks.examples(ul2_tasks.Mixture("far", source, block_shuffle=blocks), LENGTHS)
-    return examples, itertools.cycle(range(first, first + BATCH) for first in range(0, len(examples) - BATCH, BATCH))
-
-
-def measure(examples: Examples, batches: Iterator[Sequence[int]], seconds: float) -> Turn:
+    firsts = itertools.cycle(range(0, len(examples) - BATCH, BATCH))
     for limit in (BEFORE, seconds):
-        tokens, counts, began = 0.0, block_counts(), time.perf_counter()
+        tokens, before, began = 0.0, Store.counts.copy(), time.perf_counter()
         while time.perf_counter() < began + limit:
-            batch = next(batches)
-            read_rows(examples, np.asarray(batch))
-            tokens += len(batch) * examples.numbering.tokens_per_element
+            first = next(firsts)
+            read_rows(examples, np.arange(first, first + BATCH))
+            tokens += BATCH * examples.numbering.tokens_per_element
         took = time.perf_counter() - began
-    requests, read = (after - before for before, after in zip(counts[:2], block_counts()[:2]))
+    requests, read = (Store.counts - before).tolist()
     return Turn(tokens / took, 1e6 * requests / tokens, read / (2 * tokens))
 
 

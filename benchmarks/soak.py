@@ -1,13 +1,14 @@
 """Kills what reads and writes data at random moments, goes on with it, and compares the end with an uninterrupted run.
 
-    python benchmarks/soak.py [--kills 20] [--seed 0] [--only torch cache export dask_cache dask_export]
+    python benchmarks/soak.py [--kills 20] [--seed 0] [--only torch cache export dask hosts]
 
-    torch        a DataLoader of `UL2IterableDataset`, with 0, 1 or 2 workers, another number each time: each batch is seen once,
-                 and is the one that an uninterrupted run sees at its place
-    cache        `ul2 cache`, here or on Beam with 2 or 3 processes: the files have the same bytes, and there are no others
-    export       `ul2 export`, the same
-    dask_cache   `ul2 cache` on a Dask cluster of two processes, of which one is killed once both are there, and another starts
-    dask_export  `ul2 export`, the same
+    torch   a DataLoader of `UL2IterableDataset`, with 0, 1 or 2 workers, another number each time: each batch is seen once,
+            and is the one that an uninterrupted run sees at its place
+    cache   `ul2 cache`, here or on Beam with 2 or 3 processes: the files have the same bytes, and there are no others
+    export  `ul2 export`, the same
+    dask    `ul2 cache` on a Dask cluster of two processes, of which one is killed once both are there, and another starts
+    hosts   what 1, 2 or 3 hosts of a t5x run with `elastic.gin` would train on, from the last checkpoint: each step has the rows of
+            one host that nothing interrupts. A run for each of `KINDS`, one of which changes its mixture; left out without t5x
 
 SIGKILL ends a process with all that it started; on Dask it ends one worker, and the command lives on. A command that ends before
 its moment begins again in a new folder. Each run is forked from this process, which imports all that a run needs, and runs nothing
@@ -18,7 +19,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
+import importlib.util
 import itertools
 import json
 import os
@@ -33,6 +36,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from typing import IO, NamedTuple
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["PYTHONPATH"] = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -42,14 +46,13 @@ import numpy as np
 import seqio
 import torch
 from rich.console import Console
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
 import ul2_tasks
 import ul2_tasks.corpus.build_cache
 import ul2_tasks.export.write
+import ul2_tasks.t5x_dataset
 from ul2_command import main as command
-from ul2_tasks.sources.memory import embedded_documents
 
 FILES, ROWS, BATCHES = 24, 4, 3000
 MOST_SECONDS = 1000  # of a run that is not killed
@@ -83,6 +86,24 @@ with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
     for worker in workers:
         worker.kill()
 """
+STEPS, PERIOD, BATCH, A_STEP = 120, 5, 6, 0.02  # of `hosts`: steps of a run and between checkpoints, rows, seconds of a step
+TOKENS, PAIRS = {"tokens": 512}, {"inputs": 512, "targets": 512}
+KINDS = {  # the mixture, the converter, and the lengths of the rows
+    "documents apart": ("apart_mix", "EncDecFeatureConverter", PAIRS),
+    "text, random lengths": ("web_mix", "EncDecFeatureConverter", PAIRS),
+    "conversations": ("told_chat", "ChatFeatureConverter", TOKENS),
+    "text and replies": ("both_mix", "PromptCompletionFeatureConverter", PAIRS),
+    "a schedule": ("planned_mix", "PromptCompletionFeatureConverter", PAIRS),
+}
+
+
+class Outcome(NamedTuple):
+    """Of a subject: how often it was killed and started, how many runs ended before their moment, and what differs."""
+
+    kills: int
+    starts: int
+    ended: int
+    differences: list[str]
 
 
 def main() -> None:
@@ -91,38 +112,34 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
     arguments = parser.parse_args()
-    table, failed = Table("what", "kills", "goes", "ended before", "seconds", "the same"), False
-    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True), auto_refresh=False) as progress:
+    table, failed = Table("what", "kills", "starts", "ended before", "seconds", "the same"), False
+    with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         make_corpus()
         for name in arguments.only:
-            bar = progress.add_task(name, total=arguments.kills)
             draw, begun = random.Random(f"{arguments.seed}/{name}"), time.monotonic()
-            kills, goes, ended, differences = SUBJECTS[name](arguments.kills, draw, lambda bar=bar: shown(progress, bar))
-            failed |= bool(differences)
-            told = "[red]no[/red]" if differences else "yes"
-            table.add_row(name, *map(str, (kills, goes, ended, round(time.monotonic() - begun))), told)
-            for difference in differences[:5]:
-                progress.console.print(f"{name}: {difference}", markup=False)
+            outcome = SUBJECTS[name](arguments.kills, draw)
+            failed |= bool(outcome.differences)
+            numbers = (*outcome[:3], round(time.monotonic() - begun))
+            table.add_row(name, *map(str, numbers), "[red]no[/red]" if outcome.differences else "yes")
+            print(*(f"{name}: {difference}" for difference in outcome.differences[:5]), sep="\n", end="", flush=True)
+        os.chdir("/")
     Console().print(table)
     sys.exit(failed)
 
 
-def shown(progress: Progress, bar: TaskID) -> None:
-    """One kill more. No thread shows it, because one that is forked could hold a lock without end."""
-    progress.advance(bar)
-    progress.refresh()
-
-
 def make_corpus() -> None:
     os.mkdir("texts")
-    documents = list(embedded_documents())
+    documents = ul2_tasks.embedded_documents()
     for number in range(FILES):
         lines = (json.dumps({"text": text}) + "\n" for text in documents[number::FILES])
         pathlib.Path(f"texts/{number:02}.jsonl").write_text("".join(lines))
 
 
-def forked(run: Callable[[], object], log: str) -> int:
+# Processes.
+
+
+def forked(run: Callable[[], object], log: str = "log") -> int:
     """Runs a function in a new process, the first of its group, and gives its id."""
     process = os.fork()
     if process:
@@ -168,10 +185,13 @@ def kill(process: int) -> None:
     os.waitpid(process, 0)
 
 
-def run_command(kind: str, output: str, options: tuple[str, ...]) -> int:
+# Commands.
+
+
+def run_command(kind: str, output: str, options: tuple[str, ...] = ()) -> int:
     of_kind = {"cache": (), "export": ("--format", "jsonl", "--shards", str(FILES), "--lengths", "64,64")}[kind]
     arguments = [kind, *CORPUS, "--output", output, *of_kind, *options]
-    return forked(lambda: command(arguments, prog_name="ul2"), "log")
+    return forked(lambda: command(arguments, prog_name="ul2"))
 
 
 def contents(folder: str) -> dict[str, str]:
@@ -184,18 +204,18 @@ def compared(found: dict[str, str], wanted: dict[str, str]) -> list[str]:
     return [f"{name} differs" for name in sorted(found.keys() | wanted.keys()) if found.get(name) != wanted.get(name)]
 
 
-def of_command(kind: str, kills: int, draw: random.Random, advance: Callable[[], None]) -> tuple[int, int, int, list[str]]:
+def of_command(kind: str, kills: int, draw: random.Random) -> Outcome:
     begun = time.monotonic()
-    finish(run_command(kind, "wanted", ()))
+    finish(run_command(kind, "wanted"))
     seconds, wanted = time.monotonic() - begun, contents("wanted")
-    killed, goes, ended, differences = 0, 0, 0, []
+    killed, starts, ended = 0, 0, 0
+    differences: list[str] = []
     while killed < kills or os.path.exists("out"):
         workers = draw.choice((1, 1, 2, 3))
-        on_beam = () if workers == 1 else ("--workers", str(workers))
-        process = run_command(kind, "out", on_beam)
-        goes += 1
+        process = run_command(kind, "out", () if workers == 1 else ("--workers", str(workers)))
+        starts += 1
         # On Beam a run first starts processes, which takes as long as several runs.
-        moment = draw.uniform(0.1, 0.9) * seconds + (draw.uniform(0, 15) if on_beam else 0)
+        moment = draw.uniform(0.1, 0.9) * seconds + (draw.uniform(0, 15) if workers > 1 else 0)
         is_last = killed == kills
         if is_last:
             finish(process)
@@ -206,61 +226,65 @@ def of_command(kind: str, kills: int, draw: random.Random, advance: Callable[[],
         else:
             kill(process)
             killed += 1
-            advance()
     shutil.rmtree("wanted")
-    return killed, goes, ended, differences
+    return Outcome(killed, starts, ended, differences)
 
 
 @contextlib.contextmanager
-def dask_cluster() -> Iterator[tuple[str, subprocess.Popen]]:
-    """The address of a cluster, and its process, which kills a worker for each line."""
+def dask_cluster() -> Iterator[tuple[IO[str], IO[str]]]:
+    """The lines to and from a cluster: it tells its address, and kills a worker for each line."""
     pathlib.Path("cluster.py").write_text(CLUSTER)
     # Dask blames a task for workers that die while they run it, and gives it up after four. Here no task is to blame.
     environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000"}
     with open("cluster.log", "w") as log:
         cluster = subprocess.Popen([sys.executable, "cluster.py"], stdin=-1, stdout=-1, stderr=log, text=True, env=environment)
+    assert cluster.stdin
+    assert cluster.stdout
     try:
-        yield cluster.stdout.readline().strip(), cluster
+        yield cluster.stdin, cluster.stdout
     finally:
         cluster.communicate(timeout=60)
 
 
-def of_dask(kind: str, kills: int, draw: random.Random, advance: Callable[[], None]) -> tuple[int, int, int, list[str]]:
-    finish(run_command(kind, "wanted", ()))
+def of_dask(kills: int, draw: random.Random) -> Outcome:
+    finish(run_command("cache", "wanted"))
     wanted = contents("wanted")
-    killed, goes, ended, differences = 0, 0, 0, []
-    with dask_cluster() as (address, cluster):
-        options = ("--runner", DASK, f"--pipeline_option=--dask_client_address={address}")
+    killed, starts, ended = 0, 0, 0
+    differences: list[str] = []
+    with dask_cluster() as (to_cluster, from_cluster):
+        options = ("--runner", DASK, f"--pipeline_option=--dask_client_address={from_cluster.readline().strip()}")
         while killed < kills:
-            process = run_command(kind, "out", options)
-            goes += 1
+            process = run_command("cache", "out", options)
+            starts += 1
             while not (is_over := ends_within(process, draw.uniform(0.5, 6))) and killed < kills:
-                print(killed, file=cluster.stdin, flush=True)
-                cluster.stdout.readline()
+                print(killed, file=to_cluster, flush=True)
+                from_cluster.readline()
                 killed += 1
-                advance()
             if not is_over:
                 finish(process)
             ended += is_over
             differences += compared(contents("out"), wanted)
             shutil.rmtree("out")
     shutil.rmtree("wanted")
-    return killed, goes, ended, differences
+    return Outcome(killed, starts, ended, differences)
 
 
-def of_torch(kills: int, draw: random.Random, advance: Callable[[], None]) -> tuple[int, int, int, list[str]]:
-    finish(run_command("cache", "cached", ()))
-    finish(forked(lambda: see("uninterrupted", 0), "log"))
+# A DataLoader.
+
+
+def of_torch(kills: int, draw: random.Random) -> Outcome:
+    finish(run_command("cache", "cached"))
+    finish(forked(lambda: see("uninterrupted", 0)))
     wanted, seen = pathlib.Path("uninterrupted").read_text(), pathlib.Path("seen")
-    killed, goes, ended = 0, 0, 0
+    killed, starts, ended = 0, 0, 0
     seen.touch()
     while killed < kills or seen.read_text() != wanted:
         there = seen.read_text()
         if not wanted.startswith(there):
-            return killed, goes, ended, [f"after {killed} kills other batches were seen"]
+            return Outcome(killed, starts, ended, [f"after {killed} kills other batches were seen"])
         workers = draw.randrange(3)
-        process = forked(lambda workers=workers: see("seen", workers), "log")
-        goes += 1
+        process = forked(functools.partial(see, "seen", workers))
+        starts += 1
         is_over = killed == kills
         if is_over:
             finish(process)
@@ -273,8 +297,7 @@ def of_torch(kills: int, draw: random.Random, advance: Callable[[], None]) -> tu
         else:
             kill(process)
             killed += 1
-            advance()
-    return killed, goes, ended, []
+    return Outcome(killed, starts, ended, [])
 
 
 def see(log: str, workers: int) -> None:
@@ -295,12 +318,104 @@ def see(log: str, workers: int) -> None:
         state.write_bytes(pickle.dumps(dataset.state_dict()))
 
 
-SUBJECTS: dict[str, Callable] = {
+# Hosts of t5x.
+
+
+def of_hosts(kills: int, draw: random.Random) -> Outcome:
+    if importlib.util.find_spec("t5x") is None:
+        return Outcome(0, 0, 0, [])
+    finish(forked(write_caches))
+    differences: list[str] = []
+    of_each = -(-kills // len(KINDS))
+    for kind in KINDS:
+        run, whole = pathlib.Path("runs", kind), pathlib.Path("runs", f"{kind}, whole")
+        expected = segment(kind, whole, 1, None, draw)[0]
+        records = []
+        for number in range(of_each + 1):
+            hosts, first = draw.choice((1, 2, 3)), last_checkpoint(run)
+            for host, rows in enumerate(segment(kind, run, hosts, draw.uniform(0, 1.5) if number < of_each else None, draw)):
+                where = f"{kind}, host {host} of {hosts} from step {first}"
+                differences += [f"{where} began at step {min(rows)}"] if rows and min(rows) != first else []
+                wrong = [step for step, own in rows.items() if own != expected[step][host::hosts]]
+                differences += [f"{where}: other rows in steps {wrong}"] if wrong else []
+            records.append((run / "ul2_run.json").read_text())
+        differences += [] if len(set(records)) == 1 and max(rows) == STEPS - 1 else [f"{kind}: another record, or not to its end"]
+    return Outcome(of_each * len(KINDS), (of_each + 2) * len(KINDS), 0, differences)
+
+
+def register_kinds() -> None:
+    """The mixtures of `KINDS`, of the corpora that come with the package."""
+    replies = ul2_tasks.register_chat("told", format="prompt_completion", random_access=True)
+    vocabulary = seqio.get_mixture_or_task(replies).output_features["targets"].vocabulary
+    web = ul2_tasks.register("web", vocabulary=vocabulary, denoisers="UL2", random_access=True)
+    apart = ul2_tasks.register("apart", vocabulary=vocabulary, merge_examples=False, random_access=True)
+    ul2_tasks.mix("both", {web: 3, replies: 1})
+    stages = [ul2_tasks.Stage(0, {web: 1}), ul2_tasks.Stage(40, {web: 1, replies: 1, apart: 1}, ramp_steps=20, ramp_every=5)]
+    ul2_tasks.mix("planned", schedule=stages, batch_size=BATCH, steps=STEPS)
+    seqio.set_global_cache_dirs(["caches"])
+
+
+def write_caches() -> None:
+    register_kinds()
+    for corpus in ("told", "web", "apart"):
+        ul2_tasks.corpus.build_cache.build(f"{corpus}_corpus", "caches", console=Console(quiet=True))
+
+
+def last_checkpoint(run: pathlib.Path) -> int:
+    return max((int(path.name.split("_")[1]) for path in run.glob("checkpoint_*")), default=0)
+
+
+def segment(kind: str, run: pathlib.Path, hosts: int, moment: float | None, draw: random.Random) -> list[dict[int, list[str]]]:
+    """The rows that each host read, by step: to the end, or until all are killed one after the other. Then checkpoints are made."""
+    run.mkdir(parents=True, exist_ok=True)
+    first, lines = last_checkpoint(run), [pathlib.Path(f"rows-{host}") for host in range(hosts)]
+    for path in lines:
+        path.write_text("")
+    processes = [forked(functools.partial(read, kind, run, host, hosts), f"log-{host}") for host in range(hosts)]
+    if moment is None:
+        for process in processes:
+            finish(process)
+    else:
+        deadline = time.monotonic() + MOST_SECONDS
+        while time.monotonic() < deadline and not all(path.stat().st_size for path in lines):
+            time.sleep(0.02)
+        time.sleep(moment)
+        for process in draw.sample(processes, hosts):
+            kill(process)
+            time.sleep(draw.uniform(0, 0.2))
+    parts = [dict(map(json.loads, path.read_text().rpartition("\n")[0].splitlines())) for path in lines]  # not a line that is cut
+    for step in range(first + PERIOD, min(max(part, default=-1) for part in parts) + 2, PERIOD):
+        (run / f"checkpoint_{step}").mkdir(exist_ok=True)
+    return parts
+
+
+def read(kind: str, run: pathlib.Path, host: int, hosts: int) -> None:
+    """What a host reads, from the last checkpoint to the end: a line for each step, with digests of its rows."""
+    from t5x import utils
+
+    register_kinds()
+    mixture, converter, lengths = KINDS[kind]
+    config = utils.DatasetConfig(
+        mixture, lengths, split="train", batch_size=BATCH, shuffle=True, seed=0, use_cached=True, pack=True
+    )
+    checkpoints = utils.CheckpointConfig(save=utils.SaveCheckpointConfig(), restore=None)
+    started = {"model_dir": str(run), "checkpoint_cfg": checkpoints}
+    batches = ul2_tasks.get_dataset_at_step(config, host, hosts, getattr(ul2_tasks, converter), **started)
+    first = ul2_tasks.t5x_dataset.find_start(str(run), checkpoints, None).step
+    with open(f"rows-{host}", "a", buffering=1) as file:
+        for step, batch in zip(range(first, STEPS), batches.as_numpy_iterator()):
+            rows = zip(*(np.asarray(batch[key]) for key in sorted(batch)))
+            digests = [hashlib.blake2b(b"".join(value.tobytes() for value in row), digest_size=8).hexdigest() for row in rows]
+            file.write(json.dumps([step, digests]) + "\n")
+            time.sleep(A_STEP)  # as if it trained
+
+
+SUBJECTS: dict[str, Callable[[int, random.Random], Outcome]] = {
     "torch": of_torch,
-    "cache": lambda *arguments: of_command("cache", *arguments),
-    "export": lambda *arguments: of_command("export", *arguments),
-    "dask_cache": lambda *arguments: of_dask("cache", *arguments),
-    "dask_export": lambda *arguments: of_dask("export", *arguments),
+    "cache": lambda kills, draw: of_command("cache", kills, draw),
+    "export": lambda kills, draw: of_command("export", kills, draw),
+    "dask": of_dask,
+    "hosts": of_hosts,
 }
 
 if __name__ == "__main__":

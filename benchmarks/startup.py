@@ -1,18 +1,15 @@
-"""How long until the first example, and how much memory: `python benchmarks/startup.py [--repeats 3] [--output startup.json]`.
+"""How long until the first example, and how much memory: `python benchmarks/startup.py [--repeats 3] [--lengths 512,2048]`.
 
-It needs this package with its extra `t5`. Seconds from the start of a Python interpreter until
+It needs this package with its extra `t5`. Seconds from the start of a Python interpreter until an import is done (`ul2_tasks`,
+and for comparison `seqio` alone), and until the first example and the first 128 of the mixture on the embedded corpus are there,
+shuffled; and the peak of resident memory until then. Sides:
 
-* an import is done: `ul2_tasks`, and for comparison `seqio` alone;
-* the first example of the mixture on the embedded corpus is there, shuffled, as its iterator gives it to Python;
-* the first 128 are, one batch;
-* the first 2,000 are;
+* described, named, worker: a cache of the embedded corpus by number, at 512: of a `ul2_tasks.Mixture`; by its name, registered
+  with SeqIO; and with its examples unpickled, as in a DataLoader's worker that is spawned;
+* ours: `ul2_mix` from text, as a stream (from 8192 on with more sentinels, as chunks so long need more than its vocabulary has);
+* t5: the recipe from `t5.data.preprocessors` as five stock tasks of the same documents in a stock mixture.
 
-and the peak of resident memory until then. Sides: ours, `ul2_mix` (from 8192 on the same with more sentinels, as chunks so long
-need more than its vocabulary has), and t5, the recipe from `t5.data.preprocessors` as five stock tasks of the same documents in
-a stock mixture. t5's side imports `ul2_tasks` too, for the corpus and the solved lengths; see what that takes beside `seqio`.
-Three more sides read a cache of the embedded corpus by number, at 512: `described`, a `ul2_tasks.Mixture`; `named`, the same by its
-name, registered with SeqIO; and `worker`, its examples unpickled, as in a DataLoader's worker that is spawned.
-Each in a fresh process, one at a time, in turn, after one of each side that is not counted; medians.
+Each in a new process, one at a time, in turn; medians.
 """
 
 from __future__ import annotations
@@ -21,118 +18,83 @@ import argparse
 import functools
 import json
 import os
-import pathlib
-import resource
-import statistics
-import subprocess
-import sys
+import pickle
 import tempfile
 import time
+from collections.abc import Callable, Iterable
+
+from measure import in_new_process, medians, memory, print_table
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
-FOLDER = "UL2_STARTUP"  # in the environment of a child: the folder of the cache
 LENGTHS = {"inputs": 512, "targets": 512}
-EXAMPLES = {"first example": 1, "128 examples": 128, "2,000 examples": 2000}
+EXAMPLES = {1: "first example", 128: "128 examples"}
 SETTINGS = {"split": "train", "shuffle": True, "seed": 0, "num_epochs": None}
+Reached = Callable[[str], None]
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=lambda text: [int(length) for length in text.split(",")], default=[512, 2048, 8192])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--child", nargs=4, metavar=("SIDE", "LENGTH", "FOLDER", "STARTED"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
     if arguments.child:
         child(*arguments.child)
         return
+    of_length = {"ours": arguments.lengths, "t5": arguments.lengths}
+    jobs = [(side, length) for side in arguments.sides for length in of_length.get(side, [512])]
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[FOLDER] = folder
-        write_cache(folder)
-        measure(arguments)
+        in_new_process(__file__, "cache", 512, folder, 0)
+        rounds = [{job: in_new_process(__file__, *job, folder, time.time()) for job in jobs} for _ in range(arguments.repeats)]
+    rows = []
+    for job in jobs:
+        found = medians([one[job] for one in rounds])
+        stages = [(found.get(stage), found.get(f"{stage}, MB")) for stage in ("import", *EXAMPLES.values())]
+        rows.append([f"{job[0]}, {job[1]}", *(f"{seconds:.1f} s, {peak:,.0f} MB" if seconds else "" for seconds, peak in stages)])
+    print_table("Seconds since the start of Python, and peak MB until then", ["", "import", *EXAMPLES.values()], rows)
 
 
-def measure(arguments: argparse.Namespace) -> None:
-    jobs = [
-        ("seqio", 0),
-        *((side, 512) for side in INDEXED),
-        *((side, length) for length in arguments.lengths for side in ("ours", "t5")),
-    ]
-    for side in ("seqio", "ours", "t5", *INDEXED):
-        measured(side, arguments.lengths[0])
-    console = Console(width=max(120, Console().width))
-    runs: dict[tuple[str, int], list[dict]] = {job: [] for job in jobs}
-    for side, length in track(jobs * arguments.repeats, "starting", console=console, transient=True):
-        runs[side, length].append(measured(side, length))
-    rows = [
-        {"side": side, "length": length, "stages": {stage: medians(of_job, stage) for stage in of_job[0]}, "runs": of_job}
-        for (side, length), of_job in runs.items()
-    ]
-    report(console, rows)
-    if arguments.output:
-        arguments.output.write_text(json.dumps({"cpus": os.cpu_count(), "rows": rows}, indent=1) + "\n")
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lengths", type=lambda text: [int(length) for length in text.split(",")], default=[512, 2048, 8192])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
-    parser.add_argument("--child", nargs=3, metavar=("SIDE", "LENGTH", "STARTED"), help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def measured(side: str, length: int) -> dict[str, dict[str, float]]:
-    """By stage: seconds since the start of the process, and peak MB."""
-    command = [sys.executable, __file__, "--child", side, str(length), str(time.time())]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{side} at {length} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def child(side: str, length: str, started: str) -> None:
-    stages = {}
+def child(side: str, length: str, folder: str, started: str) -> None:
+    found: dict[str, float] = {}
 
     def reached(stage: str) -> None:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        stages[stage] = {"seconds": time.time() - float(started), "peak_mb": peak}
+        found.update({stage: time.time() - float(started), f"{stage}, MB": memory("VmHWM")})
 
-    if side == "seqio":
-        import seqio  # noqa: F401
-
-        reached("import")
-    elif side in INDEXED:
-        next(iter(INDEXED[side](os.environ[FOLDER], reached)))
-        reached("first example")
-    else:
-        examples = {"ours": ours, "t5": t5}[side](int(length), reached)
-        by_count = {count: stage for stage, count in EXAMPLES.items()}
-        for count, _ in zip(range(1, max(by_count) + 1), examples.as_numpy_iterator()):
-            if count in by_count:
-                reached(by_count[count])
-    print(json.dumps(stages))
+    for count, _ in enumerate({**SIDES, "cache": write_cache}[side](int(length), folder, reached), 1):
+        if count in EXAMPLES:
+            reached(EXAMPLES[count])
+        if count == max(EXAMPLES):
+            break
+    print(json.dumps(found))
 
 
-def write_cache(folder: str) -> None:
-    program = f"""
-import pickle, ul2_tasks
-mixture = ul2_tasks.Mixture()
-mixture.cache({folder!r})
-examples = ul2_tasks.examples(mixture, {LENGTHS}, cache_dirs=[{folder!r}])
-open({folder!r} + "/examples.pickle", "wb").write(pickle.dumps(examples))
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+def write_cache(length: int, folder: str, reached: Reached) -> Iterable:
+    import ul2_tasks
+
+    ul2_tasks.Mixture().cache(folder)
+    examples = ul2_tasks.examples(ul2_tasks.Mixture(), LENGTHS, cache_dirs=[folder])
+    with open(f"{folder}/examples.pickle", "wb") as file:
+        pickle.dump(examples, file)
+    return []
 
 
-def described(folder: str, reached):
+def seqio_alone(length: int, folder: str, reached: Reached) -> Iterable:
+    import seqio  # noqa: F401
+
+    reached("import")
+    return []
+
+
+def described(length: int, folder: str, reached: Reached) -> Iterable:
     import ul2_tasks
 
     reached("import")
     return ul2_tasks.examples(ul2_tasks.Mixture(), LENGTHS, cache_dirs=[folder])
 
 
-def named(folder: str, reached):
+def named(length: int, folder: str, reached: Reached) -> Iterable:
     import ul2_tasks
 
     reached("import")
@@ -142,34 +104,28 @@ def named(folder: str, reached):
     return ul2_tasks.examples("ul2_mix", LENGTHS)
 
 
-def worker(folder: str, reached):
-    import pickle
-
+def worker(length: int, folder: str, reached: Reached) -> Iterable:
     reached("import")
     with open(f"{folder}/examples.pickle", "rb") as file:
         return pickle.load(file)
 
 
-INDEXED = {"described": described, "named": named, "worker": worker}
-
-
-def ours(length: int, reached):
+def ours(length: int, folder: str, reached: Reached) -> Iterable:
     import ul2_tasks
 
     reached("import")
     import seqio
 
-    name = "ul2_mix" if length < 8192 else with_more_sentinels(ul2_tasks)
-    return seqio.get_mixture_or_task(name).get_dataset({"inputs": length, "targets": length}, **SETTINGS)
+    name = "ul2_mix"
+    if length >= 8192:
+        from speed.vocabulary import SENTINEL_IDS, VOCABULARY
+
+        name = ul2_tasks.register("startup", "embedded", VOCABULARY, sentinels=SENTINEL_IDS)
+    mixture = seqio.get_mixture_or_task(name)
+    return mixture.get_dataset({"inputs": length, "targets": length}, **SETTINGS).as_numpy_iterator()
 
 
-def with_more_sentinels(ul2_tasks) -> str:
-    from speed.vocabulary import SENTINEL_IDS, VOCABULARY
-
-    return ul2_tasks.register("startup", "embedded", VOCABULARY, sentinels=SENTINEL_IDS)
-
-
-def t5(length: int, reached):
+def t5(length: int, folder: str, reached: Reached) -> Iterable:
     import seqio
     from speed.peers import add_t5_mixture, name_text
     from speed.vocabulary import SENTINEL_IDS, VOCABULARY
@@ -180,23 +136,17 @@ def t5(length: int, reached):
     reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
     features = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
     mixture = add_t5_mixture("t5", embedded_corpus(), reading, features, SENTINEL_IDS)
-    return mixture.get_dataset({"inputs": length, "targets": length}, **SETTINGS)
+    return mixture.get_dataset({"inputs": length, "targets": length}, **SETTINGS).as_numpy_iterator()
 
 
-def medians(runs: list[dict], stage: str) -> dict[str, float]:
-    return {key: statistics.median(run[stage][key] for run in runs) for key in ("seconds", "peak_mb")}
-
-
-def report(console: Console, rows: list[dict]) -> None:
-    table = Table(title="Seconds since the start of Python, and peak MB until then; medians", title_justify="left")
-    for column in ("length", "side", "import", *EXAMPLES):
-        table.add_column(column, justify="left" if column == "side" else "right", no_wrap=True)
-    for row in rows:
-        stages = [row["stages"].get(stage) for stage in ("import", *EXAMPLES)]
-        figures = [f"{stage['seconds']:.1f} s, {stage['peak_mb']:,.0f} MB" if stage else "" for stage in stages]
-        table.add_row(str(row["length"] or ""), row["side"], *figures)
-    console.print(table)
-
+SIDES: dict[str, Callable[[int, str, Reached], Iterable]] = {
+    "seqio": seqio_alone,
+    "described": described,
+    "named": named,
+    "worker": worker,
+    "ours": ours,
+    "t5": t5,
+}
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""Draws bars.svg, three numbers of explanation/performance.md: `python docs/draw_bars.py`. A test tells when they are others."""
+"""Draws bars.svg, three numbers of explanation/performance.md: `python docs/draw_bars.py`."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Draws chat.svg, what `ul2 show chat --count 1` prints: `python docs/draw_chat.py`. A test tells when it is not that."""
+"""Draws chat.svg, what `ul2 show chat --count 1` prints: `python docs/draw_chat.py`."""
 
 import io
 import pathlib

@@ -1,19 +1,14 @@
-"""Draws the figures of the pages of concepts: `python docs/draw_figures.py`. A test fails when one is out of date.
+"""Draws the figures of the pages of concepts, whose numbers are those of the package: `python docs/draw_figures.py`."""
 
-Their numbers are those of the package, and of the tables in the pages.
-"""
-
-import itertools
 import pathlib
-import re
 from xml.sax.saxutils import escape
 
 import numpy as np
 
 from ul2_tasks import T5GEMMA2, chunk_length
+from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import letters
-from ul2_tasks.images.schemas import SCHEMAS
 from ul2_tasks.order.blocks import BlockOrder, BlockShuffle
 from ul2_tasks.order.cycles import nearest_cycle
 
@@ -70,22 +65,6 @@ def legend(x: float, y: float, names: dict[str, str]) -> list[str]:
         body += [f'<rect x="{x:.1f}" y="{y - 11}" width="12" height="12" fill="{colour}"/>', text(x + 18, y, name)]
         x += 40 + 7.4 * len(name)
     return body
-
-
-def table(name: str, first: str, which: int = 0) -> list[list[str]]:
-    """The rows of a table of a page, by its first cell and its place among those with this cell; bold is plain."""
-    lines = [line.strip() for line in (HERE / name).read_text().replace("**", "").splitlines()]
-    start = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")][which]
-    rows = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            return rows
-        rows.append([cell.strip() for cell in line.strip("|").split("|")])
-    return rows
-
-
-def number(cell: str) -> float:
-    return float(re.sub(r"[^\d.]", "", cell.split("(")[0]))
 
 
 def pipeline() -> str:
@@ -169,27 +148,6 @@ def which_path() -> str:
     return page(738, 318, "Which trainer do you have, and what to use for it", body)
 
 
-def random_access() -> str:
-    """From a step to its documents, and back."""
-    boxes = {
-        "step 16": ("batches of 32", 16, 130),
-        "example 522": ("index 34 of epoch 1", 206, 150),
-        "a chunk for R1": ("tokens 10101 to 10205", 416, 160),
-        "documents": ("69 and 70", 636, 118),
-    }
-    body = [box(x, 64, width, [first, second], height=62) for first, (second, x, width) in boxes.items()]
-    edges = [(x, x + width) for _, x, width in boxes.values()]
-    for (_, end), (start, _) in itertools.pairwise(edges):
-        body += [arrow(f"M{end} 84 H{start - 4}"), arrow(f"M{start} 106 H{end + 4}")]
-    body += [arrow("M81 64 V34 H695 V60"), arrow("M695 126 V156 H81 V130")]
-    for y, command in ((34, "ul2 show --step 16"), (156, "ul2 find --document 70")):
-        body += [
-            f'<rect class="plain" x="282" y="{y - 14}" width="212" height="28" rx="8"/>',
-            text(388, y + 5, command, "middle code"),
-        ]
-    return page(770, 190, "Step 16 has example 522, of tokens 10101 to 10205, of documents 69 and 70; and back", body)
-
-
 def block_shuffle() -> str:
     """Blocks of a corpus, permuted, in windows of partitions, and the examples of an epoch: those that the package computes."""
     size, partitions, in_window, in_block = 1000, 3, 2, 4
@@ -227,48 +185,6 @@ def block_shuffle() -> str:
     return page(left + 12 * (wide + 3) + 14, 274, title, body)
 
 
-def performance() -> str:
-    """The table of model features, as bars from 0."""
-    rows = table("explanation/performance.md", "ns/token")
-    sides = {"ul2_tasks": (BLUE, 2), "NumPy loop": (ORANGE, 4), "t5 0.9.4 preprocessors": (RED, 3)}
-    body = [text(16, 28, "CPU time per text token, cached mixture to model features", "bold")]
-    body += legend(16, 54, {name: colour for name, (colour, _) in sides.items()})
-    y, longest, left = 70.0, 560, 170
-    most = max(number(row[3]) for row in rows)
-    for row in rows:
-        costs = [(colour, row[column]) for colour, column in sides.values() if row[column]]
-        y += 14 if row[1] == "512" else 8
-        body += [text(left - 12, y + 8 * len(costs) + 5, f"{'packed' if 'packed' in row[0] else 'unpacked'}, {row[1]}", "end")]
-        for colour, cost in costs:
-            body.append(bar(left, y, longest * number(cost) / most, colour, f"{cost} ns", 15))
-            y += 16
-    return page(left + longest + 90, round(y) + 18, "CPU time per text token of ul2_tasks, a NumPy loop and t5 0.9.4", body)
-
-
-def kinds() -> str:
-    """What a record of each kind becomes."""
-    rows = {
-        "text: a document": [("inputs, masked", "plain", 150), ("targets", "result", 100)],
-        "chat: messages": [("user", "plain", 80), ("reasoning", "result", 90), ("tool", "plain", 60), ("answer", "result", 90)],
-        "images, T5Gemma 2": [("inputs: masked text, image", "plain", 210), ("targets", "result", 100)],
-        "images, BAGEL: an edit": [
-            ("image as ViT patches", "plain", 170),
-            ("text", "plain", 60),
-            ("latents", "result", 80),
-        ],
-    }
-    body = []
-    for y, (record, parts) in zip(range(16, 300, 52), rows.items()):
-        body += [box(16, y, 206, [record], height=38), arrow(f"M222 {y + 19} H254")]
-        x = 260
-        for name, kind, width in parts:
-            body.append(f'<rect class="{kind}" x="{x}" y="{y + 3}" width="{width}" height="32" rx="4"/>')
-            body.append(text(x + width / 2, y + 24, name, "middle"))
-            x += width + 6
-    body.append(text(260, 232, "green: counts in the loss", "dim"))
-    return page(628, 248, "What a record of text, chat and image-text data becomes", body)
-
-
 def images() -> str:
     """Records of three schemas, their layouts, and a row of all of them."""
     turns = [{"from": "human", "value": "<image> What is it?"}, {"from": "gpt", "value": "A cat."}]
@@ -298,76 +214,7 @@ def images() -> str:
     return page(760, 292, title, body)
 
 
-def cost() -> str:
-    """CPU hours for a million million tokens, from the tables of the page."""
-    write, read = (table("explanation/cost.md", "tokens")[-1], table("explanation/cost.md", "tokens", 1)[-1])
-    bars = {
-        "tokenize once, tokenizers": (SKY, write[2]),
-        "tokenize once, SentencePiece": (SKY, write[1]),
-        "read an epoch, 512, packed": (BLUE, read[2]),
-        "read an epoch, 8,192, packed": (BLUE, read[4]),
-        "an epoch with t5 0.9.4 at 512": (RED, read[5]),
-    }
-    most = max(number(hours) for _, hours in bars.values())
-    body = [text(16, 28, "CPU hours for 10¹² tokens, extrapolated", "bold")]
-    for y, (name, (colour, hours)) in zip(range(46, 300, 26), bars.items()):
-        body += [text(226, y + 14, name, "end"), bar(238, y, 380 * number(hours) / most, colour, hours)]
-    return page(730, 184, "CPU hours to tokenize 10^12 tokens once, and to read them", body)
-
-
-def reliability() -> str:
-    """Each start of the run that was killed: its steps, its hosts, its end."""
-    colours, scale, left, y = {"1": ORANGE, "2": SKY, "4": BLUE}, 1.15, 90, 46.0
-    body = [*legend(16, 28, {f"{hosts} host{'s' if hosts != '1' else ''}": colour for hosts, colour in colours.items()})]
-    body.append(text(330, 28, "× killed, or an error", "dim"))
-    for start, hosts, checkpoint, steps, end in table("explanation/reliability.md", "start"):
-        if steps == "none":
-            continue
-        last = int(steps.split(" to ")[1])
-        parts = [(int(at), colours[host]) for at, host in zip(checkpoint.split(", "), hosts.split(", "))]
-        ends = [*(at for at, _ in parts[1:]), last]
-        body.append(text(left - 10, y + 10, start, "end dim"))
-        for (begin, colour), finish in zip(parts, ends):
-            width = scale * max(finish - begin, 1)
-            body.append(f'<rect x="{left + scale * begin:.1f}" y="{y}" width="{width:.1f}" height="11" fill="{colour}"/>')
-        if not end.startswith("completed"):
-            body.append(text(left + scale * last + 3, y + 11, "×", "bold"))
-        y += 15
-    body += [text(left + scale * step, y + 16, f"{step}", "middle dim") for step in range(0, 601, 100)]
-    body.append(text(left - 10, y + 16, "step", "end dim"))
-    return page(left + 730, round(y) + 28, "27 starts of a run on one, two and four hosts, 20 of them killed", body)
-
-
-def throughput() -> str:
-    rows = table("explanation/scale.md", "inputs, targets")
-    sides = dict(zip(("warm files", "cold disk", "memory://", "20 ms per request"), (BLUE, SKY, ORANGE, RED)))
-    body = [text(16, 28, "Million text tokens per second on two cores", "bold"), *legend(16, 54, sides)]
-    y, longest, left = 70.0, 600, 80
-    most = max(number(row[1]) for row in rows)
-    for row in rows:
-        y += 10
-        body.append(text(left - 12, y + 37, row[0], "end"))
-        for colour, cell in zip(sides.values(), row[1:]):
-            share = f" ({found[1]})" if (found := re.search(r"\((\d+ %)", cell)) else ""
-            body.append(bar(left, y, longest * number(cell) / most, colour, f"{number(cell):.0f} M{share}", 15))
-            y += 16
-    return page(left + longest + 90, round(y) + 16, "Tokens per second from warm, cold and remote files", body)
-
-
-DRAWN = (
-    pipeline,
-    denoising,
-    lengths,
-    which_path,
-    random_access,
-    block_shuffle,
-    kinds,
-    images,
-    cost,
-    reliability,
-    performance,
-    throughput,
-)
+DRAWN = (pipeline, denoising, lengths, which_path, block_shuffle, images)
 FIGURES = {f"{draw.__name__}.svg": draw for draw in DRAWN}
 
 

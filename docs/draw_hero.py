@@ -1,4 +1,4 @@
-"""Draws hero.svg, one sentence under three denoisers: `python docs/draw_hero.py`. A test tells when it is not what they make."""
+"""Draws hero.svg, one sentence under three denoisers: `python docs/draw_hero.py`."""
 
 import dataclasses
 import pathlib

@@ -1,4 +1,4 @@
-"""Draws overview.svg, what `ul2` prints: `python docs/draw_overview.py`. A test tells when it is not that."""
+"""Draws overview.svg, what `ul2` prints: `python docs/draw_overview.py`."""
 
 import io
 import pathlib

@@ -1,12 +1,8 @@
 """The pages of the site that are made when it is built, from what they describe, so that they cannot go out of date.
 
 mkdocs.yml names this file as a hook. `pages()` needs no mkdocs; the tests read the same pages by it.
-
-`python docs/generated_pages.py` writes the tutorials as notebooks, docs/notebooks/*.ipynb, and the tables of
-docs/explanation/kinds_of_data.md. A test fails when one is out of date.
 """
 
-import json
 import pathlib
 import re
 import sys
@@ -16,7 +12,6 @@ import click
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 TUTORIALS = {path.stem: path.read_text() for path in sorted((REPOSITORY / "docs").glob("tutorial*.py"))}
-NOTEBOOKS = REPOSITORY / "docs" / "notebooks"
 WIDTH = 100  # of the help of a command, in characters
 
 
@@ -26,7 +21,7 @@ def pages() -> dict[str, str]:
         "index.md": _of_the_repository("README.md"),
         "contributing.md": _of_the_repository("CONTRIBUTING.md"),
         "changelog.md": _of_the_repository("CHANGELOG.md"),
-        **{f"{name}.md": _tutorial(name, script) for name, script in TUTORIALS.items()},
+        **{f"{name}.md": _tutorial(script) for name, script in TUTORIALS.items()},
         "reference/command.md": _command(),
         "reference/gin.md": _gin_files(),
     }
@@ -49,33 +44,14 @@ def _of_the_repository(name: str) -> str:
     return text
 
 
-def _cells(script: str) -> list[tuple[str, str]]:
-    """The cells of a script: the kind of each, "markdown" or "code", and its text."""
+def _tutorial(script: str) -> str:
+    """The page of a tutorial: its comments as text, its code as blocks."""
     _, *parts = re.split(r"^# %%(.*)\n", script, flags=re.MULTILINE)
-    return [
-        ("markdown", re.sub(r"^# ?", "", content, flags=re.MULTILINE).strip()) if mark else ("code", content.strip())
+    cells = (
+        re.sub(r"^# ?", "", content, flags=re.MULTILINE).strip() if mark else f"```python\n{content.strip()}\n```"
         for mark, content in zip(parts[::2], parts[1::2])
-    ]
-
-
-def _tutorial(name: str, script: str) -> str:
-    """The page of a tutorial: its comments as text, its code as blocks, and the notebook as a link below the title."""
-    text = "\n\n".join(content if kind == "markdown" else f"```python\n{content}\n```" for kind, content in _cells(script))
-    title, rest = text.split("\n", 1)
-    return f"{title}\n\n[Download it as a notebook](notebooks/{name}.ipynb){{ download }}\n{rest}\n"
-
-
-def notebook(script: str) -> str:
-    """A tutorial as a notebook of Jupyter, format 4.5."""
-    outputs = {"markdown": {}, "code": {"execution_count": None, "outputs": []}}
-    cells = [
-        {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, **outputs[kind], "source": content.splitlines(keepends=True)}
-        for number, (kind, content) in enumerate(_cells(script))
-    ]
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
-    whole = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    )
+    return "\n\n".join(cells) + "\n"
 
 
 def _command() -> str:
@@ -118,12 +94,3 @@ def _gin_file(path: pathlib.Path) -> str:
     commands = re.compile(r"(?:^ {2,}.*\n)+", re.MULTILINE)
     described = commands.sub(lambda lines: f"```shell\n{textwrap.dedent(lines[0])}```\n", described)
     return f'\n## {name}\n\n{described}\n??? note "All of {name}"\n    ```python\n{body}    ```\n'
-
-
-if __name__ == "__main__":
-    for stem, text in TUTORIALS.items():
-        (NOTEBOOKS / f"{stem}.ipynb").write_text(notebook(text))
-    import capabilities
-
-    kinds_of_data = REPOSITORY / "docs" / "explanation" / "kinds_of_data.md"
-    kinds_of_data.write_text(capabilities.page(kinds_of_data.read_text()))

@@ -85,7 +85,7 @@ print("\n## 3. A schema of your own")
 pathlib.Path("my_schemas.py").write_text('''"""What the model is trained on, of captioned images."""
 
 from ul2_tasks.images.elements import Image, Text
-from ul2_tasks.images.schemas import t2i_pretrain
+from ul2_tasks.image_rows.schemas import t2i_pretrain
 
 
 def both_ways(record, draws):
@@ -103,8 +103,8 @@ ul2("show", *captions, "--count", "2")
 # %% [markdown]
 # ## 4. Look for problems, and measure
 #
-# `ul2 doctor` lists what would end a run. `ul2 stats` packs the first rows of training and checks them. `ul2 report` writes a
-# page with thumbnails, attention masks and how full rows are. Open it in a browser.
+# `ul2 doctor` lists what would end a run. `ul2 stats` packs the first rows of training. `ul2 report` writes what it and
+# `ul2 show` print as a page.
 
 # %%
 print("\n## 4. Look for problems, and measure")
@@ -128,11 +128,11 @@ import torch
 from my_schemas import both_ways
 
 from ul2_tasks import ImageTextDataset
-from ul2_tasks.images.recipe import Source
-from ul2_tasks.images.records import open_records
-from ul2_tasks.images.samples import Sizes
-from ul2_tasks.images.sizes import Size
-from ul2_tasks.images.special_tokens import SpecialTokenConfig
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.samples import Sizes
+from ul2_tasks.image_rows.sizes import Size
+from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
+from ul2_tasks.sources.image_records import open_records
 
 small = Sizes(
     vit=Size(longest_edge=56, shortest_edge=28, patch_size=14, max_pixels=56 * 56),
@@ -171,7 +171,7 @@ print("samples:", len(row["samples"]), "- the first:", row["samples"][0])
 # %%
 print("\n## 6. Train")
 
-from ul2_tasks.images.attention import dense_mask, places
+from ul2_tasks.image_rows.attention import dense_mask, places
 
 WIDTH, HEADS = 64, 4
 STEPS = int(os.environ.get("TUTORIAL_STEPS", 120))
@@ -248,7 +248,7 @@ same &= all(
 print(f"a state of {len(str(state))} characters; the resumed rows are", "equal" if same else "DIFFERENT")
 
 # %% [markdown]
-# That is all. Next: your records in `set/`, the sizes and budgets of [your model](guides/images/records.md), or UL2 on
+# That is all. Next: your records in `set/`, the sizes and budgets of [your model](guides/images/rows.md), or UL2 on
 # image–text data for [T5Gemma 2](guides/images/t5gemma2.md).
 
 # %%

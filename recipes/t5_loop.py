@@ -14,7 +14,7 @@ At a real size, on 8 GPUs. The cache is written once, before the launch:
         --learning_rate 1e-3 --log_every 100 --save_every 2000 --output run
 
 Cost: the tiny run takes 10 CPU seconds. `--model base --length 512 --rows 128 --microbatch 32 --bf16 --pack` ran on one NVIDIA
-H200, where such a T5 trains on 100,000 tokens/s, without `--compile` (benchmarks/packed_training.py). A real run: not measured.
+H200, where such a T5 trains on 100,000 tokens/s, without `--compile` (docs/explanation/performance.md). A real run: not measured.
 
 Look at: the loss, which begins near ln(vocabulary) and falls, also that of each denoiser on held-out documents; and in the table
 at the end "waiting for data", which is about 0 if the data keep up, and "padding", which `--pack` reduces.

@@ -31,16 +31,16 @@ def small_buffers():
 
 @pytest.fixture
 def fetched(monkeypatch):
-    """How often each block of each cache is fetched, by the cache's number and the block."""
+    """How often each block of each cache is fetched, by the cache and the block."""
     from ul2_tasks.store.block_cache import BlockCache
 
-    found, fetch = collections.defaultdict(collections.Counter), BlockCache._fetch
+    found, fetch = collections.defaultdict(collections.Counter), BlockCache.fetch
 
     def counted(cache, block):
-        found[cache.number][block] += 1
+        found[cache][block] += 1
         return fetch(cache, block)
 
-    monkeypatch.setattr(BlockCache, "_fetch", counted)
+    monkeypatch.setattr(BlockCache, "fetch", counted)
     return found
 
 
@@ -90,12 +90,6 @@ def quick_advice(monkeypatch):
     """Advice is measured with fewer examples, which takes seconds otherwise: for tests that do not ask how good it is."""
     monkeypatch.setattr("ul2_tasks.mixtures.advice.POOL", 128)
     monkeypatch.setattr("ul2_tasks.mixtures.advice.POOLS", 1)
-
-
-@pytest.fixture
-def quick_bench(monkeypatch):
-    """`ul2 bench` measures for a moment, for tests that do not ask how fast it is."""
-    monkeypatch.setattr("ul2_tasks.looking.bench.SECONDS", 0.2)
 
 
 def pytest_addoption(parser):

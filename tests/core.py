@@ -30,7 +30,7 @@ CORE = {
     "sources": {"dataset_records", "memory_streams", "image_streams", "split_streams", "streams", "tfds"},
     "jobs": set(),
     "chat": set(),
-    "denoising": {"chunking", "corruption", "joined_pieces", "pieces", "preprocessors", "spans"},
+    "denoising": {"chunking", "corruption", "pieces", "preprocessors", "spans"},
     "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
@@ -42,13 +42,11 @@ BESIDE = {
     "tasks.examples",
     "measured_loader",
     "pytorch.collator",
-    "pytorch.loading_metrics",
     "pytorch.states",
     *(
         f"looking.{name}"
         for name in (
             "audit",
-            "bench",
             "chat_samples",
             "contamination",
             "find",
@@ -68,7 +66,7 @@ OF_TORCH = {  # where that is installed
         "pytorch.dataset",
         "pytorch.indexed",
         "pytorch.t5gemma2_collator",
-        "pytorch.image_text",
+        "image_rows.dataset",
         "pytorch.packed_attention",
     )
 }
@@ -173,7 +171,7 @@ def conversations(folder: pathlib.Path) -> dict:
     chat = ul2_tasks.Chat("talks", mode="[S]")
     uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
     chat.cache(folder / "CACHE")
-    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --mode [S] --output {folder / 'CACHE'}")
+    assert "is complete already" in ul2(f"cache talks --renderer harmony:default --output {folder / 'CACHE'}")
     cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
     assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()
@@ -208,7 +206,7 @@ def images() -> list[int]:
     """A row of texts and images."""
     from image_sources import recipe
 
-    from ul2_tasks.images.rows import RowMaker
+    from ul2_tasks.image_rows.rows import RowMaker
 
     maker = RowMaker(recipe())
     return maker.row(maker.packed(0)[0])["packed_text_ids"].tolist()

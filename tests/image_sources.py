@@ -2,6 +2,7 @@
 
 import functools
 import io
+import tarfile
 
 import numpy as np
 import pytest
@@ -10,11 +11,11 @@ pytest.importorskip("PIL", reason="the extra images is not installed")
 
 from PIL import Image
 
-from ul2_tasks.images.recipe import Recipe, Source
-from ul2_tasks.images.records import listed_records
-from ul2_tasks.images.samples import Counts, Sizes
-from ul2_tasks.images.sizes import Size
-from ul2_tasks.images.special_tokens import SpecialTokenConfig
+from ul2_tasks.image_rows.recipe import Recipe, Source
+from ul2_tasks.image_rows.samples import Counts, Sizes
+from ul2_tasks.image_rows.sizes import Size
+from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
+from ul2_tasks.sources.image_records import listed_records
 
 FORM = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4, vit_patches_per_side=8, vae_patches_per_side=8)
 SIZES = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))
@@ -58,3 +59,11 @@ def source(records: list[dict], schema="t2i_pretrain", name: str = "made", **set
 
 def recipe(*sources: Source, budgets=(150, 100, 120), **settings) -> Recipe:
     return Recipe(sources or (source(made()),), FORM, ids, Counts(*budgets), **{"pool": 16, "epochs": 1, **settings})
+
+
+def write_tar(path, files):
+    with tarfile.open(path, "w") as tar:
+        for name, content in files:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numba.core.compiler_lock import global_compiler_lock
 
-from ul2_tasks.compiled import compiled, part_of_compiled
+from ul2_tasks.compiled import compiled
 
 DOUBLE = """
 def double(values, doubled):
@@ -39,12 +39,6 @@ def test_it_is_kept_beside_its_file(tmp_path):
     assert list((tmp_path / "__pycache__").glob("double.double-*.nbc"))
 
 
-def test_a_function_without_a_file_is_compiled_in_each_process():
-    found = {}
-    exec(DOUBLE, found)
-    assert doubles(compiled(found["double"]))
-
-
 def test_where_the_folder_cannot_be_written_any_more_it_runs(tmp_path):
     double = compiled(function_in(tmp_path))
     assert doubles(double)
@@ -64,17 +58,6 @@ def test_what_was_kept_is_compiled_anew_where_it_is_torn(tmp_path, suffix, kept)
     for path in (tmp_path / "__pycache__").glob(f"*.{suffix}"):
         path.write_bytes(kept)
     assert doubles(compiled(function))
-
-
-def test_its_parts_are_compiled_with_it(tmp_path):
-    @part_of_compiled
-    def twice(value):
-        return 2 * value
-
-    def double(values):
-        return twice(values[0])
-
-    assert compiled(double)(np.array([4])) == 8
 
 
 RULE = """
@@ -142,12 +125,6 @@ def test_what_was_kept_is_old_once_a_file_changes_that_it_uses(tmp_path, monkeyp
     assert found(RULE) == 2 * 3 + 9 + 1
     assert [path.stat().st_mtime_ns for path in kept()] == times != [], "it was read, and not compiled again"
     assert found(RULE.replace(before, after)) == expected
-
-
-def test_it_is_still_the_function_that_was_written(tmp_path):
-    written = function_in(tmp_path)
-    assert compiled(written).__name__ == "double"
-    assert doubles(compiled(written).__wrapped__)
 
 
 def test_a_process_that_is_forked_while_another_thread_compiles_does_not_wait_for_it(tmp_path):

@@ -1,17 +1,12 @@
 """What is known of a dataset: it adds no step, is lost by no option, and where it is lost that is told."""
 
-import logging
-
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from absl import logging as absl_logging
-from support import saved_and_resumed
 
 from ul2_tasks import HuggingFaceFeatureConverter
-from ul2_tasks.converters.rows import row_source
-from ul2_tasks.datasets import Facts, facts_of, known, nearest_facts, stated_id_shift, warn_if_changed
+from ul2_tasks.datasets import Facts, facts_of, known, stated_id_shift
 
 
 def numbers() -> tf.data.Dataset:
@@ -52,14 +47,6 @@ def test_options_of_a_user_do_not_change_ids():
     assert batch["input_ids"][0, :2].tolist() == [6, 7]
 
 
-def test_it_is_the_same_dataset_and_an_iterator_of_either_resumes_in_the_other(tmp_path):
-    assert list(known(numbers(), Facts(1)).as_numpy_iterator()) == list(numbers().as_numpy_iterator())
-    assert known(numbers(), Facts()).cardinality() == 100
-    datasets = iter([known(numbers(), Facts(1)).batch(7), numbers().batch(7)])
-    saved, resumed = saved_and_resumed(lambda: next(datasets), 5, tmp_path)
-    assert next(saved).numpy().tolist() == next(resumed).numpy().tolist()
-
-
 def test_whole_batches_are_made_where_seqio_asks_for_them():
     rows = known(numbers(), Facts(1, batches=lambda size: tf.data.Dataset.from_tensors(np.full([size], 5))))
     for size in (4, np.int64(4)):
@@ -68,18 +55,6 @@ def test_whole_batches_are_made_where_seqio_asks_for_them():
     assert len(list(rows.batch(30))) == 4
     with pytest.raises(Exception, match="Batch size must be greater than zero"):
         list(rows.batch(0, drop_remainder=True))
-
-
-def test_a_change_that_loses_the_numbers_is_told_once(caplog, monkeypatch):
-    monkeypatch.setattr(absl_logging, "log_first_n", lambda level, message, count: logging.getLogger("absl").warning(message))
-    examples = known(numbers(), Facts(1, numbered="how", rows="what"))
-    warn_if_changed(examples)
-    assert row_source(examples) == "what"
-    assert row_source(known(examples.map(lambda each: each), Facts(1))) is None, "a stream that is one on purpose"
-    assert not caplog.records
-    assert row_source(examples.map(lambda each: each)) is None
-    assert "examples with random access were changed" in caplog.text
-    assert nearest_facts(examples.map(lambda each: each)) == [facts_of(examples)]
 
 
 def test_seqio_still_batches_what_a_converter_returns():

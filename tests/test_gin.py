@@ -4,14 +4,12 @@ import ast
 import inspect
 import pathlib
 
-import gin
 import new_process
 import pytest
 import seqio
 from gin import config_parser
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, UL2, UL2R
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 FILES = sorted((REPOSITORY / "gin").rglob("*.gin"))
@@ -54,13 +52,6 @@ def arguments_of(name, imported) -> set[str] | None:
     return set(inspect.signature(getattr(MODULES[module], attribute)).parameters)
 
 
-def test_there_is_no_package_gin_here():
-    """An __init__.py would shadow the package gin when Python runs in the repository's root."""
-    assert len(FILES) > 8
-    assert not list((REPOSITORY / "gin").rglob("__init__.py"))
-    assert pathlib.Path(gin.__file__).parent != REPOSITORY / "gin"
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_every_name_and_argument_that_a_file_binds_exists(path):
     statements, recorder = parse(path)
@@ -81,11 +72,6 @@ def test_every_name_and_argument_that_a_file_binds_exists(path):
 def test_a_command_prints_the_folder_for_the_search_path():
     done = new_process.run("-m", "ul2_tasks.gin_files", check=True)
     assert (pathlib.Path(done.stdout.strip()) / "gin" / "ul2.gin").is_file()
-
-
-def test_the_presets_are_constants_in_gin():
-    for name, preset in (("T5GEMMA2", T5GEMMA2), ("UL2", UL2), ("UL2R", UL2R)):
-        assert gin.config._CONSTANTS[f"ul2_tasks.{name}"] is preset
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -54,7 +54,7 @@ def test_the_installed_package_has_its_vocabulary_and_its_version():
     assert len(modules) > 30
     assert files >= {
         *modules,
-        *(f"ul2_tasks/data/{name}" for name in ("default.model", "default.json", "report.html", "chat.jsonl", "chat_report.html")),
+        *(f"ul2_tasks/data/{name}" for name in ("default.model", "default.json", "report.html", "chat.jsonl")),
     }
     assert "ul2_tasks/py.typed" in files
     assert files >= {f"ul2_tasks/{path.relative_to(REPOSITORY)}" for path in (REPOSITORY / "gin").rglob("*.gin")}
@@ -62,15 +62,6 @@ def test_the_installed_package_has_its_vocabulary_and_its_version():
     assert digest(shipped) == digest(REPOSITORY / "ul2_tasks/data/default.model")
     assert distribution.metadata["License"] == "Apache-2.0"
     assert any(name.endswith("licenses/LICENSE") for name in files)
-
-
-def test_the_folder_gin_is_no_package():
-    """With an __init__.py it would shadow the package gin when Python runs in the repository's root."""
-    assert not (REPOSITORY / "gin" / "__init__.py").exists()
-    done = subprocess.run(
-        [sys.executable, "-c", "import gin; print(gin.configurable)"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert "function configurable" in done.stdout
 
 
 def test_what_is_imported_is_declared():

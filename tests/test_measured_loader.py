@@ -1,18 +1,16 @@
 """`MeasuredLoader`: it gives what the loader gives, and what it counts adds up."""
 
 import copy
-import itertools
 import pickle
 import time
 
 import numpy as np
 import pytest
-import seqio
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ul2_tasks
-from ul2_tasks import EncDecFeatureConverter, MeasuredLoader
+from ul2_tasks import MeasuredLoader
 
 LENGTHS = {"inputs": 64, "targets": 64}
 
@@ -78,32 +76,6 @@ def test_an_iterator_stays_one_and_a_loader_keeps_its_attributes():
         assert list(copied) == [1, 2]
 
 
-@pytest.mark.parametrize("loader", [3, None])
-def test_what_cannot_be_iterated_is_an_error(loader):
-    expected = rf"loader must be an iterable of batches, got {loader}\. Pass a DataLoader, or an iterator\."
-    with pytest.raises(ValueError, match=expected):
-        MeasuredLoader(loader)
-
-
-@pytest.mark.torch
-def test_a_stateful_loader_resumes_where_it_was():
-    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
-    converter = ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
-
-    def loader() -> MeasuredLoader:
-        dataset = ul2_tasks.UL2IterableDataset(ul2_tasks.Mixture(), LENGTHS, feature_converter=converter)
-        return MeasuredLoader(stateful.StatefulDataLoader(dataset, batch_size=None))
-
-    whole, begun, resumed = loader(), loader(), loader()
-    expected = list(itertools.islice(whole, 7))[5:]
-    iterator = iter(begun)
-    for _ in range(5):
-        next(iterator)
-    resumed.load_state_dict(begun.state_dict())
-    for batch, same in zip(expected, resumed):
-        assert batch["input_ids"].tolist() == same["input_ids"].tolist()
-
-
 BATCHES = {
     "nothing that is known": ("a batch", 0, 0, 0),
     "a mapping without it": ({"pixels": np.zeros((2, 3))}, 0, 0, 0),
@@ -137,19 +109,6 @@ def test_rows_and_tokens_of_a_batch(batch, rows, inputs, targets):
     assert {name for name, count in has.items() if count} == {
         key.removeprefix("data/").removesuffix("_per_second") for key in metrics if key.endswith("s_per_second")
     } - {"batches"}
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_the_batches_of_t5x(pack):
-    dataset = seqio.get_dataset("ul2_mix", LENGTHS, EncDecFeatureConverter(pack=pack), num_epochs=1, shuffle=False)
-    iterator = MeasuredLoader(dataset.batch(4).as_numpy_iterator())
-    batches = list(itertools.islice(iterator, 5))
-    assert iterator.rows == 20
-    assert iterator.input_tokens == sum(int((batch["encoder_input_tokens"] > 0).sum()) for batch in batches)
-    assert iterator.target_tokens == sum(int((batch["decoder_target_tokens"] > 0).sum()) for batch in batches)
-    tensors = MeasuredLoader(dataset.batch(4).take(5))
-    assert len(list(tensors)) == 5
-    assert tensors.input_tokens == iterator.input_tokens
 
 
 @pytest.mark.torch

@@ -4,44 +4,26 @@ import io
 import json
 import pathlib
 import re
-import zlib
 
-import numpy as np
 import pytest
 import seqio
-from chat_support import harmony, o200k_file
 from rich.console import Console
-from support import configured
 from test_hugging_face_vocabulary import byte_fallback, exclamation_first
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import AddedToken, Tokenizer
 
 import ul2_tasks
 from ul2_tasks import (
     HuggingFaceFeatureConverter,
-    ImageCodes,
     MemoryDataSource,
-    SequentialDenoiser,
     SpanDenoiser,
-    UL2DataCollator,
     register,
-    register_chat,
-    register_image_text,
 )
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.looking.chat_samples import as_plain as as_plain_chat
-from ul2_tasks.looking.conversations import show as chats
-from ul2_tasks.looking.images.show import as_plain, draw_image_tasks
-from ul2_tasks.looking.readable import stretches
 from ul2_tasks.looking.run import Run
-from ul2_tasks.looking.steps import show_step_json
-from ul2_tasks.looking.texts.draw import draw
-from ul2_tasks.looking.texts.show import show_json
-from ul2_tasks.random_access.fingerprint import described
-from ul2_tasks.random_access.resuming import as_text
-from ul2_tasks.tasks.image_text import image_text_tasks
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens, text_vocabulary
+from ul2_tasks.looking.steps import show_step
+from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 QUIET = Console(quiet=True)
@@ -151,27 +133,14 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
             for row in rows
         ] == wanted
 
-    for format in ("jsonl", "parquet"):
+    for format in ("tfrecord", "parquet"):
         write_examples(name, str(tmp_path / format), LENGTHS, format=format, use_cached=True, console=QUIET)
         assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
 
     run = Run(name, LENGTHS, "train", 0, batch_size=4, pack=False)
-    show_step_json(run, 2, file=(printed := io.StringIO()))
+    show_step(run, 2, console=Console(file=(printed := io.StringIO())), as_json=True)
     for line in map(json.loads, printed.getvalue().splitlines()):
         assert line["ids"] == wanted[line["number"]]
-
-
-def test_what_is_shown_and_what_the_collator_makes_have_the_tokenizers_own_ids(name, folder, own):
-    show_json(name, LENGTHS, count=3, file=(printed := io.StringIO()))
-    shown = list(map(json.loads, printed.getvalue().splitlines()))
-    assert [line["ids"] for line in shown] == [sample.ids for sample in draw(name, LENGTHS, 3)], "which samples.jsonl is made of"
-    assert all(is_of_texts(text_of(line["ids"], folder, own)) for line in shown)
-    settings = {"sentinels": UNUSED, "modes": {"[R]": "[R]"}, "return_tensors": "np"}
-    collate = UL2DataCollator(folder, LENGTHS, R, **settings, decoder_start_token_id=own["<|endoftext|>"])
-    text = "so! and so on!"
-    batch = collate([text, json_tokenizer(folder).encode(text, add_special_tokens=False).ids])
-    for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"]):
-        assert text_of({"inputs": ids[mask > 0], "targets": labels[labels >= 0]}, folder, own) == text
 
 
 @pytest.fixture(scope="module")
@@ -181,16 +150,6 @@ def unknown_first(tmp_path_factory):
     byte_fallback().save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
     return folder
-
-
-def test_a_decoder_begins_with_no_token_that_nobody_named(name, folder, unknown_first):
-    """Without a model it is id 0, the padding of T5's tokenizer. Of others that is a token like any other."""
-    with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
-        seqio.get_dataset(name, LENGTHS, HuggingFaceFeatureConverter(), use_cached=True, num_epochs=1)
-    for vocabulary in (folder, unknown_first):
-        with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
-            UL2DataCollator(vocabulary, LENGTHS, return_tensors="np")
-        assert "labels" in UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", decoder_only=True)(["so and so"])
 
 
 @pytest.mark.torch
@@ -231,36 +190,12 @@ def test_a_page_decodes_the_ids_of_its_examples(zero_is_text, tmp_path, monkeypa
     assert any(beginning in document for document in documents)
 
 
-def test_a_fingerprint_is_that_of_the_same_ids_however_they_are_given(folder, own):
-    """It is the one of 1.0.3, which was given SeqIO's ids, so that what was saved there is resumed."""
-    vocabulary = ul2_tasks.open_vocabulary(folder, sentinels=0, modes=[])
-    ids = [own[name] for name in UNUSED]
-    told = [
-        as_text(described(configured(R, sentinels, {"[R]": mode}), vocabulary))
-        for sentinels, mode in (
-            (UNUSED, "[R]"),
-            (ids, own["[R]"]),
-            (np.array(ids), np.int64(own["[R]"])),
-            ([*UNUSED[:9], *ids[9:]], "[R]"),
-        )
-    ]
-    of_seqio = [id + 1 for id in ids]
-    assert set(told) == {told[0]}
-    assert f"sentinels: 30 ids, crc32 {zlib.crc32(repr(of_seqio).encode())}, modes: {{[R]: {own['[R]'] + 1}}}" in told[0]
-
-
 TAKEN = {
-    "d": "the ordinary token 'd'",
-    "</think>": "the token '</think>', which is in the chat template",
-    "<tool_call>": "the token '<tool_call>', which is in the chat template",
-    "<|im_start|>": "the token '<|im_start|>', which is in the chat template",
-    "<think>": "the token '<think>', which is for thinking",
-    "<|fim_prefix|>": "the token '<|fim_prefix|>', which is for filling in code",
-    "<|vision_start|>": "the token '<|vision_start|>', which is for images",
-    "<loc0000>": "the token '<loc0000>', which is for images, audio, video or places",
-    "[MASK]": "the token '[MASK]', which is for padding, for what is unknown, or for another objective",
-    "<mine>": "the token '<mine>', which is pad_token in tokenizer_config.json",
-    "<|endoftext|>": "which is EOS in",
+    "d": "ordinary",
+    "</think>": "in the chat template",
+    "<|im_start|>": "in the chat template",
+    "<mine>": "pad_token in tokenizer_config.json",
+    "<|endoftext|>": "EOS",
 }
 
 
@@ -275,7 +210,7 @@ def test_what_something_else_needs_is_no_sentinel_and_no_mode(token, by, folder,
         by, {"modes": {"[Q]": own[token]}}
     )
     what = r"mode '\[Q\]'" if "mode" in by else "sentinels"
-    with pytest.raises(ValueError, match=f"{what} must be ids .*, got {own[token]}, {re.escape(TAKEN[token])}"):
+    with pytest.raises(ValueError, match=f"{what} .*got {own[token]}, .*{TAKEN[token]}"):
         special_tokens(vocabulary, "[Q]" if "mode" in by else None, **given)
 
 
@@ -289,69 +224,7 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
     assert special.reserved == {0, *special.mode, *special.sentinels}
     text = text_vocabulary(vocabulary, special.reserved - {0})
     assert not special.reserved & set(text.encode("a <my_0> [R]<unused7> b"))
-    with pytest.raises(ValueError, match=r"sentinels must be tokens of .*, got '<unused99>'\. Choose one"):
+    with pytest.raises(ValueError, match="<unused99>"):
         special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])
-    with pytest.raises(ValueError, match=r"sentinels must be ids in .*, whose tokens have no names, got the token '<a>'"):
+    with pytest.raises(ValueError, match="<a>"):
         special_tokens(seqio.ByteVocabulary(extra_ids=3), None, ["<a>"])
-
-
-def test_unused_words_of_bert_are_free_although_no_list_names_them(tmp_path):
-    words = {"[PAD]": 0, "[unused0]": 1, "[unused1]": 2, "[UNK]": 3, "[SEP]": 4, "a": 5, "[": 6, "unused0": 7, "]": 8}
-    tokenizer = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
-    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[SEP]"])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "[SEP]"}')
-    vocabulary = ul2_tasks.open_vocabulary(tmp_path, sentinels=0, modes=[])
-    special = special_tokens(vocabulary, None, "[unused{}]")
-    assert special.sentinels == (1, 2)
-    assert 1 in vocabulary.encode("[unused0]")
-    assert not special.reserved & set(text_vocabulary(vocabulary, special.reserved - {0}).encode("a [unused0] [unused1]"))
-
-
-class Shifted(seqio.ByteVocabulary):
-    """Bytes whose ids are one higher than those of a tokenizer in which 0 is a token."""
-
-    identity = "shifted bytes"
-    id_shift = 1
-
-
-def test_ids_of_images_are_the_tokenizers_own():
-    run, records = (
-        ImageCodes(boi_id=258, eoi_id=259, first_code_id=260, num_codes=8),
-        [{"texts": ["Twice one:"], "images": [[1, 7]]}] * 4,
-    )
-    mixture = register_image_text(
-        "own_images",
-        records,
-        Shifted(extra_ids=40),
-        SequentialDenoiser(name="s", noise_density=0.5),
-        image_tokens=run,
-        sentinels=[290],
-    )
-    [task] = image_text_tasks(mixture)
-    assert task.corpus.seqio_image_tokens == ImageCodes(boi_id=259, eoi_id=260, first_code_id=261, num_codes=8)
-    [example, *_] = task.get_dataset({"inputs": 64, "targets": 64}, "train", shuffle=False, seed=0).as_numpy_iterator()
-    shown = as_plain(*draw_image_tasks(mixture, {"inputs": 64, "targets": 64}, count=1))
-    for whole, start in ((lists(example), 259), (shown["ids"], 258)):
-        ids = whole["inputs"] + whole["targets"]
-        place = ids.index(start)
-        assert ids[place : place + 4] == [start, start + 3, start + 9, start + 1]
-        assert {291 - 259 + start} <= set(ids)
-    assert {part["text"] for part in shown["inputs"] + shown["targets"] if part["kind"] == "image"} == {"[codes 2]"}
-
-
-def test_ids_of_conversations_are_the_tokenizers_own(tmp_path):
-    vocabulary = harmony(o200k_file(tmp_path)).vocabulary
-    start, mode = (vocabulary.piece_id(name) - 1 for name in ("<|start|>", "[S]"))
-    renderer = f"harmony:{tmp_path}"
-    name = register_chat("own_chat", "embedded", renderer, mode=mode, format="prompt_completion")
-    assert register_chat("own_chat", "embedded", renderer, mode="[S]", format="prompt_completion") == name, "the same, by token"
-    [shown] = chats.draw_chat(name, count=1)
-    assert as_plain_chat(*shown)["inputs"][:2] == [mode, start]
-
-
-def test_tokens_that_are_parts_of_a_character_are_shown_as_it(tmp_path):
-    vocabulary = harmony(o200k_file(tmp_path)).vocabulary
-    ids = vocabulary.encode("a 🐉 of 𒀀 <|start|>")
-    [part] = stretches(vocabulary, ids, SpecialTokens((), (), vocabulary.eos_id, frozenset({0})), "inputs")
-    assert (part.kind, part.text, part.tokens) == ("text", "a 🐉 of 𒀀 <|start|>", len(ids))

@@ -13,7 +13,6 @@ import re
 
 import new_process
 import pytest
-import seqio
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/**/*.py")]
@@ -45,8 +44,6 @@ READ = {
     ("_cache", "ul2_tasks/compiled.py"): "Numba's cache of a function, which otherwise sees the function's own file alone",
     ("_cache_path", "ul2_tasks/compiled.py"): "likewise, for its folder",
     ("_impl", "ul2_tasks/compiled.py"): "likewise, for its name",
-    ("_cat_file", "ul2_tasks/store/fetch.py"): "fsspec's name for reading a range in a coroutine, which its file systems define",
-    ("_cat_ranges", "ul2_tasks/store/fetch.py"): "likewise of many ranges: whether a file system of fsspec has a way of its own",
     ("_exit", "ul2_command/errors.py"): "os._exit: the end of a process without tearing down what waits for threads of TensorFlow",
     ("_fingerprint", "ul2_tasks/sources/dataset_objects.py"): "what Hugging Face's Dataset is known by, which nothing public says",
     (
@@ -132,11 +129,6 @@ tf.constant(1) + 1
 print(before, tensorflow_has_run())
 """
     assert new_process.run("-c", program, check=True).stdout == "False True\n"
-
-
-def test_seqio_still_keeps_which_tokenizer_a_vocabulary_has():
-    for fast in (False, True):
-        assert seqio.SentencePieceVocabulary("not_opened.model", use_fast_tokenizer=fast)._use_fast_tokenizer is fast
 
 
 @pytest.mark.t5x

@@ -26,7 +26,7 @@ from test_t5x import SMALL_DECODER, nothing_registered, scalars, start, steps, t
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.t5x_chat import LOSS_GROUPS, LossGroupDecoderOnlyModel, LossGroupEncoderDecoderModel, LossGroupTrainer, vocabulary_of
+from ul2_tasks.t5x_chat import LOSS_GROUPS, LossGroupDecoderOnlyModel, LossGroupEncoderDecoderModel, LossGroupTrainer
 from ul2_tasks.t5x_dataset import RUN_RECORD
 
 pytestmark = pytest.mark.t5x
@@ -144,78 +144,6 @@ def assert_metrics(metrics, batch, means) -> None:
         assert metrics["loss_per_nonpadding_target_token"] == pytest.approx(mean, rel=1e-6)
         right = sum(metrics[f"{span}/accuracy"] * count for span, count in counts.items())
         assert metrics["accuracy"] == pytest.approx(right / learned)
-
-
-def test_means_within_each_microbatch_would_be_another_gradient():
-    """What the test above could not see if spans were spread evenly."""
-    model, batch = decoder_only(), batch_with((1, 2))
-    with trainer(model, batch) as running:
-        params = jax.device_get(running.train_state.params)
-    halves = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 4), slice(4, 8))]
-    whole, first, second = (jax.tree.leaves(expected(model, params, part)[2]) for part in (batch, *halves))
-    scale = max(np.abs(leaf).max() for leaf in whole)
-    assert max(np.abs((a + b) / 2 - w).max() for a, b, w in zip(first, second, whole)) > 0.05 * scale
-
-
-@pytest.mark.parametrize("form", ["chat", "prompt_completion"])
-def test_a_mixture_of_two_corpora_has_the_loss_of_each_span(form):
-    ul2_tasks.register_chat("t5x_one")
-    ul2_tasks.register_chat("t5x_two", train_on="generated", turns="last")
-    name = ul2_tasks.mix(f"t5x_{form}", {f"t5x_one_{form}": 1, f"t5x_two_{form}": 1})
-    size = SIZE | {"vocab_size": vocabulary_of(name).vocab_size}
-    if form == "chat":
-        converter, lengths = ul2_tasks.ChatFeatureConverter(), {"tokens": 512}
-        config = decoder_network.TransformerConfig(
-            **size, num_layers=1, mlp_activations=("gelu", "linear"), logits_via_embedding=True
-        )
-        module, model = decoder_network.DecoderWrapper(config), LossGroupDecoderOnlyModel
-    else:
-        converter, lengths = ul2_tasks.PromptCompletionFeatureConverter(), {"inputs": 512, "targets": 512}
-        config = network.T5Config(**size, num_encoder_layers=1, num_decoder_layers=1, mlp_activations=("gelu", "linear"))
-        module, model = network.Transformer(config), LossGroupEncoderDecoderModel
-    model = model(module, *[vocabulary_of(name)] * len(lengths), optimizer_def=GRADIENT_KEPT)
-    rows = seqio.get_dataset(name, lengths, converter, dataset_split="train", shuffle=True, seed=0)
-    batch = next(rows.batch(4).as_numpy_iterator())
-    with trainer(model, batch, 2, **WEIGHTS) as running:
-        loss, means, _ = expected(model, jax.device_get(running.train_state.params), batch)
-        metrics = running.train(iter([batch]), 1).result()
-    assert set(np.unique(batch["decoder_span_ids"])) >= {0, 1, 2}
-    assert metrics["loss"].value == pytest.approx(loss, rel=1e-5)
-    for span in LOSS_GROUPS:
-        assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-5)
-
-
-def test_an_evaluation_is_that_of_one_large_batch():
-    model, batch = decoder_only(), batch_with((1, 2, 5))
-    parts = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 4), slice(4, 8))]
-    with trainer(model, parts[0], **WEIGHTS) as running:
-        loss, means, _ = expected(model, jax.device_get(running.train_state.params), batch)
-        metrics = running.eval({"eval": iter(parts)})["eval"]
-    assert metrics["loss"].value == pytest.approx(loss, rel=1e-6)
-    for span in LOSS_GROUPS:
-        assert metrics[f"{span}/loss"].value == pytest.approx(means[span], rel=1e-6)
-
-
-def test_z_loss_and_smoothing_are_t5xs_own():
-    """With one span, of the weight of its number of tokens, L is the sum that t5x's own model and trainer have."""
-    settings = {"z_loss": 0.01, "label_smoothing": 0.1}
-    batch = batch_with((1,))
-    count = np.count_nonzero(batch["decoder_loss_weights"])
-    stock = decoder_only(models.DecoderOnlyModel, **settings)
-    with trainer(decoder_only(**settings), batch, reasoning=float(count)) as running:
-        state = jax.device_get(running.train_state)
-        _, stock_metrics = stock.loss_fn(state.params, batch, None)
-        metrics = running.train(iter([batch]), 1).result()
-    for name in (
-        "loss",
-        "z_loss",
-        "cross_ent_loss",
-        "accuracy",
-        "loss_per_nonpadding_target_token",
-        "z_loss_per_all_target_tokens",
-    ):
-        assert metrics[name].value == pytest.approx(float(stock_metrics[name].compute()), rel=1e-5), name
-    assert metrics.keys() >= stock_metrics.keys()
 
 
 def test_a_model_that_tells_no_spans_or_would_divide_once_more_is_refused():
@@ -391,23 +319,3 @@ def test_one_run_reads_text_and_replies_packed_on_other_hosts_and_after_a_kill(t
     assert {step for _, step in again} >= {5, 10, 25}
     assert again == pytest.approx({key: whole[key] for key in again}, rel=1e-4)
     assert json.loads((run / RUN_RECORD).read_text()) == record
-
-
-def test_conversations_by_steps_begin_at_a_checkpoint_and_resume(tmp_path, nothing_registered):  # noqa: F811
-    """Their data begin at the checkpoint's step, with the first packed sequence."""
-    train(tmp_path / "ul2", "--gin.train.train_eval_dataset_cfg=None", steps(BEFORE))
-    (tmp_path / "own.gin").write_text(
-        "from __gin__ import dynamic_registration\nimport ul2_tasks\n"
-        "TASK_FEATURE_LENGTHS = {'inputs': 256, 'targets': 256}\nBATCH_SIZE = 2\nul2_tasks.register_chat.truncation = 'drop'\n"
-        "ul2_tasks.register_chat.random_access = True\n"
-    )
-    ul2_tasks.register_chat(format="prompt_completion")
-    build("chat_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
-    files = ("gin/chat_prompt_completion.gin", "gin/models/tiny.gin", str(tmp_path / "own.gin"), "gin/elastic.gin")
-    arguments = [begin_at(tmp_path / "ul2"), f"--seqio_additional_cache_dirs={tmp_path / 'cache'}"]
-    arguments += ["--gin.utils.SaveCheckpointConfig.period=2", "--gin.train.train_eval_dataset_cfg=None", "--gin.DROPOUT_RATE=0.0"]
-    train(tmp_path / "whole", *arguments, steps(BEFORE + 4), files=files)
-    for last in (BEFORE + 2, BEFORE + 4):
-        train(tmp_path / "parts", *arguments, steps(last), files=files)
-    assert json.loads((tmp_path / "parts" / RUN_RECORD).read_text())["first_step"] == BEFORE
-    assert of_training(tmp_path / "parts") == of_training(tmp_path / "whole")

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import seqio
 from t5x import models
-from t5x import trainer as t5x_trainer
 from t5x.examples.t5 import network
 from test_t5x import (
     RUN_RECORD,
@@ -30,9 +29,8 @@ from test_t5x import (
 )
 from test_t5x_chat import GRADIENT_KEPT, IDS, LENGTH, ROWS, SIZE, assert_close, trainer
 
-import ul2_tasks
-from ul2_tasks.random_access.tasks import TaskInfo, task_weights
-from ul2_tasks.t5x_task_loss import TaskLossEncoderDecoderModel, TaskLossTrainer, groups_of, tasks_of
+from ul2_tasks.random_access.tasks import task_weights
+from ul2_tasks.t5x_task_loss import TaskLossEncoderDecoderModel, TaskLossTrainer, tasks_of
 from ul2_tasks.t5x_training import WAITING, Waiting
 
 pytestmark = pytest.mark.t5x
@@ -120,56 +118,6 @@ def test_each_task_has_the_mean_loss_and_accuracy_of_its_tokens_over_all_steps(l
     assert not {key for key in metrics if key.startswith("loss/")} - {f"loss/{task}" for task in TASKS}
 
 
-@pytest.mark.parametrize(
-    ("factor", "num_microbatches", "loss_weights"),
-    [
-        (None, None, {}),
-        (None, 2, {"ul2_corpus": 0.3}),
-        ("NUM_REAL_TARGET_TOKENS", None, {}),
-        ("AVERAGE_PER_SEQUENCE", 2, {}),
-    ],
-)
-def test_equal_weights_change_no_bit_of_t5xs_own_loss_and_gradient(factor, num_microbatches, loss_weights):
-    settings = {"z_loss": 0.01, "label_smoothing": 0.1, "loss_normalizing_factor": factor}
-    batch = batch_of([0, 1, 2, 3, 4])
-    with trainer(model_of(models.EncoderDecoderModel, **settings), batch, num_microbatches, t5x_trainer.Trainer) as running:
-        own = running.train(iter([batch]), 1).result()
-        gradient = jax.device_get(running.train_state.param_states)
-    with trainer(model_of(**settings), batch, num_microbatches, TaskLossTrainer, loss_weights=loss_weights) as running:
-        found = running.train(iter([batch]), 1).result()
-        jax.tree.map(np.testing.assert_array_equal, gradient, jax.device_get(running.train_state.param_states))
-    if factor is None:
-        assert found["loss"].value == own["loss"].value
-    for name in own:  # the last digit of others depends on how XLA has put the step together
-        assert name.startswith("timing/") or float(found[name].value) == pytest.approx(float(own[name].value), rel=1e-6), name
-
-
-def test_an_evaluation_has_no_weights():
-    model, batch = model_of(), batch_of([0, 1, 2, 3, 4])
-    with trainer(model, batch, trainer_cls=TaskLossTrainer, loss_weights=WEIGHTS) as running:
-        params = jax.device_get(running.train_state.params)
-        found = running.eval({"eval": iter([batch, batch])})["eval"]
-    _, losses, _ = expected(model, params, batch, np.ones(5))
-    assert found["loss"].value == pytest.approx(losses[batch["decoder_task_ids"] >= 0].sum(), rel=1e-6)
-    assert found["loss/ul2_s"].value == pytest.approx(losses[batch["decoder_task_ids"] == 2].mean(), rel=1e-6)
-
-
-TWO = [TaskInfo("code_r1", "r1", "code_corpus"), TaskInfo("told", "", "told_corpus"), TaskInfo("web_r1", "r1", "web_corpus")]
-
-
-def test_several_corpora_have_losses_by_corpus_and_by_denoiser_too():
-    assert list(groups_of(TWO[:1])) == ["code_r1"]
-    assert groups_of(TWO) == {
-        "code_r1": [0],
-        "told": [1],
-        "web_r1": [2],
-        "code_corpus": [0],
-        "told_corpus": [1],
-        "web_corpus": [2],
-        "r1": [0, 2],
-    }
-
-
 def test_a_model_without_tasks_and_tasks_of_others_are_rejected(nothing_registered):  # noqa: F811
     with pytest.raises(ValueError, match=r"model must be a TaskLossEncoderDecoderModel or .*, got EncoderDecoderModel\. Pass"):
         trainer(model_of(models.EncoderDecoderModel), batch_of([0]), trainer_cls=TaskLossTrainer)
@@ -253,20 +201,3 @@ def test_a_schedule_of_two_corpora_packed_on_one_and_two_processes(on_a_schedule
     assert parts == pytest.approx(whole, rel=1e-4)
     records = [json.loads((tmp_path / run / RUN_RECORD).read_text()) for run in ("plain", "by_task", "weighted")]
     assert records[0] == records[1] == records[2], "a run may get the file or other weights when it resumes"
-
-
-def test_a_stream_is_rejected_before_the_first_step(tmp_path):
-    from test_t5x import refused
-
-    log = refused(tmp_path / "stream", files=("gin/ul2_tiny.gin", "gin/loss_by_task.gin"))
-    assert "the examples must have random access for decoder_task_ids, but are a stream. Read a cache" in log
-
-
-def test_a_run_of_mixed_text_and_replies_names_the_replies(nothing_registered):  # noqa: F811
-    replies = ul2_tasks.register_chat("told", format="prompt_completion")
-    vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
-    text = ul2_tasks.register("web", vocabulary=vocabulary)
-    both = ul2_tasks.mix("both", {text: 3, replies: 1})
-    found = tasks_of(both)
-    assert found[0] == TaskInfo("told_prompt_completion", "", "told_corpus")
-    assert found[3] == TaskInfo("web_s", "s", "web_corpus")

@@ -11,7 +11,6 @@ import new_process
 import pytest
 
 import ul2_tasks
-from ul2_tasks import when_imported
 
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}:{os.environ.get('PYTHONPATH', '')}"}
@@ -76,7 +75,7 @@ for name in left_out:
 LIGHT = f"""
 import sys
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, ImageCodes, ImageTokens
+from ul2_tasks import T5GEMMA2, ImageTokens
 names = {sorted(f"ul2_tasks.images.{found.name}" for found in pkgutil.iter_modules([str(PACKAGE / "images")]))}
 for name in names:
     __import__(name)
@@ -88,65 +87,6 @@ print(sorted({"tensorflow", "seqio", "gin"} & sys.modules.keys()))
 
 def test_images_need_no_tensorflow():
     assert run(LIGHT + HEAVY) == "[]\n"
-
-
-WORKERS = (
-    """
-import os, sys
-import torch
-from ul2_tasks import ImageTextDataset, T5Gemma2Collator
-sys.path += sys.argv[2:]
-from image_sources import FORM, ids, made, source
-from ul2_tasks.images.special_tokens import SpecialTokenConfig
-
-class Told(torch.utils.data.IterableDataset):
-    def __init__(self, *data):
-        self.data = data
-
-    def __iter__(self):
-        rows = [sum(1 for _ in data) for data in self.data]
-        yield rows, os.getpid(), sorted({"tensorflow", "seqio"} & sys.modules.keys())
-
-def rows_of(vocabulary, special_tokens=FORM):
-    return ImageTextDataset(source(made(8)), special_tokens, vocabulary, {"tokens": 150, "vit": 100, "vae": 120}, num_epochs=1)
-
-def tell(method, *data):
-    [[rows, process, found]] = torch.utils.data.DataLoader(
-        Told(*data), batch_size=None, num_workers=1, multiprocessing_context=method
-    )
-    print(method, [number > 1 for number in rows], process != os.getpid(), found)
-
-if __name__ == "__main__":
-    tell("fork", rows_of(ids))
-"""
-    + HEAVY.replace("print", "    print").lstrip("\n")
-    + """
-    ours = lambda: {name for name in sys.modules if name.startswith("ul2_tasks")}
-    before = ours()
-    import seqio
-    print(ours() == before)
-    from ul2_tasks import open_vocabulary
-    model = rows_of(open_vocabulary("default"), SpecialTokenConfig(4093, 4092, 4091, 4090, 8, 8))
-    tell("spawn", rows_of(ids), model, rows_of(open_vocabulary(sys.argv[1]), SpecialTokenConfig(0, 96, 97, 98, 8, 8)))
-"""
-)
-
-
-@pytest.mark.torch
-def test_workers_that_read_rows_of_images_have_no_tensorflow(tmp_path):
-    """Whether they are forked or spawned; and their parent has none, if it opens no vocabulary of SeqIO's.
-
-    Where it imports SeqIO, that imports nothing of this package.
-    """
-    pytest.importorskip("torch", reason="the extra torch is not installed")
-    tokenizers = pytest.importorskip("tokenizers", reason="the extra huggingface is not installed")
-    letters = {letter: id for id, letter in enumerate(("<s>", *map(chr, range(32, 127)), "<a>", "<b>", "<c>"))}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=letters, merges=[]))
-    tokenizer.add_special_tokens(["<s>", "<a>", "<b>", "<c>"])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<s>"}')
-    told = run(WORKERS, tmp_path, *new_process.FOLDERS, folder=tmp_path).splitlines()
-    assert told == ["fork [True] True []", "[]", "True", "spawn [True, True, True] True []"]
 
 
 WHOLE = f"""
@@ -172,43 +112,6 @@ def test_no_import_registers_anything():
         "True ['ul2_corpus', 'ul2_r1', 'ul2_r2', 'ul2_s', 'ul2_x1', 'ul2_x2']",
         "dict_keys(['ul2_mix'])",
     ]
-
-
-def test_registering_that_was_interrupted_is_done_when_it_is_asked_for_again():
-    program = """
-import seqio
-from ul2_tasks.tasks import registry
-register = registry.register
-def interrupted():
-    registry.register = register
-    raise KeyboardInterrupt
-registry.register = interrupted
-try:
-    seqio.TaskRegistry.names()
-except KeyboardInterrupt:
-    print("interrupted")
-print("ul2_corpus" in seqio.TaskRegistry.names(), len(seqio.MixtureRegistry.names()))
-"""
-    assert new_process.run("-c", program, check=True).stdout == "interrupted\nTrue 1\n"
-
-
-def test_an_import_of_seqio_that_was_interrupted_is_seen_when_it_is_done_again(tmp_path):
-    (tmp_path / "seqio.py").write_text("""
-import sys
-class TaskRegistry: _REGISTRY = {}
-class MixtureRegistry: _REGISTRY = {}
-if sys.argv.pop() == "interrupted": raise KeyboardInterrupt
-""")
-    program = """
-import sys; sys.path.insert(0, sys.argv[1]); sys.argv += ["whole", "interrupted"]
-import ul2_tasks
-try:
-    import seqio
-except KeyboardInterrupt:
-    import seqio
-print([type(registry._REGISTRY).__module__ for registry in (seqio.TaskRegistry, seqio.MixtureRegistry)])
-"""
-    assert run(program, tmp_path) == f"{[when_imported.__name__] * 2}\n"
 
 
 def test_providers_are_added_changed_and_removed_as_ever():

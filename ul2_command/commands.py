@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +18,6 @@ from ul2_command.options import (
     files,
     host,
     needs,
-    of_a_corpus,
     of_a_job,
     of_a_mixture,
     of_a_run,
@@ -74,10 +72,8 @@ def main(context: click.Context) -> None:
                          ul2 find --text "some words" --run my_run
                          ul2 audit --until 12345 --run my_run
     Check your data:     ul2 doctor mine --corpus 'texts/*.jsonl'
-                         ul2 stats mine --module my_corpora --output stats
-    Measure throughput:  ul2 bench mine --module my_corpora --cache cache
+                         ul2 stats mine --module my_corpora
     Choose lengths:      ul2 lengths --lengths 2048,512
-    Train a vocabulary:  ul2 vocab train --corpus texts --output my.model
     Tokenize once:       ul2 cache mine --corpus texts --output cache
     Export examples:     ul2 export --format parquet --output examples
     """
@@ -292,25 +288,19 @@ def audit(data, as_json: bool, **options) -> None:
 @of_examples
 @with_examples
 @with_cache
-@click.option(
-    "--output",
-    metavar="FOLDER",
-    shell_complete=files,
-    help="Write statistics.json, and samples.jsonl with 8 examples of each denoiser, into this folder.  [default: print only]",
-)
-@click.option("--json", "to_json", is_flag=True, help="Print the content of statistics.json instead of tables.")
-def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str | None, **options) -> None:
+@click.option("--json", "to_json", is_flag=True, help="Print JSON instead of tables.")
+def stats(data, to_json: bool, examples: int, cache_dir: str | None, **options) -> None:
     """Measure examples and check them against the objective.
 
     Print mixing rates, corruption rates, span and sequence lengths, padding, packing, truncation and the text that denoisers
     share, each beside its expected value. Exit status 1 if a check fails.
 
     \b
-    ul2 stats mine --corpus texts --lengths 1024,1024 --output stats
+    ul2 stats mine --corpus texts --lengths 1024,1024 --json > statistics.json
     """
     from rich.console import Console
 
-    from ul2_tasks.looking.printing import as_json, write_statistics
+    from ul2_tasks.looking.printing import as_json
 
     kind = kind_of(data)
     tell_others(kind, data)
@@ -320,9 +310,6 @@ def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str
         click.echo(as_json(statistics), nl=False)
     else:
         kind.print_statistics(statistics, Console())
-    if output:
-        for path in write_statistics(statistics, kind.samples(data, SAMPLES, **options), output):
-            click.echo(f"wrote {path}", err=to_json)
     _exit_if_broken(statistics)
 
 
@@ -347,8 +334,8 @@ def stats(data, output: str | None, to_json: bool, examples: int, cache_dir: str
 def report(data, output: str, cache_dir: str | None, **options) -> None:
     """Write a web page with statistics, plots and examples.
 
-    The page shows the mixture, the statistics of `ul2 stats`, plots, and examples to page through. It is a single file that works
-    offline. Exit status 1 if a check fails.
+    The page shows examples, plots, and the statistics of `ul2 stats`. It is a single file that works offline. Exit status 1 if a
+    check fails.
 
     \b
     ul2 report mine --corpus texts --vocabulary my.model --output mine.html
@@ -366,53 +353,6 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
 
 
 @main.command()
-@or_of_records
-@of_a_mixture
-@with_lengths("512,512", "512,512; for conversations 4096")
-@of_examples
-@click.option(
-    "--workers",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Read with one process, and then with N workers of a DataLoader.  [default: one for each core; of streams none]",
-)
-@click.option("--t5x", "as_t5x", is_flag=True, help="Read as t5x does, with tf.data. --run implies it.")
-@click.option(
-    "--tokens_per_second",
-    type=click.FloatRange(0, min_open=True),
-    metavar="N",
-    help="Count the accelerators that are fed, if each takes N tokens per second.  [default: show a table of model sizes]",
-)
-@with_json
-@of_a_run
-def bench(data, as_json: bool, as_t5x: bool, **options) -> None:
-    """Measure how fast this machine reads training data.
-
-    Read batches of model inputs as the run does, for some ten seconds: with one process, and with a worker on each core. Print
-    tokens per second, without padding, and how many accelerators that feeds. This does not include the copy to the accelerator.
-    Exit status 1 if --tokens_per_second is more than this machine reads.
-
-    \b
-    ul2 bench mine --module my_corpora --cache cache --packed
-    ul2 bench --run my_run --cache cache --tokens_per_second 50000
-    """
-    from rich.console import Console
-
-    from ul2_tasks.looking.bench import print_bench
-    from ul2_tasks.looking.printing import as_json as json_of
-
-    as_t5x = as_t5x or options["run_dir"] is not None
-    if as_t5x and "workers" in data.given:
-        raise excludes("--workers", "--t5x" if "as_t5x" in data.given else "--run")
-    found = kind_of(data).bench(data, as_t5x=as_t5x, **options)
-    if as_json:
-        click.echo(json_of(found), nl=False)
-    else:
-        print_bench(found, Console())
-    _exit_if_broken(found)
-
-
-@main.command()
 @of_a_mixture
 @with_lengths("512,512", without_records=True)
 @with_json
@@ -423,8 +363,8 @@ def lengths(data, as_json: bool) -> None:
     waste less. Exit status 1 if a denoiser does not fit.
 
     For conversations, print for --lengths, half of them and twice as much how many examples are left out, and the packing
-    efficiency. For interleaved image-text data, print which records are left out or cut, and how full padded sequences are;
-    with image codes also packed ones. Exit status 1 if an example raises an error.
+    efficiency. For interleaved image-text data, print which records are left out, and how full padded sequences are. Exit status 1
+    if an example raises an error.
 
     \b
     ul2 lengths --lengths 2048,512
@@ -471,71 +411,6 @@ def doctor(data, as_json: bool, split: str) -> None:
         print_findings(findings, Console())
     if any(finding.kind == "problem" for finding in findings):
         sys.exit(PROBLEMS_FOUND)
-
-
-@main.group()
-def vocab() -> None:
-    """Train a vocabulary."""
-
-
-@vocab.command()
-@of_a_corpus
-@click.option(
-    "--output", required=True, metavar="FILE", shell_complete=files, help="Write the model to this file, such as my.model."
-)
-@click.option("--split", metavar="SPLIT", default="train", show_default=True, help="Train on this split of the corpus.")
-@click.option(
-    "--size",
-    type=click.IntRange(1),
-    metavar="N",
-    default=32_000,
-    show_default=True,
-    help="Train this many pieces, special tokens included.",
-)
-@click.option(
-    "--model_type", type=click.Choice(["unigram", "bpe"]), default="unigram", show_default=True, help="Use this algorithm."
-)
-@click.option(
-    "--sentinels", type=click.IntRange(0), metavar="N", default=256, show_default=True, help="Add this many sentinel tokens."
-)
-@click.option(
-    "--mode",
-    metavar="TOKEN",
-    multiple=True,
-    default=["[R]", "[S]", "[X]"],
-    show_default=True,
-    help="Add this mode token. Can be repeated.",
-)
-@click.option(
-    "--normalization",
-    type=click.Choice(["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"]),
-    default="identity",
-    show_default=True,
-    help="Normalize text by this rule: identity changes nothing, and nmt_nfkc is T5's.",
-)
-@click.option(
-    "--max_characters",
-    type=click.IntRange(1),
-    metavar="N",
-    default=100_000_000,
-    show_default=True,
-    help="Stop reading after about this many characters.",
-)
-def train(source: dict[str, Any], output: str, split: str, mode, **options) -> None:
-    """Train a SentencePiece model on a corpus.
-
-    Sentinels and mode tokens get one id each, which no text encodes to. Decoding returns the original text with its line feeds,
-    tabs and repeated spaces, unless --normalization changes it. An existing model is never overwritten. If the files
-    have several formats, the same number of characters is read from each.
-
-    \b
-    ul2 vocab train --corpus 'texts/*.jsonl' --size 32000 --output my.model
-    """
-    from ul2_tasks.sources.by_name import documents_of_all, open_each_format
-    from ul2_tasks.vocabulary.training import train_to_file
-
-    corpora = open_each_format(**{"spec": "embedded", **source})
-    click.echo(train_to_file(documents_of_all(corpora, split, options["max_characters"]), output, modes=mode, **options))
 
 
 _revision = click.option(
@@ -605,7 +480,7 @@ def cache(data, output: str, **options) -> None:
 @click.option(
     "--format",
     "written_as",
-    type=click.Choice(["tfrecord", "parquet", "jsonl", "arrayrecord", "megatron"]),
+    type=click.Choice(["tfrecord", "parquet", "megatron"]),
     required=True,
     help="Write files of this format. megatron writes the tokens of a corpus instead of examples.",
 )
@@ -640,16 +515,10 @@ def cache(data, output: str, **options) -> None:
     help="Read the corpus from this --output of `ul2 cache`.  [default: tokenize it]",
 )
 @click.option(
-    "--max_documents",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Write at most N conversations of each split with --format megatron, for a trial run.  [default: all]",
-)
-@click.option(
     "--max_examples",
     type=click.IntRange(1),
     metavar="N",
-    help="Write at most N examples with another --format, for a trial run.  [default: all]",
+    help="Write at most N examples, for a trial run.  [default: all]",
 )
 @click.option(
     "--max_tokens",
@@ -658,9 +527,6 @@ def cache(data, output: str, **options) -> None:
     help="Write at most N tokens, of conversations for Megatron-LM of each split, for a trial run.  [default: all]",
 )
 @_revision
-@click.option(
-    "--input_manifest", is_flag=True, help="Raise an error if a folder of conversations has no manifest.json.  [default: optional]"
-)
 @of_a_job
 def export(data, output: str, cache_dir: str | None, **options) -> None:
     """Write examples to files for other trainers.
@@ -691,13 +557,7 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
 
 @main.command()
 @click.argument("folder")
-@click.option(
-    "--module",
-    metavar="MODULE",
-    multiple=True,
-    help="Import this module, which registers the conversations of an export. Can be repeated.",
-)
-def verify(folder: str, module: Sequence[str]) -> None:
+def verify(folder: str) -> None:
     """Check that the files of a cache or an export are unchanged.
 
     Read FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for everything in it, and compare checksums. List each file that differs and
@@ -708,9 +568,8 @@ def verify(folder: str, module: Sequence[str]) -> None:
     """
     from ul2_tasks.looking.verification import examine
 
-    sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
     all_wrong = []
-    for where, wrong, counts in examine(folder, module):
+    for where, wrong, counts in examine(folder):
         for sentence in wrong:
             click.echo(sentence if where == folder or where in sentence else f"{where}: {sentence}")
         if not wrong:

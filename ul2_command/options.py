@@ -54,13 +54,6 @@ def chunk_tokens(value: str) -> int | dict[str, int]:
     return {name.lower(): int(tokens) for name, tokens in (pair.split("=") for pair in value.split(","))}
 
 
-def eod(value: str) -> int | str:
-    """Parses "2" as an id, and takes "keep"."""
-    if not (value.isdecimal() or value == "keep"):
-        raise _wrong("--eod", "an id of the tokenizer, or keep", value)
-    return int(value) if value.isdecimal() else value
-
-
 def host(value: str) -> tuple[int, int]:
     """Parses "3/64" as host 3, from 0, of 64."""
     found = re.fullmatch(r"(\d+)/(\d+)", value)
@@ -81,15 +74,6 @@ def steps(value: str) -> tuple[int, int]:
     if not found or int(found[1]) >= int(found[2]):
         raise _wrong("--skip", "a step and the step after the last, such as 12340:12360", value)
     return int(found[1]), int(found[2])
-
-
-def loss_groups(value: str) -> str | dict[str, int]:
-    """Parses "assistant/final=2,assistant/analysis=1" as a dictionary; leaves the name of a preset as it is."""
-    if "=" not in value:
-        return value
-    if not re.fullmatch(r"[\w/>]+=\d+(,[\w/>]+=\d+)*", value):
-        raise _wrong("--loss_groups", "a preset, or a loss group for each kind of message, such as assistant/final=2", value)
-    return {kind: int(group) for kind, group in (pair.split("=") for pair in value.split(","))}
 
 
 def position_embeddings(value: str) -> tuple[int, int]:
@@ -137,21 +121,9 @@ _SOURCE = [
         help="Hold out this fraction of the documents as the split validation, chosen by a hash of their ids.  [default: none]",
     ),
     _corpus(
-        "--corpus_format",
-        "format",
-        metavar="FORMAT",
-        help="Read files as text, jsonl, parquet, arrow or tfrecord.  [default: the format that file names end with]",
-    ),
-    _corpus(
         "--documents",
         metavar="UNIT",
         help="Split text files into documents, one per line, paragraph or file. Required for text files.",
-    ),
-    _corpus(
-        "--eod",
-        type=eod,
-        metavar="ID|keep",
-        help="Strip this token from the end of each document of megatron:PREFIX, or keep it.  [default: strip EOS if all have it]",
     ),
 ]
 _REGISTER = [
@@ -184,7 +156,6 @@ _REGISTER = [
         metavar="N|NAME=N,..",
         help="Limit chunks to N tokens, for all denoisers or for each, such as r1=286,r2=289.  [default: what --lengths hold]",
     ),
-    _mixture("--separate_documents", is_flag=True, default=None, help="Put an EOS after each document.  [default: no EOS]"),
 ]
 _CHAT = [
     _chat(
@@ -192,35 +163,6 @@ _CHAT = [
         metavar="SPEC",
         shell_complete=files,
         help="Read NAME as conversations, rendered by harmony, harmony:PATH (a vocabulary) or template:FOLDER (a chat template).",
-    ),
-    _chat("--messages_key", metavar="KEY", help="Read the messages from this field or column.  [default: messages]"),
-    _chat(
-        "--loss_groups",
-        type=loss_groups,
-        metavar="PRESET|KIND=N,..",
-        help="Choose which kinds of assistant messages count in the loss, and in which loss group: harmony, harmony_tools, plain,"
-        " or your own, such as assistant/final=2.  [default: harmony_tools]",
-    ),
-    _chat(
-        "--train_on",
-        type=click.Choice(["all", "generated", "content"]),
-        help="Choose which tokens of a message count in the loss: all, those that the model generates, or content and end.  "
-        "[default: all]",
-    ),
-    _chat(
-        "--turns",
-        type=click.Choice(["all", "last", "each"]),
-        help="Train on all turns of a conversation at once, on the last, or on each in its own example.  [default: all]",
-    ),
-    _chat(
-        "--truncation",
-        type=click.Choice(["raise", "drop", "drop_oldest_turns"]),
-        help="Raise an error if a conversation is longer than --lengths, drop it, or drop its oldest turns.  [default: raise]",
-    ),
-    _chat(
-        "--mode",
-        metavar="TOKEN",
-        help="Put this mode token, such as '[S]', before the inputs of NAME_prompt_completion.  [default: none]",
     ),
 ]
 _RUN = [
@@ -264,7 +206,6 @@ _TEXTS = [
     _texts("--field", "keys", metavar="KEY", multiple=True, help="Take texts from this field. Can be repeated.  [default: text]"),
     _texts("--ngram", "n", type=click.IntRange(2), metavar="N", default=13, show_default=True, help="Look for N tokens in a row."),
     _texts("--output", metavar="LIST.jsonl", shell_complete=files, help="Write the documents that contain texts to this file."),
-    _texts("--json", "as_json", is_flag=True, help="Print one JSON object instead, for programs."),
 ]
 _RECORDS = [
     _images(
@@ -283,8 +224,7 @@ _RECORDS = [
     ),
 ]
 _OF_RECORDS = ("schema", "folder", "position_embeddings", "record")
-_OF_TEXTS = ("vocabulary", "preset", "sentinels", "on_error", "chunk_tokens", "separate_documents")
-_OF_CHAT = ("renderer", "messages_key", "loss_groups", "train_on", "turns", "truncation", "mode")
+_OF_TEXTS = ("vocabulary", "preset", "sentinels", "on_error", "chunk_tokens")
 _JOB = [
     _beam("--workers", type=click.IntRange(1), metavar="N", help="Run Beam's local runner in this many processes."),
     _beam("--runner", metavar="NAME", help="Use this Beam runner, such as FnApiRunner. (DirectRunner first downloads a binary.)"),
@@ -303,7 +243,7 @@ def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(spec, **options) -> None:
         source = {"spec": list(spec) if len(spec) > 1 else spec[0]} if spec else {}
-        command(source=source | _given(options, "text_key", "id_key", "validation", "format", "documents", "eod"), **options)
+        command(source=source | _given(options, "text_key", "id_key", "validation", "documents"), **options)
 
     return _with(_SOURCE, wrapped)
 
@@ -331,10 +271,8 @@ class Data:
 
         if alone := self.given_of("folder", "position_embeddings", "record"):
             raise needs(self.option(alone[0]), "--schema")
-        of_chat = [key for key in self.arguments if key in _OF_CHAT]
-        if of_chat and "renderer" not in of_chat:
-            raise needs(f"--{of_chat[0]}", "--renderer")
-        if of_chat and (wrong := [key for key in self.arguments if key not in (*_OF_CHAT, "on_error")]):
+        wrong = [key for key in self.arguments if key not in ("renderer", "on_error")]
+        if "renderer" in self.arguments and wrong:
             raise excludes(f"--{wrong[0]}", "--renderer")
         own = self.source | self.arguments
         if self.modules and own:
@@ -394,7 +332,7 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(name: str | None, module, source, sequence_length=None, **options) -> None:
-        arguments = _given(options, *_OF_TEXTS, *_OF_CHAT)
+        arguments = _given(options, *_OF_TEXTS, "renderer")
         _given(options, *_OF_RECORDS)  # which are in `given`
         context = click.get_current_context()
         of_line = [each for each in context.params if context.get_parameter_source(each) == ParameterSource.COMMANDLINE]
@@ -432,7 +370,7 @@ def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
 
 def of_texts(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of `looking.contamination.find_texts`. The command gets them as `of_texts`, or None without --texts."""
-    names = ("keys", "n", "output", "as_json")
+    names = ("keys", "n", "output")
 
     @functools.wraps(command)
     def wrapped(data: Data, texts: str | None, **options) -> None:

@@ -14,186 +14,126 @@ import ul2_tasks.when_imported  # noqa: F401 (which tells SeqIO and gin)
 from ul2_tasks.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from ul2_tasks.chat.by_name import open_renderer
-    from ul2_tasks.converters.chat import ChatFeatureConverter, PromptCompletionFeatureConverter
-    from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
-    from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
-    from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-    from ul2_tasks.converters.image_text import T5Gemma2FeatureConverter
-    from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter
-    from ul2_tasks.denoising.denoisers import T5GEMMA2, UL2, UL2R, CausalDenoiser, Denoiser, SequentialDenoiser, SpanDenoiser
-    from ul2_tasks.denoising.given_spans import corrupt_spans
-    from ul2_tasks.denoising.lengths import chunk_length
-    from ul2_tasks.denoising.preprocessors import prepend_mode
-    from ul2_tasks.export.folder import read_examples
-    from ul2_tasks.images.interleaved import ImageCodes, ImageTokens
-    from ul2_tasks.measured_loader import MeasuredLoader
-    from ul2_tasks.mixtures.advice import best_chunk_tokens
-    from ul2_tasks.mixtures.chat import Chat
-    from ul2_tasks.mixtures.image_text import ImageText
-    from ul2_tasks.mixtures.mix import Mix
-    from ul2_tasks.mixtures.mixture import Mixture
-    from ul2_tasks.mixtures.schedule import Stage
-    from ul2_tasks.order.blocks import BlockShuffle
+    from ul2_tasks.chat.by_name import open_renderer as open_renderer
+    from ul2_tasks.converters.chat import ChatFeatureConverter as ChatFeatureConverter
+    from ul2_tasks.converters.chat import PromptCompletionFeatureConverter as PromptCompletionFeatureConverter
+    from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter as HuggingFaceChatConverter
+    from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter as EncDecFeatureConverter
+    from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter as HuggingFaceFeatureConverter
+    from ul2_tasks.converters.image_text import T5Gemma2FeatureConverter as T5Gemma2FeatureConverter
+    from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter as PrefixLMFeatureConverter
+    from ul2_tasks.denoising.denoisers import T5GEMMA2 as T5GEMMA2
+    from ul2_tasks.denoising.denoisers import UL2 as UL2
+    from ul2_tasks.denoising.denoisers import UL2R as UL2R
+    from ul2_tasks.denoising.denoisers import CausalDenoiser as CausalDenoiser
+    from ul2_tasks.denoising.denoisers import Denoiser as Denoiser
+    from ul2_tasks.denoising.denoisers import SequentialDenoiser as SequentialDenoiser
+    from ul2_tasks.denoising.denoisers import SpanDenoiser as SpanDenoiser
+    from ul2_tasks.denoising.given_spans import corrupt_spans as corrupt_spans
+    from ul2_tasks.denoising.lengths import chunk_length as chunk_length
+    from ul2_tasks.denoising.preprocessors import prepend_mode as prepend_mode
+    from ul2_tasks.export.folder import read_examples as read_examples
+    from ul2_tasks.image_rows.dataset import ImageTextDataset as ImageTextDataset
+    from ul2_tasks.images.interleaved import ImageTokens as ImageTokens
+    from ul2_tasks.measured_loader import MeasuredLoader as MeasuredLoader
+    from ul2_tasks.mixtures.advice import best_chunk_tokens as best_chunk_tokens
+    from ul2_tasks.mixtures.chat import Chat as Chat
+    from ul2_tasks.mixtures.image_text import ImageText as ImageText
+    from ul2_tasks.mixtures.mix import Mix as Mix
+    from ul2_tasks.mixtures.mixture import Mixture as Mixture
+    from ul2_tasks.mixtures.schedule import Stage as Stage
+    from ul2_tasks.order.blocks import BlockShuffle as BlockShuffle
     from ul2_tasks.pytorch.chat_trainer import LossGroupTrainer as LossGroupTrainer
-    from ul2_tasks.pytorch.collator import UL2DataCollator
+    from ul2_tasks.pytorch.collator import UL2DataCollator as UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
-    from ul2_tasks.pytorch.image_text import ImageTextDataset as ImageTextDataset
-    from ul2_tasks.pytorch.loading_metrics import LoadingMetricsMixin
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
     from ul2_tasks.pytorch.task_loss import TaskLosses as TaskLosses
     from ul2_tasks.pytorch.task_trainer import TaskLossTrainer as TaskLossTrainer
-    from ul2_tasks.sources.by_name import open_source
-    from ul2_tasks.sources.image_text import open_image_text
-    from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
-    from ul2_tasks.store.block_cache import set_block_cache
-    from ul2_tasks.t5x_dataset import get_dataset_at_step, get_dataset_of_stream
-    from ul2_tasks.tasks.chat import register_chat
-    from ul2_tasks.tasks.downstream import topics_task, with_mode
-    from ul2_tasks.tasks.examples import examples
-    from ul2_tasks.tasks.image_text import register_image_text
-    from ul2_tasks.tasks.registration import Registration
-    from ul2_tasks.tasks.registry import mix, register
-    from ul2_tasks.vocabulary.by_name import open_vocabulary
-    from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
-    from ul2_tasks.vocabulary.sentencepiece import default_vocabulary
-    from ul2_tasks.vocabulary.special_ids import check_round_trip, embedding_rows, id_shift
+    from ul2_tasks.sources.by_name import open_source as open_source
+    from ul2_tasks.sources.image_text import open_image_text as open_image_text
+    from ul2_tasks.sources.memory import MemoryDataSource as MemoryDataSource
+    from ul2_tasks.sources.memory import embedded_documents as embedded_documents
+    from ul2_tasks.store.block_cache import set_block_cache as set_block_cache
+    from ul2_tasks.t5x_dataset import get_dataset_at_step as get_dataset_at_step
+    from ul2_tasks.t5x_dataset import get_dataset_of_stream as get_dataset_of_stream
+    from ul2_tasks.tasks.chat import register_chat as register_chat
+    from ul2_tasks.tasks.downstream import with_mode as with_mode
+    from ul2_tasks.tasks.examples import examples as examples
+    from ul2_tasks.tasks.image_text import register_image_text as register_image_text
+    from ul2_tasks.tasks.registration import Registration as Registration
+    from ul2_tasks.tasks.registry import mix as mix
+    from ul2_tasks.tasks.registry import register as register
+    from ul2_tasks.vocabulary.by_name import open_vocabulary as open_vocabulary
+    from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary as HuggingFaceVocabulary
+    from ul2_tasks.vocabulary.sentencepiece import default_vocabulary as default_vocabulary
+    from ul2_tasks.vocabulary.special_ids import check_round_trip as check_round_trip
+    from ul2_tasks.vocabulary.special_ids import embedding_rows as embedding_rows
+    from ul2_tasks.vocabulary.special_ids import id_shift as id_shift
 
-__all__ = [
-    "T5GEMMA2",
-    "UL2",
-    "UL2R",
-    "BlockShuffle",
-    "CausalDenoiser",
-    "Chat",
-    "ChatFeatureConverter",
-    "Denoiser",
-    "EncDecFeatureConverter",
-    "HuggingFaceChatConverter",
-    "HuggingFaceFeatureConverter",
-    "HuggingFaceVocabulary",
-    "ImageCodes",
-    "ImageText",
-    "ImageTokens",
-    "LoadingMetricsMixin",
-    "MeasuredLoader",
-    "MemoryDataSource",
-    "Mix",
-    "Mixture",
-    "PrefixLMFeatureConverter",
-    "PromptCompletionFeatureConverter",
-    "Registration",
-    "SequentialDenoiser",
-    "SpanDenoiser",
-    "Stage",
-    "T5Gemma2FeatureConverter",
-    "UL2DataCollator",
-    "best_chunk_tokens",
-    "check_round_trip",
-    "chunk_length",
-    "corrupt_spans",
-    "default_vocabulary",
-    "embedded_documents",
-    "embedding_rows",
-    "examples",
-    "get_dataset_at_step",
-    "get_dataset_of_stream",
-    "id_shift",
-    "mix",
-    "open_image_text",
-    "open_renderer",
-    "open_source",
-    "open_vocabulary",
-    "prepend_mode",
-    "read_examples",
-    "register",
-    "register_chat",
-    "register_image_text",
-    "set_block_cache",
-    "topics_task",
-    "with_mode",
-]
-
-# `from ul2_tasks import *` imports all of these names, so it has those that need PyTorch where that is installed.
-if importlib.util.find_spec("torch") is not None:
-    __all__ += [
-        "ImageTextDataset",
-        "LossGroupWeights",
-        "T5Gemma2Collator",
-        "TaskLosses",
-        "UL2IterableDataset",
-        "accept_packed_sequences",
-        "packed_attention_masks",
-    ]
-    if importlib.util.find_spec("transformers") is not None:
-        __all__ += ["LossGroupTrainer", "TaskLossTrainer"]
-
-_MODULES = {
-    "T5GEMMA2": "denoising.denoisers",
-    "UL2": "denoising.denoisers",
-    "UL2R": "denoising.denoisers",
-    "BlockShuffle": "order.blocks",
-    "CausalDenoiser": "denoising.denoisers",
-    "Chat": "mixtures.chat",
-    "ChatFeatureConverter": "converters.chat",
-    "ImageCodes": "images.interleaved",
-    "Denoiser": "denoising.denoisers",
-    "EncDecFeatureConverter": "converters.encoder_decoder",
-    "HuggingFaceChatConverter": "converters.chat_hugging_face",
-    "HuggingFaceFeatureConverter": "converters.hugging_face",
-    "HuggingFaceVocabulary": "vocabulary.hugging_face",
-    "LoadingMetricsMixin": "pytorch.loading_metrics",
-    "MeasuredLoader": "measured_loader",
-    "MemoryDataSource": "sources.memory",
-    "Mix": "mixtures.mix",
-    "Mixture": "mixtures.mixture",
-    "ImageTextDataset": "pytorch.image_text",
-    "ImageTokens": "images.interleaved",
-    "ImageText": "mixtures.image_text",
-    "Registration": "tasks.registration",
-    "PrefixLMFeatureConverter": "converters.prefix_lm",
-    "PromptCompletionFeatureConverter": "converters.chat",
-    "SequentialDenoiser": "denoising.denoisers",
-    "SpanDenoiser": "denoising.denoisers",
-    "Stage": "mixtures.schedule",
-    "LossGroupTrainer": "pytorch.chat_trainer",
-    "LossGroupWeights": "pytorch.group_loss",
-    "T5Gemma2Collator": "pytorch.t5gemma2_collator",
-    "TaskLossTrainer": "pytorch.task_trainer",
-    "TaskLosses": "pytorch.task_loss",
-    "T5Gemma2FeatureConverter": "converters.image_text",
-    "UL2DataCollator": "pytorch.collator",
-    "UL2IterableDataset": "pytorch.dataset",
-    "accept_packed_sequences": "pytorch.packed_attention",
-    "best_chunk_tokens": "mixtures.advice",
-    "chunk_length": "denoising.lengths",
-    "corrupt_spans": "denoising.given_spans",
-    "default_vocabulary": "vocabulary.sentencepiece",
-    "embedded_documents": "sources.memory",
-    "embedding_rows": "vocabulary.special_ids",
-    "examples": "tasks.examples",
-    "get_dataset_at_step": "t5x_dataset",
-    "get_dataset_of_stream": "t5x_dataset",
-    "id_shift": "vocabulary.special_ids",
-    "mix": "tasks.registry",
-    "open_image_text": "sources.image_text",
-    "open_renderer": "chat.by_name",
-    "open_source": "sources.by_name",
-    "open_vocabulary": "vocabulary.by_name",
-    "packed_attention_masks": "pytorch.packed_attention",
-    "prepend_mode": "denoising.preprocessors",
-    "read_examples": "export.folder",
-    "register": "tasks.registry",
-    "register_chat": "tasks.chat",
-    "register_image_text": "tasks.image_text",
-    "set_block_cache": "store.block_cache",
-    "topics_task": "tasks.downstream",
-    "check_round_trip": "vocabulary.special_ids",
-    "with_mode": "tasks.downstream",
+_NAMES = {
+    "chat.by_name": "open_renderer",
+    "converters.chat": "ChatFeatureConverter PromptCompletionFeatureConverter",
+    "converters.chat_hugging_face": "HuggingFaceChatConverter",
+    "converters.encoder_decoder": "EncDecFeatureConverter",
+    "converters.hugging_face": "HuggingFaceFeatureConverter",
+    "converters.image_text": "T5Gemma2FeatureConverter",
+    "converters.prefix_lm": "PrefixLMFeatureConverter",
+    "denoising.denoisers": "T5GEMMA2 UL2 UL2R CausalDenoiser Denoiser SequentialDenoiser SpanDenoiser",
+    "denoising.given_spans": "corrupt_spans",
+    "denoising.lengths": "chunk_length",
+    "denoising.preprocessors": "prepend_mode",
+    "export.folder": "read_examples",
+    "image_rows.dataset": "ImageTextDataset",
+    "images.interleaved": "ImageTokens",
+    "measured_loader": "MeasuredLoader",
+    "mixtures.advice": "best_chunk_tokens",
+    "mixtures.chat": "Chat",
+    "mixtures.image_text": "ImageText",
+    "mixtures.mix": "Mix",
+    "mixtures.mixture": "Mixture",
+    "mixtures.schedule": "Stage",
+    "order.blocks": "BlockShuffle",
+    "pytorch.chat_trainer": "LossGroupTrainer",
+    "pytorch.collator": "UL2DataCollator",
+    "pytorch.dataset": "UL2IterableDataset",
+    "pytorch.group_loss": "LossGroupWeights",
+    "pytorch.packed_attention": "accept_packed_sequences packed_attention_masks",
+    "pytorch.t5gemma2_collator": "T5Gemma2Collator",
+    "pytorch.task_loss": "TaskLosses",
+    "pytorch.task_trainer": "TaskLossTrainer",
+    "sources.by_name": "open_source",
+    "sources.image_text": "open_image_text",
+    "sources.memory": "MemoryDataSource embedded_documents",
+    "store.block_cache": "set_block_cache",
+    "t5x_dataset": "get_dataset_at_step get_dataset_of_stream",
+    "tasks.chat": "register_chat",
+    "tasks.downstream": "with_mode",
+    "tasks.examples": "examples",
+    "tasks.image_text": "register_image_text",
+    "tasks.registration": "Registration",
+    "tasks.registry": "mix register",
+    "vocabulary.by_name": "open_vocabulary",
+    "vocabulary.hugging_face": "HuggingFaceVocabulary",
+    "vocabulary.sentencepiece": "default_vocabulary",
+    "vocabulary.special_ids": "check_round_trip embedding_rows id_shift",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+# `from ul2_tasks import *` imports all of these names, so it has those that need PyTorch or Transformers where that is installed.
+_NEEDS = {
+    "pytorch.chat_trainer": ("torch", "transformers"),
+    "pytorch.task_trainer": ("torch", "transformers"),
+    "pytorch.collator": (),
+    "image_rows.dataset": ("torch",),
+}
+__all__ = [
+    name
+    for name, module in _MODULES.items()
+    if all(map(importlib.util.find_spec, _NEEDS.get(module, ("torch",) if module.startswith("pytorch.") else ())))
+]
 
 
 def __getattr__(name: str) -> object:

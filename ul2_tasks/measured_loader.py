@@ -10,19 +10,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-_IGNORED = -100  # the label without a loss
 _READY = 1e-3  # seconds in which a batch comes that a worker has prefetched
-# The first of these that a batch has says which tokens are no padding: where it is not 0, or of labels not -100.
-_MASKS_OF_INPUTS = ("segment_ids", "encoder_segment_ids", "attention_mask", "encoder_input_tokens", "sample_lens")
-_OF_INPUTS = (*_MASKS_OF_INPUTS, "input_ids", "packed_input_ids")
+# The first of these that a batch has says how many tokens are no padding: where it is not 0, but for those of `_TOKENS`.
+_OF_INPUTS = ("segment_ids", "encoder_segment_ids", "attention_mask", "encoder_input_tokens", "sample_lens", "input_ids")
 _OF_TARGETS = ("decoder_segment_ids", "decoder_attention_mask", "decoder_target_tokens", "labels", "packed_label_ids")
-_ADDED_UP = "sample_lens"  # of image-text rows: how many tokens each sample has
-_WITHOUT_MASK = ("input_ids", "packed_input_ids", "packed_label_ids")  # of which all are tokens
+_TOKENS: dict[str, Callable[[Any], Any]] = {
+    "labels": lambda labels: (labels != -100).sum(),
+    "sample_lens": lambda lengths: lengths.sum(),  # of image-text rows: how many tokens each sample has
+    "input_ids": lambda ids: ids.size if isinstance(ids, np.ndarray) else ids.numel(),
+    "packed_label_ids": lambda ids: ids.size if isinstance(ids, np.ndarray) else ids.numel(),
+}
 
 
 class MeasuredLoader:
@@ -141,17 +143,9 @@ def _rows(batch: Mapping[str, Any]) -> int:
 
 
 def _tokens(batch: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    """How many tokens a batch has, by the first of these names that it has."""
+    """How many tokens a batch has, by the first of these names that it has; of a tensor a tensor, which is not waited for."""
     key = next((name for name in names if name in batch), None)
     if key is None:
         return 0
-    values = batch[key]
-    if key in _WITHOUT_MASK:
-        return int(np.prod(np.shape(values)))
-    on_accelerator = not getattr(values, "is_cpu", True)  # a tensor, whose count is there, too
-    values = values if on_accelerator else np.asarray(values)
-    if key == _ADDED_UP:
-        return values.sum()
-    if key == "labels":
-        values = values != _IGNORED
-    return values.count_nonzero() if on_accelerator else int(np.count_nonzero(values))
+    values = batch[key] if hasattr(batch[key], "is_cpu") else np.asarray(batch[key])
+    return _TOKENS.get(key, lambda mask: (mask != 0).sum())(values)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import seqio
 from clu import metrics as clu_metrics
 from t5x import metrics as t5x_metrics
-from t5x import models, partitioning, trainer
+from t5x import models, trainer
 
 from ul2_tasks.example_features import TEXT
 from ul2_tasks.t5x_training import Batch, Mean, WaitingTrainer, base_metrics, partitioned_train_step, token_losses
@@ -124,12 +124,8 @@ class LossGroupTrainer(WaitingTrainer):
         self,
         *,
         model: models.BaseTransformerModel,
-        partitioner: partitioning.BasePartitioner,
-        train_state_axes: Any,
-        rng: jax.Array,
         learning_rate_fn: trainer.LearningRateCallable,
-        num_microbatches: int | None,
-        weight_metrics_computer: trainer.WeightMetricsComputer | None = None,
+        num_microbatches: int | None = None,
         reasoning: float = 1.0,
         answer: float = 1.0,
         other: float = 1.0,
@@ -139,8 +135,7 @@ class LossGroupTrainer(WaitingTrainer):
         Args:
             reasoning, answer, other: the weights of the loss groups in L.
             model: one of this module.
-            partitioner, train_state_axes, rng, learning_rate_fn, num_microbatches, weight_metrics_computer, keywords: see
-                `t5x.trainer.Trainer`.
+            learning_rate_fn, num_microbatches, keywords: see `t5x.trainer.Trainer`.
 
         Raises:
             ValueError: the model is not one of this module.
@@ -150,16 +145,8 @@ class LossGroupTrainer(WaitingTrainer):
                 "model must be a LossGroupDecoderOnlyModel or LossGroupEncoderDecoderModel of ul2_tasks.t5x_chat, got a"
                 f" {type(model).__name__}. Bind train.model as gin/chat_prompt_completion.gin does."
             )
-        shared = {
-            "model": model,
-            "partitioner": partitioner,
-            "train_state_axes": train_state_axes,
-            "rng": rng,
-            "learning_rate_fn": learning_rate_fn,
-            "num_microbatches": num_microbatches,
-            "weight_metrics_computer": weight_metrics_computer,
-        }
-        super().__init__(**shared, **keywords)
+        keywords = {"model": model, "learning_rate_fn": learning_rate_fn, "num_microbatches": num_microbatches, **keywords}
+        super().__init__(**keywords)
         weights = jnp.array([reasoning, answer, other], jnp.float32)
 
         def weighted(batch: Batch) -> Batch:
@@ -171,8 +158,9 @@ class LossGroupTrainer(WaitingTrainer):
             totals, counts = (jnp.stack([getattr(mean, key) for mean in means]) for key in ("total", "count"))
             return {**metrics, "loss": GroupLoss(weights, totals, counts)}
 
-        self._group_train_step = partitioned_train_step(weighted, **shared)
-        inputs = train_state_axes, partitioner.data_partition_spec
+        self._group_train_step = partitioned_train_step(weighted, **keywords)
+        partitioner = keywords["partitioner"]
+        inputs = keywords["train_state_axes"], partitioner.data_partition_spec
         self._group_eval_step = partitioner.partition(eval_step, in_axis_resources=inputs, out_axis_resources=None)
 
     @property

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +25,10 @@ from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, p
 from ul2_tasks.jobs.manifest import differences, load, write_manifest
 from ul2_tasks.random_access.dataset import continued, fingerprint_of, numbering_of
 from ul2_tasks.random_access.exclude import Exclude, leaving_out_of, save_lists
-from ul2_tasks.random_access.fingerprint import ADDED, changes_later, of_leaving_out, until
+from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, changes_later, of_leaving_out, until
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.tasks.providers import DenoisingTask
-from ul2_tasks.version import __version__
+from ul2_tasks.version import __version__, check_version
 
 _EARLIER = "earlier_stages"  # in a run's record: what the runs read whose weights it began with
 _NOT_COMPARED = ("ul2_tasks", "first_step", _EARLIER)
@@ -208,28 +207,9 @@ def _reason(cfg: Any) -> str:
     tasks = seqio.get_subtasks(seqio.get_mixture_or_task(cfg.mixture_or_task_name))
     if foreign := [task.name for task in tasks if not hasattr(task, "why_a_stream")]:
         return f"the tasks {foreign} are not of ul2_tasks.register or register_chat. Leave them out, or"
-    streams = [task for task in tasks if task.why_a_stream()]
-    not_asked = [task.name for task in streams or tasks if not task.configuration.random_access]
-    ask = f"Pass random_access=True to the register or register_chat of {not_asked}"
-    if streams:
-        return f"{streams[0].why_a_stream()}. {ask if not_asked else 'Change it'}, or"
-    if not_asked and not cfg.use_cached:
-        return f"USE_CACHED_TASKS is False. Write caches with `ul2 cache`, and set it to True. {ask}, or"
-    if not_asked and cfg.pack and (names := _with_random_lengths(tasks, cfg.task_feature_lengths)):
-        return f"packed examples of {names} have random lengths. {ask}, set train/utils.DatasetConfig.pack = False, or"
-    return "its cache is not one of `ul2 cache`, or the feature converter is not one of ul2_tasks. Change that, or"
-
-
-def _with_random_lengths(tasks: Iterable[seqio.Task], lengths: Mapping[str, int]) -> list[str]:
-    """The tasks whose examples have random lengths: whole records, and chunks of which parts are drawn (split="uniform")."""
-    fixed = [
-        task.name
-        for task in tasks
-        if isinstance(task, DenoisingTask)
-        and task.configuration.merge_examples
-        and len(set(task.denoiser.noise_range(task.full_chunk(lengths).length))) == 1
-    ]
-    return [task.name for task in tasks if task.name not in fixed]
+    not_asked = [task.name for task in tasks if not task.configuration.random_access]
+    why = next(filter(None, (task.why_a_stream() for task in tasks)), "they have no cache of `ul2 cache`, or have random lengths")
+    return f"{why}. Pass random_access=True to the register or register_chat of {not_asked}, and set USE_CACHED_TASKS to True, or"
 
 
 def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | None) -> Start:
@@ -262,7 +242,7 @@ def step_of(checkpoint: str) -> int:
 def first_step_of(model_dir: str, start: Start) -> int:
     """The model's step at the run's first example."""
     path = place(model_dir, RUN_RECORD)
-    return load(path)["first_step"] if start.is_resumed and exists(path) else start.step
+    return _record(path)["first_step"] if start.is_resumed and exists(path) else start.step
 
 
 def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_writer: bool) -> int:
@@ -285,12 +265,11 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
             " run. Resume it without gin/elastic.gin, or start another run from this checkpoint, in another MODEL_DIR"
             " (gin/ul2_continue.gin)."
         )
-    record = load(path)
-    skipped = {*_NOT_COMPARED, *(key for key in ADDED if key not in record)}
+    record = _record(path)
     read = (start.step - record["first_step"]) * record["batch_size"]
     is_planned = changes_later(record, run)
     compared = (until(it, read) for it in (record, run)) if is_planned else (record, run)
-    before, now = ({key: value for key, value in it.items() if key not in skipped} for it in compared)
+    before, now = ({key: value for key, value in it.items() if key not in _NOT_COMPARED} for it in compared)
     if different := list(differences(before, now)):
         done = start.step - record["first_step"]
         may_change = f", and the schedule, exclude and skip from its step {done} on" if is_planned else ""
@@ -305,15 +284,21 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
     return record["first_step"]
 
 
+def _record(path: str) -> dict[str, Any]:
+    record = load(path)
+    check_version(path, record.get("numbered_version"), NUMBERED_VERSION, "Start another run, in another MODEL_DIR.")
+    return record
+
+
 def earlier_stages(start: Start) -> list[dict[str, Any]]:
     """What was read by the run whose checkpoint this one begins with, and by those before it; as far as they have records."""
     path = place(start.checkpoint.rstrip("/").rpartition("/")[0], RUN_RECORD)
     if not start.checkpoint or not exists(path):
         return []
-    record = load(path)
+    record = _record(path)
     element = (start.step - record["first_step"]) * record["batch_size"]
     read = until(record, element) if "schedule" in record else record
-    told = {key: read[key] for key in ("mixture", "seed", "corpora", *ADDED) if key in read}
+    told: dict[str, Any] = {key: read[key] for key in ("mixture", "seed", "corpora", "sources") if key in read}
     return [*record.get(_EARLIER, []), *([{"run": path, **told}] if start.step > record["first_step"] else [])]
 
 

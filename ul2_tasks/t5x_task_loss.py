@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import seqio
-from t5x import losses, models, partitioning, trainer
+from t5x import losses, models, trainer
 from t5x import metrics as t5x_metrics
 
 from ul2_tasks.converters.task_ids import PrefixLMTaskIdFeatureConverter, TaskIdFeatureConverter
@@ -151,12 +151,8 @@ class TaskLossTrainer(WaitingTrainer):
         self,
         *,
         model: models.BaseTransformerModel,
-        partitioner: partitioning.BasePartitioner,
-        train_state_axes: Any,
-        rng: jax.Array,
         learning_rate_fn: trainer.LearningRateCallable,
-        num_microbatches: int | None,
-        weight_metrics_computer: trainer.WeightMetricsComputer | None = None,
+        num_microbatches: int | None = None,
         loss_weights: Mapping[str, float] = MappingProxyType({}),
         **keywords: Any,
     ):
@@ -165,8 +161,7 @@ class TaskLossTrainer(WaitingTrainer):
             loss_weights: weights of tasks, denoisers or corpora in L, by name; a task's is the product of those that name it, and
                 else 1. Evaluations have no weights.
             model: one of this module.
-            partitioner, train_state_axes, rng, learning_rate_fn, num_microbatches, weight_metrics_computer, keywords: see
-                `t5x.trainer.Trainer`.
+            learning_rate_fn, num_microbatches, keywords: see `t5x.trainer.Trainer`.
 
         Raises:
             ValueError: the model is another one; or a weight has no such name, is negative, or leaves nothing.
@@ -176,16 +171,8 @@ class TaskLossTrainer(WaitingTrainer):
                 "model must be a TaskLossEncoderDecoderModel or TaskLossDecoderOnlyModel of ul2_tasks.t5x_task_loss, got"
                 f" {type(model).__name__}. Pass gin/loss_by_task.gin after the model's file."
             )
-        shared = {
-            "model": model,
-            "partitioner": partitioner,
-            "train_state_axes": train_state_axes,
-            "rng": rng,
-            "learning_rate_fn": learning_rate_fn,
-            "num_microbatches": num_microbatches,
-            "weight_metrics_computer": weight_metrics_computer,
-        }
-        super().__init__(**shared, **keywords)
+        keywords = {"model": model, "learning_rate_fn": learning_rate_fn, "num_microbatches": num_microbatches, **keywords}
+        super().__init__(**keywords)
         weights = task_weights(model.tasks, loss_weights)
         self._weighted_train_step = None
         if len(set(weights)) > 1:
@@ -194,7 +181,7 @@ class TaskLossTrainer(WaitingTrainer):
             def weighted(batch: Batch) -> Batch:
                 return {**batch, TASK_WEIGHTS: token_weights(batch["decoder_task_ids"], of_tasks)}
 
-            self._weighted_train_step = partitioned_train_step(weighted, **shared)
+            self._weighted_train_step = partitioned_train_step(weighted, **keywords)
 
     @property
     def _partitioned_train_step(self) -> trainer.PartitionedTrainCallable:

@@ -66,9 +66,10 @@ def partitioned_train_step(
     rng: jax.Array,
     learning_rate_fn: trainer.LearningRateCallable,
     num_microbatches: int | None,
-    weight_metrics_computer: trainer.WeightMetricsComputer | None,
+    weight_metrics_computer: trainer.WeightMetricsComputer | None = None,
+    **others: Any,
 ) -> trainer.PartitionedTrainCallable:
-    """The training step of `t5x.trainer.Trainer`, with a batch that is prepared before it is split into microbatches."""
+    """The training step of `t5x.trainer.Trainer` of these arguments, with a batch that is prepared before it is split."""
 
     def train_step(train_state: Any, batch: Batch) -> tuple[Any, Any]:
         return trainer.train_with_lr(

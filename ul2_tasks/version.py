@@ -1,4 +1,4 @@
-"""The version of this package, for manifests and statistics, and those of others. It imports nothing of the package."""
+"""The version of this package and those of others, and of what is written. It imports nothing of the package."""
 
 import importlib.metadata
 
@@ -11,3 +11,9 @@ def version_of(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def check_version(what: str, found: object, readable: int, remedy: str) -> None:
+    """Raises a ValueError where a cache, an export or a state is of another version than this package reads and writes."""
+    if found != readable:
+        raise ValueError(f"{what} must be of version {readable}, got version {found!r}, of another ul2_tasks. {remedy}")

@@ -1,7 +1,7 @@
 """What an example costs, from tokens in memory to packed model features: CPU time, wall time, memory; side by side, in one run.
 
     python benchmarks/speed [--lengths 512,2048,8192] [--cases denoiser,packed] [--repeats 5] [--examples 16384]
-        [--tokens 6000000] [--output speed.json] [--plot speed.png]
+        [--tokens 6000000] [--output speed.json]
 
 It needs this package with its extra `benchmarks`. A corpus of English documents, 800 tokens on average, is written as text and
 cached by `ul2 cache`. The length is the budget of inputs and targets alike; examples fill it.
@@ -59,7 +59,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from rich import box
 from rich.console import Console
@@ -85,8 +85,6 @@ CASES = {
 
 def main() -> None:
     arguments = parse_arguments()
-    if arguments.plot:
-        from plot import plot  # which needs matplotlib; before the long work, not after it
     console = Console(width=max(132, Console().width))
     groups = [(case, length) for case in arguments.cases for length in arguments.lengths]
     rows = []
@@ -114,8 +112,6 @@ def main() -> None:
     report(console, result)
     if arguments.output:
         arguments.output.write_text(json.dumps(result, indent=1) + "\n")
-    if arguments.plot:
-        plot(result, arguments.plot)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -126,7 +122,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--examples", type=int, default=16384, help="of a round at 512; fewer at larger lengths, in proportion")
     parser.add_argument("--tokens", type=int, default=6_000_000, help="about how many tokens the corpus has")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
-    parser.add_argument("--plot", type=pathlib.Path, help="a figure of the costs, .png or .svg")
     return parser.parse_args()
 
 
@@ -139,34 +134,34 @@ def cases(text: str) -> list[str]:
 
 def make_corpus(root: pathlib.Path, tokens: int) -> dict[str, int]:
     corpus = json.loads(run(root, [str(HERE / "corpus.py"), str(tokens)]))
-    run(root, ["-m", "ul2_tasks", "cache", "ours", "--module=tasks", "--output=cache"])
+    run(root, ["-m", "ul2_tasks", "cache", "ours", "--module=speed.tasks", "--output=cache"])
     run(root, [str(HERE / "records.py")])
     manifest = json.loads((root / "cache" / "ours_corpus" / "manifest.json").read_text())
     return {**corpus, "tokens": manifest["totals"]["tokens"]}
 
 
 def run(root: pathlib.Path, command: list[str]) -> str:
-    with start(root, command, stdout=subprocess.PIPE) as process:
-        output = process.stdout.read()
-    if process.wait():
-        raise SystemExit(f"{command} ended with {process.returncode}:\n{last_words(process)}")
+    process, errors = start(root, command)
+    output = process.communicate()[0]
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}:\n{last_words(errors)}")
     return output
 
 
-def start(root: pathlib.Path, command: list[str], **settings) -> subprocess.Popen:
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
+def start(root: pathlib.Path, command: list[str]) -> tuple[subprocess.Popen[str], IO[str]]:
+    """A process, and the file of its errors."""
+    paths = os.pathsep.join([str(HERE.parent), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"}
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, the process writes to it as long as it lives
     process = subprocess.Popen(
-        [sys.executable, *command], cwd=root, env=environment, text=True, bufsize=1, stderr=errors, **settings
+        [sys.executable, *command], cwd=root, env=environment, text=True, bufsize=1, stdin=-1, stdout=-1, stderr=errors
     )
-    process.errors = errors
-    return process
+    return process, errors
 
 
-def last_words(process: subprocess.Popen) -> str:
-    process.errors.seek(0)
-    return "".join(process.errors.readlines()[-30:])
+def last_words(errors: IO[str]) -> str:
+    errors.seek(0)
+    return "".join(errors.readlines()[-30:])
 
 
 def sides(case: str, length: int) -> tuple[str, ...]:
@@ -184,20 +179,20 @@ def measured(root: pathlib.Path, case: str, length: int, examples: int, repeats:
     rounds: dict[str, list[dict]] = {side: [] for side in sides(case, length)}
     with contextlib.ExitStack() as stack:
         workers = {side: stack.enter_context(worker(root, case, side, length)) for side in sides(case, length)}
-        ready = {side: answer(process, f"{case}, {side} at {length}") for side, process in workers.items()}
+        ready = {side: answer(*process, f"{case}, {side} at {length}") for side, process in workers.items()}
         for _ in range(UNCOUNTED + repeats):
-            for side, process in workers.items():
+            for side, (process, errors) in workers.items():
                 made = rounds["ours"][-1]["variants"].values() if side == "memcpy" else ()
                 size = sum(variant["bytes"] for variant in made)
                 print(json.dumps({"batches": batches[side], "bytes": size}), file=process.stdin, flush=True)
-                played = answer(process, f"{case}, {side} at {length}")
+                played = answer(process, errors, f"{case}, {side} at {length}")
                 if side == "memcpy":  # the bytes are those of our examples
                     totals = {key: sum(variant[key] for variant in made) for key in ("examples", "tokens")}
                     played["variants"] = {TOGETHER if case == "denoiser" else "": {**played["variants"][""], **totals}}
                 rounds[side].append(played)
             yield None
-    for side, played in rounds.items():
-        counted = played[UNCOUNTED:]
+    for side, of_rounds in rounds.items():
+        counted = of_rounds[UNCOUNTED:]
         if case not in ("denoiser", "task_r1", "task_s") and side not in ("tokenizing", "memcpy"):
             check_rates(f"{case}, {side} at {length}", [each["variants"][""]["denoisers"] for each in counted])
         about = {"case": case, "length": length, "side": side, "ready_mb": ready[side].get("ready_mb")}
@@ -213,20 +208,21 @@ def measured(root: pathlib.Path, case: str, length: int, examples: int, repeats:
 
 
 @contextlib.contextmanager
-def worker(root: pathlib.Path, case: str, side: str, length: int) -> Iterator[subprocess.Popen]:
+def worker(root: pathlib.Path, case: str, side: str, length: int) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     spec = json.dumps({"case": case, "side": side, "length": length})
-    process = start(root, [str(HERE / "worker.py"), spec], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process, errors = start(root, [str(HERE / "worker.py"), spec])
     try:
-        yield process
+        yield process, errors
     finally:
         process.kill()  # there is nothing left that it would have to save
         process.wait()
 
 
-def answer(process: subprocess.Popen, who: str) -> dict[str, Any]:
+def answer(process: subprocess.Popen[str], errors: IO[str], who: str) -> dict[str, Any]:
+    assert process.stdout
     line = process.stdout.readline()
     if not line:
-        raise SystemExit(f"the worker of {who} ended with {process.wait()}:\n{last_words(process)}")
+        raise SystemExit(f"the worker of {who} ended with {process.wait()}:\n{last_words(errors)}")
     return json.loads(line)
 
 
@@ -247,7 +243,7 @@ def summary(runs: Sequence[Mapping[str, Any]], in_pools: bool) -> dict[str, Any]
             return sum(run[figure] for run in runs) / sum(run[of] for run in runs)
         return statistics.median(run[figure] / run[of] for run in runs)
 
-    row = {
+    row: dict[str, Any] = {
         "us_per_example": ratio("cpu", "examples") * 1e6,
         "ns_per_token": ratio("cpu", "tokens") * 1e9,
         "wall_us_per_example": ratio("wall", "examples") * 1e6,

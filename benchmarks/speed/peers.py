@@ -17,7 +17,7 @@ import seqio
 import t5.data.preprocessors as t5
 import tensorflow as tf
 
-from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
+from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens
 
@@ -55,6 +55,7 @@ def peer(
     documents at a time, and ends each such batch with a shorter example. Documents above 65,536 tokens would be cut, and
     the rest dropped.
     """
+    assert isinstance(denoiser, SpanDenoiser | SequentialDenoiser)
     # A mean span of the whole chunk is the one span that S has.
     mean_span_length = getattr(denoiser, "mean_span_length", full.length)
     dataset = t5.select_random_chunk(dataset, features, max_length=MAX_DOCUMENT)
@@ -169,7 +170,9 @@ def numpy_corrupt(tokens: np.ndarray, denoiser: Denoiser, special: SpecialTokens
     noise_tokens, spans = denoiser.noise_counts(len(tokens))
     noise = geometric_lengths(noise_tokens, spans, random)
     kept = geometric_lengths(len(tokens) - noise_tokens, spans, random)
-    inputs, targets, position = [special.mode], [], 0
+    inputs: list[Sequence[int] | np.ndarray] = [special.mode]
+    targets: list[Sequence[int] | np.ndarray] = []
+    position = 0
     for sentinel, kept_length, noise_length in zip(special.sentinels, kept, noise):
         inputs += [tokens[position : position + kept_length], [sentinel]]
         position += kept_length

@@ -13,6 +13,7 @@ SHARDS = 16
 def main() -> None:
     folder = "cache/ours_corpus"
     manifest = cache.read_manifest(folder)
+    assert manifest
     store = cache.open_store(folder, manifest, "train")
     pathlib.Path("records").mkdir()
     for shard in range(SHARDS):

@@ -10,15 +10,15 @@ import functools
 import glob
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import peers
 import seqio
-import tasks
 import tensorflow as tf
-from tasks import FEATURES
-from vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
+from speed import peers, tasks
+from speed.tasks import FEATURES
+from speed.vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.preprocessors import denoise
@@ -132,7 +132,7 @@ def lengths(length: int) -> dict[str, int]:
     return {"inputs": length, "targets": length}
 
 
-def count(batches: Sequence[Batch], case: str, side: str, length: int) -> dict[str, object]:
+def count(batches: Sequence[Any], case: str, side: str, length: int) -> dict[str, Any]:
     """What came out of a round: text tokens (those that are no special ones), examples by denoiser, bytes, padding.
 
     Raises:
@@ -140,8 +140,9 @@ def count(batches: Sequence[Batch], case: str, side: str, length: int) -> dict[s
             the side makes none such from an endless corpus.
     """
     if side == "tokenizing":
-        tokens = sum(int(batch["targets"].flat_values.shape[0]) for batch in batches)
-        return {"examples": sum(int(batch["targets"].nrows()) for batch in batches), "tokens": tokens, "bytes": 4 * tokens}
+        documents = [batch["targets"] for batch in batches]
+        tokens = sum(int(each.flat_values.shape[0]) for each in documents)
+        return {"examples": sum(int(each.nrows()) for each in documents), "tokens": tokens, "bytes": 4 * tokens}
     arrays = [{key: np.asarray(values) for key, values in batch.items()} for batch in batches]
     found = np.concatenate([examples_of(batch) for batch in arrays])
     names = list(BY_NAME)
@@ -177,7 +178,8 @@ def id_tables() -> tuple[np.ndarray, np.ndarray]:
     is_text, mode = np.ones(VOCABULARY.vocab_size, bool), np.zeros(VOCABULARY.vocab_size, int)
     for denoiser in T5GEMMA2:
         ids = special(denoiser)
-        is_text[[*ids.reserved, *ids.mode, ids.eos]] = False
+        is_text[[*ids.reserved, *ids.mode]] = False
+        is_text[ids.eos] = False
         mode[ids.mode[0]] = 1 + MODES.index(denoiser.mode)
     return is_text, mode
 
@@ -186,7 +188,7 @@ def examples_of(batch: Mapping[str, np.ndarray]) -> np.ndarray:
     """[examples] FOUND: the examples of a batch, packed or not, told apart by their mode and their share of noise."""
     is_text, mode_of = id_tables()
     most = max((int(batch[name].max()) for name in SEGMENTS.values() if name in batch), default=1)
-    sizes, texts, modes = {}, {}, None
+    sizes, texts, modes = {}, {}, np.zeros(0, int)
     for key, names in KEYS.items():
         ids = next(batch[name] for name in names if name in batch)
         segments = batch.get(SEGMENTS[key], (ids > 0).astype(int))
@@ -195,7 +197,7 @@ def examples_of(batch: Mapping[str, np.ndarray]) -> np.ndarray:
         example = np.where(segments.ravel() > 0, example, 0)
         total = functools.partial(np.bincount, example, minlength=len(ids) * (most + 1))
         sizes[key], texts[key] = total(segments.ravel() > 0), total(is_text[ids].ravel() & (segments.ravel() > 0))
-        modes = total(mode_of[ids].ravel()) if modes is None else modes
+        modes = modes if len(modes) else total(mode_of[ids].ravel())
     present = sizes["inputs"] > 0
     assert (present == (sizes["targets"] > 0)).all(), "inputs without targets, or targets without inputs"
     found = np.zeros(int(present.sum()), FOUND)

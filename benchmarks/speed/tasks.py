@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 import seqio
 import tensorflow as tf
-from peers import add_mixture, add_t5_mixture, floor_task, name_text, numpy_corrupt
-from vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 
+from speed.peers import add_mixture, add_t5_mixture, floor_task, name_text, numpy_corrupt
+from speed.vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 from ul2_tasks import T5GEMMA2, open_source, register
 
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}

@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def rounds(case: str, side: str, length: int) -> Callable[..., dict[str, dict]]:
-    import streams  # which imports TensorFlow
+    from speed import streams  # which imports TensorFlow
 
     variants = streams.streams(case, side, length)
     kept: dict[str, list] = {variant: [] for variant in variants}

@@ -84,16 +84,6 @@ def test_the_split_of_a_conversation_is_the_same_in_all_formats(template, tmp_pa
     assert [format for format in found if found[format] != found["jsonl"]] == []
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_harmony_takes_no_tools_beside_the_messages(format, tmp_path):
-    chat = Chat("beside_harmony", source_of(format, tmp_path, [{**RECORDS[1], "tools": RECORDS[0]["tools"]}]), loss_groups="plain")
-    with pytest.raises(ValueError, match=r"must not have \['tools'\] beside its messages"):
-        ul2_tasks.examples(chat, {"tokens": 4096})
-    chat = Chat("beside_system", source_of(format, tmp_path, RECORDS[2:]), loss_groups="plain")
-    [example] = ul2_tasks.examples(chat, {"tokens": 4096})[:1]
-    assert "Be brief." in chat.renderer.vocabulary.decode((example["tokens"] + chat.renderer.vocabulary.id_shift).tolist())
-
-
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "tfrecord"])
 def test_the_doctor_names_the_fields_that_nothing_reads(format, template, tmp_path):
     source = source_of(format, tmp_path)

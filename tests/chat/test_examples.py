@@ -7,7 +7,7 @@ from chat_support import GOLDEN, read
 
 from ul2_tasks import open_vocabulary
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
-from ul2_tasks.chat.supervision import HARMONY_TOOLS, Supervision
+from ul2_tasks.chat.supervision import HARMONY_TOOLS
 
 
 @pytest.fixture(scope="module")
@@ -116,47 +116,13 @@ def test_a_message_of_weight_0_is_context(renderer):
     assert read(renderer, [[user("u"), final("f", weight=0)]]) == []  # no token to train on
 
 
-def test_kinds_without_a_loss_group_are_an_error(renderer):
-    with pytest.raises(ValueError, match=r"the kind 'assistant/commentary>tool' of message 2 of 2, got .* Add .*: 3, or 0"):
-        read(renderer, [[user("u"), CALL]], loss_groups="harmony")
-    read(renderer, [[user("u"), CALL, final("f")]], loss_groups={**HARMONY_TOOLS, "assistant/commentary>tool": 0})
-    with pytest.raises(ValueError, match=r"must have the kind 'assistant' of message 2 of 2"):
-        read(renderer, [[user("u"), {"role": "assistant", "content": "x"}]])
-    [example] = read(renderer, [[user("u"), {"role": "assistant", "content": "x"}]], loss_groups="plain")
-    assert set(example["span_id"]) == {0, 2}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        (
-            {"loss_groups": "harmoni"},
-            r"loss_groups must be one of \['harmony', .* 'plain'\], or a mapping .* got 'harmoni'",
-        ),
-        ({"loss_groups": {"user": 1}}, "loss_groups must have kinds among .*, got 'user'. Leave out other roles"),
-        (
-            {"loss_groups": {"assistant/final": 256}},
-            r"loss_groups\['assistant/final'\] must be 0 for context, or a loss group from 1 to 255, got 256",
-        ),
-        ({"train_on": "body"}, r"train_on must be one of \['all', 'generated', 'content'\], got 'body'"),
-        ({"turns": "first"}, "turns must be one of .*, got 'first'"),
-        ({"truncation": "cut"}, "truncation must be one of .*, got 'cut'"),
-    ],
-)
-def test_other_values_are_an_error(wrong, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Supervision(**wrong)
-
-
 def test_truncation_raises_drops_or_drops_the_oldest_turns(renderer):
     system = {"role": "system", "content": "s"}
     messages = [system, *TWO_TURNS]
     [whole] = read(renderer, [messages])
     length = len(whole["tokens"])
     assert read(renderer, [messages], budget=length) == [whole]
-    with pytest.raises(
-        ValueError, match=rf"conversation 0: .* at most {length - 1} tokens, got {length}. Raise the .*'drop_oldest_turns'"
-    ):
+    with pytest.raises(ValueError, match=f"at most {length - 1} tokens, got {length}"):
         read(renderer, [messages], budget=length - 1)
     assert read(renderer, [messages], budget=length - 1, truncation="drop") == []
     [shorter] = read(renderer, [messages], budget=length - 1, truncation="drop_oldest_turns")

@@ -1,10 +1,8 @@
 """Conversations for Megatron-LM: the files of the contract, resumed, verified, and as Megatron itself writes and reads them."""
 
-import dataclasses
 import io
 import itertools
 import json
-import os
 import pathlib
 import shutil
 
@@ -19,9 +17,8 @@ import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
-from ul2_tasks.export.conversations_folder import read_manifest, read_shard, verify
+from ul2_tasks.export.conversations_folder import read_shard, verify
 from ul2_tasks.looking.verification import examine
-from ul2_tasks.tasks.chat import ChatTask
 
 QUIET = Console(quiet=True)
 SETTINGS = {"messages_key": "messages_json", "id_key": "synth_id", "validation": 0.1}
@@ -47,7 +44,7 @@ def name(source):
 @pytest.fixture(scope="module")
 def written(name, tmp_path_factory):
     folder = tmp_path_factory.mktemp("written") / "out"
-    return folder, write_conversations(name, str(folder), require_input_manifest=True, console=QUIET)
+    return folder, write_conversations(name, str(folder), console=QUIET)
 
 
 def contents(folder) -> dict[str, bytes]:
@@ -75,19 +72,6 @@ def test_the_files_of_the_contract(written, name):
             flat = np.concatenate([values[column] for values, _ in read])
             assert flat.tolist() == np.concatenate([example[feature] - shift for example in examples]).tolist()
         assert np.concatenate([lengths for _, lengths in read]).tolist() == [len(example["tokens"]) for example in examples]
-
-
-def test_the_manifest_says_all_that_made_it(written, source):
-    _, manifest = written
-    assert manifest["input_manifest"]["path"] == str(source / "manifest.json")
-    assert len(manifest["input_manifest"]["sha256"]) == len(manifest["configuration_sha256"]) == 64
-    assert (
-        manifest["split_rule"] == "validation: the first 64 bits of the SHA-256 of the id (synth_id), as a fraction, are below 0.1"
-    )
-    assert manifest["totals"]["learned"] == sum(manifest["totals"]["spans"].values())
-    assert manifest["alignment"].startswith("token: ")
-    assert {"git_revision", "eod", "padded_vocabulary", "tokenizer", "arguments"} <= manifest.keys()
-    assert sum(shard["conversations"] for split in manifest["splits"].values() for shard in split["shards"]) == len(CONVERSATIONS)
 
 
 def test_the_same_bytes_from_the_cache_twice_and_after_an_interrupt(written, name, tmp_path, monkeypatch):
@@ -146,68 +130,12 @@ def test_what_is_wrong_is_named(written, tmp_path):
         assert f"train/{sentence}" in found
 
 
-def test_files_that_do_not_belong_together_are_named_even_if_the_manifest_is_as_wrong(written, tmp_path):
-    folder = copied(written, tmp_path)
-    train, path = folder / "train", folder / "manifest.json"
-    content = bytearray((train / "shard_00_lossmask.bin").read_bytes())
-    (train / "shard_00_lossmask.bin").write_bytes(bytes([0, *content[:-1]]))  # shifted by one
-    for suffix in ("bin", "idx"):
-        (train / f"shard_01_span.{suffix}").write_bytes((train / f"shard_02_span.{suffix}").read_bytes())
-    manifest = json.loads(path.read_text())
-    from ul2_tasks.files.systems import sha256
-
-    for shard in manifest["splits"]["train"]["shards"]:
-        for file in shard["files"]:
-            file |= {"sha256": sha256(str(train / file["file"])), "bytes": os.path.getsize(train / file["file"])}
-    path.write_text(json.dumps(manifest))
-    found = list(verify(str(folder)))
-    assert any("train/shard_00 has tokens with a loss mask and without a loss group" in sentence for sentence in found)
-    assert any("train/shard_01_span.idx must have the lengths of shard_01_tokens.idx, got others" in sentence for sentence in found)
-
-
-def test_no_module_that_a_manifest_names_is_imported(written, name, tmp_path, monkeypatch):
-    folder = copied(written, tmp_path)
-    (tmp_path / "hostile_module.py").write_text("raise SystemExit('it was run')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["registration"] = {"name": name, "modules": ["hostile_module"], "source": {}, "arguments": {}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert list(_sentences(folder)) == []
-
-
-def test_a_trial_run_is_of_the_same_code_and_an_empty_split_has_no_files(source, tmp_path):
+def test_an_empty_split_has_no_files(source, tmp_path):
     name = ul2_tasks.register_chat("ec_small", str(source / "*.parquet"), **SETTINGS | {"validation": 0.0001})
-    manifest = write_conversations(name, str(tmp_path / "smoke"), max_conversations=10, console=QUIET)
-    assert manifest["splits"]["train"]["sequences"] == 10
+    manifest = write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
     assert manifest["splits"]["validation"]["sequences"] == 0
     assert not list((tmp_path / "smoke").glob("valid/*"))
     assert list(verify(str(tmp_path / "smoke"))) == []
-    with pytest.raises(
-        ValueError, match=r"has an export with other arguments: arguments.max_conversations was 10, and is now None"
-    ):
-        write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
-
-
-def test_a_trial_run_of_tokens_has_whole_conversations_and_says_so(written, name, tmp_path):
-    """Those of the whole export up to the one that does not fit, and nothing of what comes after it."""
-    folder, whole = written
-    values, lengths = read_shard(str(folder / "train"), "shard_00")
-    most = int(lengths[:5].sum() + lengths[5] - 1)
-    manifest = write_conversations(name, str(tmp_path / "trial"), max_tokens=most, git_revision="0123abc", console=QUIET)
-    assert manifest["git_revision"] == "0123abc"
-    assert (manifest["arguments"]["max_tokens"], whole["arguments"]["max_tokens"]) == (most, None)
-    (shard, *others) = manifest["splits"]["train"]["shards"]
-    assert (shard["sequences"], shard["tokens"]) == (5, lengths[:5].sum())
-    assert not any(other["sequences"] or other["conversations"] for other in others)
-    found, of_each = read_shard(str(tmp_path / "trial/train"), "shard_00")
-    assert of_each.tolist() == lengths[:5].tolist()
-    assert all(np.array_equal(found[column], values[column][: lengths[:5].sum()]) for column in found)
-    for _, wrong, counts in examine(str(tmp_path / "trial")):
-        assert (wrong, counts["max_tokens of a trial run"]) == ([], most)
-    with pytest.raises(ValueError, match=r"max_tokens was \d+, and is now None"):
-        write_conversations(name, str(tmp_path / "trial"), console=QUIET)
-    with pytest.raises(ValueError, match=r"must have an example to export, got none.* a trial run, of at most 2 tokens"):
-        write_conversations(name, str(tmp_path / "none"), max_tokens=2, console=QUIET)
 
 
 def test_what_cannot_be_exported_is_an_error(name, tmp_path):
@@ -216,10 +144,8 @@ def test_what_cannot_be_exported_is_an_error(name, tmp_path):
     with pytest.raises(ValueError, match=r"got 'ec_prompt_completion', which has inputs and targets. Export 'ec_chat'"):
         write_conversations("ec_prompt_completion", str(tmp_path / "x"), console=QUIET)
     bare = ul2_tasks.register_chat("ec_bare", write_jsonl(tmp_path / "a.jsonl"))
-    with pytest.raises(ValueError, match=r"must have a manifest.json beside its files, got no file .*manifest.json"):
-        write_conversations(bare, str(tmp_path / "x"), require_input_manifest=True, console=QUIET)
-    with pytest.raises(ValueError, match="max_conversations must be an integer of at least 1, or None for all, got 0"):
-        write_conversations(bare, str(tmp_path / "x"), max_conversations=0, console=QUIET)
+    with pytest.raises(ValueError, match="max_tokens"):
+        write_conversations(bare, str(tmp_path / "x"), max_tokens=0, console=QUIET)
     nothing = ul2_tasks.register_chat("ec_nothing", write_jsonl(tmp_path / "b.jsonl", [GOLDEN[:1]]))
     with pytest.raises(ValueError, match=r"must have an example to export, got none: 1 without a token to train on"):
         write_conversations(nothing, str(tmp_path / "x"), console=QUIET)
@@ -251,15 +177,6 @@ def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
             assert (tmp_path / f"{column}.{suffix}").read_bytes() == path.with_suffix(f".{suffix}").read_bytes()
         read = indexed_dataset.IndexedDataset(str(path))
         assert [row.tolist() for row in read] == [values, values]
-
-
-def test_what_cannot_be_rendered_is_named_or_counted(tmp_path):
-    path = write_jsonl(tmp_path / "bad.jsonl", [GOLDEN, [{"role": "critic", "content": "x"}]])
-    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'"):
-        write_conversations(ul2_tasks.register_chat("ec_bad", path), str(tmp_path / "bad"), console=QUIET)
-    manifest = write_conversations(ul2_tasks.register_chat("ec_skip", path, on_error="skip"), str(tmp_path / "skip"), console=QUIET)
-    assert read_manifest(str(tmp_path / "skip")) == json.loads(json.dumps(manifest))
-    assert manifest["splits"]["train"]["shards"][0]["left_out"] == {"refused": 1}
 
 
 def as_chosen(id, messages):
@@ -297,49 +214,6 @@ def test_repeated_ids_are_counted_and_told_by_both_builds_in_all_shards(tmp_path
         assert [manifest["splits"][split]["repeated_ids"] for split in ("train", "validation")] == [2, 0]
         assert manifest["totals"]["repeated_ids"] == 3
     assert console.export_text().count("3 have the id of an earlier one, in all splits together") == 3
-    manifest = write_conversations(name, str(tmp_path / "some"), use_cached=True, max_conversations=2, console=QUIET)
+    manifest = write_conversations(name, str(tmp_path / "some"), use_cached=True, max_tokens=600, console=QUIET)
     assert manifest["totals"]["repeated_ids"] is None
     assert list(verify(str(tmp_path / "some"))) == []
-
-
-def test_splits_that_would_have_one_folder_are_refused_before_anything_is_written(tmp_path):
-    for split in ("valid", "validation"):
-        write_jsonl(tmp_path / f"{split}.jsonl", CONVERSATIONS[:2])
-    name = ul2_tasks.register_chat("ec_valid", {split: str(tmp_path / f"{split}.jsonl") for split in ("valid", "validation")})
-    with pytest.raises(ValueError, match="'valid', 'validation'"):
-        write_conversations(name, str(tmp_path / "out"), console=QUIET)
-    assert not (tmp_path / "out").exists()
-
-
-def test_conversations_without_an_id_are_counted_where_they_are_the_same(tmp_path):
-    path = write_jsonl(tmp_path / "same.jsonl", [GOLDEN, CONVERSATIONS[0], GOLDEN])
-    manifest = write_conversations(ul2_tasks.register_chat("ec_same", path), str(tmp_path / "out"), console=QUIET)
-    assert manifest["totals"]["repeated_ids"] == 1
-
-
-def test_a_kind_without_a_row_is_named_by_file_and_row_in_every_build(tmp_path, monkeypatch):
-    preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
-    path = write_jsonl(tmp_path / "kinds.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, preamble]])
-    sentence = r"kinds\.jsonl, line 3: loss_groups must have the kind 'assistant/commentary' of message 4 of 4, got .* Add"
-    for on_error in ("raise", "skip"):
-        name = ul2_tasks.register_chat(f"ec_kinds_{on_error}", path, loss_groups="harmony", on_error=on_error)
-        with pytest.raises(ValueError, match=sentence):
-            next(iter(seqio.get_mixture_or_task(name).get_dataset(None, "train")))
-        with pytest.raises(RuntimeError, match=sentence):
-            write_conversations(name, str(tmp_path / on_error), console=QUIET)
-        with pytest.raises(RuntimeError, match=sentence):
-            build(f"ec_kinds_{on_error}_corpus", str(tmp_path / f"cache_{on_error}"), console=QUIET)
-
-
-def test_a_kind_without_a_row_is_named_by_its_place_in_the_cache(tmp_path, monkeypatch):
-    preamble = {"role": "assistant", "channel": "commentary", "content": "One moment."}
-    paths = [write_jsonl(tmp_path / f"{n}.jsonl", [GOLDEN, GOLDEN, [*GOLDEN, *[preamble] * n]]) for n in range(2)]
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "cache")])
-    name = ul2_tasks.register_chat("ec_place", paths)
-    build("ec_place_corpus", str(tmp_path / "cache"), console=QUIET)
-    task = seqio.get_mixture_or_task(name)
-    other = ChatTask("ec_other", task.corpus, "chat", dataclasses.replace(task.configuration, loss_groups="harmony"))
-    reader = task.corpus.conversations("train", use_cached=True)
-    place = r"conversation 5 of the cache, number 3 of train-00001-of-00002, which is of .*1\.jsonl, row 3.*: loss_groups must have"
-    with pytest.raises(ValueError, match=place):
-        other.examples(reader, np.array([5, 0]), {})

@@ -1,24 +1,18 @@
 """Exported conversations say where each sequence is from, and list what they leave out."""
 
-import io
 import json
 import pathlib
 
 import numpy as np
 import pytest
 import seqio
-from chat_support import GOLDEN
 from rich.console import Console
 from test_register_chat import CONVERSATIONS
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
-from ul2_tasks.export.conversations_folder import LEFT_OUT, read_manifest, read_shard, table_of, verify
-from ul2_tasks.export.write import write_examples
-from ul2_tasks.files.systems import sha256
-from ul2_tasks.looking.verification import examine
+from ul2_tasks.export.conversations_folder import LEFT_OUT, read_shard, verify
 from ul2_tasks.store.provenance import hash_of, provenance_of_pairs
 
 QUIET = Console(quiet=True)
@@ -123,18 +117,6 @@ def test_a_cache_gives_the_same_origins_and_one_without_gives_none(source, writt
             assert from_cache[path] == content, path
     assert [shard["left_out"] for *_, shard in shards_of(manifest)] == [shard["left_out"] for *_, shard in shards_of(written[1])]
 
-    path = tmp_path / "cache" / "eo_corpus" / "manifest.json"
-    before = json.loads(path.read_text())
-    for *_, shard in shards_of(before):
-        shard["files"] = [file for file in shard["files"] if file["file"].endswith((".bin", ".idx"))]
-        del shard["origins"]
-    path.write_text(json.dumps(before | {"schema_version": 3}))
-    earlier(path.parent)
-    manifest = write_conversations("eo_chat", str(tmp_path / "older"), use_cached=True, console=QUIET)
-    assert {pathlib.Path(path).suffix for path in contents(tmp_path / "older")} == {".bin", ".idx"}
-    assert {shard["origins"] for *_, shard in shards_of(manifest)} == {None}
-    assert list(verify(str(tmp_path / "older"))) == []
-
 
 def test_processes_of_a_job_write_the_same(written, source, tmp_path):
     folder, _ = written
@@ -142,95 +124,3 @@ def test_processes_of_a_job_write_the_same(written, source, tmp_path):
         "eo_chat", str(tmp_path / "out"), pipeline_options=["--runner=FnApiRunner"], prepare=lambda: None, console=QUIET
     )
     assert contents(tmp_path / "out") == contents(folder)
-
-
-def without_origins(record: dict) -> dict:
-    """What an earlier version wrote of a shard."""
-    files = [file for file in record["files"] if file["file"].endswith((".bin", ".idx"))]
-    return {key: value for key, value in record.items() if key != "origins"} | {"files": files}
-
-
-def earlier(folder: pathlib.Path) -> None:
-    for path in (*folder.rglob("*.arrow"), *folder.rglob("*.jsonl")):
-        path.unlink()
-
-
-def test_a_complete_export_of_an_earlier_version_stays_and_an_unfinished_one_gets_its_tables(written, tmp_path, monkeypatch):
-    folder, old = written[0], tmp_path / "old"
-    manifest = write_conversations("eo_chat", str(old), console=QUIET)
-    for _, entry, _ in shards_of(manifest):
-        entry["shards"] = [without_origins(shard) for shard in entry["shards"]]
-    (old / "manifest.json").write_text(json.dumps(manifest))
-    earlier(old)
-    assert [wrong for _, wrong, _ in examine(str(old))] == [[]]
-    console = Console(file=io.StringIO(), record=True, width=200)
-    assert write_conversations("eo_chat", str(old), console=console) == json.loads(json.dumps(manifest))
-    assert "is complete already" in console.export_text()
-
-    real, calls = conversations._write_files, []
-
-    def stops(shard, advance):
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        calls.append(shard.name)
-        return real(shard, advance)
-
-    monkeypatch.setattr(conversations, "_write_files", stops)
-    with pytest.raises(KeyboardInterrupt):
-        write_conversations("eo_chat", str(tmp_path / "new"), console=QUIET)
-    monkeypatch.setattr(conversations, "_write_files", real)
-    for path in (tmp_path / "new" / "_parts").glob("*-shard_*.json"):
-        path.write_text(json.dumps(without_origins(json.loads(path.read_text()))))
-    earlier(tmp_path / "new")
-    write_conversations("eo_chat", str(tmp_path / "new"), console=QUIET)
-    assert contents(tmp_path / "new") == contents(folder)
-
-
-def test_a_table_or_list_of_other_sequences_is_named(written, tmp_path):
-    write_conversations("eo_chat", str(tmp_path / "out"), console=QUIET)
-    train = tmp_path / "out" / "train"
-    (train / table_of("shard_00")).write_bytes((train / table_of("shard_01")).read_bytes())
-    (train / f"shard_00.{LEFT_OUT}").write_text("{}\n")
-    (train / f"shard_77.{LEFT_OUT}").write_text("{}\n")
-    found = list(verify(str(tmp_path / "out")))
-    assert [sentence for sentence in found if "shard_00_tokens.origins.arrow is" in sentence]
-    assert f"train/shard_77.{LEFT_OUT} is not in the manifest" in found
-    (train / f"shard_77.{LEFT_OUT}").unlink()
-    manifest = read_manifest(str(tmp_path / "out"))
-    for file in manifest["splits"]["train"]["shards"][0]["files"]:
-        path = train / file["file"]
-        file |= {"sha256": sha256(str(path)), "bytes": path.stat().st_size}
-    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest))
-    first, second = list(verify(str(tmp_path / "out")))
-    assert "shard_00_tokens.origins.arrow must have" in first
-    assert f"shard_00.{LEFT_OUT} must have" in second
-
-
-def test_the_pair_in_place_knows_its_origins(written):
-    folder, _ = written
-    entry = read_manifest(str(folder))["splits"]["train"]
-    shard = entry["shards"][1]
-    stored = ul2_tasks.open_source(f"megatron:{folder}/train/shard_01_tokens").store("train")
-    assert stored.provenance.of([0, 5]) == [origins_of(folder, entry, shard)[n] for n in (0, 5)]
-
-
-def test_conversations_in_memory_have_their_row_and_no_list_without_one_left_out(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"messages": GOLDEN}) + "\n")
-    manifest = write_conversations(ul2_tasks.register_chat("eo_one", str(path)), str(tmp_path / "out"), console=QUIET)
-    [(_, entry, shard)] = shards_of(manifest)
-    assert origins_of(tmp_path / "out", entry, shard)[0][:3] == (str(path), 1, "")
-    assert left_out_of(tmp_path / "out", entry, shard) == []
-    assert "bytes" in shard
-
-
-def test_examples_of_an_export_are_those_of_indices_which_say_where_they_are_from(source, tmp_path):
-    """Example n of shard i of 2 has the index i + 2 n, so that a join needs no more than `locate`."""
-    name, lengths = registered("eo_indexed", source, random_access=True), {"tokens": 512}
-    write_examples(name, str(tmp_path / "out"), lengths, format="jsonl", shards=2, epochs=2, console=QUIET)
-    folder, indexed = tmp_path / "out", ul2_tasks.examples(name, lengths)
-    for number, path in enumerate(sorted(folder.glob("*.jsonl"))):
-        written = list(map(json.loads, path.read_text().splitlines()))
-        indices = range(number, 2 * len(indexed), 2)
-        expected = [indexed.epoch(index // len(indexed))[index % len(indexed)]["tokens"].tolist() for index in indices]
-        assert [row["tokens"] for row in written] == expected

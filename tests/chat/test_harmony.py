@@ -5,7 +5,6 @@ import importlib.util
 import json
 import pathlib
 import random
-import re
 
 import pytest
 import tensorflow as tf
@@ -115,12 +114,6 @@ def test_the_prompt_is_that_of_inference(renderer, oracle):
     assert [*question.ids, *analysis.ids[: analysis.prompt]] == prompt
 
 
-def test_a_long_unbroken_run_has_the_same_ids(renderer, oracle):
-    letters = "a" * 12_500
-    [segment] = renderer.render([{"role": "user", "content": letters}])
-    assert segment.ids[3:-1].tolist() == oracle.encode(letters)
-
-
 @pytest.mark.parametrize("spec", ["default", "bytes"])
 def test_no_text_becomes_a_marker_in_another_vocabulary(spec):
     vocabulary = open_vocabulary(spec, modes=("[R]", "[S]", "[X]", *MARKERS))
@@ -135,54 +128,41 @@ def test_no_text_becomes_a_marker_in_another_vocabulary(spec):
     assert [name for name in names if name in MARKERS] == ["<|start|>", "<|channel|>", "<|message|>", "<|return|>"]
 
 
-def test_a_vocabulary_without_markers_is_refused():
-    with pytest.raises(ValueError, match=r"must have Harmony's special tokens, got .* without \['<\|start\|>', .* Pass"):
-        HarmonyRenderer(open_vocabulary("default"))
-
-
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "named"),
     [
-        ({"tool_calls": [{"id": 1}]}, r"fields must be among \[.*\], got \['tool_calls'\], which would be lost"),
-        ({"thinking": "Hm."}, r"fields must be among .*, got \['thinking'\]"),
-        ({"role": "critic"}, "role must be one of .*, got 'critic'"),
-        ({"channel": "thoughts"}, "channel must be one of .*, got 'thoughts'"),
-        ({"channel": ["analysis"]}, r"channel must be a string, got \['analysis'\]"),
-        ({"recipient": {"to": "f"}}, "recipient must be a string, got {'to': 'f'}"),
-        ({"role": "system", "content": [{"type": "system_content", "reasoning_effort": "high"}]}, ".*reasoning_effort"),
-        ({"role": ["assistant"]}, r"role must be one of .*, got \['assistant'\]"),
-        ({"content": None}, "content must be a string or a list of parts, got None"),
-        ({"content": "\ud800"}, "content must be valid Unicode, got a string with surrogates not allowed"),
-        ({"content": [{"type": "image", "url": "x"}]}, "parts of the content must be text, .*, got the type 'image'"),
-        (
-            {"content": [{"type": "text", "text": "a", "citations": 1}]},
-            r"a part of the content must have the fields 'type' and 'text', got \['citations'\], which would be lost",
-        ),
-        ({"role": "tool"}, "name must be that of the tool for the role 'tool', got none"),
-        ({"recipient": "f<|channel|>final"}, r"recipient must not spell a special token, got 'f<\|channel\|>final'"),
-        ({"name": "<|end|>"}, r"name must not spell a special token, got '<\|end\|>'"),
-        ({"content_type": "<|constrain|>json<|message|>"}, "content_type must not spell a special token, got "),
-        ({"weight": 0.5}, "weight must be 0 or 1, got 0.5"),
+        ({"tool_calls": [{"id": 1}]}, "tool_calls"),
+        ({"role": "critic"}, "role"),
+        ({"channel": "thoughts"}, "channel"),
+        ({"channel": ["analysis"]}, "channel"),
+        ({"recipient": {"to": "f"}}, "recipient"),
+        ({"content": None}, "content"),
+        ({"content": "\ud800"}, "content"),
+        ({"content": [{"type": "image", "url": "x"}]}, "image"),
+        ({"content": [{"type": "text", "text": "a", "citations": 1}]}, "citations"),
+        ({"role": "tool"}, "name"),
+        ({"recipient": "f<|channel|>final"}, "recipient"),
+        ({"name": "<|end|>"}, "name"),
+        ({"content_type": "<|constrain|>json<|message|>"}, "content_type"),
+        ({"weight": 0.5}, "weight"),
     ],
 )
-def test_what_would_be_lost_or_misread_is_an_error(renderer, wrong, sentence):
-    with pytest.raises(ValueError, match=f"message 2 of 2: {sentence}"):
+def test_what_would_be_lost_or_misread_is_an_error(renderer, wrong, named):
+    with pytest.raises(ValueError, match=f"message 2 of 2: .*{named}"):
         renderer.render([GOLDEN[0], {"role": "assistant", "content": "4.", **wrong}])
 
 
 def test_the_file_is_the_right_one_or_refused(tmp_path, file, monkeypatch):
     for name in ("O200K_HARMONY_VOCAB_PATH", "TIKTOKEN_ENCODINGS_BASE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ValueError, match=r"must be on this machine, because nothing is downloaded\. .* O200K_HARMONY_VOCAB_PATH"):
+    with pytest.raises(ValueError, match="O200K_HARMONY_VOCAB_PATH"):
         find_file()
     monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-    with pytest.raises(
-        ValueError, match=r"the environment variable TIKTOKEN_ENCODINGS_BASE must name a place where .* can be read"
-    ):
+    with pytest.raises(ValueError, match="TIKTOKEN_ENCODINGS_BASE"):
         find_file()
     cut = tmp_path / file.name
     cut.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(ValueError, match=f"{cut} must be .* with the SHA-256 446a.*, got "):
+    with pytest.raises(ValueError, match=f"{cut} .* SHA-256"):
         find_file()
     monkeypatch.setenv("O200K_HARMONY_VOCAB_PATH", str(file.parent))
     assert find_file() == str(file)
@@ -230,35 +210,3 @@ def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turn
         text = renderer.vocabulary.decode([id + 1 for id in example["tokens"][:-1]])
         written = render(theirs[: 2 * turn + 2], False, {})
         assert written[written.index("<|end|>") + len("<|end|>") :] == text, "behind the system message"
-
-
-FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "strict": True}}
-TOOLS = {"functions": {"name": "functions", "description": None, "tools": [FUNCTION]}}
-TYPED = {
-    "instruction": ({"instruction": "Be brief."}, "developer"),
-    "tools.functions.tools.0.strict": (
-        {"tools": {"functions": {"name": "functions", "description": None, "tools": [{**FUNCTION, "strict": True}]}}},
-        "developer",
-    ),
-    "tools.functions.version": ({"tools": {"functions": {**TOOLS["functions"], "version": 2}}}, "developer"),
-    "identity": ({"identity": "You are a cat."}, "system"),
-    "channel_config.channels": (
-        {"channel_config": {"valid_channels": ["final"], "channel_required": True, "channels": ["x"]}},
-        "system",
-    ),
-}
-
-
-@pytest.mark.parametrize("field", TYPED)
-def test_a_typed_part_with_an_unknown_field_is_refused(renderer, oracle, field):
-    """The library itself would lose it."""
-    fields, role = TYPED[field]
-    part = {"type": f"{role}_content", **fields}
-    with pytest.raises(ValueError, match=rf"message 1 of 1: .*, got '{re.escape(field)}', which would be lost"):
-        renderer.render([{"role": role, "content": [part]}])
-
-
-def test_a_typed_part_may_have_empty_fields_and_what_the_library_knows(renderer, oracle):
-    part = {"type": "developer_content", "instructions": "Hi", "instruction": None, "tools": TOOLS}
-    [segment] = renderer.render([{"role": "developer", "content": [part]}])
-    assert "type f = " in renderer.vocabulary.decode((segment.ids + 1).tolist())

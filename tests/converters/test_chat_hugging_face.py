@@ -61,16 +61,6 @@ def test_golden_padded_rows():
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_the_first_token_of_a_conversation_has_no_label(pack):
-    """No model of Transformers predicts it; packed, the one before it is of another conversation."""
-    for row in rows_of([([5, 6], [2, 2]), ([7, 8], [1, 1])], 4, pack=pack):
-        for place, position in enumerate(row["position_ids"]):
-            if position == 0:
-                assert (row["labels"][place], row["span_id"][place]) == (IGNORED, 0)
-        assert any(row["span_id"])
-
-
-@pytest.mark.parametrize("pack", [True, False])
 def test_each_conversation_is_there_once_with_its_spans(pack):
     """Also where ids are 0, and masks begin or end with 0, by which SeqIO's packer would take them for padding."""
     draw = random.Random(0)
@@ -113,7 +103,7 @@ def test_ids_are_the_tokenizers_own(shifted, given_by):
 
 def test_a_shift_that_the_vocabulary_does_not_have_is_refused(shifted):
     dataset = with_id_shift(chat_dataset(CHATS), shifted)
-    with pytest.raises(ValueError, match=r"vocabulary must have the tasks' ids, which are.*object at.*, whose ids are not"):
+    with pytest.raises(ValueError, match="vocabulary"):
         HuggingFaceChatConverter(vocabulary=seqio.ByteVocabulary())(dataset, {"tokens": 8})
 
 
@@ -125,23 +115,10 @@ def test_a_conversation_that_is_too_long_is_an_error_with_its_length(pack):
         rows_of(CHATS[::-1], 4, pack=pack)
 
 
-def test_tokens_that_were_trimmed_are_refused():
-    """As SeqIO trims them, in silence and without their masks."""
-    dataset = chat_dataset(CHATS).map(lambda chat: {**chat, "tokens": chat["tokens"][:4]})
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"loss_mask .* got 5 for 4"):
-        list(HuggingFaceChatConverter()(dataset, {"tokens": 4}))
-
-
-def test_a_pad_id_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="pad_token_id must be an id, 0 or more, got -1"):
-        HuggingFaceChatConverter(pad_token_id=-1)
-
-
-def test_other_lengths_are_refused():
-    with pytest.raises(ValueError, match=r"task_feature_lengths must be \{\"tokens\": the length of a row\}, got \{'targets': 4\}"):
-        HuggingFaceChatConverter()(chat_dataset(CHATS), {"targets": 4})
-
-
-@pytest.mark.parametrize(("pack", "kind"), [(False, np.int32), (True, np.int64)])
-def test_a_length_may_be_numpys_integer(pack, kind):
-    assert rows_of(CHATS, kind(12), pack=pack) == rows_of(CHATS, 12, pack=pack)
+@pytest.mark.parametrize(
+    ("given", "length", "argument"),
+    [({"pad_token_id": -1}, "tokens", "pad_token_id"), ({"pack": 1}, "tokens", "pack"), ({}, "targets", "task_feature_lengths")],
+)
+def test_what_is_wrong_is_named(given, length, argument):
+    with pytest.raises(ValueError, match=argument):
+        HuggingFaceChatConverter(**given)(chat_dataset(CHATS), {length: 4})

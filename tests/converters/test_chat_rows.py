@@ -6,7 +6,6 @@ import functools
 import hypothesis
 import numpy as np
 import pytest
-import seqio
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,25 +99,6 @@ def test_every_conversation_comes_out_of_the_packed_rows_whole_and_once(form, co
     assert counted(example for row in rows for example in examples_in(form, row)) == counted(examples)
 
 
-@hypothesis.settings(max_examples=5)
-@hypothesis.example("prompt_completion", 0, 0)
-@given(st.sampled_from(list(FORMATS)), st.integers(0, 10), st.integers(0, 2**32 - 1))
-def test_unpacked_each_has_a_row_of_its_own(form, count, seed):
-    examples = random_examples(form, count, seed)
-    rows = rows_of(form, examples, pack=False)
-    _, spec, lengths = FORMATS[form]
-    said = spec["loss_mask"].per_token_of
-    for example, row in zip(examples, rows, strict=True):
-        wanted = {"decoder_target_tokens": said, "decoder_loss_weights": "loss_mask", "decoder_span_ids": "span_id"}
-        wanted |= {"encoder_input_tokens": "inputs"} if form == "prompt_completion" else {}
-        assert row.keys() == {*wanted, "decoder_input_tokens"}
-        for name, key in wanted.items():
-            values = example[key]
-            assert row[name].tolist() == values + [0] * (lengths[spec[key].per_token_of] - len(values)), name
-        size = len(example[said])
-        assert row["decoder_input_tokens"][:size].tolist() == [0, *example[said][:-1]]
-
-
 def test_golden_rows_that_a_reader_sees():
     """Three conversations of 5, 7 and 4 tokens in rows of 10: the first and the third share one. Masks begin and end in 0."""
     conversations = [
@@ -180,29 +160,6 @@ def test_what_no_row_can_hold_is_an_error_with_its_lengths(pack, example, messag
         rows_of("chat", [good, example, good], pack=pack)
 
 
-def registered(name, examples, spec) -> str:
-    """A task of SeqIO's own, which trims."""
-    seqio.TaskRegistry.remove(name)
-    vocabulary = seqio.PassThroughVocabulary(300_000)
-    lists = {key: tf.ragged.constant([example[key] for example in examples], feature.dtype) for key, feature in spec.items()}
-    return seqio.TaskRegistry.add(
-        name,
-        seqio.FunctionDataSource(
-            lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(lists), splits=["train"]
-        ),
-        output_features={
-            key: seqio.Feature(vocabulary, add_eos=False, dtype=tf.as_dtype(feature.dtype)) for key, feature in spec.items()
-        },
-    ).name
-
-
-def test_what_seqio_trims_silently_is_an_error():
-    name = registered("chat_rows_long", [LONG], CHAT)
-    rows = seqio.get_dataset(name, {"tokens": ROW}, ChatFeatureConverter(), shuffle=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"loss_mask .* got 25 for 24"):
-        list(rows)
-
-
 def test_as_many_rows_as_examples_are_announced():
     known = tf.data.Dataset.from_tensors({key: tf.ones([3], feature.dtype) for key, feature in CHAT.items()}).repeat(300)
     assert ChatFeatureConverter(pack=False)(known, {"tokens": ROW}).cardinality() == 300
@@ -210,10 +167,5 @@ def test_as_many_rows_as_examples_are_announced():
 
 @pytest.mark.parametrize("lengths", [{"tokens": 24, "loss_mask": 24, "span_id": 24}, {"targets": 24}, {}])
 def test_lengths_are_of_tokens_alone(lengths):
-    with pytest.raises(ValueError, match=r"task_feature_lengths must have the keys \['tokens'\], got .* Leave out masks"):
+    with pytest.raises(ValueError, match="task_feature_lengths"):
         ChatFeatureConverter()(dataset([], CHAT), lengths)
-
-
-def test_custom_packing_ops_are_an_error():
-    with pytest.raises(ValueError, match=r"use_custom_packing_ops must be False, got True"):
-        PromptCompletionFeatureConverter(use_custom_packing_ops=True)

@@ -11,7 +11,7 @@ from support import saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks import EncDecFeatureConverter
-from ul2_tasks.converters.encoder_decoder import model_arrays, model_features, pack_rows, pad_rows, pool_size
+from ul2_tasks.converters.encoder_decoder import model_arrays, model_features, pack_rows, pad_rows
 from ul2_tasks.example_features import EXAMPLE, NO_TOKEN
 
 LENGTHS = {"inputs": 128, "targets": 96}
@@ -36,11 +36,11 @@ def pool(count: int):
     return [(random.randint(1, 9999, i).tolist(), random.randint(1, 9999, t).tolist()) for i, t in lengths]
 
 
-@pytest.mark.parametrize(("count", "bos_id"), [(0, 0), (6, 7), (137, 0)])  # 137 are more than a batch
-def test_unpacked_features_are_seqios_bit_for_bit(count, bos_id):
+@pytest.mark.parametrize("count", [0, 137])  # more than a batch
+def test_unpacked_features_are_seqios_bit_for_bit(count):
     pairs = pool(count)
-    ours = converted(pairs, pack=False, bos_id=bos_id)
-    theirs = list(seqio.EncDecFeatureConverter(pack=False, bos_id=bos_id)(examples(pairs), LENGTHS).as_numpy_iterator())
+    ours = converted(pairs, pack=False)
+    theirs = list(seqio.EncDecFeatureConverter(pack=False)(examples(pairs), LENGTHS).as_numpy_iterator())
     assert len(ours) == len(theirs) == len(pairs)
     for row, wanted in zip(ours, theirs):
         assert row.keys() == wanted.keys()
@@ -108,39 +108,30 @@ def test_every_example_comes_out_of_the_packed_rows_whole_and_once(count):
         assert len(rows) <= sum(1 for _ in theirs)
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_lengths_may_be_numpys_integers(pack):
-    (pair,) = pool(1)
-    (row,) = converted([pair], {"inputs": np.int64(LENGTHS["inputs"]), "targets": np.int32(LENGTHS["targets"])}, pack=pack)
-    for tokens, ids, length in (("encoder_input_tokens", pair[0], 128), ("decoder_target_tokens", pair[1], 96)):
-        assert row[tokens].tolist() == [*ids, *[0] * (length - len(ids))]
-    assert not pack or unpacked(row) == [pair]
-
-
 def test_golden_rows_that_a_reader_sees():
     """Inputs of 6, 3 and 4 tokens, targets of 1, 3 and 1: the first and the third fill a row of 10, the second has its own."""
     pairs = [([11, 12, 13, 14, 15, 1], [1]), ([21, 22, 1], [25, 26, 1]), ([31, 32, 33, 1], [1])]
-    first, second = converted(pairs, {"inputs": 10, "targets": 3}, pack=True, bos_id=9)
+    first, second = converted(pairs, {"inputs": 10, "targets": 3}, pack=True)
     assert {key: value.tolist() for key, value in first.items()} == {
         "encoder_input_tokens": [11, 12, 13, 14, 15, 1, 31, 32, 33, 1],
         "encoder_segment_ids": [1, 1, 1, 1, 1, 1, 2, 2, 2, 2],
         "encoder_positions": [0, 1, 2, 3, 4, 5, 0, 1, 2, 3],
         "decoder_target_tokens": [1, 1, 0],
-        "decoder_input_tokens": [9, 9, 9],  # as SeqIO has it: where the padding begins stands the start id too
+        "decoder_input_tokens": [0, 0, 0],
         "decoder_loss_weights": [1, 1, 0],
         "decoder_segment_ids": [1, 2, 0],
         "decoder_positions": [0, 0, 0],
     }
     assert second["encoder_input_tokens"].tolist() == [21, 22, 1, *[0] * 7]
     assert second["decoder_target_tokens"].tolist() == [25, 26, 1]
-    assert second["decoder_input_tokens"].tolist() == [9, 25, 26]
+    assert second["decoder_input_tokens"].tolist() == [0, 25, 26]
 
 
 def test_packed_features_of_one_row_are_seqios():
     """Where all examples fit one row there is one way to pack them."""
     pairs = [(list(range(1, 20)), [4, 5, 1]), ([7, 1], list(range(1, 30))), ([8, 8, 1], [1])]
-    (ours,) = converted(pairs, pack=True, bos_id=5)
-    (theirs,) = seqio.EncDecFeatureConverter(pack=True, bos_id=5)(examples(pairs), LENGTHS).as_numpy_iterator()
+    (ours,) = converted(pairs, pack=True)
+    (theirs,) = seqio.EncDecFeatureConverter(pack=True)(examples(pairs), LENGTHS).as_numpy_iterator()
     assert ours.keys() == theirs.keys()
     for key in theirs:
         np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
@@ -159,28 +150,13 @@ def test_an_example_that_is_too_long_is_an_error_not_trimmed(pack, pair, feature
         converted([([2, 1], [2, 1]), pair], pack=pack)
 
 
-def test_other_features_are_left_behind_or_handed_on_as_seqio_does():
+def test_other_features_are_left_behind_and_custom_packing_ops_are_refused():
     with_name = examples([([2, 1], [3, 1])]).map(lambda example: {**example, "name": "n", "idx": tf.constant([4])})
     (row,) = EncDecFeatureConverter(pack=False)(with_name, LENGTHS).as_numpy_iterator()
     assert "idx" not in row
-    handed_on = {"idx": seqio.FeatureConverter.FeatureSpec(dtype=tf.int32)}
-    lengths = {**LENGTHS, "idx": 1}
-    rows = [
-        next(converter(pack=False, passthrough_features=handed_on)(with_name, lengths).as_numpy_iterator())
-        for converter in (EncDecFeatureConverter, seqio.EncDecFeatureConverter)
-    ]
-    assert rows[0]["idx"].tolist() == [4]
-    assert {key: value.tolist() for key, value in rows[0].items()} == {key: value.tolist() for key, value in rows[1].items()}
-
-
-def test_custom_packing_ops_are_refused():
-    with pytest.raises(ValueError, match=r"use_custom_packing_ops must be False, got True,.*builds separately\. Leave it out"):
-        EncDecFeatureConverter(use_custom_packing_ops=True)
-
-
-@pytest.mark.parametrize(("budget", "examples_per_pool"), [(512, 1024), (1024, 1024), (2048, 512), (16384, 256)])
-def test_a_pool_is_bounded_in_examples_and_in_tokens(budget, examples_per_pool):
-    assert pool_size({"inputs": budget, "targets": budget}) == examples_per_pool
+    for converter in (EncDecFeatureConverter, ul2_tasks.PromptCompletionFeatureConverter):
+        with pytest.raises(ValueError, match="use_custom_packing_ops"):
+            converter(use_custom_packing_ops=True)
 
 
 @pytest.mark.parametrize("pack", [True, False])
@@ -200,14 +176,9 @@ def test_it_resumes_in_the_middle_of_a_batch(tmp_path, monkeypatch, pack):
             np.testing.assert_array_equal(got[key], wanted[key], err_msg=key)
 
 
-def test_it_is_public():
-    assert ul2_tasks.EncDecFeatureConverter is EncDecFeatureConverter
-
-
-@pytest.mark.parametrize("bos_id", [0, 7])
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("count", [0, 40])
-def test_arrays_have_the_features_of_tensors(bos_id, pack, count):
+def test_arrays_have_the_features_of_tensors(pack, count):
     """What rows by number come to, beside what streams come to."""
     draw = np.random.default_rng(0)
     sizes = draw.integers(1, 13, [count, 2])
@@ -218,8 +189,8 @@ def test_arrays_have_the_features_of_tensors(bos_id, pack, count):
     padding = NO_TOKEN if pack else 0
     padded = {key: feature.to_tensor(padding, shape=[None, 12]) for key, feature in examples.items()}
     rows = (pack_rows if pack and count else pad_rows)(padded, {"inputs": 32, "targets": 30}, EXAMPLE)
-    wanted = model_features(rows, bos_id)
-    found = model_arrays({key: feature.numpy() for key, feature in rows.items()}, bos_id)
+    wanted = model_features(rows)
+    found = model_arrays({key: feature.numpy() for key, feature in rows.items()})
     assert found.keys() == wanted.keys()
     for key, feature in found.items():
         assert feature.dtype == np.int32

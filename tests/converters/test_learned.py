@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import seqio
 import tensorflow as tf
 
 from ul2_tasks import (
@@ -51,13 +50,6 @@ def test_targets_that_are_not_learned_have_the_weight_0_in_t5x(of, pack):
     assert sorted(targets[targets > 0].tolist()) == sorted(token for _, targets, _ in REPLIES for token in targets)
 
 
-@pytest.mark.parametrize("pack", [True, False])
-def test_replies_that_are_learned_as_a_whole_are_what_texts_are(pack):
-    whole = [(inputs, targets, [1] * len(targets)) for inputs, targets, _ in REPLIES]
-    text = replies(whole).map(lambda one: {key: one[key] for key in LENGTHS})
-    assert rows_of(EncDecFeatureConverter(pack=pack), replies(whole)) == rows_of(EncDecFeatureConverter(pack=pack), text)
-
-
 def test_golden_rows_of_replies_for_transformers():
     first, second = rows_of(HuggingFaceFeatureConverter(span_id=True), lengths={"inputs": 4, "targets": 5})
     assert first == {
@@ -79,12 +71,6 @@ def test_golden_rows_of_replies_for_a_decoder_alone():
     assert batch["span_id"] == [[0, 0, 0, 0, 0, 1, 2, 0], [0, 0, 1, 2, 2, 0, 0, 0]]
 
 
-def test_without_spans_labels_are_masked_alike():
-    rows = rows_of(HuggingFaceFeatureConverter())
-    assert [label for row in rows for label in row["labels"] if label != NO] == LEARNED
-    assert all("span_id" not in row for row in rows)
-
-
 def test_replies_beside_images():
     dataset = replies(images=tf.zeros([0], tf.string))
     (batch,) = rows_of(T5Gemma2FeatureConverter(batch_size=2, image_size=14), dataset)
@@ -100,18 +86,5 @@ def test_a_mask_of_another_length_is_refused(converter):
 
 @pytest.mark.parametrize("converter", [EncDecFeatureConverter(), HuggingFaceFeatureConverter()])
 def test_a_mask_that_is_none_is_refused(converter):
-    with pytest.raises(ValueError, match=r"loss_mask must be uint8 \[tokens\], 1 for each target .* got float32 \(None,\)"):
+    with pytest.raises(ValueError, match="loss_mask"):
         rows_of(converter, replies(mask=tf.float32))
-
-
-def test_seqio_converts_no_mask():
-    spec = {"passed": seqio.FeatureConverter.FeatureSpec(tf.int32, rank=0)}
-    with pytest.raises(ValueError, match=r"passthrough_features must be left out for.*converts them and ignores the mask"):
-        rows_of(
-            EncDecFeatureConverter(pack=False, passthrough_features=spec), replies(passed=tf.constant(1)), {**LENGTHS, "passed": 1}
-        )
-
-
-def test_the_repr_that_states_of_datasets_have_is_the_same_without_spans():
-    assert "span_id" not in repr(HuggingFaceFeatureConverter())
-    assert "span_id" in repr(HuggingFaceFeatureConverter(span_id=True))

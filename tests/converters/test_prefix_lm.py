@@ -38,11 +38,9 @@ def assert_same(found, expected):
             assert row[key].dtype == values.dtype
 
 
-@pytest.mark.parametrize(
-    ("key", "settings"), [*((key, {"bos_id": 7}) for key in REGISTERED), ("joined", {"loss_on_targets_only": False})]
-)
-def test_unpacked_rows_are_those_of_seqio(mixtures, key, settings):
-    converters = (cls(pack=False, **settings) for cls in (PrefixLMFeatureConverter, seqio.PrefixLMFeatureConverter))
+@pytest.mark.parametrize("key", REGISTERED)
+def test_unpacked_rows_are_those_of_seqio(mixtures, key):
+    converters = (cls(pack=False) for cls in (PrefixLMFeatureConverter, seqio.PrefixLMFeatureConverter))
     assert_same(*(dataset(mixtures[key], converter).take(30) for converter in converters))
 
 
@@ -87,17 +85,17 @@ def test_rows_continue_at_any_row_and_are_shared_out_among_hosts(mixtures):
 
 
 def test_the_example_of_seqio():
-    """That of the docstring of its converter, with another id before each example."""
+    """That of the docstring of its converter."""
     rows = {
         "inputs": [[7, 8, 5, 1, 8, 4, 9, 3, 1]],
         "inputs_segment_ids": [[1, 1, 1, 1, 2, 2, 2, 2, 2]],
         "targets": [[3, 9, 1, 4, 1, 0]],
         "targets_segment_ids": [[1, 1, 1, 2, 2, 0]],
     }
-    found = PrefixLMFeatureConverter(bos_id=6)._model_arrays({key: np.array(value, np.int32) for key, value in rows.items()})
+    found = PrefixLMFeatureConverter()._model_arrays({key: np.array(value, np.int32) for key, value in rows.items()})
     assert {key: values[0].tolist() for key, values in found.items()} == {
         "decoder_target_tokens": [7, 8, 5, 1, 3, 9, 1, 8, 4, 9, 3, 1, 4, 1, 0],
-        "decoder_input_tokens": [6, 7, 8, 5, 1, 3, 9, 6, 8, 4, 9, 3, 1, 4, 6],
+        "decoder_input_tokens": [0, 7, 8, 5, 1, 3, 9, 0, 8, 4, 9, 3, 1, 4, 0],
         "decoder_loss_weights": [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0],
         "decoder_causal_attention": [1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0],
         "decoder_segment_ids": [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 0],
@@ -121,7 +119,7 @@ def test_targets_that_are_masked_have_no_loss():
 
 def test_what_seqio_would_get_wrong_is_an_error():
     stream = ul2_tasks.register_chat("plm_told_stream", format="prompt_completion")
-    with pytest.raises(ValueError, match=r"^examples with a loss_mask must have random access, .* Pass random_access=True to"):
+    with pytest.raises(ValueError, match="random_access"):
         dataset(stream, PrefixLMFeatureConverter(pack=True), {"inputs": 512, "targets": 512})
     too_long = tf.data.Dataset.from_tensors({"inputs": tf.constant([5, 6, 1]), "targets": tf.constant([7, 1])})
     with pytest.raises(tf.errors.InvalidArgumentError):

@@ -64,15 +64,14 @@ def test_ids_count_the_names_that_the_converter_has_also_where_one_task_is_read(
 
 
 def test_a_task_without_a_name_is_rejected(mixture):
-    with pytest.raises(ValueError, match=r"the examples must be of the tasks \['ids_web_s'\], got some of \['ids_web_r1'\]\. Add"):
+    with pytest.raises(ValueError, match="tasks"):
         rows_of("ids_web_r1", TaskIdFeatureConverter(["ids_web_s"]), LENGTHS, 1)
 
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_stream_is_rejected_with_what_to_do(pack):
     name = ul2_tasks.register("ids_stream")
-    message = "the examples must have random access for decoder_task_ids, but are a stream. Read a cache .* random_access=True"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="random_access"):
         rows_of(name, TaskIdFeatureConverter(tasks_of(name), pack=pack), LENGTHS, 1)
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import signal
 import time
@@ -17,22 +16,19 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from absl import logging
 from click.testing import CliRunner
 from rich.console import Console
-from support import SPOILT_FILES, byte_vocabulary, flip, long_documents, t5_model
+from support import SPOILT_FILES, byte_vocabulary, flip, long_documents
 
 from ul2_command import main
-from ul2_tasks import T5GEMMA2, default_vocabulary, embedded_documents, mix, register
+from ul2_tasks import T5GEMMA2, embedded_documents, mix, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
+from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.view import CorpusView
-from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.looking.verification import examine
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -105,12 +101,6 @@ def built(registered, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["stock", "built"])
-def cached(request, tmp_path):
-    """A copy of a cache, to be spoilt."""
-    return pathlib.Path(shutil.copytree(request.getfixturevalue(request.param), tmp_path / "copy"))
-
-
 def records(folder, corpus="cache_small_corpus", split="train") -> list[tf.train.Example]:
     paths = sorted(map(str, (folder / corpus).glob(f"{split}.tfrecord-*")))
     return [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(paths).as_numpy_iterator()]
@@ -146,247 +136,96 @@ def test_seqios_job_writes_one_corpus_and_of_it_only_tokens_and_what_made_them(s
     assert {digest(settings) for settings in told} == {names[0].split("/")[1]}
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
-def test_ours_writes_a_store_of_the_same_documents(split, built):
-    assert os.listdir(built) == ["cache_small_corpus"]
-    store = Store.open(sorted(str(path.with_suffix("")) for path in (built / "cache_small_corpus").glob(f"{split}-*.bin")))
-    found, lengths = store.read_documents(np.arange(store.documents))
-    assert sorted(map(tuple, np.split(found, np.cumsum(lengths)[:-1]))) == uncached(split=split)
-
-
-@pytest.mark.parametrize(
-    ("job", "name"),
-    [("stock", "cache_small_r1"), ("built", "cache_small_mix")],
-)
-def test_the_mixture_and_each_denoiser_read_it(job, name, request, cache_dirs, caplog, monkeypatch):
-    cache_dirs(request.getfixturevalue(job))
-    source = seqio.get_mixture_or_task("cache_small_corpus").source
-    monkeypatch.setattr(type(source), "get_dataset", None)  # so that reading the source fails
-    with caplog.at_level("INFO"):
-        logging.use_python_logging(quiet=True)
-        dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True, seed=3, num_epochs=None)
-        examples = list(dataset.take(50).as_numpy_iterator())
-    assert len(examples) == 50
-    assert "on-the-fly" not in caplog.text
-
-
 @pytest.mark.parametrize("job", ["stock", "built"])
-def test_seqios_own_reader_reads_it_too(job, request, cache_dirs):
+def test_it_is_read_by_the_corpus_the_mixture_and_each_denoiser(job, request, cache_dirs, monkeypatch):
     cache_dirs(request.getfixturevalue(job))
-    corpus = seqio.get_mixture_or_task("cache_small_corpus")
+    corpus, expected = seqio.get_mixture_or_task("cache_small_corpus"), uncached()
+    monkeypatch.setattr(type(corpus.source), "get_dataset", None)  # so that reading the source fails
     found = corpus.get_dataset(None, "train", use_cached=True, shuffle=False).as_numpy_iterator()
-    assert sorted(tuple(document["targets"].tolist()) for document in found) == uncached()
-    assert corpus.get_cached_stats("train")["examples"] == len(uncached())
+    assert sorted(tuple(document["targets"].tolist()) for document in found) == expected == sorted(documents())
+    assert corpus.get_cached_stats("train")["examples"] == len(expected)
+    for name in ("cache_small_mix", "cache_small_r1"):
+        dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True, seed=3, num_epochs=None)
+        assert len(list(dataset.take(50).as_numpy_iterator())) == 50
 
 
-def test_without_being_asked_the_cache_is_not_read(built, cache_dirs, tmp_path):
-    shutil.copytree(built / "cache_small_corpus", tmp_path / "cache_small_corpus")
-    for path in (tmp_path / "cache_small_corpus").glob("*.bin"):
-        path.write_bytes(b"spoilt")
-    cache_dirs(tmp_path)
-    dataset = seqio.get_mixture_or_task("cache_small_mix").get_dataset(LENGTHS, "train", seed=3)
-    assert len(list(dataset.take(20))) == 20
-
-
-def test_each_epoch_has_an_order_and_noise_of_its_own(built, cache_dirs):
-    """Documents kept apart: an example has its document's tokens, whatever the noise."""
-    cache_dirs(built)
-    count = len(uncached())
-    two = documents(shuffle=True, seed=1)
-    assert two != documents(shuffle=True, seed=2)
-    view = CorpusView(seqio.get_mixture_or_task("cache_small_corpus"), salt="a").cached()
-    epochs = [
-        tuple(document)
-        for batch in view.get_dataset("train", shuffle=True, seed=1).repeat(2)
-        for document in batch["targets"].to_list()
-    ]
-    assert sorted(epochs[:count]) == sorted(epochs[count:]) == uncached()
-    assert epochs[:count] != epochs[count:]
-    assert epochs[:count] == two
-
-    task = seqio.get_mixture_or_task("cache_small_r1")
-    once = task.get_dataset(LENGTHS, "train", use_cached=True, shuffle=False, seed=1, num_epochs=2)
-    examples = [example["inputs"].tobytes() for example in once.as_numpy_iterator()]
-    assert len(set(examples)) > 0.95 * len(examples)
-
-
-def test_denoisers_read_in_orders_of_their_own(built, cache_dirs):
-    cache_dirs(built)
-    orders = {salt: documents(salt=salt, shuffle=True, seed=1) for salt in ("r1", "s")}
-    assert sorted(orders["r1"]) == sorted(orders["s"])
-    same = sum(a == b for a, b in zip(orders["r1"], orders["s"]))
-    assert same < 0.05 * len(orders["r1"])
-
-
-@pytest.mark.parametrize("job", ["stock", "built"])
-def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(job, cached, cache_dirs, request):
-    cache_dirs(cached)
-    documents()
-    folder = cached / "cache_small_corpus"
+def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(built):
+    folder = built / "cache_small_corpus"
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["schema_version"] == 4
-    assert manifest["versions"]["seqio"] == seqio.__version__
-    assert manifest["settings"]["vocabulary"].startswith("SentencePieceVocabulary, 4096 ids, 0 of them extra, eos 1, sha256 ")
+    assert hashlib.sha256(DEFAULT_MODEL.read_bytes()).hexdigest() in manifest["settings"]["vocabulary"]
     assert re.fullmatch(r"MemoryDataSource\(\d+ documents, sha256 \w{64}, validation=0.05\)", manifest["settings"]["source"])
-    assert "0.05" in manifest["split_rule"]
     for split in ("train", "validation"):
-        found, shards = uncached(split=split), manifest["splits"][split]["shards"]
-        assert manifest["splits"][split]["documents"] == len(found) == sum(shard["documents"] for shard in shards)
-        assert manifest["splits"][split]["tokens"] == sum(map(len, found)) == sum(shard["tokens"] for shard in shards)
-        files = [file for shard in shards for file in shard.get("files", [shard])]
-        present = [
-            path
-            for pattern in ("{}.tfrecord-*", "{}-*.bin", "{}-*.idx", "{}-*.arrow")
-            for path in folder.glob(pattern.format(split))
-        ]
-        assert {file["file"]: file["bytes"] for file in files} == {path.name: path.stat().st_size for path in present}
-        of_tokens = [file["bytes"] for file in files if not file["file"].endswith(".arrow")]
-        assert manifest["splits"][split]["bytes"] == sum(of_tokens), "tables of origins come on top"
+        shards = manifest["splits"][split]["shards"]
+        assert manifest["splits"][split]["documents"] == len(uncached(split=split)) == sum(shard["documents"] for shard in shards)
+        assert manifest["splits"][split]["tokens"] == sum(map(len, uncached(split=split)))
+        files = {file["file"]: file["bytes"] for shard in shards for file in shard["files"]}
+        assert files == {path.name: path.stat().st_size for path in folder.glob(f"{split}-*.*")}
     assert list(cache.verify(str(folder))) == []
-    assert len(manifest["git_revision"] or "0" * 40) == 40
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_cache_of_an_earlier_version_is_read(stock, cache_dirs, tmp_path, version):
-    """It was of TFRecords, and its manifest did not say so."""
-    folder = pathlib.Path(shutil.copytree(stock, tmp_path / "copy")) / "cache_small_corpus"
-    cache_dirs(folder.parent)
-    expected = sorted(documents())
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["format"]
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": version}))
-    assert sorted(documents()) == expected
-    assert list(cache.verify(str(folder))) == []
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 5}))
-    with pytest.raises(ValueError, match=r" must have a schema_version of \(1, 2, 3, 4\), got 5"):
-        documents()
-
-
-def test_the_manifest_has_the_modes(tmp_path):
-    corpus = register_texts("with_modes", ["a document"])
-    assert build(corpus, str(tmp_path), console=QUIET)["modes"] == {"[R]": [259], "[S]": [260], "[X]": [261]}
-    written = json.loads((tmp_path / corpus / "manifest.json").read_text())
-    assert written == cache.read_manifest(str(tmp_path / corpus))
 
 
 SPOILT = SPOILT_FILES | {
-    "added": (
-        lambda path: path.with_name("train-00000-of-00007.idx").write_bytes(b""),
-        "train-00000-of-00007.idx is not in",
-    ),
+    "added": (lambda path: path.with_name("train-00000-of-00007.idx").write_bytes(b""), "train-00000-of-00007.idx is not in"),
 }
 
 
-@pytest.mark.parametrize("name", ["train-00005-of-00016.bin", "train-00005-of-00016.idx"])
-@pytest.mark.parametrize("spoil", SPOILT)
-def test_a_spoilt_file_is_named(built, cache_dirs, tmp_path, spoil, name):
+@pytest.mark.parametrize(
+    ("spoil", "suffix"), [*((spoil, "bin") for spoil in SPOILT), ("altered", "origins.arrow"), ("truncated", "idx")]
+)
+def test_a_spoilt_file_is_named(built, cache_dirs, tmp_path, spoil, suffix):
     shutil.copytree(built / "cache_small_corpus", tmp_path / "cache_small_corpus")
-    path = tmp_path / "cache_small_corpus" / name
+    path = tmp_path / "cache_small_corpus" / f"train-00005-of-00016.{suffix}"
     change, sentence = SPOILT[spoil]
     change(path)
     (found,) = cache.verify(str(tmp_path / "cache_small_corpus"))
     assert found.startswith(sentence.format(path.name))
     cache_dirs(tmp_path)
     if spoil != "altered":  # only reading it all tells this one, which `verify` does
-        with pytest.raises(ValueError, match=r"must be as its manifest\.json describes it, but is not:"):
+        with pytest.raises(ValueError, match="manifest"):
             documents()
 
 
 def test_a_stock_cache_with_files_of_an_interrupted_job_is_refused(stock, cache_dirs, tmp_path):
-    shutil.copytree(stock / "cache_small_corpus", tmp_path / "cache_small_corpus", ignore=shutil.ignore_patterns("manifest.json"))
+    shutil.copytree(stock / "cache_small_corpus", tmp_path / "cache_small_corpus")
     (tmp_path / "cache_small_corpus" / "train.tfrecord-00000-of-00032").write_bytes(b"")
     cache_dirs(tmp_path)
-    with pytest.raises(ValueError, match=r"the cache.*must have 16 files of split 'train':.*does not belong to it"):
+    with pytest.raises(ValueError, match=r"train\.tfrecord-00000-of-00032"):
         documents()
 
 
-def other_vocabulary(tmp_path):
-    return seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
-
-
 @pytest.mark.parametrize(
-    ("has_manifest", "settings", "was", "is_now"),
+    ("job", "settings", "name"),
     [
-        *(
-            (
-                has_manifest,
-                lambda path: {"vocabulary": BYTES, "modes": MODES},
-                "vocabulary is 'SentencePieceVocabulary, 4096 ids",
-                "'ByteVocabulary, 362 ids",
-            )
-            for has_manifest in (True, False)
-        ),
-        (
-            True,
-            lambda path: {"vocabulary": other_vocabulary(path), "modes": {"[R]": 32100, "[S]": 32101, "[X]": 32102}},
-            "4096 ids",
-            "32103 ids",
-        ),
-        (
-            True,
-            lambda path: {"source": MemoryDataSource(long_documents, 0.05)},
-            "source is 'MemoryDataSource(80 documents",
-            "(400 documents",
-        ),
-        (True, lambda path: {"on_error": "skip"}, "on_error is 'raise'", "'skip' here"),
+        ("stock", {"vocabulary": BYTES, "modes": MODES}, "vocabulary"),
+        ("built", {"vocabulary": BYTES, "modes": MODES}, "vocabulary"),
+        ("built", {"source": MemoryDataSource(long_documents, 0.05)}, "source"),
+        ("built", {"on_error": "skip"}, "on_error"),
     ],
-    ids=["class", "class, no manifest", "model", "source", "utf8"],
 )
-def test_a_cache_of_other_settings_is_refused_and_both_are_shown(
-    stock, built, cache_dirs, clean_registries, tmp_path, has_manifest, settings, was, is_now
-):
-    shutil.copytree((built if has_manifest else stock) / "cache_small_corpus", tmp_path / "cache_small_corpus")
-    if not has_manifest:
-        (tmp_path / "cache_small_corpus" / "manifest.json").unlink(missing_ok=True)
-    cache_dirs(tmp_path)
-    name = register_cached(**settings(tmp_path))
-    for provider in (name, "cache_small_r1"):
-        with pytest.raises(ValueError, match="was made with other settings") as error:
+def test_a_cache_of_other_settings_is_refused(request, cache_dirs, clean_registries, job, settings, name):
+    cache_dirs(request.getfixturevalue(job))
+    for provider in (register_cached(**settings), "cache_small_r1"):
+        with pytest.raises(ValueError, match=rf"settings: {name} is '.*' in the cache, and '.*' here"):
             seqio.get_mixture_or_task(provider).get_dataset({"inputs": 32, "targets": 32}, "train", use_cached=True)
-        assert was in str(error.value)
-        assert is_now in str(error.value)
 
 
-def test_hosts_that_do_not_write_the_manifest_look_at_the_records(stock, cache_dirs, clean_registries, tmp_path):
-    shutil.copytree(stock / "cache_small_corpus", tmp_path / "cache_small_corpus")
-    (tmp_path / "cache_small_corpus" / "manifest.json").unlink(missing_ok=True)
+def test_hosts_and_splits_without_a_document_are_refused(cache_dirs, tmp_path):
+    one, empty = register_texts("one", ["a single document"]), register_texts("no_validation", ["a document"] * 3, 1e-9)
+    assert build(one, str(tmp_path), console=QUIET)["totals"]["documents"] == 1
+    assert build(empty, str(tmp_path), console=QUIET)["splits"]["validation"]["documents"] == 0
     cache_dirs(tmp_path)
-    register_cached()
-    assert documents(shard_info=seqio.ShardInfo(1, 2))
-    assert not (tmp_path / "cache_small_corpus" / "manifest.json").exists()
-    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
-        registry._REGISTRY.clear()
-    register_cached(vocabulary=BYTES, modes=MODES)
-    with pytest.raises(ValueError, match="was made with other settings: vocabulary is 'SentencePiece"):
-        documents(shard_info=seqio.ShardInfo(1, 2))
+    assert documents(one) == [tuple(BYTES.encode("a single document"))]
+    with pytest.raises(ValueError, match="2 hosts, got 1"):
+        documents(one, shard_info=seqio.ShardInfo(0, 2))
+    for use_cached in (True, False):
+        with pytest.raises(ValueError, match="has no document in split 'validation'"):
+            seqio.get_mixture_or_task("no_validation_mix").get_dataset(LENGTHS, "validation", use_cached=use_cached)
+    with pytest.raises(ValueError, match="split must be one of"):
+        documents(empty, split="test")
 
 
 def register_texts(name, texts, validation=0.0, **settings):
     register(name, MemoryDataSource(lambda: texts, validation), BYTES, modes=MODES, **settings)
     return f"{name}_corpus"
-
-
-def test_a_corpus_of_one_document_is_cached_and_too_few_for_two_hosts(cache_dirs, tmp_path):
-    corpus = register_texts("one", ["a single document"])
-    manifest = build(corpus, str(tmp_path), console=QUIET)
-    assert manifest["totals"]["documents"] == 1
-    cache_dirs(tmp_path)
-    assert documents(corpus) == [tuple(BYTES.encode("a single document"))]
-    with pytest.raises(ValueError, match=r"the cache.*must have a document of split 'train' for each of 2 hosts, got 1"):
-        documents(corpus, shard_info=seqio.ShardInfo(0, 2))
-
-
-def test_an_empty_split_is_cached_and_refused_when_it_is_read(cache_dirs, tmp_path):
-    corpus = register_texts("no_validation", ["a document"] * 3, validation=1e-9)
-    manifest = build(corpus, str(tmp_path), console=QUIET)
-    assert manifest["splits"]["validation"]["documents"] == 0
-    cache_dirs(tmp_path)
-    assert len(documents(corpus)) == 3
-    for use_cached, message in ((True, "has no document in split 'validation'"), (False, "has no document in split 'validation'")):
-        with pytest.raises(ValueError, match=message):
-            seqio.get_mixture_or_task("no_validation_mix").get_dataset(LENGTHS, "validation", use_cached=use_cached)
-    with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in the cache.*, got 'test'"):
-        documents(corpus, split="test")
 
 
 @pytest.fixture
@@ -423,31 +262,14 @@ def test_a_trial_run_of_tokens_has_whole_documents_and_says_so(tmp_path, logged)
     assert both["totals"]["documents"] == 2 * 2  # of the one file that has tokens, half of the documents
 
 
-def test_a_smoke_build_has_so_many_documents_and_is_not_taken_for_all(tmp_path):
-    text_files(tmp_path, [document.encode() for document in long_documents()[:50]], files=2)
-    source = seqio.TextLineDataSource(dict.fromkeys(("train", "validation"), f"{tmp_path}/texts/*.txt"))
-    register("smoke", source, BYTES, modes=MODES)
-    manifest = build("smoke_corpus", str(tmp_path), max_documents=21, console=QUIET)
-    assert [split["documents"] for split in manifest["splits"].values()] == [21, 21]
-    assert manifest["max_documents"] == 21
-    assert build("smoke_corpus", str(tmp_path), max_documents=21, console=QUIET) == manifest
-    with pytest.raises(ValueError, match=r"max_documents must be 21, as in the complete cache.*, got None"):
-        build("smoke_corpus", str(tmp_path), console=QUIET)
-    with pytest.raises(ValueError, match=r"corpus must be one of \[.*'cache_small_corpus'.*\], got 'nothing'"):
-        build("nothing", str(tmp_path), console=QUIET)
-
-
 def test_documents_and_what_is_empty_or_skipped_are_counted_apart(cache_dirs, tmp_path):
     """Lines, one of them of other bytes than UTF-8's, two empty."""
     lines = text_files(tmp_path, [b"a document", b"", b"caf\xe9", b"", b"another"], files=1)
     source = eval(lines, {"seqio": seqio})
     register("cache_kinds", source, BYTES, modes=MODES, on_error="skip")
-    console = Console(record=True, width=200, file=io.StringIO())
-    totals = build("cache_kinds_corpus", str(tmp_path), console=console)["totals"]
+    totals = build("cache_kinds_corpus", str(tmp_path), console=QUIET)["totals"]
     wanted = {"documents": 2, "tokens": len("a documentanother"), "empty": 2, "skipped": 1}
     assert totals | wanted == totals
-    (row,) = (line.split() for line in console.export_text().splitlines() if line.startswith(" train "))
-    assert row[1:6] == ["2", "17", "8.5", "2", "1"]
     cache_dirs(tmp_path)
     assert seqio.get_mixture_or_task("cache_kinds_corpus").get_cached_stats("train")["examples"] == 2
 
@@ -459,29 +281,6 @@ def test_a_corpus_without_a_token_is_no_cache(tmp_path):
         with pytest.raises(ValueError, match=wanted):
             build(corpus, str(tmp_path), console=QUIET)
         assert os.listdir(tmp_path / corpus) == []
-
-
-@pytest.mark.parametrize("stray", ["info.train.json~", "info.foo.bar", "info.json", "info.train.json.0.tmp"])
-def test_files_that_an_editor_leaves_are_no_splits(built, cache_dirs, tmp_path, stray):
-    shutil.copytree(built / "cache_small_corpus", tmp_path / "cache_small_corpus")
-    (tmp_path / "cache_small_corpus" / stray).write_text("{}")
-    assert cache.splits(str(tmp_path / "cache_small_corpus")) == ["train", "validation"]
-    cache_dirs(tmp_path)
-    assert len(documents()) == len(uncached())
-
-
-def test_the_lines_that_say_how_to_use_it_can_be_pasted(cache_dirs, tmp_path):
-    corpus = register_texts("cache_pasted", long_documents()[:4], denoisers=T5GEMMA2[::4])
-    folder = tmp_path / "a [red] folder's"
-    console = Console(record=True, width=200, file=io.StringIO())
-    build(corpus, str(folder), console=console)
-    lines = console.export_text().split("To use it, in Python, where cache_pasted_mix is registered:\n")[1].splitlines()
-    cache_dirs(tmp_path)
-    space: dict = {}
-    exec("\n".join(line.strip() for line in lines[:2]), space)
-    assert len(next(space["dataset"].as_numpy_iterator())["inputs"]) > 10
-    assert lines[2] == "With t5x:"
-    assert shlex.split(lines[3]) == [f"--seqio_additional_cache_dirs={folder}", "--gin.USE_CACHED_TASKS=True"]
 
 
 def prepared_until_the_third_part():
@@ -545,17 +344,6 @@ def test_the_corpora_of_a_mix_are_cached_one_after_the_other_and_verified_togeth
     assert (unfinished.exit_code, "must be a complete cache, but has no COMPLETED. If a job" in unfinished.stdout) == (1, True)
 
 
-def test_what_cannot_be_written_leaves_nothing(tmp_path):
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(IsADirectoryError):
-        write_atomically(str(tmp_path / "taken"), "text")
-    assert os.listdir(tmp_path) == ["taken"]
-    for empty in (tmp_path, tmp_path / "nowhere"):
-        done = CliRunner().invoke(main, ["verify", str(empty)])
-        assert done.exit_code == 2
-        assert re.search("there is neither a cache nor an export|which does not exist", done.stderr)
-
-
 def program(folder, register_call, name="own_corpora") -> str:
     """A module of a user's own that registers a corpus; returns its name."""
     (folder / f"{name}.py").write_text(f"import seqio\nfrom ul2_tasks import register\n{register_call}\n")
@@ -589,10 +377,9 @@ def in_one_process(of_files, tmp_path_factory):
     return folder, done.stderr
 
 
-def test_the_command_says_what_it_wrote_and_how_to_use_it(in_one_process, tmp_path):
+def test_a_command_that_has_written_it_writes_nothing_more(in_one_process, tmp_path):
     written, told = in_one_process
-    for said in ("400", "8/8", f"seqio.add_global_cache_dirs(['{written}/cache'])", "--gin.USE_CACHED_TASKS=True"):
-        assert said in told
+    assert f"seqio.add_global_cache_dirs(['{written}/cache'])" in told
     again = run(*command(written, "own_corpora"), folder=written)
     assert "is complete already" in again.stderr
     folder = pathlib.Path(shutil.copytree(written / "cache" / "own_corpus", tmp_path / "own_corpus"))
@@ -740,14 +527,3 @@ def test_the_job_runs_on_a_dask_cluster_of_two_processes(of_files, in_one_proces
     assert done.returncode == 0, done.stderr[-3000:]
     assert set(os.listdir(tmp_path)) <= {"cache", "own_corpora.py", "__pycache__"}
     same_files(tmp_path / "cache" / "own_corpus", in_one_process[0] / "cache" / "own_corpus")
-
-
-def test_a_digest_stays_what_it_is():
-    """Golden: with another one all caches would be refused."""
-    golden = {"vocabulary": "a vocabulary", "source": "a source", "text_key": "text", "invalid_utf8": "fail"}
-    assert digest(golden) == "8f305d1748eca0cd"
-
-
-def test_a_vocabulary_is_told_by_its_model():
-    told = settings(default_vocabulary(), "a source", CorpusConfiguration())["vocabulary"]
-    assert hashlib.sha256(DEFAULT_MODEL.read_bytes()).hexdigest() in told

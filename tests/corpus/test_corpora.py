@@ -5,74 +5,12 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import flat
 
 from ul2_tasks import CausalDenoiser, default_vocabulary, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.view import CorpusView
-from ul2_tasks.order.stream_keys import salted
-from ul2_tasks.sources.memory import MemoryDataSource, embedded_documents
-from ul2_tasks.sources.splits import hash_fraction
-
-DOCUMENTS = [f"document {n}" for n in range(1000)]
-
-
-def texts(source, **settings):
-    return [document["text"].decode() for document in source.get_dataset(**settings).as_numpy_iterator()]
-
-
-def test_a_documents_split_depends_on_its_text_alone():
-    source = MemoryDataSource(lambda: DOCUMENTS, validation=0.1)
-    backwards = MemoryDataSource(lambda: [*reversed(DOCUMENTS), "one more"], validation=0.1)
-    for split in ("train", "validation"):
-        assert set(source.documents(split)) == set(backwards.documents(split)) - {"one more"}
-    assert set(source.documents("train")) | set(source.documents("validation")) == set(DOCUMENTS)
-    assert not set(source.documents("train")) & set(source.documents("validation"))
-    assert 70 < len(source.documents("validation")) < 130  # 100 wanted, 3 standard errors
-
-
-def test_the_embedded_corpus_is_prose_in_both_splits():
-    documents = embedded_documents()
-    assert len(documents) > 300
-    assert sum(map(len, documents)) > 200_000
-    assert np.mean([len(document) >= 500 for document in documents]) > 0.7
-    words = flat(document.lower().split() for document in documents)
-    assert words.count("the") / len(words) > 0.04, "English"
-    validation = [hash_fraction(document.encode()) < 0.05 for document in documents]
-    assert 0.02 < np.mean(validation) < 0.08
-
-
-def test_documents_are_loaded_when_they_are_wanted_and_once():
-    loads = []
-    source = MemoryDataSource(lambda: loads.append(1) or DOCUMENTS, validation=0)
-    assert (source.splits, repr(source)[:16], loads) == (("train",), "MemoryDataSource", [])
-    assert texts(source, shuffle=False) == texts(source, shuffle=False) == DOCUMENTS
-    assert loads == [1]
-
-
-@pytest.mark.parametrize("validation", [1, -0.1, 2])
-def test_a_bad_validation_fraction_is_refused(validation):
-    with pytest.raises(ValueError, match=rf"validation must be a fraction in \[0, 1\), got {validation}"):
-        MemoryDataSource(lambda: DOCUMENTS, validation=validation)
-
-
-def test_an_unknown_split_is_named():
-    with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in.*validation=0\.5\), got 'test'"):
-        MemoryDataSource(lambda: DOCUMENTS, validation=0.5).get_dataset(split="test")
-
-
-def test_more_shards_than_documents_are_refused():
-    source = MemoryDataSource(lambda: ["only", "two"], validation=0)
-    with pytest.raises(ValueError, match=r"split 'train' must have a document for each of 3 shards, got 2\. Use fewer hosts"):
-        source.get_dataset(shard_info=seqio.ShardInfo(0, 3))
-
-
-def test_salted_seeds_differ_and_no_seed_stays_none():
-    assert salted(None, "r1") is None
-    seeds = {salted(seed, salt) for seed in range(50) for salt in ("r1", "r2", "x1", "x2", "s")}
-    assert len(seeds) == 250
-    assert salted(7, "r1") == salted(np.int64(7), "r1") == 1870308814, "the same on every machine"
+from ul2_tasks.sources.memory import MemoryDataSource
 
 
 def test_views_of_one_corpus_have_orders_of_their_own():

@@ -43,7 +43,6 @@ def test_entries_name_documents_by_where_they_are_from(store):
     assert len(at) == 40
     assert documents(store, {"document": 3}, {"document": 39}) == ([3, 39], [])
     assert documents(store, {"id": "id-7"}) == (sorted([at[7], at[37]]), []), "all documents with an id"
-    assert documents(store, {"hash": f"{hash_of(TEXTS[5].encode()):016x}"}) == ([at[5]], [])
     assert documents(store, {"file": "b.jsonl"}) == (sorted(at[number] for number in range(25, 40)), [])
     origin = store.provenance.of([at[30]])[0]
     assert documents(store, {"file": origin.file, "row": origin.row}) == ([at[30]], [])
@@ -57,45 +56,17 @@ def test_entries_name_documents_by_where_they_are_from(store):
     assert documents(store) == ([], [])
 
 
-@pytest.mark.parametrize("id", ["a\u2028b\x85c\x0bd", "\r\n", "\udc80", "狐"])
-def test_a_list_that_is_written_is_read_again_whatever_its_ids_are(tmp_path, id):
-    found, path = read_document_list([{"id": id}, {"id": "other"}]), tmp_path / "list.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + found.text.encode())
-    assert read_document_list(path) == found
-    assert read_document_list(path).sha256 == found.sha256
-    assert json.loads(found.entries[0]) == {"id": id}
-
-
 def test_what_no_corpus_records_is_an_error_and_what_one_does_not_a_warning(store, caplog):
     megatron = Store(store.prefixes, [store.documents], [store.tokens], Provenance((Table("", "pair", 0, store.documents),)))
     by_id, by_file = (read_document_list([each]) for each in ({"id": "id-7"}, {"file": "pair", "row": 3}))
-    for entry in ({"id": "id-7"}, {"hash": "0" * 16}, {"id": "id-7", "corpus": "pairs"}):
+    for entry in ({"id": "id-7"}, {"id": "id-7", "corpus": "pairs"}):
         with pytest.raises(ValueError, match="must be recorded by the cache of pairs, got none"):
             named_documents(read_document_list([entry]), {"pairs": megatron})
     assert named_documents(by_file, {"pairs": megatron})[0]["pairs"].tolist() == [3]
     with caplog.at_level(logging.WARNING, logger="absl"):
         found, unknown = named_documents(by_id, {"pairs": megatron, "web": store})
     assert (len(found["pairs"]), len(found["web"]), unknown) == (0, 2, [])
-    assert "pairs does not record ids and hashes" in caplog.text
-
-
-def test_a_corpus_that_is_not_there_is_a_warning_and_if_all_are_an_error(store, caplog):
-    stores = {"web_corpus": store, "books_corpus": store}
-    wrong = {"id": "id-7", "corpus": "wbe_corpus"}
-    for entries in ([wrong], [wrong, {"document": 3, "corpus": "web"}]):
-        with pytest.raises(
-            ValueError, match=r"a list must have some of \['web_corpus', 'books_corpus'\] .*'wbe_corpus' \('web_corpus'\?\)"
-        ):
-            named_documents(read_document_list(entries), stores)
-    with pytest.raises(ValueError, match='a list must have "corpus" beside "document", one of'):
-        named_documents(read_document_list([{"document": 3}]), stores)
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        found, unknown = named_documents(read_document_list([wrong, {"document": 3, "corpus": "books_corpus"}]), stores)
-    assert (found["books_corpus"].tolist(), len(unknown)) == ([3], 1)
-    assert (
-        "1 entries of a list have 'wbe_corpus' ('web_corpus'?) as \"corpus\", and name no document. The corpora are" in caplog.text
-    )
-    assert named_documents(read_document_list([]), stores)[1] == []
+    assert "pairs" in caplog.text
 
 
 def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path):
@@ -114,36 +85,6 @@ def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path
     assert read_document_list([]) == DocumentList(())
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "list.jsonl, line 2 must be JSON, got '{'"),
-        ("3", "list.jsonl, line 2 must be an object of JSON, got 3"),
-        ('{"reason": "a"}', 'list.jsonl, line 2 must name documents by "id", "file", .*, got'),
-        ('{"id": "a", "document": 3}', 'line 2 must name documents by "id", "file"'),
-        ('{"row": 3}', 'line 2 must name documents by "id", "file"'),
-        ('{"document": -1}', 'line 2 must have an integer of 0 to 2.40 - 1 as "document", got -1'),
-        ('{"document": true}', 'line 2 must have an integer of 0 to 2.40 - 1 as "document", got True'),
-        ('{"hash": "12"}', "line 2 must have 16 hexadecimal digits as \"hash\", got '12'"),
-        ('{"document": 1099511627776}', 'must have an integer of 0 to 2.40 - 1 as "document", got 1099511627776'),
-        ('{"file": "a", "row": 1000000000000000000000}', 'must have an integer of 0 to 2.40 - 1 as "row", got 1000000'),
-        ('{"id": 1.5}', 'line 2 must have a text as "id", got 1.5'),
-        ('[{"id": "a"},', "list.jsonl, line 2 must be JSON, got .* Give each document a line"),
-        ('{"id": "a", "corpus": ""}', 'line 2 must have a text as "corpus"'),
-    ],
-)
-def test_an_entry_that_names_nothing_is_rejected_with_its_line(tmp_path, line, message):
-    (tmp_path / "list.jsonl").write_text('{"id": "good"}\n' + line + "\n")
-    with pytest.raises(ValueError, match=message):
-        read_document_list(tmp_path / "list.jsonl")
-
-
-def test_a_line_that_nests_too_deep_is_rejected(tmp_path):
-    (tmp_path / "list.jsonl").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=r"list\.jsonl, line 1 must be JSON, got"):
-        read_document_list(tmp_path / "list.jsonl")
-
-
 def test_a_list_of_any_program_is_read(tmp_path):
     lines = [{"id": "7", "reason": "a\u2028line\x85"}, {"id": "8"}]
     path = tmp_path / "list.jsonl"
@@ -155,18 +96,40 @@ def test_a_list_of_any_program_is_read(tmp_path):
         assert read_document_list(tmp_path / short) == read_document_list(path)
 
 
-@pytest.mark.parametrize(("name", "content"), [("list.jsonl", b'{"id": "\xe9"}'), ("list.jsonl.gz", b"no gzip"), ("list", None)])
-def test_a_file_that_is_no_text_is_rejected_by_its_name(tmp_path, name, content):
-    (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"exclude must be the path of a list of documents in UTF-8, got '.*{name}': "):
-        read_document_list(tmp_path / name)
+def test_a_corpus_that_is_not_there_is_a_warning_and_if_all_are_an_error(store, caplog):
+    stores = {"web_corpus": store, "books_corpus": store}
+    wrong = {"id": "id-7", "corpus": "wbe_corpus"}
+    for entries in ([wrong], [wrong, {"document": 3, "corpus": "web"}], [{"document": 3}]):
+        with pytest.raises(ValueError, match='"corpus"'):
+            named_documents(read_document_list(entries), stores)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        found, unknown = named_documents(read_document_list([wrong, {"document": 3, "corpus": "books_corpus"}]), stores)
+    assert (found["books_corpus"].tolist(), len(unknown)) == ([3], 1)
+    assert "wbe_corpus" in caplog.text
 
 
-@pytest.mark.parametrize("given", [3, [3], {"id": "a"}])
-def test_what_is_no_list_is_rejected(given):
-    with pytest.raises(ValueError, match="exclude must be the path of a list of documents, or its entries, got"):
-        read_document_list(given)
-    with pytest.raises(
-        ValueError, match=r"exclude must be the path of a list of documents, got 'none\.jsonl', which does not exist"
-    ):
-        read_document_list("none.jsonl")
+LINES = {
+    **dict.fromkeys(["{", '[{"id": "a"},', "[" * 100_000], "JSON"),
+    "3": "object",
+    **dict.fromkeys(['{"reason": "a"}', '{"id": "a", "document": 3}', '{"row": 3}', '{"hash": "12"}'], '"id", "file"'),
+    **dict.fromkeys(['{"document": -1}', '{"document": true}', '{"document": 1099511627776}'], '"document", got'),
+    '{"file": "a", "row": 1000000000000000000000}': '"row", got',
+    '{"id": 1.5}': '"id", got',
+    '{"id": "a", "corpus": ""}': '"corpus", got',
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_an_entry_that_names_nothing_is_rejected_with_its_line(tmp_path, line):
+    (tmp_path / "list.jsonl").write_text('{"id": "good"}\n' + line + "\n")
+    with pytest.raises(ValueError, match=rf"list\.jsonl, line 2 .*{LINES[line]}"):
+        read_document_list(tmp_path / "list.jsonl")
+
+
+@pytest.mark.parametrize("content", [b'{"id": "\xe9"}', b"no gzip", None])
+def test_what_is_no_list_is_rejected(tmp_path, content):
+    path = tmp_path / ("list.jsonl.gz" if content == b"no gzip" else "list.jsonl")
+    path.mkdir() if content is None else path.write_bytes(content)
+    for given in (path, 3, [3], {"id": "a"}, "none.jsonl"):
+        with pytest.raises(ValueError, match="exclude"):
+            read_document_list(given)

@@ -2,15 +2,15 @@
 
 import doctest
 import functools
-import hashlib
-import json
+import importlib
+import linecache
 import sys
 
 import pytest
 import seqio
 import tensorflow as tf
 
-from ul2_tasks import default_vocabulary, open_source, open_vocabulary
+from ul2_tasks import default_vocabulary, open_source
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
 from ul2_tasks.files.listing import named_format
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -100,34 +100,60 @@ def test_a_source_of_what_has_no_name_cannot_tell(name):
     assert " at 0x" not in describe_source(source)
 
 
-def test_a_function_that_was_defined_again_cannot_tell(monkeypatch):
-    source = of_function(read)
-    monkeypatch.setitem(globals(), "read", lambda split, shuffle_files, seed=None: None)
-    assert source_identity(source) is None
+MODULE = """
+import functools
+import seqio
+def read(split, shuffle_files, seed=None, kind="a"):
+    return [text for text in "abc"]  # a comment
+class Source(seqio.DataSource):
+    list_shards = supports_arbitrary_sharding = get_dataset = None
+    def __repr__(self):
+        return "Source()"
+"""
+OF_MODULE = {
+    "function": lambda module: of_function(module.read),
+    "partial": lambda module: of_function(functools.partial(module.read, kind="b")),
+    "class": lambda module: module.Source(["train"]),
+}
 
 
-def test_a_function_of_the_program_itself_cannot_tell(monkeypatch):
-    """Each program's is `__main__`, so that a cache could be another program's."""
+def module_of(folder, text):
+    (folder / "mine.py").write_text(text)
+    for forget in (sys.modules, linecache.cache):
+        forget.pop("mine" if forget is sys.modules else str(folder / "mine.py"), None)
+    importlib.invalidate_caches()
+    return importlib.import_module("mine")
+
+
+@pytest.mark.parametrize("kind", OF_MODULE)
+def test_a_function_or_class_is_another_once_its_text_or_its_version_is(tmp_path, monkeypatch, kind):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    told = {
+        name: source_identity(OF_MODULE[kind](module_of(tmp_path, text)))
+        for name, text in {
+            "as it is": MODULE,
+            "edited": MODULE.replace("abc", "ab").replace("Source()", "Mine()"),
+            "version 1": MODULE + "read.version = Source.version = 1",
+            "edited, version 1": MODULE.replace("comment", "remark") + "read.version = Source.version = 1",
+            "version 2": MODULE + "read.version = Source.version = 2",
+        }.items()
+    }
+    assert told["version 1"] == told["edited, version 1"]
+    assert len({*told.values()}) == 4
+    assert None not in told.values()
+
+
+def test_what_has_no_name_of_its_own_cannot_tell_without_a_version(monkeypatch):
+    """The program's own functions are `__main__`'s in each program, so that a cache could be another program's."""
     import __main__
 
+    source = of_function(read)
     monkeypatch.setattr(__main__, "read", read, raising=False)
     monkeypatch.setattr(read, "__module__", "__main__")
-    assert source_identity(of_function(read)) is None
-
-
-def test_the_identity_of_files_is_their_repr_which_caches_hold():
-    for source in (open_source("*.jsonl"), open_source("*.jsonl", validation=0.1), open_source("hf:owner/name")):
-        assert source_identity(source) == repr(source)
-
-
-def test_documents_in_memory_tell_by_their_content_once_they_are_asked():
-    loads = []
-    source = MemoryDataSource(lambda: loads.append(1) or ["only"], validation=0)
-    assert loads == []
-    # printf only | sha256sum | xxd -r -p | sha256sum
-    wanted = "MemoryDataSource(1 documents, sha256 SHA, validation=0)"
-    assert source_identity(source) == source_identity(source) == wanted.replace("SHA", ONLY)
-    assert loads == [1]
+    assert source_identity(source) is None
+    monkeypatch.setattr(read, "version", "2026-11", raising=False)
+    assert "version 2026-11" in source_identity(source)
 
 
 def test_a_vocabulary_tells_by_its_file_or_its_size_or_its_identity():
@@ -138,69 +164,6 @@ def test_a_vocabulary_tells_by_its_file_or_its_size_or_its_identity():
     unigram.identity = "a and b"
     assert vocabulary_tells(unigram)
     assert vocabulary_identity(unigram).endswith(", a and b")
-
-
-ONLY = "c748a5ea73a9844d1dd4034b9828fe08d624fd7e85253a4f055752b10c2130ef"
-SOURCES = {
-    "FileSource({'train': 'a/*.jsonl'})": lambda: open_source("a/*.jsonl"),
-    "FileSource({'train': ['a', 'b'], 'validation': 'c'}, format='text')": lambda: open_source(
-        {"train": ["a", "b"], "validation": "c"}, format="text", documents="line"
-    ),
-    "FileSource({'train': 'a.txt'}, documents='paragraph')": lambda: open_source("a.txt", documents="paragraph"),
-    "HashSplit(FileSource({'train': 'a.parquet'}, text_key='content', id_key='id'), 0.1, id_key='id')": lambda: open_source(
-        "a.parquet", text_key="content", id_key="id", validation=0.1
-    ),
-    "HuggingFaceSource('owner/name', None, text_key='text')": lambda: open_source("hf:owner/name"),
-    "HashSplit(HuggingFaceSource('owner/name', 'config', text_key='text', id_key='id'), 0.1, id_key='id')": lambda: open_source(
-        "hf:owner/name:config", id_key="id", validation=0.1
-    ),
-    "TfdsSource('c4/en:3.1.0', text_key='text')": lambda: open_source("tfds:c4/en:3.1.0"),
-    f"MemoryDataSource(1 documents, sha256 {ONLY}, validation=0)": lambda: MemoryDataSource(lambda: ["only"], validation=0),
-}
-
-
-@pytest.mark.parametrize("identity", SOURCES)
-def test_caches_hold_the_identity_of_a_source_which_stays_as_it_is(identity):
-    """No module of this package is named in it, so that classes may move to other modules."""
-    assert source_identity(SOURCES[identity]()) == identity
-
-
-DEFAULT_SHA256 = "4b39294c4b5909238169997b04cfd45bae7560386e7a9d875879029f0459f403"
-TOKENIZER = {
-    "added_tokens": [
-        {"id": 0, "content": "</s>", "special": True} | dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False)
-    ],
-    "model": {"type": "WordLevel", "vocab": {"</s>": 0, "a": 1}, "unk_token": "a"},
-}
-TOKENIZER_SHA256 = hashlib.sha256(json.dumps(TOKENIZER).encode()).hexdigest()
-SPECIAL = hashlib.sha256(json.dumps([{"<extra_id_0>": 3, "<extra_id_1>": 4, "[R]": 5}, []]).encode()).hexdigest()[:16]
-
-
-def hugging_face(folder) -> seqio.Vocabulary:
-    pytest.importorskip("tokenizers")
-    (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
-    return open_vocabulary(folder, sentinels=2, modes=["[R]"])
-
-
-VOCABULARIES = {
-    f"SentencePieceVocabulary, 4096 ids, 0 of them extra, eos 1, sha256 {DEFAULT_SHA256}": lambda folder: default_vocabulary(),
-    "NamedByteVocabulary, 264 ids, 5 of them extra, eos 1, modes [R] [S] [X]": lambda folder: open_vocabulary("bytes", sentinels=2),
-    "ByteVocabulary, 259 ids, 0 of them extra, eos 1": lambda folder: seqio.ByteVocabulary(),
-    f"HuggingFaceVocabulary, 6 ids, 3 of them extra, eos 1, sha256 {TOKENIZER_SHA256}, special {SPECIAL}": hugging_face,
-}
-
-
-@pytest.mark.parametrize("identity", VOCABULARIES)
-def test_caches_hold_the_identity_of_a_vocabulary_which_stays_as_it_is(identity, tmp_path):
-    """It has the class's name without its module."""
-    assert vocabulary_identity(VOCABULARIES[identity](tmp_path)) == identity
-
-
-def test_the_identity_of_a_model_that_is_edited_has_the_digest_of_what_it_became():
-    vocabulary = open_vocabulary("default", sentinels=300)
-    digest = hashlib.sha256(vocabulary.sp_model).hexdigest()
-    assert vocabulary_identity(vocabulary) == f"ControlledVocabulary, 4140 ids, 0 of them extra, eos 1, sha256 {digest}"
 
 
 def test_what_the_docstrings_of_sources_and_vocabularies_show_is_true():

@@ -15,52 +15,41 @@ GOOD = {"name": "d", "mean_span_length": 3, "noise_density": 0.15}
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5, float("nan"), "0.15", None, True])
 @pytest.mark.parametrize("kind", [SpanDenoiser, SequentialDenoiser])
 def test_a_rate_outside_the_open_unit_range_is_refused(kind, rate):
-    fields = {**GOOD, "noise_density": rate}
-    if kind is SequentialDenoiser:
-        del fields["mean_span_length"]
-    with pytest.raises(ValueError, match=r"noise_density must be a number in the open range \(0, 1\), got") as error:
-        kind(**fields)
-    assert repr(rate) in str(error.value)
+    fields = {"mean_span_length": 3} if kind is SpanDenoiser else {}
+    with pytest.raises(ValueError, match="noise_density"):
+        kind(name="d", noise_density=rate, **fields)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "expected"),
+    ("kind", "field", "value"),
     [
-        ("mean_span_length", 0.99, "a number of at least 1"),
-        ("mean_span_length", float("inf"), "a number of at least 1"),
-        ("placement", "random", "one of \\('t5', 'uniform'\\)"),
-        ("name", "R 1", "lower-case letters, digits and underscores"),
-        ("name", "", "lower-case letters, digits and underscores"),
-        ("mode", "", "None or a non-empty string"),
-        ("weight", 0, "a finite number above 0"),
-        ("weight", float("inf"), "a finite number above 0"),
+        (SpanDenoiser, "mean_span_length", 0.99),
+        (SpanDenoiser, "mean_span_length", float("inf")),
+        (SpanDenoiser, "placement", "random"),
+        (SpanDenoiser, "name", "R 1"),
+        (SpanDenoiser, "name", ""),
+        (SpanDenoiser, "mode", ""),
+        (SpanDenoiser, "weight", 0),
+        (SpanDenoiser, "weight", float("inf")),
+        (SpanDenoiser, "weight", np.True_),
+        (SequentialDenoiser, "split", "half"),
+        (SequentialDenoiser, "sentinel", 1),
+        (CausalDenoiser, "bos", "yes"),
+        (CausalDenoiser, "weight", 0),
     ],
 )
-def test_a_bad_field_is_named_with_its_value_and_range(field, value, expected):
-    with pytest.raises(ValueError, match=f"{field} must be {expected}, got") as error:
-        SpanDenoiser(**{**GOOD, field: value})
-    assert repr(value) in str(error.value)
+def test_a_bad_field_is_named(kind, field, value):
+    fields = {SpanDenoiser: GOOD, SequentialDenoiser: {"name": "s", "noise_density": 0.75}, CausalDenoiser: {}}[kind]
+    with pytest.raises(ValueError, match=f"{kind.__name__} .*: {field} must be"):
+        kind(**{**fields, field: value})
 
 
-@pytest.mark.parametrize(("field", "value"), [("split", "half"), ("sentinel", 1)])
-def test_a_bad_field_of_a_sequential_denoiser_is_named(field, value):
-    with pytest.raises(ValueError, match=f"{field} must be .*, got {value!r}"):
-        SequentialDenoiser(name="s", noise_density=0.75, **{field: value})
-
-
-def test_duplicate_names_no_denoisers_and_other_types_are_refused():
-    with pytest.raises(ValueError, match=r"denoisers must have different names, got \['d'\].*in \['d', 'd'\]\. Rename one of them"):
-        check_denoisers([SpanDenoiser(**GOOD), SpanDenoiser(**GOOD)])
-    expected = r"denoisers must be SpanDenoiser, .* objects, or a preset of \['T5GEMMA2', 'UL2', 'UL2R'\]"
-    for given, told in (
-        ([], "got none"),
-        ([(3, 0.15)], r"got \(3, 0.15\) among them"),
-        ([*T5GEMMA2, UL2], r"got \(SpanDenoiser.* among them"),
-        ("t5", "got 't5'"),
-        (3, "got 3"),
-    ):
-        with pytest.raises(ValueError, match=f"^{expected}, {told}\\.$"):
-            check_denoisers(given)
+@pytest.mark.parametrize(
+    "denoisers", [[], [(3, 0.15)], [*T5GEMMA2, UL2], "t5", 3, [SpanDenoiser(**GOOD), SpanDenoiser(**GOOD)]], ids=str
+)
+def test_what_is_no_list_of_denoisers_is_refused(denoisers):
+    with pytest.raises(ValueError, match="denoisers"):
+        check_denoisers(denoisers)
 
 
 def test_a_presets_name_one_denoiser_and_a_generator_are_denoisers():
@@ -73,9 +62,6 @@ def test_numbers_of_numpy_are_numbers():
     given = SpanDenoiser(name="d", mean_span_length=np.int64(3), noise_density=np.float64(0.5), weight=np.float32(2))
     assert given == SpanDenoiser(name="d", mean_span_length=3, noise_density=0.5, weight=2)
     assert json.loads(json.dumps(dataclasses.asdict(given))) == dataclasses.asdict(given)
-    assert CausalDenoiser(stride=np.int32(7)) == CausalDenoiser(stride=7)
-    with pytest.raises(ValueError, match="SpanDenoiser 'd': weight must be a finite number above 0, got True"):
-        SpanDenoiser(**{**GOOD, "weight": np.True_})
 
 
 def rows(preset):

@@ -81,10 +81,3 @@ def test_at_the_last_image_all_before_is_kept_and_all_after_is_noise(first, last
     assert made["inputs"] == [*special.mode, *tokens[:-last], *mark, 1]
     assert made["targets"] == [*mark, *tokens[-last:], 1]
     assert longest(pieces, denoiser, "last_image", 1, (True, True))[:2] == (len(made["inputs"]), len(made["targets"]))
-
-
-def test_pieces_of_one_length_have_noise_of_their_own():
-    denoiser = next(each for each in DENOISERS if each.name == "uniform_r2")
-    *_, made = example_of([60, 60], [4], denoiser)
-    first, second = (["noise" if id in SENTINELS else id for id in text] for text in cut_at_runs(made["inputs"][1:-1], [4]))
-    assert first != second

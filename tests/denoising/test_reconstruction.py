@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support import KINDS, byte_vocabulary, denoise, denoiser_id, restore, special_for
 
-from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length
+from ul2_tasks import SequentialDenoiser, SpanDenoiser, chunk_length
 from ul2_tasks.denoising.reconstruction import invert, places
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
@@ -59,52 +59,28 @@ def test_by_hand():
     assert (one_token.chunk.tolist(), one_token.is_noise.tolist()) == ([5], [True])
 
 
-def test_an_eos_between_documents_is_part_of_the_chunk():
-    denoiser = T5GEMMA2[0]
-    special = special_for(denoiser, VOCABULARY, MODES)
-    documents = [[5, 6, 7]] * 60
-    examples = denoise(documents, LENGTHS, denoiser, VOCABULARY, modes=MODES, separate_documents=True)
-    tokens = np.concatenate([invert(example, denoiser, special).chunk for example in examples])
-    assert tokens.tolist() == [5, 6, 7, 1] * 60
-
-
 @pytest.mark.parametrize(
-    ("inputs", "targets", "denoiser", "message"),
+    ("inputs", "targets", "denoiser", "named"),
     [
-        (INPUTS[:-1], TARGETS, SPAN, r"inputs must end with EOS 1, got \[6\]"),
-        (INPUTS, TARGETS[:-1], SPAN, r"targets must end with EOS 1, got \[12\]"),
-        (INPUTS, [], SPAN, r"targets must end with EOS 1, got \[\]"),
-        (INPUTS, [90, 10, 1], SPAN, r"the sentinels of targets must be \[90, 91\], each.*order in both features, got \[90\]"),
-        ([*INPUTS[:5], 1], TARGETS, SPAN, r"the sentinels of targets must be \[90\], each.*order in both features, got \[90, 91\]"),
-        (
-            INPUTS,
-            [91, 11, 12, 90, 10, 1],
-            SPAN,
-            r"the sentinels of targets must be \[90, 91\], each.*order in both features, got \[91, 90\]",
-        ),
-        (
-            [80, 3, 91, 4, 5, 90, 6, 1],
-            TARGETS,
-            SPAN,
-            r"the sentinels of inputs must be \[90, 91\], each.*order in both features, got \[91, 90\]",
-        ),
-        (
-            [80, 3, 90, 4, 90, 6, 1],
-            TARGETS,
-            SPAN,
-            r"the sentinels of inputs must be \[90, 91\], each.*order in both features, got \[90, 90\]",
-        ),
-        ([80, 3, 4, 1], [5, 1], SPAN, "inputs must have a sentinel for each noise span, got none"),
-        ([80, 3, 4, 1], [1], PREFIX, "targets must have at least one token, got an empty noise span"),
-        (INPUTS[1:], TARGETS, SPAN, r"inputs must start with the mode \[80\], got \[3\]"),
-        ([1], TARGETS, SPAN, r"inputs must start with the mode \[80\], got \[\]"),
-        (INPUTS, [10, 90, 11, 91, 12, 1], SPAN, "targets must start with the sentinel 90, got 10"),
-        (INPUTS, [90, 91, 11, 1], SPAN, "targets must have at least one token after each sentinel, got an empty noise span"),
-        (INPUTS, [90, 10, 91, 1], SPAN, "targets must have at least one token after each sentinel, got an empty noise span"),
-        (INPUTS, [5, 6, 1], PREFIX, "inputs and targets must have no sentinels, got some"),
-        ([80, 3, 4, 1], [90, 5, 6, 1], PREFIX, "inputs and targets must have no sentinels, got some"),
+        (INPUTS[:-1], TARGETS, SPAN, "inputs must end with EOS"),
+        (INPUTS, TARGETS[:-1], SPAN, "targets must end with EOS"),
+        (INPUTS, [], SPAN, "targets must end with EOS"),
+        (INPUTS, [90, 10, 1], SPAN, "sentinels of targets"),
+        ([*INPUTS[:5], 1], TARGETS, SPAN, "sentinels of targets"),
+        (INPUTS, [91, 11, 12, 90, 10, 1], SPAN, "sentinels of targets"),
+        ([80, 3, 91, 4, 5, 90, 6, 1], TARGETS, SPAN, "sentinels of inputs"),
+        ([80, 3, 90, 4, 90, 6, 1], TARGETS, SPAN, "sentinels of inputs"),
+        ([80, 3, 4, 1], [5, 1], SPAN, "inputs must have a sentinel"),
+        ([80, 3, 4, 1], [1], PREFIX, "targets must have"),
+        (INPUTS[1:], TARGETS, SPAN, "mode"),
+        ([1], TARGETS, SPAN, "mode"),
+        (INPUTS, [10, 90, 11, 91, 12, 1], SPAN, "targets must start with the sentinel"),
+        (INPUTS, [90, 91, 11, 1], SPAN, "targets must have"),
+        (INPUTS, [90, 10, 91, 1], SPAN, "targets must have"),
+        (INPUTS, [5, 6, 1], PREFIX, "sentinels"),
+        ([80, 3, 4, 1], [90, 5, 6, 1], PREFIX, "sentinels"),
     ],
 )
-def test_what_is_wrong_is_said(inputs, targets, denoiser, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_is_wrong_is_said(inputs, targets, denoiser, named):
+    with pytest.raises(ValueError, match=named):
         invert({"inputs": inputs, "targets": targets}, denoiser, SPECIAL)

@@ -8,31 +8,14 @@ import numpy as np
 import pytest
 import scipy.stats
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
-from support import KINDS, UNIFORM, denoiser_id
+from support import KINDS, denoiser_id
 from t5.data.preprocessors import random_spans_noise_mask
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.spans import random_below, random_composition, random_spans
-from ul2_tasks.graphs import folded, random_bits
+from ul2_tasks.denoising.spans import random_composition, random_spans
 from ul2_tasks.order.epochs import noise_keys
-from ul2_tasks.order.permutation import GOLDEN, mix
 
 SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails
-
-
-@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-def test_random_bits_are_those_of_tensorflows_own_functions(dtype):
-    """Of which they are shorter graphs: saved runs go on with the same noise."""
-    for numbers in ([0, 0], [1, 2], [-3, 2**31 - 1]):
-        seed = tf.constant(numbers, dtype)
-        for kind in (tf.int32, tf.uint32, tf.int64):
-            wanted = tf.random.stateless_uniform([3, 5], seed, None, None, kind, alg="philox")
-            np.testing.assert_array_equal(random_bits([3, 5], seed, kind), wanted)
-        for data in (tf.constant(1), tf.constant(-(2**40), tf.int64)):
-            np.testing.assert_array_equal(folded(seed, data), tf.random.fold_in(seed, data, alg="philox"))
-        np.testing.assert_array_equal(random_bits([2, 2], seed, dtype), tf.random.split(seed, 2, alg="philox"))
 
 
 def masks(denoiser, length, count, seed=0):
@@ -80,22 +63,7 @@ def test_rows_of_every_length_have_exactly_their_noise_and_spans(denoiser, max_l
             assert kept[row, k] == 0, "t5 masks the last token"
 
 
-@given(st.data())
-def test_a_composition_adds_up(data):
-    totals = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
-    parts = [data.draw(st.integers(1, total)) for total in totals]
-    max_parts = max(parts) + data.draw(st.integers(0, 3))
-    drawn = random_composition(
-        tf.constant(totals), tf.constant(parts), max_parts, tf.constant([data.draw(st.integers(0, 99)), 0])
-    ).numpy()
-    assert drawn.shape == (len(totals), max_parts)
-    for row, total, count in zip(drawn, totals, parts):
-        assert row.sum() == total
-        assert (row[:count] >= 1).all()
-        assert (row[count:] == 0).all()
-
-
-@pytest.mark.parametrize(("total", "parts"), [(6, 3), (7, 2), (5, 5), (8, 4), (10, 7), (13, 11)])
+@pytest.mark.parametrize(("total", "parts"), [(6, 3), (5, 5), (10, 7), (13, 11)])
 def test_all_compositions_are_equally_likely(total, parts):
     """Also where nearly all places are chosen, and long chains of them were taken before."""
     count = 40_000
@@ -128,21 +96,6 @@ def test_every_mask_of_t5_is_as_likely_here_as_there(length, rate, mean, number)
     assert scipy.stats.chisquare(table[0]).pvalue > SIGNIFICANCE, "all masks are equally likely"
 
 
-@pytest.mark.parametrize(("length", "rate", "mean"), [(114, 0.15, 3), (128, 0.5, 12), (256, 0.15, 32), (200, 0.5, 8)])
-def test_long_masks_have_t5s_positions_and_span_lengths(length, rate, mean):
-    denoiser = SpanDenoiser(name="d", mean_span_length=mean, noise_density=rate)
-    ours, theirs = masks(denoiser, length, 4_000, seed=3), t5_masks(denoiser, length, 2_000)
-    # Positions of one mask are dependent, so each mask gives one: that of its first span.
-    for statistic in (lambda mask: mask.argmax(), lambda mask: span_lengths(mask)[0], lambda mask: span_lengths(mask).max()):
-        a, b = ([statistic(mask) for mask in drawn] for drawn in (ours, theirs))
-        edges = np.unique(np.quantile(a + b, np.linspace(0, 1, 9)[1:-1]))
-        table = [np.bincount(np.digitize(part, edges), minlength=len(edges) + 1) for part in (a, b)]
-        table = np.array(table)[:, np.sum(table, axis=0) > 0]
-        assert scipy.stats.chi2_contingency(table).pvalue > SIGNIFICANCE
-    for drawn in (ours, theirs):
-        assert {(int(mask.sum()), len(span_lengths(mask))) for mask in drawn} == {denoiser.noise_counts(length)}
-
-
 @pytest.mark.parametrize(("length", "rate", "mean"), [(64, 0.5, 4), (100, 0.15, 3), (200, 0.5, 32)])
 @pytest.mark.parametrize("placement", ["t5", "uniform"])
 def test_a_span_length_has_the_conditioned_geometric_marginal(length, rate, mean, placement):
@@ -173,20 +126,9 @@ def test_uniform_placement_makes_every_mask_equally_likely(length, rate, mean):
     assert scipy.stats.chisquare(counts).pvalue > SIGNIFICANCE
 
 
-@pytest.mark.parametrize("denoiser", UNIFORM, ids=denoiser_id)
-def test_uniform_placement_reaches_both_ends_alike(denoiser):
-    length, count = 200, 20_000
-    n, k = denoiser.noise_counts(length)
-    drawn = masks(denoiser, length, count)
-    # Of the C(L-n+1, k) choices of gaps those with a span at the start are C(L-n, k-1): k / (L-n+1) of all.
-    for end in (0, -1):
-        assert scipy.stats.binomtest(int(drawn[:, end].sum()), count, k / (length - n + 1)).pvalue > SIGNIFICANCE
-
-
-@pytest.mark.parametrize("sentinel", [True, False])
 @pytest.mark.parametrize(("length", "rate"), [(40, 0.25), (41, 0.5), (40, 0.75)])
-def test_the_uniform_split_is_uniform_with_the_mean_of_the_fixed_one(length, rate, sentinel):
-    denoiser = SequentialDenoiser(name="s", noise_density=rate, split="uniform", sentinel=sentinel)
+def test_the_uniform_split_is_uniform_with_the_mean_of_the_fixed_one(length, rate):
+    denoiser = SequentialDenoiser(name="s", noise_density=rate, split="uniform")
     count = 20_000
     kept, noise = random_spans(denoiser, tf.fill([count], length), length, tf.constant([8, 9]))
     fewest, most = denoiser.noise_range(length)
@@ -214,19 +156,12 @@ def test_draws_are_stateless_and_traceable(denoiser):
         assert any((a != b).numpy().any() for a, b in zip(eager, other))
 
 
-def test_t5_placement_of_one_span_is_a_suffix():
-    # What t5's mask does with a single span (its docstring says so too), and what makes S a special case of it.
-    x1 = T5GEMMA2[2]
-    assert x1.noise_counts(100) == (15, 1)
-    np.testing.assert_array_equal(masks(x1, 100, 3), np.tile(np.arange(100) >= 85, (3, 1)))
-
-
 def keys(count: int, seed: int = 0) -> tf.Tensor:
     """A key for each row, as `order.epochs.noise_keys` has them."""
     return tf.constant(noise_keys(seed, np.zeros(count, np.int64), np.arange(count)))
 
 
-@pytest.mark.parametrize(("total", "parts"), [(6, 3), (7, 2), (5, 5), (8, 4)])
+@pytest.mark.parametrize(("total", "parts"), [(6, 3), (8, 4)])
 def test_with_a_key_for_each_row_all_compositions_are_equally_likely(total, parts):
     rows = 20_000
     drawn = random_composition(tf.fill([rows], total), tf.fill([rows], parts), parts, keys(rows)).numpy()
@@ -243,16 +178,6 @@ def test_with_a_key_a_row_has_its_spans_in_any_block(denoiser):
     for all_rows, of_some in zip(whole, random_spans(denoiser, tf.gather(lengths, some), 100, tf.gather(key, some))):
         np.testing.assert_array_equal(all_rows.numpy()[some], of_some)
     assert np.array_equal(whole[0].numpy().sum(1) + whole[1].numpy().sum(1), lengths)
-
-
-def test_a_key_draws_what_splitmix64_draws():
-    """As NumPy computes it: the same numbers on any machine."""
-    bounds = np.arange(1, 41, dtype=np.int32).reshape(5, 8)
-    steps = np.arange(1, 9, dtype=np.uint64) * np.uint64(GOLDEN)
-    bits = mix(keys(5).numpy()[:, np.newaxis] + steps) >> np.uint64(32)
-    expected = bits * bounds.astype(np.uint64) >> np.uint64(32)
-    np.testing.assert_array_equal(random_below(tf.constant(bounds), keys(5)), expected)
-    np.testing.assert_array_equal(random_below(tf.constant(bounds[:, 0]), keys(5)), expected[:, 0])
 
 
 def test_keys_of_neighbours_draw_independently():

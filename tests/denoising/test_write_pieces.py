@@ -7,14 +7,14 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from image_support import text_keys
 from support import KINDS, denoiser_id
 
-from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.denoisers import IMAGE_SPLITS
+from ul2_tasks import T5GEMMA2, SequentialDenoiser
 from ul2_tasks.denoising.piece_lengths import PieceLimits, longest
 from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.denoising.write import write_examples
-from ul2_tasks.denoising.write_pieces import noise_place, piece_sizes, recipe_of_pieces, text_keys, write_pieces
+from ul2_tasks.denoising.write_pieces import piece_sizes, recipe_of_pieces, write_pieces
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())
@@ -24,7 +24,7 @@ ROOM = 400  # tokens, of inputs and of targets
 
 
 def limits_of(denoiser, split="pieces", lengths=(ROOM, ROOM)):
-    return PieceLimits("task", denoiser, split, SPECIAL, lengths, (True, denoiser.targets_end_in_eos), False)
+    return PieceLimits("task", denoiser, split, SPECIAL, lengths, (True, denoiser.targets_end_in_eos))
 
 
 def tokens_of(pieces):
@@ -51,7 +51,7 @@ def written(limits, examples, keys, places=None, fill=0):
     features = [np.full([len(examples), ROOM], fill, np.int32) for _ in range(2)]
     sizes = write_pieces(
         recipe_of_pieces(limits),
-        noise_place(limits),
+        limits.splits_once,
         np.concatenate(tokens),
         np.cumsum([0, *map(len, tokens)])[:-1],
         np.concatenate(examples).astype(np.int32),
@@ -62,7 +62,7 @@ def written(limits, examples, keys, places=None, fill=0):
         *features,
     )
     of_pieces = np.concatenate(examples).astype(np.int32), np.cumsum([0, *map(len, examples)]), np.array(keys, np.uint64)
-    assert piece_sizes(recipe_of_pieces(limits), noise_place(limits), *of_pieces).tolist() == sizes.tolist()
+    assert piece_sizes(recipe_of_pieces(limits), limits.splits_once, *of_pieces).tolist() == sizes.tolist()
     return features, sizes
 
 
@@ -80,34 +80,21 @@ PIECES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 40)), max_size=3).
 KEYS = st.integers(0, 2**64 - 1)
 
 
+@pytest.mark.parametrize("sentinel", [True, False])
+@given(before=PIECES, run=st.integers(1, 5), last=st.integers(1, 9), key=KEYS)
+def test_at_the_last_image_they_are_those_of_the_graph(sentinel, before, run, last, key):
+    limits = limits_of(SequentialDenoiser(name="s", noise_density=0.75, sentinel=sentinel), "last_image")
+    pieces = [*before, run, last]
+    (found,) = rows(*written(limits, [pieces], [key]))
+    assert found == of_graph(limits, pieces, key)
+    assert [len(each) for each in found] == list(longest(pieces, limits.denoiser, limits.split, 2, (True, True))[:2])
+
+
 @pytest.mark.parametrize("denoiser", SEVERAL, ids=denoiser_id)
 @given(examples=st.lists(st.tuples(PIECES.filter(lambda pieces: any(pieces[::2])), KEYS), min_size=1, max_size=3))
 def test_they_are_those_of_the_graph(denoiser, examples):
     limits, (pieces, keys) = limits_of(denoiser), zip(*examples)
     assert rows(*written(limits, pieces, keys)) == [of_graph(limits, *each) for each in examples]
-
-
-@pytest.mark.parametrize("split", IMAGE_SPLITS[1:])
-@pytest.mark.parametrize("sentinel", [True, False])
-@given(before=PIECES, run=st.integers(1, 5), last=st.integers(1, 9), key=KEYS)
-def test_at_the_last_image_they_are_those_of_the_graph(split, sentinel, before, run, last, key):
-    limits = limits_of(SequentialDenoiser(name="s", noise_density=0.75, sentinel=sentinel), split)
-    pieces = [*before, run, last]
-    (found,) = rows(*written(limits, [pieces], [key]))
-    assert found == of_graph(limits, pieces, key)
-    assert [len(each) for each in found] == list(longest(pieces, limits.denoiser, split, 2, (True, True))[:2])
-
-
-@given(
-    mean=st.floats(1, 20),
-    density=st.floats(0.01, 0.99),
-    placement=st.sampled_from(["t5", "uniform"]),
-    pieces=PIECES.filter(lambda pieces: any(pieces[::2])),
-    key=KEYS,
-)
-def test_they_are_those_of_the_graph_for_any_denoiser(mean, density, placement, pieces, key):
-    limits = limits_of(SpanDenoiser(name="any", mean_span_length=mean, noise_density=density, placement=placement))
-    assert rows(*written(limits, [pieces], [key])) == [of_graph(limits, pieces, key)]
 
 
 @pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
@@ -132,15 +119,3 @@ def test_an_example_is_the_same_at_any_place_of_any_row_and_writes_nothing_besid
     assert rows(features, sizes, places) == rows(*written(limits, examples, keys))
     for feature, total in zip(features, sizes.sum(axis=0)):
         assert (feature >= 0).sum() == total
-
-
-def test_texts_of_one_length_and_examples_of_one_text_have_noise_of_their_own():
-    """All masks of a text are about equally frequent: 4 tokens, of which 2 are noise, in two spans that end the text, or in one."""
-    limits = limits_of(SpanDenoiser(name="half", mean_span_length=1, noise_density=0.5, placement="uniform"))
-    masks = []
-    for inputs, _ in rows(*written(limits, [[4, 1, 4]] * 6000, text_keys(3, 6000))):
-        cut = inputs.index(RUN)
-        masks.append(tuple(tuple(id in SPECIAL.sentinels for id in text) for text in (inputs[2:cut], inputs[cut + 1 : -1])))
-    counts = {mask: masks.count(mask) for mask in set(masks)}
-    assert len(counts) == 9, "three masks of each text, of any two"
-    assert all(abs(count - 6000 / 9) < 5 * (6000 / 9) ** 0.5 for count in counts.values())

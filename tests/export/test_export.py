@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import hashlib
 import io
 import itertools
 import json
@@ -37,7 +36,7 @@ from ul2_tasks.tasks.registration import Registration
 WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}
-FORMATS = ["tfrecord", "parquet", "jsonl", "arrayrecord"]
+FORMATS = ["tfrecord", "parquet"]
 QUIET = Console(quiet=True)
 SHARDS, SEED, EPOCHS = 2, 7, 2
 IN_PROCESS = ["--runner=FnApiRunner"]
@@ -71,7 +70,7 @@ def of_one_denoiser():
 def write(registration):
     def write(folder, mixture="exported_mix", **changed) -> dict:
         arguments = {
-            "format": "jsonl",
+            "format": "parquet",
             "sequence_length": LENGTHS,
             "shards": SHARDS,
             "seed": SEED,
@@ -160,9 +159,6 @@ def test_a_trial_run_has_the_first_examples_of_each_shard_and_says_so(write, wan
         write(tmp_path / "few")
     with pytest.raises(ValueError, match=r"would have no example, because it is a trial run, of at most 1 tokens"):
         write(tmp_path / "none", max_tokens=1)
-    for wrong in (0, True, "3"):
-        with pytest.raises(ValueError, match=r"max_examples must be an integer of at least 1"):
-            write(tmp_path / "wrong", max_examples=wrong)
 
 
 def same_examples(found, wanted) -> None:
@@ -185,9 +181,8 @@ def test_reading_gives_the_examples_that_training_reads_in_their_order(folders, 
     assert {type(example[key]) for example in found for key in ("denoiser", "task")} == {str}
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted, format):
-    folder = folders(format)
+def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted):
+    folder, format = folders("parquet"), "parquet"
     manifest = read_manifest(str(folder))
     assert sorted(files(folder)) == ["_manifest.json", *(shard["file"] for shard in manifest["shards"])]
     assert [shard["file"] for shard in manifest["shards"]] == [f"train-0000{shard}-of-00002.{format}" for shard in range(SHARDS)]
@@ -244,41 +239,6 @@ def test_ids_are_the_tokenizers_own_and_the_manifest_says_what_they_mean(write, 
     assert "null, where each id is a token's" in " ".join(other["meaning"])
 
 
-def test_padding_in_an_example_is_no_id_of_a_tokenizer_whose_0_is_a_token():
-    batch = {
-        "inputs": np.array([[5, 0, 6], [5, -1, -1]], np.int32),
-        "targets": np.array([[1, -1], [1, 1]], np.int32),
-        "denoiser": np.array([b"", b""]),
-        "task": np.array([b"other", b"another"]),
-    }
-    kept = export_formats.Examples.from_padded(batch)
-    assert kept.ids["inputs"].tolist() == [5, 0, 6, 5]
-    with pytest.raises(ValueError, match=r"inputs of \['other'\] must have no id 0, SeqIO's padding, among their tokens"):
-        export_formats.Examples.from_padded(batch, id_shift=1)
-
-
-def test_an_example_of_a_mix_tells_its_task(write, tmp_path):
-    parts = {
-        register(f"export_{name}", MemoryDataSource(long_documents, 0.6), BYTES, T5GEMMA2[-1:], modes=MODES): weight
-        for name, weight in (("one", 3), ("two", 1))
-    }
-    console = Console(record=True, width=300, file=io.StringIO())
-    manifest = write(tmp_path / "both", mix("export_both", parts), format="parquet", shards=1, console=console)
-    found = collections.Counter((example["task"], example["denoiser"]) for example in read_examples(str(tmp_path / "both")))
-    assert {task: counts["examples"] for task, counts in manifest["totals"]["tasks"].items()} == {
-        task: count for (task, _), count in found.items()
-    }
-    wanted = {(f"export_{name}_s", "s") for name in ("one", "two")}
-    assert set(found) == wanted
-    assert found["export_one_s", "s"] > 2 * found["export_two_s", "s"]
-    assert pq.read_schema(tmp_path / "both" / "train-00000-of-00001.parquet").names == ["inputs", "targets", "denoiser", "task"]
-    assert all(f" {task} " in console.export_text(clear=False) for task, _ in wanted)
-    line = next(line for line in console.export_text().splitlines() if "read_examples" in line)
-    space: dict = {}
-    exec(line.strip(), space)
-    assert next(space["examples"])["task"].startswith("export_")
-
-
 def test_examples_of_tasks_that_are_not_ours_are_exported_too(write, tmp_path):
     """They have a task and no denoiser, and are as SeqIO gives them."""
     feature = seqio.Feature(BYTES, add_eos=True)
@@ -308,78 +268,26 @@ def test_examples_of_tasks_that_are_not_ours_are_exported_too(write, tmp_path):
     assert set(manifest["ids"]["tasks"]) == {"export_ours_r1"}
 
 
-def open_with_pandas(folder):
-    return pytest.importorskip("pandas").read_parquet(folder)
-
-
-def open_with_pyarrow(folder):
-    return pytest.importorskip("pyarrow.dataset").dataset(folder).to_table().to_pandas()
-
-
-def open_with_dask(folder):
-    return pytest.importorskip("dask.dataframe").read_parquet(folder).compute()
-
-
-@pytest.mark.parametrize("open_folder", [open_with_pandas, open_with_pyarrow, open_with_dask])
-def test_other_tools_open_a_folder_of_parquet_files(folders, wanted, open_folder):
-    same_examples(open_folder(str(folders("parquet"))).to_dict("records"), list(itertools.chain(*wanted)))
-
-
-def without_task(path: pathlib.Path, format: str) -> None:
-    """Makes of a file what schema 1 had."""
-    if format == "parquet":
-        pq.write_table(pq.read_table(path).drop_columns(["task"]), path)
-    elif format == "jsonl":
-        rows = [{key: value for key, value in json.loads(line).items() if key != "task"} for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        examples = [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
-        for example in examples:
-            del example.features.feature["task"]
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for example in examples:
-                writer.write(example.SerializeToString())
-
-
-@pytest.mark.parametrize("format", ["tfrecord", "parquet", "jsonl"])
-def test_an_export_of_schema_1_is_read_and_verified_and_not_gone_on_with(folders, write, wanted, tmp_path, format):
-    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "old"))
-    manifest = read_manifest(str(folder)) | {"schema_version": 1}
-    for shard in manifest["shards"]:
-        without_task(folder / shard["file"], format)
-        shard["bytes"] = (folder / shard["file"]).stat().st_size
-        shard["sha256"] = hashlib.sha256((folder / shard["file"]).read_bytes()).hexdigest()
-        shard["denoisers"] = {task.removeprefix("exported_"): counts for task, counts in shard.pop("tasks").items()}
-    (folder / "_manifest.json").unlink()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-    same_examples(read_examples(str(folder)), [example | {"task": b""} for example in itertools.chain(*wanted)])
-    assert list(verify(str(folder))) == []
-    with pytest.raises(ValueError, match=r"has an export of another version of this package\. Delete it, or name another folder"):
-        write(folder, format=format)
-
-
-def test_a_manifest_that_was_altered_is_refused(folders, tmp_path):
-    folder = pathlib.Path(shutil.copytree(folders("jsonl"), tmp_path / "altered"))
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda manifest: manifest["shards"][0].update(file="../outside.parquet"), "shards.0.file"),
+        (lambda manifest: manifest["shards"][0].pop("sha256"), "shards.0.sha256"),
+        (lambda manifest: manifest["arguments"].update(format=["parquet"]), "arguments.format"),
+        (lambda manifest: manifest["shards"][0]["tasks"].update(exported_s=7), "shards.0.tasks.exported_s"),
+        (lambda manifest: manifest.update(features="tokens"), "features"),
+        (lambda manifest: manifest.update(features=[7]), "features.0"),
+    ],
+)
+def test_a_manifest_that_was_altered_is_refused(folders, tmp_path, change, wrong):
+    folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "altered"))
     manifest = json.loads((folder / "_manifest.json").read_text())
-    del manifest["shards"]
+    change(manifest)
     (folder / "_manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=r"_manifest\.json .*shards"):
+    with pytest.raises(ValueError, match=re.escape(wrong)):
         list(read_examples(str(folder)))
     ((_, (found,), _),) = examine(str(folder))
-    assert "_manifest.json" in found
-
-
-def test_another_seed_writes_other_bytes(folders_alone, write_alone, tmp_path):
-    write_alone(tmp_path, seed=SEED + 1)
-    assert files(tmp_path).keys() == files(folders_alone("jsonl")).keys()
-    assert not set(files(tmp_path).values()) & set(files(folders_alone("jsonl")).values())
-
-
-def test_beam_writes_the_same_bytes(folders_alone, write_alone, tmp_path):
-    """In the other formats, too, what is written again has the same: the tests of a remote, a killed and an interrupted export."""
-    write_alone(tmp_path, format="arrayrecord", pipeline_options=IN_PROCESS)
-    assert files(tmp_path) == files(folders_alone("arrayrecord"))
+    assert wrong in found
 
 
 def test_two_processes_write_the_same_bytes_from_a_cache_too(write_alone, tmp_path, monkeypatch):
@@ -477,32 +385,6 @@ def test_a_disk_without_room_leaves_no_half_file(of_one_denoiser, tmp_path):
         assert re.match(rf"{format} alone_mix, train-00000-of-00001\.{format}: \w+: .*\['_parts', 'begun\.json'\]$", line), told
 
 
-def test_an_interrupted_export_says_so_and_what_it_finds_when_it_goes_on(folders_alone, write_alone, of_one_denoiser, tmp_path):
-    """As if Ctrl-C came at the second shard."""
-    prepared = []
-
-    def prepare():
-        prepared.append(of_one_denoiser.apply())
-        if len(prepared) == 2:
-            raise KeyboardInterrupt
-
-    folder = tmp_path / "below" / "interrupted"
-    with pytest.raises(KeyboardInterrupt):
-        write_alone(folder, prepare=prepare)
-    assert not list(folder.rglob("*.tmp"))
-    sentence = f"{folder} is an unfinished export, with 1 of 2 shards. Re-run the command that began it"
-    for where in (folder, folder.parent):
-        ((found, wrong, counts),) = examine(str(where))
-        assert (found, counts) == (str(folder), {})
-        assert wrong[0].startswith(sentence)
-    console = Console(record=True, width=200, file=io.StringIO())
-    write_alone(folder, console=console)
-    assert "alone_mix: 1 of 2 shards are there already" in console.export_text()
-    assert files(folder) == files(folders_alone("jsonl"))
-    ((_, wrong, counts),) = examine(str(folder.parent))
-    assert (wrong, counts["examples"]) == ([], read_manifest(str(folder))["totals"]["examples"])
-
-
 def test_what_is_complete_is_not_written_again_and_what_is_missing_is(folders_alone, write_alone, tmp_path):
     folder = pathlib.Path(shutil.copytree(folders_alone("parquet"), tmp_path / "copy"))
     first, second = (folder / shard["file"] for shard in read_manifest(str(folder))["shards"])
@@ -524,23 +406,20 @@ SPOILT = SPOILT_FILES | {
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_spoilt_shard_is_named(folders, tmp_path, format, spoil):
-    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
-    path = folder / f"train-00001-of-00002.{format}"
+def test_a_spoilt_shard_is_named(folders, tmp_path, spoil):
+    folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "copy"))
+    path = folder / "train-00001-of-00002.parquet"
     change, sentence = SPOILT[spoil]
     change(path)
-    sentence = sentence.format(path.name, suffix=format)
+    sentence = sentence.format(path.name, suffix="parquet")
     (found,) = verify(str(folder))
     assert found.startswith(sentence)
-    with pytest.raises(ValueError, match=rf"{sentence}.*\. Delete what is wrong, and run the same export again") as raised:
+    with pytest.raises(ValueError, match=sentence):
         list(read_examples(str(folder)))
-    assert str(folder) in str(raised.value)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path, format):
-    folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
+def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path):
+    folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "copy"))
     manifest = read_manifest(str(folder))
     manifest["shards"][1]["tasks"]["exported_s"]["targets_tokens"] += 1
     (folder / "_manifest.json").write_text(json.dumps(manifest))
@@ -552,77 +431,50 @@ def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path, f
         list(found)
 
 
-@pytest.mark.parametrize(
-    ("format", "error"), [("tfrecord", "DataLossError"), ("parquet", "Arrow|OSError"), ("jsonl", "Error"), ("arrayrecord", "Error")]
-)
-def test_without_checksums_what_cannot_be_decoded_is_named_too(folders, tmp_path, format, error):
+@pytest.mark.parametrize("format", FORMATS)
+def test_without_checksums_what_cannot_be_decoded_is_named_too(folders, tmp_path, format):
     folder = pathlib.Path(shutil.copytree(folders(format), tmp_path / "copy"))
     path = folder / f"train-00001-of-00002.{format}"
     path.write_bytes(b"\xff" * path.stat().st_size)
-    with pytest.raises(ValueError, match=rf"{path.name} cannot be read \(\w*({error})"):
+    with pytest.raises(ValueError, match=path.name):
         list(read_examples(str(folder), verify=False))
 
 
-OTHERS = {
-    "seed": ({"seed": 8}, "arguments.seed was 7, and is now 8"),
-    "epochs": ({"epochs": 3}, "arguments.epochs was 2, and is now 3"),
-    "shards": ({"shards": 1}, "arguments.shards was 2, and is now 1"),
-    "split": ({"split": "validation"}, "arguments.split was 'train', and is now 'validation'"),
-    "format": ({"format": "tfrecord"}, "arguments.format was 'jsonl', and is now 'tfrecord'"),
-    "lengths": (
-        {"sequence_length": {"inputs": 128, "targets": 96}},
-        "other arguments: arguments.sequence_length.targets was 128, and is now 96. Delete",
-    ),
-    "mixture": ({"mixture": "ul2_mix"}, "arguments.mixture was 'exported_mix', and is now 'ul2_mix'"),
-}
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [
+        ({"seed": 8}, "arguments.seed was 7, and is now 8"),
+        ({"format": "tfrecord"}, "arguments.format"),
+        ({"sequence_length": {"inputs": 128, "targets": 96}}, "arguments.sequence_length.targets"),
+        ({"mixture": "ul2_mix"}, "arguments.mixture"),
+    ],
+)
+def test_other_arguments_are_refused_and_both_are_shown(folders, write, changed, differs):
+    before = files(folders("parquet"))
+    with pytest.raises(ValueError, match=differs):
+        write(folders("parquet"), **changed)
+    assert files(folders("parquet")) == before
 
 
-@pytest.mark.parametrize("other", OTHERS)
-def test_other_arguments_are_refused_and_both_are_shown(folders, write, other):
-    folder = folders("jsonl")
-    before = files(folder)
-    changed, sentence = OTHERS[other]
-    with pytest.raises(ValueError, match="has an export with other arguments") as raised:
-        write(folder, **changed)
-    assert sentence in str(raised.value)
-    assert str(raised.value).endswith(". Delete it, or name another folder.")
-    assert files(folder) == before
-
-
-def test_another_pipeline_under_the_same_arguments_is_refused(folders, write, tmp_path):
-    """As one of another vocabulary, corpus or denoiser would be."""
-    folder = pathlib.Path(shutil.copytree(folders("jsonl"), tmp_path / "copy"))
-    manifest = read_manifest(str(folder))
-    manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"] = "ByteVocabulary, 3 ids"
-    manifest["pipeline"]["tasks"]["exported_r1"]["denoiser"]["noise_density"] = 0.2
-    (folder / "_manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="has an export with other arguments") as raised:
-        write(folder)
-    assert "vocabulary was 'ByteVocabulary, 3 ids', and is now 'ByteVocabulary, 362 ids" in str(raised.value)
-    assert "pipeline.tasks.exported_r1.denoiser.noise_density was 0.2, and is now 0.15" in str(raised.value)
-
-
-WRONG = {
-    "format": ({"format": "csv"}, r"format must be one of \['arrayrecord', 'jsonl', 'parquet', 'tfrecord'\], got 'csv'"),
-    "mixture": ({"mixture": "nothing_mix"}, r"mixture must be one of \[.*'exported_mix'.*\], got 'nothing_mix'"),
-    "task": ({"mixture": "exported_r1"}, r"mixture must be one of \[.*'exported_mix'.*\], got 'exported_r1'"),
-    "split": ({"split": "test"}, r"split must be one of \['train', 'validation'\] of 'exported_mix', got 'test'"),
-    "seed": ({"seed": None}, r"seed must be an integer, got None\.$"),
-    "epochs": ({"epochs": 0}, "epochs must be an integer of at least 1, got 0"),
-    "shards": ({"shards": True}, "shards must be an integer of at least 1, got True"),
-    "too_many_shards": (
-        {"mixture": "ul2_mix", "shards": 5000},
-        r"must have an example .* for each of 5000",
-    ),
-    "lengths": ({"sequence_length": {"inputs": 3, "targets": 3}}, "denoiser 'r1'.*Raise the lengths"),
-    "cache": ({"use_cached": True}, "'exported_corpus' is in none of the cache directories"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, wrong):
-    changed, message = WRONG[wrong]
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(
+    ("changed", "argument"),
+    [
+        ({"format": "jsonl"}, "format"),
+        ({"mixture": "nothing_mix"}, "mixture"),
+        ({"mixture": "exported_r1"}, "mixture"),
+        ({"split": "test"}, "split"),
+        ({"seed": None}, "seed"),
+        ({"epochs": 0}, "epochs"),
+        ({"shards": True}, "shards"),
+        ({"mixture": "ul2_mix", "shards": 5000}, "5000"),
+        ({"sequence_length": {"inputs": 3, "targets": 3}}, "lengths"),
+        ({"use_cached": True}, "cache"),
+        ({"max_examples": 0}, "max_examples"),
+        ({"max_tokens": "3"}, "max_tokens"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, changed, argument):
+    with pytest.raises(ValueError, match=argument):
         write(tmp_path / "new", **changed)
     assert not (tmp_path / "new").exists()
 
@@ -631,7 +483,7 @@ def test_a_shard_without_text_is_an_error(write, tmp_path):
     (tmp_path / "texts.txt").write_text("one document\n")
     mixture = register("one_document", open_source(tmp_path / "texts.txt", documents="line"), BYTES, T5GEMMA2[:1], modes=MODES)
     with pytest.raises(
-        ValueError, match=r"-00001-of-00002\.jsonl would have no example, because the corpus is too small for that many shards"
+        ValueError, match=r"-00001-of-00002\.parquet would have no example, because the corpus is too small for that many shards"
     ):
         write(tmp_path / "two", mixture)
 
@@ -642,16 +494,16 @@ def test_a_corpus_that_cannot_be_read_is_named(write, tmp_path):
         write(tmp_path / "new", mixture)
     (tmp_path / "texts.jsonl").write_text('{"text": "good"}\nbad\n')
     mixture = register("not_json", str(tmp_path / "texts.jsonl"), BYTES, T5GEMMA2[:1], modes=MODES)
-    with pytest.raises(RuntimeError, match=r"not_json_mix, train-00000-of-00001\.jsonl: .*texts\.jsonl, line 2: is not JSON"):
+    with pytest.raises(RuntimeError, match=r"not_json_mix, train-00000-of-00001\.parquet: .*texts\.jsonl, line 2: is not JSON"):
         write(tmp_path / "new", mixture, shards=1)
     assert not list((tmp_path / "new").glob("*.jsonl*"))
 
 
 def test_a_folder_of_something_else_is_left_alone(write, tmp_path):
-    (tmp_path / "train-00000-of-00002.jsonl").write_text("mine")
-    with pytest.raises(ValueError, match=r"with files that do not belong to an export, such as 'train-00000-of-00002\.jsonl'"):
+    (tmp_path / "train-00000-of-00002.parquet").write_text("mine")
+    with pytest.raises(ValueError, match=r"with files that do not belong to an export, such as 'train-00000-of-00002\.parquet'"):
         write(tmp_path)
-    assert files(tmp_path) == {"train-00000-of-00002.jsonl": b"mine"}
+    assert files(tmp_path) == {"train-00000-of-00002.parquet": b"mine"}
 
 
 def test_what_is_no_export_is_not_read(tmp_path, folders):
@@ -660,27 +512,14 @@ def test_what_is_no_export_is_not_read(tmp_path, folders):
     with pytest.raises(ValueError, match=r"which has no _manifest\.json"):
         read_examples(str(tmp_path))
     (tmp_path / "_manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ValueError, match=r" must have a schema_version of \(1, 2\), got 99"):
+    with pytest.raises(ValueError, match="schema_version"):
         read_examples(str(tmp_path))
 
 
-def test_arrayrecord_names_the_package_that_it_needs(write, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "array_record.python", None)
-    with pytest.raises(ImportError, match=r"needs the package array_record .*\. Run .pip install array_record"):
-        write(tmp_path / "new", format="arrayrecord")
-
-
-def test_beam_names_the_extra_that_it_needs(write, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(ImportError, match=r"a Beam job needs Apache Beam .*\. Run .pip install 'ul2_tasks\[cache\]'"):
-        write(tmp_path / "new", pipeline_options=IN_PROCESS)
-
-
-@pytest.mark.parametrize(("format", "builder"), [("parquet", "parquet"), ("jsonl", "json")])
-def test_hugging_faces_datasets_reads_it(folders, wanted, tmp_path, format, builder):
+def test_hugging_faces_datasets_reads_it(folders, wanted, tmp_path):
     datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
-    paths = f"{folders(format)}/train-*.{format}"
-    found = datasets.load_dataset(builder, data_files={"train": paths}, cache_dir=str(tmp_path), split="train")
+    paths = f"{folders('parquet')}/train-*.parquet"
+    found = datasets.load_dataset("parquet", data_files={"train": paths}, cache_dir=str(tmp_path), split="train")
     same_examples(found, list(itertools.chain(*wanted)))
 
 

@@ -108,16 +108,6 @@ def test_what_a_killed_job_left_is_removed_by_the_next(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"megatron_killed-train.{suffix}" for suffix in SUFFIXES]
 
 
-def test_tasks_without_a_corpus_are_named(tmp_path):
-    features = corpus("megatron_beside").output_features
-    pieces = {name: seqio.Feature(features["targets"].vocabulary, add_eos=False) for name in ("inputs", "targets")}
-    source = seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: None, splits=["train"])
-    seqio.TaskRegistry.add("megatron_plain", source=source, preprocessors=[], output_features=pieces)
-    seqio.MixtureRegistry.add("megatron_with_plain", [("megatron_beside_r1", 1), ("megatron_plain", 1)])
-    done = CliRunner().invoke(main, ["export", "megatron_with_plain", "--format", "megatron", "--output", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (0, "left out, because they have no corpus of text: megatron_plain\n")
-
-
 def test_the_command_says_what_it_wrote_and_refuses_what_goes_with_examples(tmp_path):
     mixture = corpus("megatron_command").name.removesuffix("_corpus")
     command = ["export", mixture, "--format", "megatron", "--output", str(tmp_path)]

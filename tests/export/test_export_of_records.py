@@ -20,7 +20,7 @@ def mixed(name: str, source: object = "embedded") -> str:
     return ul2_tasks.mix(name, {ul2_tasks.register(f"{name}_web", texts, vocabulary=vocabulary, random_access=True): 1, chat: 1})
 
 
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+@pytest.mark.parametrize("format", ["tfrecord", "parquet"])
 def test_replies_beside_denoisers_are_exported_as_training_reads_them(tmp_path, format):
     mixture = mixed(f"exported_{format}")
     write_examples(mixture, str(tmp_path), LENGTHS, format=format, seed=3, console=Console(quiet=True))
@@ -40,7 +40,7 @@ def test_a_message_of_weight_0_is_exported_with_its_mask(tmp_path):
     ]
     (tmp_path / "talks.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
     mixture = mixed("exported_weights", str(tmp_path / "talks.jsonl"))
-    write_examples(mixture, str(tmp_path / "out"), LENGTHS, format="jsonl", console=Console(quiet=True))
+    write_examples(mixture, str(tmp_path / "out"), LENGTHS, format="parquet", console=Console(quiet=True))
     masks = {(example["denoiser"] == "", *example["loss_mask"].tolist()) for example in read_examples(str(tmp_path / "out"))}
     assert any(of_pair and {0, 1} == set(mask) for of_pair, *mask in masks)
     assert all(of_pair or set(mask) == {1} for of_pair, *mask in masks)

@@ -20,7 +20,6 @@ from ul2_tasks import (
     T5GEMMA2,
     ChatFeatureConverter,
     EncDecFeatureConverter,
-    ImageCodes,
     ImageTokens,
     MemoryDataSource,
     PromptCompletionFeatureConverter,
@@ -70,14 +69,6 @@ def records() -> list[dict[str, list]]:
     return made
 
 
-def codes() -> list[dict[str, list]]:
-    """The same with each image as nine codes."""
-    return [
-        {**record, "images": [image and [(image[50] + 7 * code) % 32 for code in range(9)] for image in record["images"]]}
-        for record in records()
-    ]
-
-
 def memory() -> MemoryDataSource:
     return MemoryDataSource(texts, validation=0.1)
 
@@ -117,28 +108,14 @@ OF_SEEN = {
     "sentinels": list(range(368, 264, -1)),
     **BYTES,
 }
-OF_CODED = {
-    "denoisers": TWO,
-    "image_tokens": ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=32),
-    "sentinels": list(range(368, 300, -1)),
-    **BYTES,
-}
 
 
 def seen() -> str:
     return register_image_text("golden_seen", records(), **OF_SEEN)
 
 
-def coded() -> str:
-    return register_image_text("golden_coded", codes(), **OF_CODED)
-
-
 def numbered_seen() -> str:
     return register_image_text("golden_numbered_seen", records(), **OF_SEEN, random_access=True)
-
-
-def numbered_coded() -> str:
-    return register_image_text("golden_numbered_coded", codes(), **OF_CODED, random_access=True, on_unusable="skip")
 
 
 def one_of(register: Callable[[], str], denoiser: str) -> str:
@@ -178,7 +155,6 @@ CHECKPOINTS: dict[str, tuple[Callable[[], tf.data.Dataset], int]] = {
     "reply_rows": (lambda: rows(talk("prompt_completion"), {"inputs": 512, "targets": 128}, PromptCompletionFeatureConverter), 2),
     "pictures": (lambda: stream(one_of(seen, "r1"), SEEN), 9),
     "pictures_cached": (lambda: stream(one_of(seen, "s"), SEEN, use_cached=True), 9),
-    "codes": (lambda: stream(one_of(coded, "r1")), 9),
 }
 
 
@@ -203,11 +179,11 @@ def torch_datasets() -> dict[str, tuple[Callable[[], Any], int]]:
 def image_rows(**settings: Any) -> Any:
     """Rows of two sources. Records with an image that is cut off are skipped."""
     from ul2_tasks import ImageTextDataset, default_vocabulary
-    from ul2_tasks.images.recipe import Source
-    from ul2_tasks.images.records import listed_records
-    from ul2_tasks.images.samples import Sizes
-    from ul2_tasks.images.sizes import Size
-    from ul2_tasks.images.special_tokens import SpecialTokenConfig
+    from ul2_tasks.image_rows.recipe import Source
+    from ul2_tasks.image_rows.samples import Sizes
+    from ul2_tasks.image_rows.sizes import Size
+    from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
+    from ul2_tasks.sources.image_records import listed_records
 
     sizes = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))
     said = [text[:30] for text in texts()]

@@ -1,4 +1,4 @@
-"""What commands print for programs, and what pages have for links: `--json`, `samples.jsonl`, ids of HTML and of headings."""
+"""What commands print for programs, with `--json`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import shlex
 import pytest
 from click.testing import CliRunner
 from golden_files import check
-from golden_pipelines import FOLDER, both, coded, joined, numbered_coded, numbered_seen, seen
+from golden_pipelines import FOLDER, both, joined, numbered_seen, seen
 from sizes import release
 
 from ul2_command import main
+from ul2_tasks import register_chat
 from ul2_tasks.images import example_set
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
 TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"
 SHORT, TWO = f"{TEXT} --lengths 64,64", "golden --lengths 64,64"  # the second with two denoisers, for what takes long
-CHAT = "talk --corpus corpus/chats.jsonl --renderer harmony:default --train_on generated"
-REPLY = CHAT.replace("talk", "talk_prompt_completion")
+CHAT = "talk_chat"
+REPLY = "talk_prompt_completion"
 COMMANDS = {
     "show": f"show {TWO} --json --count 2",
     "show --step": f"show {SHORT} --json --step 3 --batch_size 8 --count 1 --host 1/2",
@@ -37,11 +38,7 @@ COMMANDS = {
     "pictures, show": "show golden_seen --json --count 1 --lengths 256,192",
     "pictures, doctor": "doctor golden_seen --json --lengths 256,192",
     "pictures, stats": "stats golden_seen --json --lengths 256,192 --examples 50",
-    "codes, show": "show golden_coded --json --count 1 --lengths 256,192",
     "pictures, show --step": "show golden_numbered_seen --json --step 3 --batch_size 4 --count 1 --lengths 256,192",
-    "codes, show --step, packed": "show golden_numbered_coded --json --step 3 --batch_size 2 --packed --count 1 --lengths 256,192",
-    "codes, stats": "stats golden_numbered_coded --json --lengths 256,192 --examples 20",
-    "codes, lengths": "lengths golden_numbered_coded --json --lengths 256,192",
     "image rows, show": "show images --json --count 1",
     "image rows, doctor": "doctor --schema unified_edit --json",
     "image rows, stats": "stats images --json --examples 32",
@@ -56,8 +53,10 @@ def registered():
         patch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
         patch.setattr(example_set, "example_records", functools.cache(example_set.example_records))
         release(patch)
-        for register in (joined, both, seen, coded, numbered_seen, numbered_coded):
+        for register in (joined, both, seen, numbered_seen):
             register()
+        for format in ("chat", "prompt_completion"):
+            register_chat("talk", "corpus/chats.jsonl", train_on="generated", format=format)
         yield
 
 

@@ -9,6 +9,7 @@ from PIL import Image
 import ul2_tasks
 from ul2_tasks.denoising.denoisers import T5GEMMA2, SequentialDenoiser
 from ul2_tasks.images.interleaved import ImageTokens
+from ul2_tasks.order.permutation import GOLDEN, mix
 
 # ByT5's ids, then modes, the marks of images, and sentinels.
 MODES = {"[R]": 259, "[S]": 260, "[X]": 261}
@@ -34,6 +35,12 @@ def image(colour: int = 0) -> bytes:
 
 
 NOISE = png(np.random.default_rng(0).integers(0, 256, (20, 30, 3)))  # many bytes, as photographs have
+
+
+def text_keys(key: int, texts: int) -> np.ndarray:
+    """The key of each text of an example, empty ones included, [texts] uint64. `key` is the example's."""
+    first = np.array([int(key)], np.uint64)
+    return np.append(first, mix(first + np.arange(1, texts, dtype=np.uint64) * np.uint64(GOLDEN)))
 
 
 def record_of(places) -> dict:

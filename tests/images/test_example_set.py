@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from ul2_tasks.image_rows.recipe import example_sources
+from ul2_tasks.image_rows.schemas import story
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import letters
-from ul2_tasks.images.example_set import example_records, example_sources, story, write_example_set
+from ul2_tasks.images.example_set import example_records, write_example_set
 from ul2_tasks.images.pixels import pixels
 
 COLOURS = {

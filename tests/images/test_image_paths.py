@@ -6,19 +6,18 @@ import re
 import fsspec
 import numpy as np
 import pytest
-from image_sources import SIZES, png, recipe, source
+from image_sources import SIZES, png, recipe, source, write_tar
 from PIL import Image as PILImage
-from test_image_records import write_tar
 
 from ul2_tasks import open_image_text
+from ul2_tasks.image_rows.problems import RecordError
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.rows import RowMaker
+from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.paths import Address, Outside, located
-from ul2_tasks.images.problems import RecordError
-from ul2_tasks.images.recipe import Source
-from ul2_tasks.images.records import open_records
-from ul2_tasks.images.rows import RowMaker
-from ul2_tasks.images.video import FrameSampler
+from ul2_tasks.sources.image_records import open_records
 
 
 def problems(source) -> list[str]:

@@ -1,24 +1,17 @@
 """`ul2 cache` of interleaved image-text data: the same examples, which are checked and resumed as those of other caches."""
 
 import dataclasses
-import itertools
 import json
-import textwrap
 
-import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from click.testing import CliRunner
-from image_support import NOISE, RUN, SPECIAL, VOCABULARY, S, image, read, record_of, registered
+from image_support import NOISE, RUN, VOCABULARY, S, image, read, registered
 from rich.console import Console
 
-import ul2_tasks
-from ul2_command import main
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
-from ul2_tasks.images.interleaved import texts_and_images
 
 QUIET = Console(quiet=True)
 RECORDS = [
@@ -54,7 +47,7 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
     other_run = ImageTextCorpusTask(
         "stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
     )
-    with pytest.raises(ValueError, match='was made with other settings: run is "PictureRun'):
+    with pytest.raises(ValueError, match="run is"):
         other_run.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
 
 
@@ -94,52 +87,3 @@ def test_columns_that_do_not_belong_together_are_told(folder):
         (folder / "swapped_corpus" / mine["file"]).write_bytes((folder / "swapped_too_corpus" / theirs["file"]).read_bytes())
     with pytest.raises(tf.errors.OpError, match="these files do not belong together"):
         read("swapped_s", use_cached=True)
-
-
-_failures = itertools.count()
-
-
-def fails_once(record, draws):
-    if record["texts"][0] == "70" and not next(_failures):
-        raise OSError("the disk is away")
-    return texts_and_images(record, draws)
-
-
-def test_a_job_that_ended_goes_on_with_the_shards_that_are_left(folder):
-    records = [record_of([f"{n}", image(n)]) for n in range(80)]
-    source = ul2_tasks.open_image_text(records, kind=fails_once)
-    ul2_tasks.register_image_text("resumed_images", source, VOCABULARY, S, **SPECIAL)
-    with pytest.raises(RuntimeError, match="the disk is away"):
-        build("resumed_images_corpus", str(folder), console=QUIET)
-    first = folder / "resumed_images_corpus" / "train-00000-of-00002.images.bin"
-    written = first.stat().st_mtime_ns
-    with pytest.raises(ValueError, match="is an unfinished cache, with 1 of 2 shards"):
-        list(cache.verify(str(first.parent)))
-    assert build("resumed_images_corpus", str(folder), console=QUIET)["totals"]["documents"] == 80
-    assert first.stat().st_mtime_ns == written
-    assert list(cache.verify(str(first.parent))) == []
-    assert [each["images"] for each in read("resumed_images_s", use_cached=True)] == [[image(n)] for n in range(80)]
-
-
-def codes(split, shuffle_files, seed=None):
-    record = {"texts": ["Four times one:"], "images": [np.full(4, 1, "<i4").tobytes()]}
-    return tf.data.Dataset.from_tensors(record)
-
-
-def test_a_source_of_ones_own_and_codes_are_cached_by_the_command(folder, monkeypatch):
-    (folder / "drawn_module.py").write_text(
-        textwrap.dedent(f"""
-            import image_support as here, seqio, ul2_tasks, {__name__} as test
-            ul2_tasks.register_image_text(
-                "drawn", seqio.FunctionDataSource(test.codes, ["train"]), here.VOCABULARY, here.S, split="before_last_image",
-                image_tokens=ul2_tasks.ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=16),
-                modes=here.MODES, sentinels=here.SENTINELS[:60],
-            )
-        """)
-    )
-    monkeypatch.syspath_prepend(folder)
-    ran = CliRunner().invoke(main, ["cache", "drawn", "--module", "drawn_module", "--output", str(folder)])
-    assert ran.exit_code == 0, ran.output
-    (example,) = read("drawn_mix", use_cached=True)
-    assert [example] == read("drawn_mix")
-    assert example["targets"][1:-1] == [262, 265, 265, 265, 265, 263]

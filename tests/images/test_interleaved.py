@@ -81,14 +81,13 @@ def test_neighbouring_texts_are_one_piece():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="must not have the ids of image_tokens"):
+    with pytest.raises(ValueError, match="image_tokens"):
         interleaved([Text("a")], lambda text: [901], RUN)
-    with pytest.raises(ValueError, match="seen as 'vit', got 'noised'"):
+    with pytest.raises(ValueError, match="'vit'"):
         interleaved([Image(image(), "noised")], list, RUN)
-    with pytest.raises(ValueError, match="three different ids"):
-        ImageTokens(5, 5, 6)
-    with pytest.raises(ValueError, match="image_seq_length must be an integer of at least 1, got 0"):
-        ImageTokens(image_seq_length=0)
+    for wrong in ({"boi_id": 5, "image_id": 5}, {"image_seq_length": 0}, {"around": None}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            ImageTokens(**wrong)
 
 
 def test_the_default_run_is_that_of_t5gemma2():

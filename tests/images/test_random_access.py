@@ -8,7 +8,7 @@ import pytest
 import seqio
 from image_support import RUN, VOCABULARY
 from support import saved_and_resumed
-from test_image_index import CODES, codes, described
+from test_image_index import described
 
 import ul2_tasks
 from ul2_tasks.random_access.dataset import fingerprint_of
@@ -64,17 +64,9 @@ def test_a_dataset_with_images_resumes_and_is_shared_by_hosts(tmp_path):
     assert [example["targets"].numpy().tolist() for example in resumed] == whole[7:]
 
 
-def test_image_codes_are_packed_and_images_are_not():
-    with pytest.raises(ValueError, match=r"pack must be False for 'indexed_corpus', whose examples have images, got True"):
+def test_images_are_not_packed():
+    with pytest.raises(ValueError, match="pack"):
         ul2_tasks.examples(described(), LENGTHS, pack=True)
-    alone, packed = (ul2_tasks.examples(codes(), LENGTHS, pack=pack) for pack in (False, True))
-    assert "images" not in alone[0]
-    assert sum(len(packed.locate(index)) for index in range(len(packed))) == len(alone)
-    assert CODES.boi_id in np.concatenate([row["inputs"] for row in packed])
-    name = registered(codes(name="codes", random_access=True))
-    dataset = seqio.get_dataset(name, LENGTHS, ul2_tasks.EncDecFeatureConverter(pack=True), num_epochs=1, seed=0, shuffle=True)
-    assert len(list(dataset)) == len(packed)
-    assert fingerprint_of(dataset) is not None
 
 
 def test_texts_and_images_are_mixed_with_random_access():

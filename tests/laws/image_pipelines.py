@@ -3,13 +3,11 @@
 import dataclasses
 from typing import Any
 
-import seqio
 from image_sources import FORM, SIZES, ids, made
 from image_support import MODES, RUN, SENTINELS, VOCABULARY, image, record_of
 from pipelines import (
     CHECKPOINT,
     ENDS_EARLY,
-    ONE_TASK,
     R1,
     SEED,
     SEEDS,
@@ -23,13 +21,12 @@ from pipelines import (
 )
 
 import ul2_tasks
-from ul2_tasks import ImageCodes, MemoryDataSource
-from ul2_tasks.images.recipe import Source
-from ul2_tasks.images.records import listed_records
+from ul2_tasks import MemoryDataSource
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.sources.image_records import listed_records
 
 RECORDS, IN_ROWS = 24, 40
 LENGTHS = {"inputs": 160, "targets": 96}
-CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=64)
 OTHER_LENGTHS = Other({"lengths": {"inputs": 160, "targets": 92}}, "targets: 96", "targets: 92")
 OTHER_CORPUS = Other({"corpus": "other"}, "corpus: ", "corpus: ")
 NO_WORDS = "Its texts are of bytes: tests/images has which ids they become."
@@ -53,20 +50,8 @@ def register_beside_texts(corpus: str, weight: float = 1) -> str:
     return ul2_tasks.mix("laws_looked_at", {register_image_text(corpus): weight, read: 1})
 
 
-def register_codes(corpus: str) -> str:
-    """Records of a text and an image's codes, of which the first is the record's own."""
-    records = [{"texts": [f"The {corpus} image {n}: "], "images": [[n, 63, 0, n // 2]]} for n in range(RECORDS)]
-    marks: dict[str, Any] = {"image_tokens": CODES, "sentinels": range(427, 327, -1), "modes": MODES}
-    return ul2_tasks.register_image_text("laws_coded", records, seqio.ByteVocabulary(extra_ids=169), S, **marks)
-
-
 def seen(element) -> list[list[bytes]]:
     return [element["images"].tolist()]
-
-
-def coded(element) -> list[list[int]]:
-    tokens = element["inputs"].tolist()
-    return [[tokens[place + 1] - CODES.first_code_id for place, id in enumerate(tokens) if id == CODES.boi_id]]
 
 
 def rows_of_images(seed=SEED, shard=(0, 1), epochs=None, lengths=150, corpus="one", weight=None) -> Registered:
@@ -111,16 +96,6 @@ IMAGES = [
             **ENDS_EARLY,
             "ids": NO_WORDS,
         },
-    ),
-    Pipeline(
-        name="texts with codes of images",
-        build=of_seqio(register_codes, LENGTHS),
-        state=CHECKPOINT,
-        others={"seed": SEEDS, "corpus": OTHER_CORPUS},
-        texts=coded,
-        corpus=lambda: range(RECORDS),
-        hosts=(3,),
-        lacks={**as_above("another lengths", "no seed"), "another rates": ONE_TASK, "ids": NO_WORDS},
     ),
     Pipeline(
         name="rows of images",

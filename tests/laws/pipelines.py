@@ -37,7 +37,6 @@ from ul2_tasks import (
 from ul2_tasks.chat.by_name import open_renderer
 from ul2_tasks.chat.harmony import MARKERS
 from ul2_tasks.corpus.build_cache import build as build_cache
-from ul2_tasks.tasks import image_text, providers
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, piece_id, special_tokens
 
 SEED = 5
@@ -280,8 +279,6 @@ def program() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
             patch.setattr(registry, "_REGISTRY", {})
-        # A copy, which conftest.py does not shorten, so that it depends on when it was imported.
-        patch.setattr(image_text, "SHUFFLED_TOKENS", providers.SHUFFLED_TOKENS)
         seqio.set_global_cache_dirs([])
         yield
         seqio.set_global_cache_dirs(before)

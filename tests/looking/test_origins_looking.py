@@ -6,16 +6,10 @@ import sys
 
 import numpy as np
 import pytest
-import seqio
 from click.testing import CliRunner
-from rich.console import Console
 
 import ul2_command
 import ul2_tasks
-from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.looking.conversations.measure import measure_chat
-from ul2_tasks.looking.conversations.report import write_chat_report
-from ul2_tasks.looking.conversations.show import draw_chat
 from ul2_tasks.store.provenance import Origin, hash_of
 
 TEXTS = [f"{number}. " + "The same words again and again. " * (1 + number % 7) for number in range(120)]
@@ -114,7 +108,7 @@ def test_conversations_say_their_file_and_row(tmp_path):
     path = tmp_path / "talks.jsonl"
     talks = [[{"role": "user", "content": f"Ask {n}"}, {"role": "assistant", "content": f"Say {n}"}] for n in range(30)]
     path.write_text("".join(json.dumps({"messages": each, "id": f"talk {n}"}) + "\n" for n, each in enumerate(talks)))
-    options = ["talked", "--corpus", path, "--renderer", "harmony:default", "--loss_groups", "plain"]
+    options = [ul2_tasks.register_chat("talked", str(path), loss_groups="plain", random_access=True)]
     ul2("cache", *options, "--output", tmp_path / "CACHE")
     options += ["--lengths", 256, "--cache", tmp_path / "CACHE", "--batch_size", 4]
     assert f"which is of {path}, row " in ul2("show", *options, "--step", 1).stdout
@@ -124,17 +118,19 @@ def test_conversations_say_their_file_and_row(tmp_path):
 
 
 def test_texts_with_images_are_found_by_their_ids(tmp_path):
-    records = [{"texts": [f"The image of number {n}.", None], "images": [None, [n, n + 1]], "id": f"x{n}"} for n in range(40)]
-    path = tmp_path / "codes.jsonl"
+    pillow = pytest.importorskip("PIL.Image", reason="the extra images is not installed")
+    pillow.new("RGB", (6, 4)).save(tmp_path / "a.png")
+    records = [{"texts": [f"The image of number {n}.", None], "images": [None, "a.png"], "id": f"x{n}"} for n in range(40)]
+    path = tmp_path / "seen.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    (tmp_path / "codes_module.py").write_text(
+    (tmp_path / "seen_module.py").write_text(
         "import ul2_tasks\n"
-        "tokens = ul2_tasks.ImageCodes(boi_id=3000, eoi_id=3001, first_code_id=3100, num_codes=100)\n"
-        f"ul2_tasks.register_image_text('coded', {str(path)!r}, 'default', image_tokens=tokens, random_access=True)\n"
+        "tokens = ul2_tasks.ImageTokens(boi_id=3000, image_id=3001, eoi_id=3002, image_seq_length=4)\n"
+        f"ul2_tasks.register_image_text('seen', {str(path)!r}, 'default', image_tokens=tokens, random_access=True)\n"
     )
     sys.path.insert(0, str(tmp_path))
     try:
-        options = ["coded", "--module", "codes_module"]
+        options = ["seen", "--module", "seen_module"]
         ul2("cache", *options, "--output", tmp_path / "CACHE")
         options += ["--lengths", "128,128", "--cache", tmp_path / "CACHE", "--batch_size", 4]
         assert f"which is of {path}, row 13, id x12" in ul2("find", *options, "--id", "x12").stdout
@@ -146,23 +142,3 @@ def test_texts_with_images_are_found_by_their_ids(tmp_path):
         assert second["seen"]
     finally:
         sys.path.remove(str(tmp_path))
-
-
-def samples_of(page) -> list[dict]:
-    return json.loads(page.read_text().split('id="samples">')[1].split("</script>")[0])
-
-
-def test_conversations_of_a_report_say_where_they_are_from(tmp_path, monkeypatch):
-    path, turns = (
-        tmp_path / "talks.jsonl",
-        [{"role": "user", "content": "1 plus 1?"}, {"role": "assistant", "channel": "final", "content": "2"}],
-    )
-    path.write_text("".join(json.dumps({"id": f"talk-{n}", "messages": turns}) + "\n" for n in range(30)))
-    name = ul2_tasks.register_chat("looked_talks", str(path), renderer="harmony:default")
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path / "CACHE")])
-    build("looked_talks_corpus", str(tmp_path / "CACHE"), console=Console(quiet=True))
-    for use_cached, told in ((False, f"{path}, line {{row}}"), (True, f"of {path}, row {{row}}, id talk-{{number}}")):
-        drawn = list(draw_chat(name, count=3, use_cached=use_cached))
-        page = write_chat_report(measure_chat(name), drawn, tmp_path / "page.html").read_text()
-        for _, example in drawn:
-            assert told.format(row=example.conversation + 1, number=example.conversation) in page

@@ -14,8 +14,7 @@ from ul2_tasks import Chat
 from ul2_tasks.looking.conversations.length_table import look_at_chats, print_chat_lengths
 from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
-from ul2_tasks.looking.steps import chats_at, fed_at, show_step, show_step_json
-from ul2_tasks.looking.texts.length_table import look_at, print_lengths
+from ul2_tasks.looking.steps import chats_at, fed_at, show_step
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.schedule import schedule_of
 from ul2_tasks.random_access.fingerprint import LEFT_OUT
@@ -72,7 +71,7 @@ def test_a_step_shows_conversations_message_by_message_beside_texts(both):
             assert f"\n{chat.name}: conversation {chat.example.conversation}, {len(chat.example.ids)} tokens: " in output
             assert f"\nepoch {chat.location.epoch} of {chat.location.corpus}, conversation {chat.example.conversation}" in output
         assert (" = document boundary" in output) == (run.mixture == both)
-        show_step_json(run, 1, file=file)
+        show_step(run, 1, console=Console(file=file), as_json=True)
         lines = [line for line in map(json.loads, file.getvalue().splitlines()) if "messages" in line]
         assert [line["number"] for line in lines] == [chat.number for chat in chats]
         for line, chat in zip(lines, chats):
@@ -171,18 +170,6 @@ def test_lengths_of_conversations_are_printed_and_those_that_raise_an_error_are_
     assert problem in output
     assert re.match(rf"{name}: 7 of 20 examples are longer than the lengths, which raises an error\. Raise --lengths, or", problem)
     assert "Pass --lengths to see how full" in printed(print_chat_lengths, look_at_chats(name))
-
-
-def test_lengths_of_documents_kept_apart_say_how_full_rows_of_pieces_are():
-    texts = ul2_tasks.MemoryDataSource(lambda: ["many words " * (number % 90 + 1) for number in range(300)], validation=0)
-    apart = ul2_tasks.Mixture("looked_pieces", texts, merge_examples=False, denoisers=ul2_tasks.T5GEMMA2[:2])
-    found, packed = look_at(apart, PAIRS), ul2_tasks.examples(apart, PAIRS, pack=True)
-    assert found.documents == 300
-    assert (found.pieces, found.rows) == (len(ul2_tasks.examples(apart, PAIRS)), len(packed))
-    for key, length in PAIRS.items():
-        assert found.fill[key] == sum(int((row[f"{key}_segment_ids"] > 0).sum()) for row in packed) / (found.rows * length)
-    output = printed(print_lengths, found)
-    assert f"documents are kept apart: the first 300 make {found.pieces:,} pieces of at most {found.most} tokens; " in output
 
 
 def test_statistics_take_the_last_chunks_of_an_epoch_for_what_they_are(both):

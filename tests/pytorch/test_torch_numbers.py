@@ -18,7 +18,6 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 import ul2_tasks  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     T5GEMMA2,
-    EncDecFeatureConverter,
     HuggingFaceFeatureConverter,
     MemoryDataSource,
     UL2IterableDataset,
@@ -139,31 +138,6 @@ def test_a_step_has_the_same_examples_on_any_processes_and_workers(sequence, rea
             assert {len(batch) for batch in batches} == {BATCH // len(of_processes)}
 
 
-def test_one_process_reads_in_the_order_of_the_numbers(sequence):
-    read = itertools.islice(dataset(), 100)
-    for example, same in zip(read, sequence):
-        assert example["input_ids"].tolist() == same["inputs"].tolist()
-        assert example["labels"].tolist() == same["targets"].tolist()
-
-
-def test_an_epoch_ends_with_its_last_example_in_all_processes(sequence):
-    shared = [list(dataset(num_epochs=1, rank=rank, world_size=3, batch_size=8)) for rank in range(3)]
-    assert sum(map(len, shared)) == len(sequence)
-    assert len({str(example) for share in shared for example in share}) == len(sequence)
-
-
-def test_packed_rows_are_shared_out_as_well(cache):
-    def rows(count, number=0, **process):
-        some = dataset(batch_size=8 // process.get("world_size", 1), feature_converter=EncDecFeatureConverter(), **process)
-        some.load_state_dict({**some.state_dict(), "number": number})
-        return [str(row) for row in itertools.islice(some, count)]
-
-    whole = rows(24)
-    halves = [rows(8, number=8, rank=rank, world_size=2) for rank in range(2)]
-    for step in range(2):
-        assert {*halves[0][4 * step :][:4], *halves[1][4 * step :][:4]} == set(whole[8 * (step + 1) :][:8])
-
-
 @pytest.mark.parametrize("converter", [None, HuggingFaceFeatureConverter("longest", batch_size=4)])
 def test_a_state_is_a_number_which_any_processes_load(cache, converter):
     original = dataset(feature_converter=converter)
@@ -184,24 +158,6 @@ def test_a_state_is_a_number_which_any_processes_load(cache, converter):
         found.append([next(read) for _ in range(4)])
         assert other.state_dict()["number"] == state["number"] + 4 * 2 * (4 if converter else 1)
     assert list(map(str, itertools.chain(*zip(*found)))) == list(map(str, wanted))
-
-
-def test_a_stream_and_numbers_do_not_load_each_others_states(cache):
-    numbers, stream = dataset(), dataset(use_cached=False)
-    next(iter(numbers)), next(iter(stream))
-    for saved, other in ((numbers, dataset(use_cached=False)), (stream, dataset())):
-        other.load_state_dict(saved.state_dict())
-        with pytest.raises(ValueError, match=r"another pipeline: .*use_cached was (True|False), is (False|True)"):
-            iter(other)
-
-
-@pytest.mark.parametrize("batch_size", [0, 4])
-def test_a_batch_size_is_that_of_the_loader_alone(batch_size):
-    converter = HuggingFaceFeatureConverter("longest", batch_size=4) if batch_size else None
-    with pytest.raises(
-        ValueError, match=rf"batch_size must be given once, and be at least 1, got {batch_size} here and (None|4) in the"
-    ):
-        dataset(batch_size=batch_size, feature_converter=converter)
 
 
 def test_a_stateful_data_loader_resumes_all_of_its_workers(sequence, read):

@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 import seqio
-import tensorflow as tf
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
@@ -109,46 +108,6 @@ def test_it_gives_what_the_name_gives(of, kind):
         assert spans >= {TEXT, 2}
 
 
-@pytest.mark.parametrize("kind", OF_CHATS)
-def test_chats_are_those_of_the_name(kind):
-    converter, name = OF_CHATS[kind], ul2_tasks.register_chat("torch_chat", **SETTINGS)
-    settings = {"feature_converter": converter, "num_epochs": 2, "seed": 5}
-    described, named = UL2IterableDataset(chat(), CHATS, **settings), UL2IterableDataset(name, CHATS, **settings)
-    found = told(described)
-    assert found == told(named)
-    assert len(found) > 5
-    assert iterated(described, 3).state_dict() == iterated(named, 3).state_dict()
-
-
-@pytest.mark.parametrize("kind", ["packed", "padded"])
-def test_rows_of_chats_are_those_of_the_graph(kind):
-    """Of the same conversations, as a stream of one of them at a time, or of all of a row, gives them."""
-    converter, pack = OF_CHATS[kind], kind == "packed"
-    rows = ul2_tasks.examples(chat(), CHATS, pack=pack)
-    found = list(UL2IterableDataset(rows, feature_converter=converter, num_epochs=1))
-    assert len(found) == len(rows)
-    for row, same in zip(rows, found):
-        segments = row["tokens_segment_ids"] if pack else np.ones(len(row["tokens"]), int)
-        own = [
-            {key: row[key][segments == segment] for key in ("tokens", "loss_mask", "span_id")}
-            for segment in sorted({*segments} - {0})
-        ]
-        dataset = tf.data.Dataset.from_generator(
-            lambda own=own: own,
-            output_signature={key: tf.TensorSpec([None], values.dtype) for key, values in own[0].items()},
-        )
-        (wanted,) = converter(dataset, CHATS).as_numpy_iterator()
-        assert {key: values.tolist() for key, values in same.items()} == {key: values.tolist() for key, values in wanted.items()}
-
-
-def test_packed_rows_are_given_as_they_are():
-    for lengths in (CHATS, PAIRS):
-        rows = ul2_tasks.examples(chat(), lengths, pack=True)
-        for found, row in zip(UL2IterableDataset(rows, num_epochs=1), rows, strict=True):
-            assert {key: values.tolist() for key, values in found.items()} == {key: row[key].tolist() for key in row}
-            assert {values.dtype for values in found.values()} == {torch.int64}
-
-
 READ = {
     "pairs": lambda **process: UL2IterableDataset(both(), PAIRS, seed=3, **process),
     "chats": lambda **process: UL2IterableDataset(chat(), CHATS, seed=3, **process),
@@ -182,55 +141,8 @@ def test_workers_share_it_out(method):
         assert sorted(found) == sorted(map(str, itertools.islice(iter(read(num_epochs=1)), len(found))))
 
 
-def test_the_state_of_another_one_is_an_error():
-    state = iterated(READ["chats"](), 3).state_dict()
-    for other, sentence in (
-        (READ["rows"](), "feature_converter was None, is .HuggingFaceChatConverter"),
-        (UL2IterableDataset(chat(turns="last"), CHATS, seed=3), "tasks was .*, is .*"),
-        (UL2IterableDataset(chat(), {"tokens": 256}, seed=3), r"sequence_length was .*512.*, is .*256"),
-    ):
-        other.load_state_dict(state)
-        with pytest.raises(ValueError, match=f"^the state was saved by another pipeline: .*{sentence}"):
-            iter(other)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"mixture": Chat("torch_chat")}, r"mixture must be a Mixture, a Mix, a Chat with random_access=True, .*, got Chat\("),
-        (
-            {"feature_converter": CONVERTERS["longest"]},
-            r"feature_converter must be a HuggingFaceChatConverter with pack=False, or None, for the examples of chats, got",
-        ),
-        (
-            {"sequence_length": PAIRS, "feature_converter": OF_CHATS["packed"]},
-            "feature_converter must be a HuggingFaceFeatureConverter with pack=False, or None, for the examples, got Hugging",
-        ),
-        (
-            {"sequence_length": {"tokens": None}, "feature_converter": OF_CHATS["padded"]},
-            r"sequence_length must have the lengths of rows for this feature_converter, got \{'tokens': None\}\. Give",
-        ),
-        (
-            {"sequence_length": {"inputs": 512}, "feature_converter": CONVERTERS["max_length"]},
-            r"sequence_length must have the lengths of rows for this feature_converter, got \{'inputs': 512, 'targets': None\}",
-        ),
-    ],
-)
-def test_what_does_not_go_together_is_an_error(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        UL2IterableDataset(**{"mixture": chat(), "sequence_length": CHATS, **arguments})
-
-
-def test_rows_that_a_converter_packs_otherwise_are_an_error():
-    rows = ul2_tasks.examples(chat(), CHATS, pack=True)
-    with pytest.raises(ValueError, match="must be a HuggingFaceChatConverter with pack=True, or None, for packed rows of chats"):
-        UL2IterableDataset(rows, feature_converter=OF_CHATS["padded"])
-
-
-@pytest.mark.parametrize("lengths", [PAIRS, CHATS], ids=["pairs", "chats"])
-def test_samplers_of_pytorch_read_examples(lengths):
-    examples = ul2_tasks.examples(chat() if "tokens" in lengths else both(), lengths)
-    key = next(iter(lengths))
+def test_samplers_of_pytorch_read_examples():
+    examples, key = ul2_tasks.examples(both(), PAIRS), "inputs"
     sampler = torch.utils.data.RandomSampler(examples, generator=torch.Generator().manual_seed(1))
     loader = torch.utils.data.DataLoader(examples, batch_size=4, sampler=sampler, collate_fn=list)
     found = [str(example) for batch in loader for example in batch]
@@ -241,9 +153,8 @@ def test_samplers_of_pytorch_read_examples(lengths):
     ]
 
 
-@pytest.mark.parametrize("lengths", [PAIRS, CHATS], ids=["pairs", "chats"])
-def test_grain_reads_examples(lengths):
+def test_grain_reads_examples():
     grain = pytest.importorskip("grain")
-    examples = ul2_tasks.examples(chat() if "tokens" in lengths else both(), lengths)
+    examples = ul2_tasks.examples(chat(), CHATS)
     found = list(grain.MapDataset.source(examples).shuffle(seed=3).to_iter_dataset())
     assert sorted(map(str, found)) == sorted(map(str, examples))

@@ -11,11 +11,9 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 import ul2_tasks  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     T5GEMMA2,
-    HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
     Mix,
     Mixture,
-    T5Gemma2Collator,
     UL2DataCollator,
     UL2IterableDataset,
 )
@@ -84,54 +82,6 @@ def resumed(dataset):
     return dataset
 
 
-@pytest.mark.parametrize("pack", [True, False])
-def test_chats_of_two_corpora_have_the_corpus_of_each_label(pack):
-    """Each by the loss groups of its own source, as one of them has the conversations with reasoning alone."""
-    first, last = ([talk] * 9 for talk in (embedded_conversations()[0], embedded_conversations()[-1]))
-    described = {
-        ul2_tasks.Chat(name, ul2_tasks.MemoryDataSource(lambda talks=talks: talks, validation=0), truncation="drop"): weight
-        for name, talks, weight in (("tid_first", first, 2), ("tid_last", last, 1))
-    }
-    examples = ul2_tasks.examples(Mix("tid_two", described), {"tokens": 512}, pack=pack, task_id=True)
-    settings = {"feature_converter": HuggingFaceChatConverter(pack, task_id=True)}
-    dataset = UL2IterableDataset(Mix("tid_two", described), {"tokens": 512}, **settings)
-    before = UL2IterableDataset(Mix("tid_two", described), {"tokens": 512}, feature_converter=HuggingFaceChatConverter(pack))
-    assert [info.corpus for info in dataset.tasks] == ["tid_first_corpus", "tid_last_corpus"]
-    alone = [next(iter(ul2_tasks.examples(Mix("one", {chat: 1}), {"tokens": 512})))["tokens"].tolist() for chat in described]
-    found = set()
-    for element, same, example in zip(taken(dataset, 12), taken(before, 12), itertools.chain(examples, examples.epoch(1))):
-        assert element.keys() - same.keys() == {"task_id"}
-        assert all(torch.equal(element[key], same[key]) for key in same)
-        ids = element["task_id"].numpy()
-        assert ((ids == -1) == (element["labels"].numpy() == -100)).all()
-        assert (
-            (ids[: len(example["task_id"])][ids[: len(example["task_id"])] >= 0]).tolist()
-            == example["task_id"][ids[: len(example["task_id"])] >= 0].tolist()
-        )
-        starts = np.flatnonzero(element["position_ids"].numpy() == 0).tolist() if pack else [0]
-        for start, stop in itertools.pairwise([*starts, len(ids)]):
-            of_talk = {*ids[start:stop].tolist()} - {-1}
-            if of_talk:
-                (task,) = of_talk
-                found.add(task)
-                own = element["packed_input_ids" if pack else "input_ids"][start:stop].tolist()
-                assert own[: len(alone[task])] == alone[task]
-    assert found == {0, 1}
-    before.load_state_dict(dataset.state_dict())  # a run may turn it on
-    assert torch.equal(taken(before, 1)[0]["labels"], taken(resumed(dataset), 1)[0]["labels"])
-
-
-def test_single_examples_have_it_where_they_are_asked_for_it():
-    for mixture in (plain(), both()):
-        examples = ul2_tasks.examples(mixture, LENGTHS, task_id=True)
-        for element, example in zip(UL2IterableDataset(examples), examples[:40]):
-            assert element["task_id"].dtype == torch.int64
-            ids = np.where(element["labels"].numpy() == -100, -1, example["task_id"])
-            assert element["task_id"].tolist() == ids.tolist()
-    (row,) = taken(UL2IterableDataset(ul2_tasks.examples(plain(), LENGTHS, pack=True, task_id=True)), 1)
-    assert ((row["task_id"] == -1) == (row["targets_segment_ids"] == 0)).all()
-
-
 @pytest.mark.parametrize("decoder_only", [False, True])
 def test_a_collator_says_which_denoiser_masked_each_text(decoder_only):
     texts = [f"This is text number {number}, which some denoiser masks." * 3 for number in range(64)]
@@ -149,43 +99,3 @@ def test_a_collator_says_which_denoiser_masked_each_text(decoder_only):
         own = (ids == [info.denoiser for info in collator.tasks].index(denoiser.name)).any(1)
         assert own.any()
         assert torch.equal(batch["labels"][own], alone["labels"][own])
-
-
-def test_a_batch_of_t5gemma2_has_it_where_its_examples_do():
-    examples = taken(UL2IterableDataset(ul2_tasks.examples(plain(), LENGTHS, task_id=True)), 4)
-    batch = T5Gemma2Collator()(examples)
-    assert ((batch["task_id"] == -1) == (batch["labels"] == -100)).all()
-    assert [row[row >= 0].tolist() for row in batch["task_id"]] == [example["task_id"].tolist() for example in examples]
-    assert "task_id" not in T5Gemma2Collator()(taken(UL2IterableDataset(plain(), LENGTHS), 2))
-
-
-def test_examples_that_have_it_need_a_converter_that_keeps_it():
-    found = ul2_tasks.examples(plain(), LENGTHS, task_id=True)
-    without = r"^feature_converter must have task_id=True for examples that have it, got a HuggingFace\w+ without\. Pass"
-    with pytest.raises(ValueError, match=without):
-        UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter())
-    talks = ul2_tasks.Chat("tid_chats", truncation="drop", random_access=True)
-    chats = ul2_tasks.examples(talks, {"tokens": 512}, task_id=True)
-    with pytest.raises(ValueError, match=without):
-        UL2IterableDataset(chats, feature_converter=HuggingFaceChatConverter(pack=False))
-    single = taken(UL2IterableDataset(chats), 1)[0]
-    assert ((single["task_id"] == -1) == (single["labels"] == -100)).all()
-
-
-def test_names_are_told_to_read_by_index():
-    converter = HuggingFaceFeatureConverter(task_id=True)
-    sentence = r"^task_id must be False for a dataset of SeqIO's, got True\. Read the mixture by index: pass ul2_tasks\.examples"
-    with pytest.raises(ValueError, match=sentence):
-        UL2IterableDataset("ul2_mix", LENGTHS, feature_converter=converter)
-    with pytest.raises(ValueError, match=sentence):
-        converter(None, LENGTHS)
-    with pytest.raises(ValueError, match=r"^mixture must have random access for its tasks, got the name 'ul2_mix'\. Pass"):
-        _ = UL2IterableDataset("ul2_mix", LENGTHS).tasks
-    with pytest.raises(ValueError, match=sentence):
-        UL2IterableDataset("ul2_mix", {"tokens": 512}, feature_converter=HuggingFaceChatConverter(task_id=True))
-    with pytest.raises(ValueError, match=sentence):
-        HuggingFaceChatConverter(task_id=True)(None, {"tokens": 512})
-    by_index = UL2IterableDataset(ul2_tasks.examples("ul2_mix", LENGTHS), feature_converter=converter)
-    assert "task_id" in taken(by_index, 1)[0]
-    with pytest.raises(ValueError, match=r"^task_id must be True or False, got 'yes'\.$"):
-        HuggingFaceFeatureConverter(task_id="yes")

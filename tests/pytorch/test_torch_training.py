@@ -1,31 +1,23 @@
 """Real training: tiny models of Transformers on the mixture, on the CPU."""
 
 import json
-import operator
 import pathlib
 
 import new_process
-import numpy as np
 import pytest
-import seqio
-import tensorflow as tf
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
-from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, Mixture, default_vocabulary, embedding_rows, register  # noqa: E402
+from ul2_tasks import T5GEMMA2, Mixture, default_vocabulary, embedding_rows, register  # noqa: E402
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
-from ul2_tasks.denoising.reconstruction import invert  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
-from ul2_tasks.sources.memory import texts_in_memory  # noqa: E402
-from ul2_tasks.vocabulary.special_ids import special_tokens  # noqa: E402
 
 pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]
 
 LENGTHS = {"inputs": 64, "targets": 64}
 ROWS = embedding_rows(default_vocabulary())
 DENOISERS = T5GEMMA2[::2]  # of each mode one
-STEPS = 40
 
 
 def t5():
@@ -34,38 +26,9 @@ def t5():
     return transformers.T5ForConditionalGeneration(config), {"decoder_start_token_id": config.decoder_start_token_id}
 
 
-def t5gemma2():
-    """Text alone; its images' encoder is as small as it can be, and unused."""
-    if not hasattr(transformers, "T5Gemma2Config"):
-        pytest.skip(f"transformers {transformers.__version__} has no T5Gemma 2")
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
-    text = {"vocab_size": ROWS, "num_key_value_heads": 2, "max_position_embeddings": 128, **sizes}
-    images = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8}
-    vision = {"model_type": "siglip_vision_model", "patch_size": 4, **images}
-    encoder = {"text_config": text, "vision_config": vision, "mm_tokens_per_image": 4}
-    config = transformers.T5Gemma2Config(encoder=encoder, decoder=dict(text))
-    model = transformers.T5Gemma2ForConditionalGeneration(config)
-    return model, {"decoder_start_token_id": config.decoder.bos_token_id}
-
-
-def llama():
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = transformers.LlamaConfig(vocab_size=ROWS, pad_token_id=0, bos_token_id=None, eos_token_id=1, **sizes)
-    return transformers.LlamaForCausalLM(config), {"decoder_only": True}
-
-
-MODELS = [t5, t5gemma2, llama]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def registered():
     register("trained", denoisers=DENOISERS)
-
-
-def batches(mixture="trained_mix", batch_size=8, split="train", num_epochs=None, seed=1, **converter):
-    features = HuggingFaceFeatureConverter("longest", batch_size, **converter)
-    dataset = UL2IterableDataset(mixture, LENGTHS, split=split, seed=seed, num_epochs=num_epochs, feature_converter=features)
-    return torch.utils.data.DataLoader(dataset, batch_size=None)
 
 
 def train(model, data, steps, learning_rate=3e-3) -> list[float]:
@@ -80,93 +43,6 @@ def train(model, data, steps, learning_rate=3e-3) -> list[float]:
         optimizer.step()
         losses.append(loss.item())
     return losses
-
-
-@pytest.fixture(scope="module")
-def held_out() -> dict[str, list]:
-    """For each mode 16 examples of documents that are not trained on."""
-    tasks = {denoiser.mode: seqio.TaskRegistry.get(f"trained_{denoiser.name}") for denoiser in DENOISERS}
-    return {
-        mode: list(task.get_dataset(LENGTHS, "validation", seed=1).take(16).as_numpy_iterator()) for mode, task in tasks.items()
-    }
-
-
-def as_batch(examples, **converter) -> dict[str, torch.Tensor]:
-    """All examples as one batch of a model."""
-    spec = {key: tf.TensorSpec([None], tf.int32) for key in LENGTHS}
-    dataset = tf.data.Dataset.from_generator(lambda: examples, output_signature=spec)
-    (batch,) = HuggingFaceFeatureConverter("longest", len(examples), **converter)(dataset, LENGTHS).as_numpy_iterator()
-    return {key: torch.tensor(rows).long() for key, rows in batch.items()}
-
-
-@torch.no_grad()
-def loss_of(model, batch) -> float:
-    model.eval()
-    return model(**batch).loss.item()
-
-
-@pytest.mark.parametrize("make", MODELS)
-def test_the_loss_falls_and_with_every_mode(make, held_out):
-    model, converter = make()
-    evaluation = {mode: as_batch(examples, **converter) for mode, examples in held_out.items()}
-    before = {mode: loss_of(model, batch) for mode, batch in evaluation.items()}
-    losses = train(model, batches(**converter), STEPS)
-    after = {mode: loss_of(model, batch) for mode, batch in evaluation.items()}
-    print(f"\n{make.__name__}: {model.num_parameters()} parameters, {STEPS} steps of 8 examples, nats a token")
-    print(f"{'':18}  before   after")
-    print(f"{'training':18} {np.mean(losses[:10]):7.3f} {np.mean(losses[-10:]):7.3f}   first and last 10 steps")
-    for mode in evaluation:
-        print(f"{'held out, ' + mode:18} {before[mode]:7.3f} {after[mode]:7.3f}")
-    assert len(losses) == STEPS
-    assert np.isfinite(losses).all()
-    assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
-    for mode in evaluation:
-        assert after[mode] < 0.9 * before[mode], mode
-
-
-@pytest.mark.parametrize("make", [t5, t5gemma2])
-def test_the_models_own_shift_of_the_labels_gives_the_same_decoder_inputs(make):
-    model, converter = make()
-    batch = next(iter(batches("trained_r1", **converter)))
-    own = model.prepare_decoder_input_ids_from_labels(batch["labels"])
-    read = batch["decoder_attention_mask"].bool()
-    assert read.sum() == (batch["labels"] != -100).sum() > 0
-    assert torch.equal(own[read], batch["decoder_input_ids"][read])
-    assert (own[:, 0] == converter["decoder_start_token_id"]).all()
-
-
-TEXT = "A class definition is an executable statement. Names are bound when their own body runs."
-
-
-def fit(model, data, steps) -> None:
-    """Trains with a learning rate that rises and then falls to nothing."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps, pct_start=0.1)
-    model.train()
-    for _, batch in zip(range(steps), data):
-        model(**batch).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-
-
-def test_after_training_on_one_text_the_model_fills_its_spans():
-    """Noise that it was not trained on: what it generates restores the text, token for token, from each example."""
-    denoisers = [T5GEMMA2[0], T5GEMMA2[4]]
-    register("repeated", texts_in_memory([TEXT] * 8), denoisers=denoisers, merge_examples=False)
-    model, converter = t5()
-    fit(model, batches("repeated_mix", 16, **converter), 130)
-    model.eval()
-    for denoiser in denoisers:
-        special = special_tokens(default_vocabulary(), denoiser.mode)
-        batch = next(iter(batches(f"repeated_{denoiser.name}", 16, seed=2, **converter)))
-        read = {key: batch[key] for key in ("input_ids", "attention_mask")}
-        generated = model.generate(**read, max_new_tokens=LENGTHS["targets"], do_sample=False)
-        assert len(generated) == 16
-        for ids, mask, targets in zip(batch["input_ids"], batch["attention_mask"], generated[:, 1:].tolist()):
-            example = {"inputs": ids[mask.bool()].tolist(), "targets": targets[: targets.index(special.eos) + 1]}
-            assert default_vocabulary().decode(invert(example, denoiser, special).chunk.tolist()) == TEXT
 
 
 def train_with_trainer(folder) -> None:
@@ -236,32 +112,6 @@ def test_a_trainer_begins_at_the_step_of_its_checkpoint(tmp_path):
     assert list(whole) == [1, 2, 3, 4]
     assert len(set(whole.values())) == 4
     assert resumed == whole
-
-
-def trained_with_trainer(folder, converter, **settings) -> transformers.Trainer:
-    pytest.importorskip("accelerate", reason="the extra torch is not installed")
-    data = UL2IterableDataset("trained_r1", LENGTHS, rank=0, world_size=1, feature_converter=converter)
-    collator = settings.pop("data_collator", None)
-    arguments = transformers.TrainingArguments(
-        str(folder), max_steps=2, save_strategy="no", use_cpu=True, report_to=[], disable_tqdm=True, **settings
-    )
-    trainer = transformers.Trainer(t5()[0], arguments, train_dataset=data, data_collator=collator)
-    trainer.train()
-    return trainer
-
-
-def test_trainer_takes_batches_as_they_are_or_not_at_all(tmp_path):
-    """As README says."""
-    converter = HuggingFaceFeatureConverter("longest", batch_size=4)
-    as_they_are = {"data_collator": operator.itemgetter(0), "per_device_train_batch_size": 1}
-    assert trained_with_trainer(tmp_path, converter, **as_they_are).state.global_step == 2
-    with pytest.raises((RuntimeError, ValueError), match=r"size|shape|unpack"):
-        trained_with_trainer(tmp_path, converter, per_device_train_batch_size=4)
-
-
-def test_trainer_knows_none_of_the_features_of_t5x(tmp_path):
-    with pytest.raises(ValueError, match="empty"):
-        trained_with_trainer(tmp_path, EncDecFeatureConverter(pack=True))
 
 
 def test_trainer_resumes_with_the_losses_of_an_uninterrupted_run(tmp_path):

@@ -37,14 +37,6 @@ def replies_and_texts():
     return Mix("left_both", {text: 2, chat: 1})
 
 
-def codes():
-    records = [{"texts": [f"Draw {n} and its square:", None], "images": [None, [n % 16, n * n % 16]]} for n in range(1000)]
-    vocabulary = ul2_tasks.open_renderer("harmony:default").vocabulary
-    image_tokens = ul2_tasks.ImageCodes(boi_id=203, eoi_id=204, first_code_id=205, num_codes=16)
-    settings = {"vocabulary": vocabulary, "sentinels": range(3, 203), "denoisers": T5GEMMA2[3:], "random_access": True}
-    return ul2_tasks.ImageText("left_codes", records, image_tokens=image_tokens, **settings)
-
-
 PIPELINES = {
     "joined": lambda: (described("left_joined"), LENGTHS),
     "separated": lambda: (described("left_separated", separate_documents=True), LENGTHS),
@@ -56,7 +48,6 @@ PIPELINES = {
         LENGTHS,
     ),
     "conversations": lambda: (talks("left_chat"), {"tokens": 512}),
-    "image codes": lambda: (codes(), {"inputs": 96, "targets": 96}),
     "conversations in blocks": lambda: (talks("left_blocks_chat", block_shuffle=BlockShuffle(2000, 4, 2)), {"tokens": 512}),
     "replies and texts": lambda: (replies_and_texts(), {"inputs": 512, "targets": 512}),
 }

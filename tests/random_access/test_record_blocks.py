@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import json
 import pickle
-from concurrent import futures
 
 import fsspec
 import numpy as np
@@ -18,8 +17,6 @@ from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.random_access.dataset import fingerprint_of
 from ul2_tasks.random_access.numbering import Share
 from ul2_tasks.random_access.sequence import read_rows
-from ul2_tasks.store import block_cache
-from ul2_tasks.store.block_cache import set_block_cache
 
 PARTITIONS = 4
 BLOCKS = BlockShuffle(block_tokens=1500, partitions=PARTITIONS, window_blocks=2)
@@ -66,8 +63,7 @@ def cases(folder) -> dict[str, Case]:
         arguments = {"block_shuffle": BLOCKS, "random_access": True}
         seen = [image_support.record_of([f"Record {n}: " + "words, " * (n % 9), image_support.image(n), "."]) for n in range(400)]
         photos = test_image_index.described([*seen, image_support.record_of(["A text alone."])], "photos", **arguments)
-        coded = test_image_index.codes(test_image_index.CODE_RECORDS * 6, name="codes", **arguments)
-        found |= {"photos": Case(photos, PAIRS, can_pack=False), "codes": Case(coded, {"inputs": 192, "targets": 96})}
+        found["photos"] = Case(photos, PAIRS, can_pack=False)
     return found
 
 
@@ -85,14 +81,11 @@ def described(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def bound():
     """Puts back what a test sets."""
-    before = block_cache._blocks.setting
-    yield
-    block_cache._blocks.waiting.clear()  # what is fetched ahead is not counted in the next test
-    futures.wait(list(block_cache._blocks.loading.values()))
-    set_block_cache(*before)
+    yield ul2_tasks.set_block_cache
+    ul2_tasks.set_block_cache()
 
 
-KINDS = ["documents", "chat", "reply", "photos", "codes"]
+KINDS = ["documents", "chat", "reply", "photos"]
 
 
 def of_kind(described, kind, pack=False, far=False, **changes):
@@ -140,8 +133,8 @@ def test_each_example_is_there_once_an_epoch_in_the_ratio_and_is_found(described
 @pytest.mark.parametrize("max_bytes", [1 << 14, 1 << 24])
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_read_in_blocks_is_what_lies_on_a_disk(described, kind, pack, max_bytes):
-    set_block_cache(max_bytes)
+def test_what_is_read_in_blocks_is_what_lies_on_a_disk(described, kind, pack, max_bytes, bound):
+    bound(max_bytes)
     far, near = (of_kind(described, kind, pack, far=each) for each in (True, False))
     assert far.describe()["corpora"] == near.describe()["corpora"]
     for one, other in zip(far[:], near[:], strict=True):
@@ -153,7 +146,6 @@ def test_what_is_read_in_blocks_is_what_lies_on_a_disk(described, kind, pack, ma
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_reads_each_of_its_own_blocks_once(described, kind, hosts, fetched):
-    set_block_cache(1 << 24)
     for host in range(hosts):
         found = of_kind(described, kind, far=True)
         (corpus,) = found.numbering.corpora
@@ -165,24 +157,10 @@ def test_a_host_reads_each_of_its_own_blocks_once(described, kind, hosts, fetche
         for first in range(0, len(numbers), 32):
             read_rows(found, numbers[first : first + 32])
         for cache in caches:
-            of_cache = fetched[cache.number]
+            of_cache = fetched[cache]
             assert set(of_cache.values()) <= {1}
             assert own <= {*of_cache} | {block for block in own if not cache.size(block)}
             assert len(of_cache) <= len(own) + PARTITIONS // hosts * order.blocks.window_blocks + order.blocks.window_blocks
-
-
-def test_a_block_of_conversations_is_read_as_often_as_its_examples_need_it(described):
-    """It is done when all turns were read, and each of them reads its whole conversation."""
-    index = of_kind(described, "reply", far=True).numbering.corpora[0].index
-    size = of_kind(described, "reply").numbering.corpora[0].order.blocks.block_tokens
-    records = index.records(np.arange(index.count))
-    for cache in index.caches:
-        starts, stops = cache.store.ranges_of(records)
-        firsts = np.arange(0, index.count, size)
-        assert cache.blocks.reads.tolist() == np.add.reduceat(stops - starts, firsts).tolist()
-        assert cache.blocks.starts.tolist() == starts[firsts].tolist()
-        assert cache.blocks.stops.tolist() == stops[np.append(firsts[1:], index.count) - 1].tolist()
-    assert (index.caches[0].blocks.stops[:-1] > index.caches[0].blocks.starts[1:]).any(), "some are shared"
 
 
 def test_conversations_beside_texts_and_in_a_schedule(described):

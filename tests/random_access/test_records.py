@@ -218,22 +218,14 @@ def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
     assert sum(int(row["decoder_loss_weights"].sum()) for row in rows) == sum(int(each["loss_mask"].sum()) for each in expected)
 
 
-@pytest.mark.parametrize("kind", ["images", "codes"])
-def test_beside_replies_targets_of_images_and_codes_are_trained_on_too(kind):
-    if kind == "images":
-        pytest.importorskip("PIL", reason="the extra images is not installed")
+def test_beside_replies_targets_of_texts_with_images_are_trained_on_too():
+    pytest.importorskip("PIL", reason="the extra images is not installed")
     replies = ul2_tasks.register_chat("trained_chat", format="prompt_completion", random_access=True)
     vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
-    source, image_tokens = {
-        "images": ("embedded", ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)),
-        "codes": (
-            [{"texts": [f"Draw {number} squared:"], "images": [[number, 1]]} for number in range(12)],
-            ul2_tasks.ImageCodes(boi_id=203, eoi_id=204, first_code_id=205, num_codes=16),
-        ),
-    }[kind]
+    image_tokens = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
     settings = {"image_tokens": image_tokens, "sentinels": range(3, 203), "random_access": True}
-    seen = ul2_tasks.register_image_text(f"trained_{kind}", source, vocabulary, T5GEMMA2[3:], **settings)
-    both, lengths = ul2_tasks.mix(f"trained_{kind}_and_chat", {seen: 1, replies: 1}), {"inputs": 512, "targets": 512}
+    seen = ul2_tasks.register_image_text("trained_images", "embedded", vocabulary, T5GEMMA2[3:], **settings)
+    both, lengths = ul2_tasks.mix("trained_images_and_chat", {seen: 1, replies: 1}), {"inputs": 512, "targets": 512}
     for example in ul2_tasks.examples(both, lengths):
         own = {TEXT} if example["task"] != replies else set(range(1, TEXT))
         assert set(example["span_id"].tolist()) <= own

@@ -1,7 +1,5 @@
 """A host reads its own blocks of a remote corpus, each once an epoch, also where corpora are mixed and weights change."""
 
-from concurrent import futures
-
 import fsspec
 import numpy as np
 import pytest
@@ -11,8 +9,7 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, BlockShuffle, Mix, Mixture, Stage, open_source
 from ul2_tasks.random_access.numbering import Share
 from ul2_tasks.random_access.sequence import read_rows
-from ul2_tasks.store import block_cache
-from ul2_tasks.store.block_cache import BlockCache, set_block_cache
+from ul2_tasks.store.block_cache import is_remote
 from ul2_tasks.store.write import PairWriter
 
 BYTES, MODES = byte_vocabulary()
@@ -33,11 +30,8 @@ def mixtures(tmp_path):
         for place, folder in (("disk", tmp_path), ("store", f"memory://{tmp_path.name}")):
             source = open_source(f"megatron:{folder}/{name}")
             found[name, place] = Mixture(f"{name}_text", source, BYTES, T5GEMMA2, modes=MODES, block_shuffle=BLOCKS)
-    before = block_cache._blocks.setting
     yield found
-    block_cache._blocks.waiting.clear()  # what is fetched ahead is not counted in the next test
-    futures.wait(list(block_cache._blocks.loading.values()))
-    set_block_cache(*before)
+    ul2_tasks.set_block_cache()
 
 
 def mixed(mixtures, place) -> Mix:
@@ -47,10 +41,9 @@ def mixed(mixtures, place) -> Mix:
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_what_is_read_in_blocks_is_what_lies_on_a_disk(mixtures, pack):
-    set_block_cache(1 << 15)
+    ul2_tasks.set_block_cache(1 << 15)
     found, expected = (ul2_tasks.examples(mixed(mixtures, place), LENGTHS, pack=pack) for place in ("store", "disk"))
-    assert all(isinstance(corpus.store, BlockCache) for corpus in found.numbering.corpora)
-    assert not any(isinstance(corpus.store, BlockCache) for corpus in expected.numbering.corpora)
+    assert [is_remote(examples.numbering.corpora[0].store) for examples in (found, expected)] == [True, False]
     for one, other in zip(found[:], expected[:]):
         assert all(np.array_equal(one[key], other[key]) for key in ("inputs", "targets"))
 
@@ -58,7 +51,6 @@ def test_what_is_read_in_blocks_is_what_lies_on_a_disk(mixtures, pack):
 @pytest.mark.parametrize("hosts", [1, 2, 8])
 @pytest.mark.parametrize("kinds", [("near",), ("near", "far")], ids=["one corpus", "mixed"])
 def test_a_host_reads_each_of_its_own_blocks_once(mixtures, hosts, kinds, fetched):
-    set_block_cache(1 << 24)
     mixed = Mix("own", {mixtures[kind, "store"]: 1 for kind in kinds})
     for host in range(0, hosts, max(1, hosts // 2)):
         found, share = ul2_tasks.examples(mixed, LENGTHS), Share(host, hosts)
@@ -67,7 +59,7 @@ def test_a_host_reads_each_of_its_own_blocks_once(mixtures, hosts, kinds, fetche
         numbers = share.numbers(np.arange(share.count(int(elements))))
         for first in range(0, len(numbers), 64):
             read_rows(found, numbers[first : first + 64])
-        of_host = [fetched[corpus.store.number] for corpus in found.numbering.corpora]
+        of_host = [fetched[corpus.store] for corpus in found.numbering.corpora]
         assert all(set(counter.values()) == {1} for counter in of_host)
         # What comes after the last window is fetched ahead, too, and the last one may not be read to its end.
         own, ahead = 48 // hosts, 16 // hosts

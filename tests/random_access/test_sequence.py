@@ -1,6 +1,7 @@
 """A mixture as a sequence: each example has a location, from which alone it is made."""
 
 import collections
+import dataclasses
 import itertools
 
 import numpy as np
@@ -13,7 +14,7 @@ from rich.console import Console
 from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, MemoryDataSource, mix, register
+from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, MemoryDataSource, Mixture, mix, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.random_access import tokens as tokens_in_memory
@@ -165,11 +166,19 @@ def test_an_eos_after_each_document_is_a_token_of_the_corpus(epoch, tmp_path):
     ids = [id for document in documents_of(f"addressed_eos_{epoch}") for id in [*document, BYTES.eos_id]]
     write_megatron(corpus, str(tmp_path / "plain"), append_eod=False)
     write_megatron(corpus, str(tmp_path / "ended"))
-    names = [f"addressed_eos_{epoch}_mix"]
-    for name in ("plain", "ended"):
-        pairs = f"megatron:{tmp_path}/{name}/addressed_eos_{epoch}-train"
-        names.append(register(f"addressed_eos_{name}_{epoch}", pairs, BYTES, modes=MODES, separate_documents=True))
-    found = [ul2_tasks.examples(name, LENGTHS, seed=1).epoch(epoch) for name in names]
+    settings = {"vocabulary": BYTES, "modes": MODES, "separate_documents": True}
+    plain, ended = (
+        Mixture(f"addressed_eos_{name}_{epoch}", f"megatron:{tmp_path}/{name}/addressed_eos_{epoch}-train", **settings)
+        for name in ("plain", "ended")
+    )
+    with pytest.raises(ValueError, match="separate_documents"):
+        ul2_tasks.examples(plain, LENGTHS)
+    cached = Mixture(f"addressed_eos_{epoch}", MemoryDataSource(lambda: TEXTS, validation=0), **settings)
+    cached.cache(tmp_path)
+    with pytest.raises(ValueError, match="separate_documents"):
+        ul2_tasks.examples(dataclasses.replace(cached, separate_documents=False), LENGTHS, cache_dirs=[tmp_path])
+    found = [ul2_tasks.examples(each, LENGTHS, seed=1).epoch(epoch) for each in (f"addressed_eos_{epoch}_mix", ended)]
+    found.append(ul2_tasks.examples(cached, LENGTHS, seed=1, cache_dirs=[tmp_path]).epoch(epoch))
     for number, example in enumerate(found[0]):
         places = [place for start, stop in found[0].locate(number).tokens for place in range(start, stop)]
         assert chunk_of(example) == [ids[place] for place in places]

@@ -29,12 +29,12 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.files import retries
 from ul2_tasks.files.listing import list_files
 from ul2_tasks.files.systems import open_to_read
+from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images import pixels
 from ul2_tasks.images.draws import draws_of
-from ul2_tasks.images.record_files import Piece
-from ul2_tasks.images.records import listed_records, open_records
-from ul2_tasks.images.video import FrameSampler
 from ul2_tasks.sources.dataset_objects import DatasetSource
+from ul2_tasks.sources.image_files import Piece
+from ul2_tasks.sources.image_records import listed_records, open_records
 from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 

@@ -4,17 +4,13 @@ import gzip
 import json
 import re
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
-from click.testing import CliRunner
 from scipy import stats
 from support import byte_vocabulary, flat, mistral_model, restore_all, t5_model
 
-from ul2_command import main
-from ul2_tasks import T5GEMMA2, default_vocabulary, mix, open_source, open_vocabulary, register
+from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.example_features import DENOISER
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -112,19 +108,6 @@ def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path)
     assert three == four == "none"
 
 
-def test_a_document_of_15_megabytes_is_tokenized_whole(tmp_path):
-    words = "a quite long document of many ordinary words, whose end is not near, " * 220_000
-    assert len(words) > 15_000_000
-    register("huge", write_json(tmp_path / "huge.jsonl", [words]), "bytes")
-    task = seqio.TaskRegistry.get("huge_x2")
-    assert len(list(task.source.list_shards("train"))) == 64
-    tokens = 0
-    for example in task.get_dataset({"inputs": 8192, "targets": 8192}, "train", seed=0).ragged_batch(64):
-        ids = tf.concat([example["inputs"].flat_values, example["targets"].flat_values], 0)
-        tokens += int(tf.reduce_sum(tf.cast((ids > 2) & (ids < 259), tf.int32)))
-    assert tokens == len(words)
-
-
 # Several corpora.
 
 
@@ -156,145 +139,7 @@ def test_weights_are_the_shares_of_the_corpora_and_of_each_the_denoisers_have_th
     assert stats.chisquare(counts, [2000 * share for share in wanted.values()]).pvalue > 1e-3
 
 
-def test_a_corpus_that_is_read_to_its_end_is_repeated_and_a_finite_epoch_ends_with_the_first_task(two_corpora):
-    mixture = seqio.get_mixture_or_task(mix("exhausted", {two_corpora["a"]: 1, two_corpora["b"]: 1}))
-    tokens = {letter: 0 for letter in "ab"}
-    for example in mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=None).take(1000).as_numpy_iterator():
-        tokens[letter_of(example)] += 1
-    assert abs(tokens["a"] - 500) < 80
-    finite = list(mixture.get_dataset(LENGTHS, "train", seed=0, num_epochs=1).as_numpy_iterator())
-    (task,) = seqio.get_mixture_or_task(two_corpora["a"]).tasks
-    shortest = 2 * len(list(task.get_dataset(LENGTHS, "train", seed=0).as_numpy_iterator()))
-    assert 0.5 * shortest < len(finite) < 1.5 * shortest
-
-
-@pytest.mark.parametrize(
-    ("mixtures", "message"),
-    [
-        ({}, r"mixtures must map distinct names to positive.*rate functions are not supported"),
-        ({"ul2_mix": 0}, r"mixtures must map distinct names to positive numbers, got \{'ul2_mix': 0\}"),
-        (
-            [("ul2_mix", 1), ("ul2_mix", 2)],
-            r"mixtures must map distinct names to positive.*got \[\('ul2_mix', 1\), \('ul2_mix', 2\)\]",
-        ),
-        ({"nothing_mix": 1}, r"the mixture or task \['nothing_mix'\] must be.*'ul2_s'.*\] are"),
-    ],
-)
-def test_a_bad_mixture_is_named(mixtures, message):
-    with pytest.raises(ValueError, match=message):
-        mix("bad", mixtures)
-
-
-def test_a_name_is_one_mixture_for_good(two_corpora):
-    mix("occupied", {"ul2_mix": 1})
-    with pytest.raises(ValueError, match=r"'occupied_mix' is already registered with other arguments: mixtures is .* got"):
-        mix("occupied", {"ul2_mix": 1, two_corpora["a"]: 1})
-    with pytest.raises(ValueError, match="'occupied_mix' is already registered with other arguments"):
-        register("occupied")
-
-
 # What registers.
-
-
-def test_register_takes_what_open_source_and_open_vocabulary_take(tmp_path):
-    pq.write_table(pa.table({"content": DOCUMENTS}), tmp_path / "a.parquet")
-    first = register("by_path", str(tmp_path / "a.parquet"), "bytes", TWO[:1], text_key="content")
-    second = register("by_source", open_source(str(tmp_path / "a.parquet"), text_key="content"), open_vocabulary("bytes"), TWO[:1])
-    one, two = (
-        [
-            example["targets"].tolist()
-            for example in seqio.get_mixture_or_task(name).get_dataset(LENGTHS, seed=0, num_epochs=1).as_numpy_iterator()
-        ]
-        for name in (first, second)
-    )
-    assert one == two
-    assert register("by_path", str(tmp_path / "a.parquet"), "bytes", TWO[:1], text_key="content") == "by_path_mix"
-    with pytest.raises(ValueError, match="text_key is 'content', got 'body'"):
-        register("by_path", str(tmp_path / "a.parquet"), "bytes", TWO[:1], text_key="body")
-
-
-def test_the_default_is_what_it_always_was():
-    assert register() == register("ul2", "embedded", default_vocabulary()) == "ul2_mix"
-
-
-def test_text_files_are_not_registered_before_it_is_said_what_a_document_is(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("one line\nof prose\n\nand another\n")
-    with pytest.raises(ValueError, match=r" are text files: what is a document in them, a.*\(tokens of the default vocabulary\)"):
-        register("own_unsaid", str(path), "bytes")
-    assert "own_unsaid_mix" not in seqio.MixtureRegistry.names()
-    told = {}
-    for documents, lines in {
-        "line": ["one line", "of prose", "and another"],
-        "paragraph": ["one line\nof prose", "and another"],
-    }.items():
-        name = register(f"own_{documents}", open_source(path, documents=documents), "bytes", TWO)
-        corpus = seqio.get_mixture_or_task(name).tasks[0].source.corpus
-        read = corpus.get_dataset(None, shuffle=False).as_numpy_iterator()
-        told[documents] = [
-            bytes(int(id) - 3 for id in document["targets"]).decode() for document in read if len(document["targets"])
-        ]
-        assert told[documents] == lines
-
-
-def test_a_wrong_field_is_one_problem_with_one_remedy_in_every_format(tmp_path):
-    documents = ["a document", "another"]
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
-        feature = {"body": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a document"]))}
-        file.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in documents))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
-    pq.write_table(pa.table({"body": documents}), tmp_path / "a.parquet")
-    with pa.ipc.new_file(tmp_path / "a.arrow", pa.schema([("body", pa.string())])) as file:
-        file.write_table(pa.table({"body": documents}))
-    for number, name in enumerate(("a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "a.tfrecord")):
-        for on_error in ("raise", "skip"):
-            mixture = register(f"own_field_{number}_{on_error}", str(tmp_path / name), "bytes", TWO[:1], on_error=on_error)
-            with pytest.raises(
-                ValueError, match=rf"^\S+{name} has no field 'text', only \['body'\]\. Pass text_key, one of these\. See \S+$"
-            ):
-                seqio.get_mixture_or_task(mixture).get_dataset(LENGTHS, "train", seed=0)
-        done = CliRunner().invoke(main, ["show", f"own_field_{number}", "--corpus", str(tmp_path / name)])
-        assert done.exit_code == 2
-        assert done.stderr.strip() == (
-            f"Error: {tmp_path}/{name} has no field 'text', only ['body']. Pass text_key, one of these. See"
-            " docs/help/troubleshooting.md#a-field-is-missing."
-        )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--corpus", "{path}", "--id_key", "id"], "id_key must be left out without validation, got 'id'"),
-        (["--corpus", "{path}", "--documents", "line"], "documents must be left out for files that are not text files, got 'line'"),
-        (
-            ["--documents", "line"],
-            "documents must be left out for sources that are not files, got 'line' with the source 'embedded'",
-        ),
-        (["--validation", "0.1"], "validation must be left out for a source with a split 'validation'"),
-        (["--corpus", "HuggingFaceFW/fineweb-edu"], "for a dataset of Hugging Face's hub, 'hf:HuggingFaceFW/fineweb-edu'"),
-    ],
-)
-def test_a_command_refuses_options_that_mean_nothing(tmp_path, options, message, name):
-    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
-    options = [option.format(path=tmp_path / "a.jsonl") for option in options]
-    done = CliRunner().invoke(main, ["show", re.sub(r"\W", "_", name), *options])
-    assert done.exit_code == 2
-    assert message in done.stderr
-
-
-def test_a_bad_record_is_told_to_a_user_by_its_own_line_and_with_nothing_around_it(tmp_path):
-    lines = [json.dumps({"text": "a document " * 20}) for _ in range(5000)]
-    lines[4321] = "bad"
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    assert len(open_source(tmp_path / "a.jsonl").list_shards("train")) > 5
-    done = CliRunner().invoke(main, ["stats", "own_bad_line", "--corpus", str(tmp_path / "a.jsonl"), "--examples", "300"])
-    assert done.exit_code == 2
-    assert done.stderr.strip() == (
-        f"Error: {tmp_path}/a.jsonl, line 4322: is not JSON, Expecting value: line 1 column 1 (char 0); it begins with 'bad'. Fix"
-        " the corpus, or pass on_error='skip', which leaves out such records and counts them. See"
-        " docs/help/troubleshooting.md#a-bad-record-ends-the-run."
-    )
 
 
 def test_bad_records_end_the_reading_or_are_left_out(tmp_path):
@@ -310,3 +155,24 @@ def test_bad_records_end_the_reading_or_are_left_out(tmp_path):
     assert vocabulary.decode(restore_all(examples, task.denoiser, task.special_tokens())) == "onefour"
     with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
         register("ignores", str(path), on_error="ignore")
+
+
+@pytest.mark.parametrize(
+    ("mixtures", "name"),
+    [
+        ({}, "mixtures"),
+        ({"ul2_mix": 0}, "mixtures"),
+        ([("ul2_mix", 1), ("ul2_mix", 2)], "mixtures"),
+        ({"nothing_mix": 1}, "nothing_mix"),
+    ],
+)
+def test_a_bad_mixture_is_named(mixtures, name):
+    with pytest.raises(ValueError, match=name):
+        mix("bad", mixtures)
+
+
+def test_a_name_is_one_mixture_for_good(two_corpora):
+    mix("occupied", {"ul2_mix": 1})
+    for again in (lambda: mix("occupied", {"ul2_mix": 1, two_corpora["a"]: 1}), lambda: register("occupied")):
+        with pytest.raises(ValueError, match="'occupied_mix'"):
+            again()

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import random
+import re
 
 import datasets
 import numpy as np
@@ -12,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
-from support import saved_and_resumed
 
 from ul2_tasks import open_source
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -62,12 +62,6 @@ def test_every_document_is_in_one_split_whatever_the_order_and_the_files(tmp_pat
     assert splits["validation"] == [text for n, text in enumerate(DOCUMENTS[:1000]) if hash_fraction(key.format(n).encode()) < 0.1]
 
 
-def test_a_larger_validation_split_has_the_smaller_one_in_it(tmp_path):
-    path = write(tmp_path / "a.jsonl", range(1000))
-    small, large = (set(texts(open_source(path, validation=fraction), "validation")) for fraction in (0.01, 0.05))
-    assert small < large
-
-
 def test_any_source_can_be_split(tmp_path):
     """Also SeqIO's own, which give bare strings, and one that knows its text by another name."""
     (tmp_path / "a.txt").write_text("\n".join(DOCUMENTS[:1000]))
@@ -85,13 +79,6 @@ def test_a_record_with_a_problem_is_in_one_split(tmp_path):
     source = open_source(str(path), validation=0.5)
     found = [d["problem"] for split in source.splits for d in source.get_dataset(split).as_numpy_iterator() if d["problem"]]
     assert len(found) == 1
-
-
-def test_it_resumes(tmp_path):
-    dataset = open_source(write(tmp_path / "a.jsonl", range(1000)), validation=0.1).get_dataset("train", seed=1)
-    iterator, again = saved_and_resumed(lambda: dataset, 300, tmp_path)
-    rest = [document["text"].numpy() for document in iterator]
-    assert [document["text"].numpy() for document in again] == rest
 
 
 def test_a_validation_split_that_is_there_is_not_dropped(tmp_path):
@@ -129,70 +116,6 @@ def test_ids_are_the_same_as_text_bytes_and_in_each_format(tmp_path):
     for name in ("a.jsonl", "text.parquet", "bytes.parquet", "a.arrow", "a.tfrecord"):
         source = open_source(tmp_path / name, id_key="url", validation=0.1)
         assert texts(source, "validation") == expected, name
-
-
-def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_path):
-    ids = ["a", None, "", 7, True, 1.5, "b"]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"t{n}", "id": id}) + "\n" for n, id in enumerate(ids)))
-    source = open_source(tmp_path / "a.jsonl", id_key="id", validation=0.5)
-    read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
-    assert sorted(d["text"].decode() for d in read if not d["problem"]) == ["t0", "t3", "t6"]
-    assert sorted(d["problem"].decode().partition(".jsonl, ")[2] for d in read if d["problem"]) == [
-        "line 2: 'id' must be an id, got null",
-        "line 3: 'id' must be an id, got an empty one",
-        "line 5: 'id' must be a text, bytes or an integer, got a value of type bool",
-        "line 6: 'id' must be a text, bytes or an integer, got a value of type float",
-    ]
-    pq.write_table(pa.table({"text": ["x"] * 3, "id": pa.array([b"1", None, b""], pa.binary())}), tmp_path / "a.parquet")
-    source = open_source(tmp_path / "a.parquet", id_key="id", validation=0.5)
-    read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
-    assert sorted(d["problem"].decode() for d in read if d["problem"]) == [
-        f"{tmp_path}/a.parquet, row group 0, row {row}: 'id' must be an id, got {what}"
-        for row, what in ((1, "null"), (2, "an empty one"))
-    ]
-
-
-def test_integers_are_ids_in_digits(tmp_path):
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"t{n}", "id": n}) + "\n" for n in range(300)))
-    pq.write_table(pa.table({"text": [f"t{n}" for n in range(300)], "id": list(range(300))}), tmp_path / "a.parquet")
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
-        for n in range(300):
-            text = tf.train.Feature(bytes_list=tf.train.BytesList(value=[f"t{n}".encode()]))
-            id = tf.train.Feature(int64_list=tf.train.Int64List(value=[n]))
-            file.write(tf.train.Example(features=tf.train.Features(feature={"text": text, "id": id})).SerializeToString())
-    expected = [f"t{n}" for n in range(300) if hash_fraction(str(n).encode()) < 0.1]
-    for name in ("a.jsonl", "a.parquet", "a.tfrecord"):
-        assert texts(open_source(tmp_path / name, id_key="id", validation=0.1), "validation") == expected, name
-
-
-def test_ids_of_any_source_are_looked_at(tmp_path):
-    def documents(split, shuffle_files, seed=None):
-        return tf.data.Dataset.from_tensor_slices({"text": ["a", "b", "c"], "id": ["1", "", "3"]})
-
-    source = HashSplit(seqio.FunctionDataSource(documents, splits=("train",)), 0.5, id_key="id")
-    read = [d for split in source.splits for d in source.get_dataset(split).as_numpy_iterator()]
-    assert sorted((d["text"], d["problem"]) for d in read) == [(b"a", b""), (b"b", b"a document has no 'id', its id"), (b"c", b"")]
-
-
-def test_an_unknown_split_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in.*0\.1, id_key='id'\), got 'test'"):
-        open_source(str(tmp_path), validation=0.1, id_key="id").get_dataset("test")
-
-
-@pytest.mark.parametrize(
-    ("load", "validation", "message"),
-    [
-        (["a", "b"], 0.1, r"load must be a function that returns the.*as lambda: texts, got \['a', 'b'\]"),
-        (lambda: [], [], r"validation must be a fraction in \[0, 1\), got \[\]"),
-        (lambda: [], "0.1", r"validation must be a fraction in \[0, 1\), got '0\.1'"),
-        (lambda: "one text", 0, r"load must return a list of texts, got 'one.*validation=0\)"),
-        (lambda: None, 0, r"load must return a list of texts, got None from.*validation=0\)"),
-        (lambda: ["a", {"text": "b"}], 0, r"document 1 of MemoryDataSource\(<lambda>,.*be a text \(str\), got \{'text': 'b'\}"),
-    ],
-)
-def test_what_is_no_list_of_texts_is_refused(load, validation, message):
-    with pytest.raises(ValueError, match=message):
-        MemoryDataSource(load, validation).documents("train")
 
 
 def test_documents_whose_load_was_interrupted_are_loaded_anew():
@@ -287,3 +210,38 @@ def test_the_split_of_a_text_is_the_same_in_every_format(tmp_path):
     for source in ("a.txt", "a.jsonl.xz", "a.parquet", "b.parquet", "a.tfrecord"):
         opened = open_source(tmp_path / source, validation=0.1, documents="line" if source == "a.txt" else None)
         assert sorted(read_in_jobs(opened)["validation"]) == expected, source
+
+
+def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_path):
+    ids = ["a", None, "", 7, True, 1.5, "b"]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"t{n}", "id": id}) + "\n" for n, id in enumerate(ids)))
+    pq.write_table(
+        pa.table({"text": [f"t{n}" for n in range(3)], "id": pa.array([b"1", None, b""], pa.binary())}), tmp_path / "a.parquet"
+    )
+    bad_lines, bad_rows = ["line 2", "line 3", "line 5", "line 6"], ["row 1", "row 2"]
+    for name, whole, bad in (("a.jsonl", ["t0", "t3", "t6"], bad_lines), ("a.parquet", ["t0"], bad_rows)):
+        source = open_source(tmp_path / name, id_key="id", validation=0.5)
+        read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
+        assert sorted(d["text"].decode() for d in read if not d["problem"]) == whole
+        assert sorted(re.findall(r"(?:line|row) \d+", d["problem"].decode())[0] for d in read if d["problem"]) == bad
+
+
+@pytest.mark.parametrize(
+    ("load", "validation", "name"),
+    [
+        (["a", "b"], 0.1, "load"),
+        *((lambda: [], validation, "validation") for validation in ([], "0.1", 1, -0.1)),
+        *((lambda texts=texts: texts, 0, "load") for texts in ("one text", None)),
+        (lambda: ["a", {"text": "b"}], 0, "document 1"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(load, validation, name):
+    with pytest.raises(ValueError, match=name):
+        MemoryDataSource(load, validation).documents("train")
+
+
+def test_splits_and_hosts_that_are_too_many_are_refused():
+    source = MemoryDataSource(lambda: ["only", "two"], validation=0)
+    for arguments in ({"split": "test"}, {"shard_info": seqio.ShardInfo(0, 3)}):
+        with pytest.raises(ValueError, match=r"'test'|3 shards"):
+            source.get_dataset(**arguments)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from ul2_tasks.store import block_cache
-from ul2_tasks.store.block_cache import BlockCache, block_counts, set_block_cache
+from ul2_tasks.store.block_cache import BlockCache, set_block_cache
 from ul2_tasks.store.memory import available_bytes
-from ul2_tasks.store.read import MemoryStore
 
 GROUPS = {
     "version 2": ("0::/slurm/job_7", "/ {place} rw - cgroup2 cgroup2 rw", "memory.max"),
@@ -39,28 +38,28 @@ def test_each_group_above_a_process_bounds_it(tmp_path, kind):
     assert available_bytes(str(tmp_path / "nothing")) == whole
 
 
-@pytest.fixture
-def bound():
-    before = block_cache._blocks.setting
-    yield
-    set_block_cache(*before)
-
-
-def test_processes_of_a_host_share_the_default_bound(bound, monkeypatch):
-    held = []
+def test_processes_of_a_host_share_the_default_bound(monkeypatch):
+    bounds = []
     for processes in (1, 4):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-        set_block_cache()
-        held.append(block_cache._blocks.max_bytes)
-    assert held[1] == held[0] // 4
+        bounds.append(block_cache._Held().max_bytes)
+    assert bounds[1] == bounds[0] // 4
+
+
+class Bytes:
+    """A store of bytes."""
+
+    documents, tokens, dtype, provenance = 1, 1 << 15, np.dtype(np.uint8), None
+
+    def read_values(self, start, stop):
+        return np.zeros(stop - start, np.uint8)
 
 
 class Held:
-    """The bytes of blocks that a process holds after it has read all."""
+    """How many blocks of 1 kB a process holds after it has read all."""
 
     def __init__(self):
-        tokens = np.random.default_rng(0).integers(0, 1 << 15, 1 << 15, np.int32)
-        self.cache = BlockCache(MemoryStore(tokens, np.array([1 << 15])), 1 << 10)
+        self.cache = BlockCache(Bytes(), 1 << 10)
 
     def __len__(self):
         return 4
@@ -68,14 +67,17 @@ class Held:
     def __getitem__(self, number):
         for start in range(0, 1 << 15, 1 << 10):
             self.cache.read_tokens(start, start + 1)
-        return block_counts().bytes_held
+        return len(self.cache.held)
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_share_the_bound(bound, method):
+def test_workers_share_the_bound(method):
     data = pytest.importorskip("torch.utils.data")
     set_block_cache(1 << 14)
-    for workers in (1, 2):
-        loader = data.DataLoader(Held(), num_workers=workers, multiprocessing_context=method)
-        assert max(int(held) for held in loader) == (1 << 14) // workers
+    try:
+        for workers in (1, 2):
+            loader = data.DataLoader(Held(), num_workers=workers, multiprocessing_context=method)
+            assert max(int(held) for held in loader) == 16 // workers
+    finally:
+        set_block_cache()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ul2_tasks.store import provenance
-from ul2_tasks.store.provenance import Origin, Provenance, Table, TableWriter, hash_of, hashes_of, provenance_of_pairs
+from ul2_tasks.store.provenance import Origin, Provenance, Table, TableWriter, hashes_of, provenance_of_pairs
 from ul2_tasks.store.write import PairWriter
 
 FILES = ("corpus/web-0000.jsonl", "corpus/web-0001.jsonl", "books/web-0001.jsonl", "")
@@ -58,8 +58,6 @@ def test_each_document_is_where_it_was_written(tmp_path_factory, rows_at_a_time,
         return list(zip(found.documents.tolist(), found.which.tolist()))
 
     assert pairs(found.with_ids(["ß", "b", "no"])) == expected(["ß", "b", "no"], lambda origin, id: origin.id == id)
-    hashes = [hash_of(b"0 0"), hash_of(b"1 1"), 7]
-    assert pairs(found.with_hashes(hashes)) == expected(hashes, lambda origin, hash: origin.hash == hash)
     names = ["web-0001.jsonl", "books/web-0001.jsonl"]
     assert pairs(found.in_files(names)) == expected(names, lambda origin, name: f"/{origin.file}".endswith(f"/{name}"))
     rows = [("web-0000.jsonl", 1), ("web-0001.jsonl", 13), ("web-0001.jsonl", 2), ("web-0000.jsonl", 23)]

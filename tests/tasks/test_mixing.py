@@ -31,15 +31,6 @@ def test_rates_are_the_shares_of_the_examples(rates, seed):
     assert scipy.stats.chisquare(counts[expected > 0], expected[expected > 0]).pvalue > SIGNIFICANCE
 
 
-def test_draws_are_independent():
-    """Of each draw and the next, and of each and the one 4,096 later, where another block of draws begins."""
-    sequence = drawn(RATES, 7, 20_000)
-    for lag in (1, 4096):
-        table = np.zeros((5, 5))
-        np.add.at(table, (sequence[:-lag], sequence[lag:]), 1)
-        assert scipy.stats.chi2_contingency(table).pvalue > SIGNIFICANCE
-
-
 def test_a_seed_decides_the_order_and_none_gives_another_each_time():
     assert (drawn(RATES, 3, 5000) == drawn(RATES, 3, 5000)).all()
     assert (drawn(RATES, 3, 5000) != drawn(RATES, 4, 5000)).any()

@@ -14,7 +14,7 @@ from support import t5_model
 from ul2_tasks import default_vocabulary, open_vocabulary
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.vocabulary import batches
-from ul2_tasks.vocabulary.batches import encode_batch, has_batches
+from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import special_ids, text_vocabulary
 
 HARD = [
@@ -89,16 +89,6 @@ def test_any_text_has_the_ids_of_tensorflows_op(texts):
         assert at_once(VOCABULARIES[name], texts) == one_by_one(VOCABULARIES[name], texts), name
 
 
-def test_which_are_known():
-    assert {name for name, vocabulary in VOCABULARIES.items() if not has_batches(vocabulary)} == {"one by one"}
-    assert not has_batches(seqio.SentencePieceVocabulary("a.model", use_fast_tokenizer=True)), "its ids are others"
-
-
-def test_no_text_is_no_token():
-    tokens, lengths = encode_batch(VOCABULARIES["default"], [])
-    assert (len(tokens), len(lengths)) == (0, 0)
-
-
 LONG_TEXT = " ".join(embedded_documents()[:40])
 LONG_TEXTS = {"prose": LONG_TEXT, "two spaces": LONG_TEXT.replace(" ", "  "), "lines": LONG_TEXT.replace(". ", ".\n\n ")}
 
@@ -112,10 +102,3 @@ def test_a_long_text_has_the_ids_of_the_whole(name, text, monkeypatch):
     assert len(parts) > 2
     assert max(map(len, parts)) <= 8000
     assert at_once(vocabulary, [b"short", text.encode()]) == one_by_one(vocabulary, [b"short", text.encode()])
-
-
-def test_a_long_text_that_cannot_be_cut_stays_whole(monkeypatch):
-    monkeypatch.setattr(batches, "LONG", 8000)
-    text = b"x" * 20_000
-    assert list(batches._parts(batches._library(VOCABULARIES["default"]), text)) == [text]
-    assert at_once(VOCABULARIES["default"], [text]) == one_by_one(VOCABULARIES["default"], [text])

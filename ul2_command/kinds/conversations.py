@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, write_examples_of
+from ul2_command.kinds.seam import INSTEAD_OF_REPORT, LEAVE_OUT, Kind, write_examples_of
 from ul2_command.options import open_run
 
 
@@ -17,7 +17,7 @@ class Conversations(Kind):
     cannot: ClassVar = {
         "show --schedule": LEAVE_OUT,
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
-        "stats --output": "Use --json, which prints the statistics.",
+        "report": INSTEAD_OF_REPORT,
     }
 
     def lengths_of(self, data):
@@ -25,10 +25,10 @@ class Conversations(Kind):
 
     def show(self, data, as_json, *, count, split, seed, step, host, texts, denoisers, **of_run):
         if step is not None:
-            from ul2_tasks.looking.steps import show_step, show_step_json
+            from ul2_tasks.looking.steps import show_step
 
             run = self.run_of(data, split=split, seed=seed, **of_run)
-            (show_step_json if as_json else show_step)(run, step, host, count=count)
+            show_step(run, step, host, count=count, as_json=as_json)
             return
         from ul2_tasks.looking.chat_samples import as_plain
         from ul2_tasks.looking.conversations.show import draw_chat, show_chat
@@ -64,15 +64,6 @@ class Conversations(Kind):
 
         print_chat(statistics, console)
 
-    def report(self, data, output, *, count, **options):
-        from ul2_tasks.looking.conversations.report import write_chat_report
-        from ul2_tasks.looking.conversations.show import draw_chat
-
-        statistics = self.measure(data, **options)
-        asked = {"count": count, "split": options["split"], "seed": options["seed"], "use_cached": data.use_cached}
-        drawn = draw_chat(data.mixture, self.lengths_of(data), **asked)
-        return statistics, write_chat_report(statistics, drawn, output)
-
     def look_at_lengths(self, data):
         from ul2_tasks.looking.conversations.length_table import look_at_chats
 
@@ -100,14 +91,9 @@ class Conversations(Kind):
         if written_as == "megatron":
             self._export_tokens(data, output, **options)
             return
-        if given := data.given_of("max_documents", "input_manifest"):
-            raise click.UsageError(
-                f"{data.option(given[0])} must be left out with --format {written_as}, which writes examples. Leave it out, or pass"
-                " --format megatron. For a trial run pass --max_examples."
-            )
         write_examples_of(data, self._lengths_of_run(data), output, written_as=written_as, **options)
 
-    def _export_tokens(self, data, output, *, use_cached, max_documents, max_tokens, git_revision, input_manifest, **others):
+    def _export_tokens(self, data, output, *, use_cached, max_tokens, git_revision, **others):
         from ul2_tasks.export.conversations import write_conversations
 
         if [task.name for task in data.registered_tasks] != [data.mixture]:
@@ -119,10 +105,8 @@ class Conversations(Kind):
             data.mixture,
             output,
             use_cached=use_cached,
-            max_conversations=max_documents,
             max_tokens=max_tokens,
             git_revision=git_revision,
-            require_input_manifest=input_manifest,
             prepare=data.registration.apply,
             pipeline_options=others["pipeline_options"],
         )

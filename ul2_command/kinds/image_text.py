@@ -6,7 +6,14 @@ from typing import ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
+from ul2_command.kinds.seam import (
+    INSTEAD_OF_REPORT,
+    LEAVE_OUT,
+    Kind,
+    not_of_tokens,
+    of_denoisers,
+    write_examples_of,
+)
 
 
 class ImageText(Kind):
@@ -14,10 +21,8 @@ class ImageText(Kind):
     parts: ClassVar = {"ul2_tasks.tasks.image_text": "ImageTextTask"}
     cannot: ClassVar = {
         **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
-        "stats --output": "Use --json, which prints the statistics.",
-        **dict.fromkeys(("stats --cache", "report --cache"), LEAVE_OUT),
-        "export --max_documents": LEAVE_OUT,
-        "export --input_manifest": LEAVE_OUT,
+        "stats --cache": LEAVE_OUT,
+        "report": INSTEAD_OF_REPORT,
     }
 
     def refusal(self, data):
@@ -31,10 +36,10 @@ class ImageText(Kind):
 
     def show(self, data, as_json, *, count, denoisers, split, seed, step, host, texts, **of_run):
         if step is not None:
-            from ul2_tasks.looking.steps import show_step, show_step_json
+            from ul2_tasks.looking.steps import show_step
 
             run = self.run_of(data, split=split, seed=seed, **of_run)
-            (show_step_json if as_json else show_step)(run, step, host, count=count, denoisers=denoisers or None)
+            show_step(run, step, host, count=count, denoisers=denoisers or None, as_json=as_json)
             return
         from ul2_tasks.looking.images.show import as_plain, draw_image_tasks, show_image_tasks
         from ul2_tasks.looking.printing import print_json_lines
@@ -56,14 +61,6 @@ class ImageText(Kind):
 
         print_image_tasks(statistics, console)
 
-    def report(self, data, output, *, count, **options):
-        from ul2_tasks.looking.images.measure import RECORDS
-        from ul2_tasks.looking.images.report import write_image_text_report
-
-        options["records"] = data.given.get("examples", RECORDS)
-        del options["examples"]
-        return write_image_text_report(data.mixture, self.lengths_of(data), output, count=count, **options)
-
     def look_at_lengths(self, data):
         from ul2_tasks.looking.images.length_table import look_at_image_lengths
 
@@ -83,17 +80,11 @@ class ImageText(Kind):
         if written_as != "megatron":
             write_examples_of(data, self.lengths_of(data), output, written_as=written_as, **options)
             return
-        corpora = dict.fromkeys(self.corpora(data))
-        if images := [corpus.name for corpus in corpora if not corpus.is_for_t5x]:
-            raise click.UsageError(
-                f"--format must be parquet, tfrecord, jsonl or arrayrecord for images, got 'megatron' for {images[0]}. Files of"
-                " Megatron-LM hold ids of tokens, and no images; register images as codes for them."
-            )
-        write_tokens_of(corpora, output, options["split"], options["use_cached"])
+        raise click.UsageError(
+            f"--format must be parquet or tfrecord for images, got 'megatron' for {data.mixture}. Files of Megatron-LM hold ids of"
+            " tokens, and no images."
+        )
 
     def left_out(self, tasks):
-        names = {task.corpus.name.removesuffix("_corpus"): task.corpus.is_for_t5x for task in tasks}
-        codes = [
-            f"image codes: {name}. Run `ul2 export {name} --format megatron`." for name, has_codes in names.items() if has_codes
-        ]
-        return codes + [f"images, which such files cannot hold: {name}." for name, has_codes in names.items() if not has_codes]
+        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
+        return [f"images, which such files cannot hold: {name}." for name in names]

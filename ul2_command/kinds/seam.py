@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ul2_tasks.looking.audit import RunAudit
-    from ul2_tasks.looking.bench import Bench
     from ul2_tasks.looking.findings import Finding
     from ul2_tasks.looking.run import Run
 
 LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
 LEAVE_OUT = "Leave it out."
+INSTEAD_OF_REPORT = "Use `ul2 stats` and `ul2 show`."
 _OF_EXAMPLES = (
     *("sequence_length", "seed", "epochs", "shards", "max_examples", "max_tokens", "git_revision"),
     *("workers", "runner", "pipeline_option"),
@@ -32,7 +32,7 @@ class Kind(Protocol):
     Attributes:
         name: "conversations", for example.
         cannot: what to do instead of the commands that it does not support, such as "find", and of the options of commands, such
-            as "stats --output".
+            as "show --text".
         parts: the names of the classes of its descriptions and tasks, by their modules.
         tells_others: the commands that say themselves which tasks of a mixture they leave out, because they are of another kind.
     """
@@ -98,7 +98,7 @@ class Kind(Protocol):
         """`ul2 find --texts`: prints which documents have texts of a file."""
         from ul2_tasks.looking.contamination import find_texts
 
-        of_file = {name: options.pop(name) for name in ("path", "keys", "n", "output", "count", "as_json")}
+        of_file = {name: options.pop(name) for name in ("path", "keys", "n", "output", "count")}
         find_texts(self.run_of(data, **options), **of_file)
 
     def audit(self, data: Data, *, until: int, outputs: Sequence[str], count: int, **options) -> tuple[Run, RunAudit]:
@@ -108,13 +108,6 @@ class Kind(Protocol):
         check_outputs(outputs)
         run = self.run_of(data, **options)
         return run, audit(run, until, outputs, count)
-
-    def bench(self, data: Data, *, workers: int | None, as_t5x: bool, tokens_per_second: float | None, **options) -> Bench:
-        """`ul2 bench`: how much is read in a second."""
-        from ul2_tasks.looking.bench import bench_run
-
-        run = self.run_of(data, **options)
-        return bench_run(run, data.registration, workers, as_t5x, data.use_cached, tokens_per_second)
 
     def run_of(self, data: Data, **options) -> Run:
         """What a run is fed, see `open_run`."""
@@ -126,10 +119,6 @@ class Kind(Protocol):
 
     def print_statistics(self, statistics: Any, console: Console) -> None:
         """Prints them as tables."""
-        raise _undone(self)
-
-    def samples(self, data: Data, count: int, *, split: str, seed: int) -> Iterable[Any]:
-        """`ul2 stats --output`: dataclasses of examples."""
         raise _undone(self)
 
     def report(self, data: Data, output: str, *, count: int, examples: int, split: str, seed: int) -> tuple[Any, os.PathLike]:
@@ -167,14 +156,11 @@ def write_examples_of(
     output: str,
     *,
     written_as: str,
-    max_documents: int | None,
-    input_manifest: bool,
     **options,
 ) -> None:
     """`ul2 export` to files of examples, which are the same for all kinds."""
     from ul2_tasks.export.write import write_examples
 
-    del max_documents, input_manifest  # which are refused
     write_examples(data.mixture, output, lengths, format=written_as, prepare=data.registration.apply, **options)
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import click
 
-from ul2_command.kinds.seam import LEAVE_OUT, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
+from ul2_command.kinds.seam import Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
 from ul2_command.options import Data, excludes
 
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
@@ -19,10 +19,7 @@ _NOT_BESIDE_IMAGES = ("stats", "report")
 class Texts(Kind):
     name = "text"
     parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture", "ul2_tasks.tasks.providers": "DenoisingTask"}
-    cannot: ClassVar = {
-        "export --max_documents": LEAVE_OUT,
-        "export --input_manifest": LEAVE_OUT,
-    }
+    cannot: ClassVar = {}
     tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
     def refusal(self, data):
@@ -46,23 +43,23 @@ class Texts(Kind):
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
         if step is None:
-            from ul2_tasks.looking.texts import show as shows
+            from ul2_tasks.looking.texts.show import show
 
             mixture = _with_texts(data, texts) if texts else _drawn(data)
-            (shows.show_json if as_json else shows.show)(mixture, lengths, split=split, seed=seed, **chosen)
+            show(mixture, lengths, split=split, seed=seed, as_json=as_json, **chosen)
             return
         if texts:
             raise excludes("--text and --file", "--step")
-        from ul2_tasks.looking.steps import show_step, show_step_json
+        from ul2_tasks.looking.steps import show_step
 
         run = self.run_of(data, split=split, seed=seed, **of_run)
-        (show_step_json if as_json else show_step)(run, step, host, **chosen)
+        show_step(run, step, host, as_json=as_json, **chosen)
 
     def show_schedule(self, data, as_json, *, count, denoisers, host, split, seed, **of_run):
-        from ul2_tasks.looking.texts import schedule
+        from ul2_tasks.looking.texts.schedule import show_schedule
 
         run = self.run_of(data, split=split, seed=seed, **of_run)
-        (schedule.show_schedule_json if as_json else schedule.show_schedule)(run)
+        show_schedule(run, as_json=as_json)
 
     def measure(self, data, **options):
         from ul2_tasks.looking.texts.measure import measure
@@ -74,21 +71,14 @@ class Texts(Kind):
 
         print_statistics(statistics, console)
 
-    def samples(self, data, count, **options):
-        from ul2_tasks.looking.texts.draw import draw
-
-        drawn = data.mixture if data.use_cached else _drawn(data)
-        return draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
-
     def report(self, data, output, *, count, examples, **options):
-        from ul2_tasks.looking.texts.draw import draw_with_places
-        from ul2_tasks.looking.texts.report import advise, write_report
+        from ul2_tasks.looking.texts.draw import draw
+        from ul2_tasks.looking.texts.report import write_report
 
-        statistics, lengths = self.measure(data, examples=examples, **options), self.lengths_of(data)
+        statistics = self.measure(data, examples=examples, **options)
         drawn = data.mixture if data.use_cached else _drawn(data)
-        samples = list(draw_with_places(drawn, lengths, count, use_cached=data.use_cached, **options))
-        shown, places = [sample for sample, _ in samples], [place for _, place in samples]
-        return statistics, write_report(statistics, shown, output, advise(data.mixture, lengths), places)
+        samples = draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
+        return statistics, write_report(statistics, samples, output)
 
     def look_at_lengths(self, data):
         from ul2_tasks.looking.texts.length_table import look_at

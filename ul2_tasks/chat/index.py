@@ -26,7 +26,7 @@ from ul2_tasks.chat.objective import AT_A_TIME, PROMPT_COMPLETION, Objective
 from ul2_tasks.chat.reading import Reader, StoredConversations
 from ul2_tasks.compiled import compiled
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
-from ul2_tasks.store.read import Store, TokenStore
+from ul2_tasks.store.read import TokenStore
 
 _BLOCK = 64  # conversations
 _AT_ONCE = 1 << 16  # conversations whose messages are read together: some 8 MB
@@ -144,22 +144,8 @@ class ChatIndex:
         caches = []
         for store in (self.reader.tokens, self.reader.messages):
             (starts, _), (_, stops) = store.ranges_of(first_records), store.ranges_of(last_records)
-            caches.append(BlockCache(store, Blocks(starts, stops, self._reads(store, firsts))))
+            caches.append(BlockCache(store, Blocks(starts, stops)))
         return dataclasses.replace(self, reader=dataclasses.replace(self.reader, caches=tuple(caches)))
-
-    def _reads(self, store: Store, firsts: np.ndarray) -> np.ndarray:
-        """How many values of a store are read in an epoch for the examples from each of these to the next one, [n] int64."""
-        records, places = self._found(firsts)
-        before, total = np.zeros_like(places), 0
-        for first in range(0, self.reader.count, _AT_ONCE):
-            stop = min(first + _AT_ONCE, self.reader.count)
-            lengths, of_each = store.document_lengths(first, stop), self.counted.of_each[first:stop]
-            ends = total + np.cumsum(lengths * of_each)
-            own = slice(*np.searchsorted(records, [first, stop]))
-            at = records[own] - first
-            before[own] = ends[at] - lengths[at] * (of_each[at] - places[own])
-            total = int(ends[-1])
-        return np.diff(before, append=total)
 
     @property
     def _counts(self) -> collections.Counter[str]:

@@ -20,6 +20,7 @@ from ul2_tasks.scalars import is_integer
 
 CHAT, PROMPT_COMPLETION = FORMATS = ("chat", "prompt_completion")
 AT_A_TIME = 64  # conversations
+_SALTS = {CHAT: "chat", PROMPT_COMPLETION: "reply"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,3 +128,8 @@ def no_example(name: str, split: str, counts: collections.Counter[str], share: s
     """The error of conversations that make no example; `counts` are how many are left out, by cause."""
     found = ", ".join(f"{number} {cause}" for cause, number in counts.items()) or "no conversation"
     return ValueError(f"{name!r} must have an example in split {split!r}{share}, got none: {found}. See `ul2 stats`.")
+
+
+def salt_of(name: str, format: str) -> str:
+    """What the order of the examples of `register_chat(name)` in a format is salted with; another one gives another order."""
+    return f"{name}_{_SALTS[format]}"

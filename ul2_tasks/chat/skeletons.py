@@ -84,32 +84,16 @@ class Piece(NamedTuple):
     region: int
 
 
-class Stretch(NamedTuple):
-    """What a template writes between two special tokens.
-
-    `marker` is the number of the piece that is the special token before it, None at the beginning; `runs` are the numbers of its
-    pieces, in runs of one segment and region.
-    """
-
-    marker: int | None
-    runs: tuple[tuple[int, ...], ...]
-
-
 class Skeleton(NamedTuple):
     """What a template writes for conversations of one shape.
 
-    `pieces` are in their order, and `stretches` are the same pieces, split at the special tokens among them. `owners` are the
-    message and channel of each segment, None for text that belongs to no message; `holes` are the places of contents; `left_out`
-    are the indices of the messages whose reasoning it leaves out. `is_prefix_stable` is whether the conversation continues the
-    generation prompt of each turn.
+    `pieces` are in their order, `owners` the message and channel of each segment, None for text that belongs to no message,
+    and `holes` are the places of contents.
     """
 
     pieces: tuple[Piece, ...]
-    stretches: tuple[Stretch, ...]
     owners: tuple[Hole | None, ...]
     holes: tuple[Hole, ...]
-    left_out: tuple[int, ...]
-    is_prefix_stable: bool
 
 
 class _Segment(NamedTuple):
@@ -166,8 +150,7 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
     messages = filled(shapes, map(stand_in, range(len(holes))))
     condense = _condenser(markers)
     whole, tag_ends = _without_tags(condense(render(messages, False)))
-    left_out = _left_out(whole, holes, messages, render)
-    for number in left_out:  # so that it is not there either where that message is one of the last turn
+    for number in _left_out(whole, holes, messages, render):  # so that it is not there either in a last turn
         messages[number] = {key: value for key, value in messages[number].items() if key not in REASONING}
 
     @functools.cache
@@ -190,16 +173,8 @@ def make_skeleton(shapes: Sequence[MessageShape], render: Render, markers: Seque
             )
         groups = _with_group(groups, Hole(number, shape.channel), common(whole, text[0]), len(whole) - len(text[1]))
     segments = list(_segments(whole, groups, shapes, tag_ends, earlier))
-    prompts = {segment.owner.message for segment in segments if segment.owner and shapes[segment.owner.message].role == "assistant"}
     pieces = tuple(piece for number, segment in enumerate(segments) for piece in _pieces(whole, number, segment, markers))
-    return Skeleton(
-        pieces,
-        tuple(_stretches(pieces)),
-        tuple(segment.owner for segment in segments),
-        tuple(holes),
-        left_out,
-        all((prompt := earlier(number, True)) and whole.startswith(prompt) for number in prompts),
-    )
+    return Skeleton(pieces, tuple(segment.owner for segment in segments), tuple(holes))
 
 
 def _replaced(
@@ -244,7 +219,7 @@ def _without_tags(text: str) -> tuple[str, list[int]]:
     return "".join(parts), [*itertools.accumulate(map(len, parts[:-1]))]
 
 
-def _left_out(whole: str, holes: Sequence[Hole], messages: Sequence[Mapping[str, Any]], render: Render) -> tuple[int, ...]:
+def _left_out(whole: str, holes: Sequence[Hole], messages: Sequence[Mapping[str, Any]], render: Render) -> list[int]:
     """The messages whose reasoning is not written, but would be if they were the last ones."""
     left_out = []
     for hole, (number, channel) in enumerate(holes):
@@ -261,7 +236,7 @@ def _left_out(whole: str, holes: Sequence[Hole], messages: Sequence[Mapping[str,
                 f"message {number + 1} of {len(messages)}: the chat template must write its {what} once, got it {times}"
                 f" {how}{advice}"
             )
-    return tuple(left_out)
+    return left_out
 
 
 def _groups(whole: str, holes: Sequence[Hole]) -> list[tuple[Hole, int, int]]:
@@ -314,15 +289,6 @@ def common(one: str, other: str) -> int:
 
 def _clip(place: int, low: int, high: int) -> int:
     return max(low, min(place, high))
-
-
-def _stretches(pieces: Sequence[Piece]) -> Iterable[Stretch]:
-    marker = None
-    for end in [*(number for number, piece in enumerate(pieces) if piece.is_marker), len(pieces)]:
-        own = range(0 if marker is None else marker + 1, end)
-        runs = itertools.groupby(own, key=lambda number: (pieces[number].segment, pieces[number].region))
-        yield Stretch(marker, tuple(tuple(run) for _, run in runs))
-        marker = end
 
 
 def _pieces(whole: str, number: int, segment: _Segment, markers: Sequence[str]) -> Iterable[Piece]:

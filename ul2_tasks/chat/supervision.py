@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from ul2_tasks.chat.segments import KIND, KINDS, Conversations, kind_name
-from ul2_tasks.saved_names import saved_chat_arguments
 from ul2_tasks.scalars import is_integer
 
 REASONING, ANSWER, TOOL_CALL = 1, 2, 3  # loss groups, the values of `span_id`
@@ -73,10 +72,6 @@ class Supervision:
         for name, choices in (("train_on", TRAIN_ON), ("turns", TURNS), ("truncation", TRUNCATION)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {list(choices)}, got {getattr(self, name)!r}.")
-
-    def saved(self) -> dict[str, object]:
-        """The arguments with the names of version 1, as fingerprints and manifests have them."""
-        return saved_chat_arguments(dataclasses.asdict(self))
 
     def group_of_kinds(self) -> np.ndarray:
         """[kinds] int16: the loss group of each kind, 0 for context; -1 for a kind that is an error."""

@@ -51,6 +51,7 @@ from ul2_tasks.chat.skeletons import (
     stand_in,
 )
 from ul2_tasks.scalars import is_empty
+from ul2_tasks.vocabulary.batches import LONG
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.tokenizer_json import InMemory, load_marked, settings_of, special_tokens_of
 
@@ -107,7 +108,7 @@ class TemplateRenderer:
         """The segments of a conversation, in the order in which the template writes them.
 
         A message of the assistant is a segment of the channel "final". One with reasoning is two, "analysis" before it, unless
-        the template leaves the reasoning out, see `left_out`. Text that the template writes after the last message is a segment of
+        the template leaves the reasoning out. Text that the template writes after the last message is a segment of
         the role "system". Raises a ValueError that names the message where a role, field or content is not supported, or the
         template leaves it out, changes it or fails.
         """
@@ -123,8 +124,8 @@ class TemplateRenderer:
         """
         written = [_tried(self._write, conversation) for conversation in conversations]
         whole = [one for one in written if not isinstance(one, ValueError)]
-        ids = iter(self._attribution.encode([one.texts for one in whole]))
-        return [one if isinstance(one, ValueError) else _tried(self._segments, one, next(ids)) for one in written]
+        encoded = iter(self._attribution.encode([one.texts for one in whole]))
+        return [one if isinstance(one, ValueError) else _tried(self._segments, one, next(encoded)) for one in written]
 
     def _write(self, conversation: Conversation) -> _Written:
         messages, settings = conversation.messages, dict(conversation.settings)
@@ -143,6 +144,8 @@ class TemplateRenderer:
         render = functools.partial(self._render, settings=settings)
         if "".join(_put(skeleton, texts)) != render(filled(shapes, texts), False):
             raise ValueError(self._altered(skeleton, shapes, texts, render))
+        if (length := sum(map(len, texts))) > LONG:
+            raise ValueError(f"the conversation must have at most {LONG:,} characters for a chat template, got {length:,}")
         return _Written(skeleton, messages, _put(skeleton, texts, self._marked.private))
 
     def _make_skeleton(self, shapes: tuple[MessageShape, ...], settings: str) -> Skeleton:
@@ -169,9 +172,9 @@ class TemplateRenderer:
         if spelled := [name for name in self._marked.private if name in described]:
             raise ValueError(f"tool_calls, results and tools must not spell special tokens for this template, got {spelled}")
 
-    def _segments(self, written: _Written, ids: np.ndarray) -> list[Segment]:
+    def _segments(self, written: _Written, encoded: Any) -> list[Segment]:
         skeleton, messages, texts = written
-        of_tokens, regions = self._attribution.labels(skeleton, texts, ids)
+        ids, of_tokens, regions = self._attribution.attribute(skeleton.pieces, texts, encoded)
         borders = np.searchsorted(of_tokens, range(len(skeleton.owners) + 1))
         segments = []
         for owner, (begin, end) in zip(skeleton.owners, itertools.pairwise(borders.tolist())):
@@ -183,18 +186,6 @@ class TemplateRenderer:
             is_call = channel == "commentary"
             segments.append(Segment(role, channel, is_call, weight, ids[begin:end], prompt, int(np.sum(own < BODY))))
         return segments
-
-    def left_out(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The indices of the messages whose reasoning the template leaves out, because it is of an earlier turn."""
-        return self._skeleton(_read(messages)[0], "").left_out
-
-    def is_prefix_stable(self, messages: Sequence[Message]) -> bool:
-        """Whether the conversation continues the generation prompt at each turn of the assistant.
-
-        Where it does not, as with a template that leaves an empty `<think>` out of earlier turns, a segment's `prompt` is the
-        common beginning of the two.
-        """
-        return self._skeleton(_read(messages)[0], "").is_prefix_stable
 
     def _own_id(self, eod: str | None) -> int:
         id = self.vocabulary.eos_id if eod is None else self.vocabulary.piece_id(eod)

@@ -22,26 +22,24 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.converters.encoder_decoder import (
+    BOS_ID,
     EXAMPLES_PER_BATCH,
     as_long_as,
     decoder_arrays,
     decoder_features,
-    how_many,
     model_arrays,
     model_features,
+    pack_rows,
     pad_rows,
     pool_size,
     with_features_alone,
 )
 from ul2_tasks.converters.marks import absent, checked, padded
-from ul2_tasks.converters.packed_rows import packed_rows
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.datasets import facts_of, known
 from ul2_tasks.example_features import CHAT, LOSS_MASK, PROMPT_COMPLETION, SPAN_ID, TEXT, Feature
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.scalars import as_python
-
-BOS_ID = 0  # what a decoder reads before its first token, in t5x
 
 
 def _specs(spec: Mapping[str, Feature]) -> dict[str, seqio.FeatureConverter.FeatureSpec]:
@@ -113,10 +111,9 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
 
         def convert(examples: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             examples = checked(examples, task_feature_lengths, self.SPEC)
-            if self.pack:
-                sizes = {key: how_many(examples[key] >= 0) for key in self.SIDES}
-                return self._named(packed_rows(examples, sizes, task_feature_lengths, self.SPEC, BOS_ID, shifted=[self._predicted]))
-            rows = pad_rows(padded(examples, self.SPEC), task_feature_lengths, self.SPEC)
+            if not self.pack:
+                examples = padded(examples, self.SPEC)
+            rows = (pack_rows if self.pack else pad_rows)(examples, task_feature_lengths, self.SPEC)
             return {
                 **self._tokens(rows),
                 "decoder_loss_weights": tf.cast(rows["loss_mask"], tf.int32),
@@ -128,29 +125,12 @@ class _MarkedFeatureConverter(seqio.FeatureConverter):
         rows = batches.map(convert, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         return rows if self.pack else as_long_as(ds, rows)
 
-    @property
-    def _predicted(self) -> str:
-        """The feature that the decoder predicts."""
-        return self.SPEC["loss_mask"].per_token_of
-
-    def _named(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The result of `packed_rows`, by the names of the model's features."""
-        named = {
-            "decoder_target_tokens": rows[self._predicted],
-            "decoder_loss_weights": rows["loss_mask"],
-            "decoder_span_ids": rows["span_id"],
-        }
-        for key, side in self.SIDES.items():
-            named[f"{side}_input_tokens"] = rows[f"{key}_before" if key == self._predicted else key]
-            named |= {f"{side}_{what}": rows[f"{key}_{what}"] for what in ("segment_ids", "positions")}
-        return named
-
     def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         raise NotImplementedError
 
     def _arrays(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The model's features of rows that are made whole, see `converters.rows.RowSource`."""
-        of_both = decoder_arrays(rows, self._predicted, BOS_ID) if len(self.SIDES) == 1 else model_arrays(rows, BOS_ID)
+        of_both = decoder_arrays(rows, "tokens") if len(self.SIDES) == 1 else model_arrays(rows)
         span_ids = rows[SPAN_ID].astype(np.int32) if SPAN_ID in rows else TEXT * of_both["decoder_loss_weights"]
         return {**of_both, "decoder_span_ids": span_ids}
 
@@ -171,7 +151,7 @@ class ChatFeatureConverter(_MarkedFeatureConverter):
     SIDES: Mapping[str, str] = {"tokens": "decoder"}
 
     def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return decoder_features(rows, "tokens", BOS_ID)
+        return decoder_features(rows, "tokens")
 
 
 class PromptCompletionFeatureConverter(_MarkedFeatureConverter):
@@ -203,4 +183,4 @@ class PromptCompletionFeatureConverter(_MarkedFeatureConverter):
         return super().__call__(ds, task_feature_lengths)
 
     def _tokens(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return model_features(rows, BOS_ID)
+        return model_features(rows)

@@ -172,10 +172,7 @@ class HuggingFaceChatConverter:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return (
-            f"HuggingFaceChatConverter of {', '.join(self._names)}: pack {self.pack}, pad_token_id {self.pad_token_id}, vocabulary"
-            f" {self.vocabulary!r}"
-        )
+        return f"HuggingFaceChatConverter(pack={self.pack}, pad_token_id={self.pad_token_id}, vocabulary={self.vocabulary!r})"
 
 
 def chat_inputs(

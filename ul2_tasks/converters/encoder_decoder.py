@@ -21,6 +21,7 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.order.packing import assign_rows
 from ul2_tasks.scalars import as_python
 
+BOS_ID = 0  # what a decoder reads before its first token, in t5x
 EXAMPLES_PER_BATCH = 128
 # How many examples are packed together, at least and at most. More of them fill the rows better, but need more memory and
 # make checkpoints larger.
@@ -40,44 +41,23 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
     An example that is longer than `task_feature_lengths` raises an error; nothing is trimmed.
 
     Where examples have a `loss_mask` of their targets, as prompt-completion pairs do, `decoder_loss_weights` is 0 where it is 0.
-
-    With `passthrough_features` SeqIO itself converts the examples.
     """
 
-    def __init__(
-        self,
-        pack: bool = True,
-        use_custom_packing_ops: bool = False,
-        bos_id: int = 0,
-        passthrough_features: Mapping[str, seqio.FeatureConverter.FeatureSpec] | None = None,
-    ):
+    def __init__(self, pack: bool = True, use_custom_packing_ops: bool = False):
         """
         Args:
-            pack, bos_id, passthrough_features: as for `seqio.EncDecFeatureConverter`.
+            pack: as for `seqio.EncDecFeatureConverter`.
             use_custom_packing_ops: must be False. It is here because t5x passes it.
         """
         if use_custom_packing_ops:
             raise ValueError(
                 "use_custom_packing_ops must be False, got True, which needs ops that SeqIO builds separately. Leave it out."
             )
-        super().__init__(
-            pack=pack,
-            bos_id=bos_id,
-            passthrough_features=passthrough_features,
-            apply_length_check=bool(passthrough_features),  # otherwise `_within` checks a batch at once
-        )
-        self._hands_on = bool(passthrough_features)
+        super().__init__(pack=pack, apply_length_check=False, bos_id=BOS_ID)  # `_within` checks a batch at once
 
     @no_autograph
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
         spec = example_spec(ds)
-        if self._hands_on:
-            if LOSS_MASK in spec:
-                raise ValueError(
-                    "passthrough_features must be left out for examples with a loss_mask, because SeqIO then converts them and"
-                    " ignores the mask. Leave it out."
-                )
-            return super()._convert_features(ds, task_feature_lengths)
         task_feature_lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
         if source := row_source(ds):
             found = source.rows(task_feature_lengths, self.pack, self._model_arrays)
@@ -94,7 +74,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
                 examples = examples if self.pack else padded(examples, spec)
             else:
                 examples = {key: _within(lengths[key], feature, key) for key, feature in examples.items()}
-            return model_features((pack_rows if self.pack else pad_rows)(examples, lengths, spec), self.bos_id)
+            return model_features((pack_rows if self.pack else pad_rows)(examples, lengths, spec))
 
         # Batches of ragged tensors would need a step of tf.data for each example.
         is_counted = self.pack or is_marked  # then padding must be none of the values
@@ -110,7 +90,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
 
         Where rows have the tasks of their targets, so has `decoder_task_ids`, and -1 where nothing is trained on.
         """
-        features = model_arrays(rows, self.bos_id)
+        features = model_arrays(rows)
         if TASK_ID not in rows:
             return features
         is_trained = features["decoder_loss_weights"] != 0
@@ -240,16 +220,16 @@ def _segments(sizes: tf.Tensor, row: tf.Tensor, length: int) -> tuple[tf.Tensor,
     return tf.gather(segment_ids, layout), tf.gather(positions, layout)
 
 
-def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.Tensor]:
+def model_features(rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """The features of `seqio.EncDecFeatureConverter`.
 
     `rows` are what `pad_rows` or `pack_rows` returns for `inputs`, `targets` and, where not all targets have a loss, `loss_mask`.
-    Each feature is [R, length] int32. The decoder's inputs are the targets shifted right by one place, after `bos_id`.
+    Each feature is [R, length] int32. The decoder's inputs are the targets shifted right by one place, after `BOS_ID`.
     """
     is_trained = rows[LOSS_MASK] if LOSS_MASK in rows else rows["targets"] != EXAMPLE["targets"].padding
     features = {
         "encoder_input_tokens": rows["inputs"],
-        **decoder_features(rows, "targets", bos_id),
+        **decoder_features(rows, "targets"),
         "decoder_loss_weights": tf.cast(is_trained, tf.int32),
     }
     if "inputs_segment_ids" not in rows:
@@ -257,39 +237,39 @@ def model_features(rows: Mapping[str, tf.Tensor], bos_id: int) -> dict[str, tf.T
     return {**features, "encoder_segment_ids": rows["inputs_segment_ids"], "encoder_positions": rows["inputs_positions"]}
 
 
-def decoder_features(rows: Mapping[str, tf.Tensor], key: str, bos_id: int) -> dict[str, tf.Tensor]:
+def decoder_features(rows: Mapping[str, tf.Tensor], key: str) -> dict[str, tf.Tensor]:
     """What a decoder reads and what it is to say, without the weights of the loss.
 
     `rows` are what `pad_rows` or `pack_rows` returns, and `key` is the feature that it is to say. Each result is [R, length] int32.
     """
     targets = rows[key]
-    shifted = tf.pad(targets[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)
+    shifted = tf.pad(targets[:, :-1], [[0, 0], [1, 0]], constant_values=BOS_ID)
     if f"{key}_segment_ids" not in rows:
         return {"decoder_target_tokens": targets, "decoder_input_tokens": shifted}
     segments = rows[f"{key}_segment_ids"]
     is_first = segments != tf.pad(segments[:, :-1], [[0, 0], [1, 0]])
     return {
         "decoder_target_tokens": targets,
-        "decoder_input_tokens": tf.where(is_first, bos_id, shifted),
+        "decoder_input_tokens": tf.where(is_first, BOS_ID, shifted),
         "decoder_segment_ids": segments,
         "decoder_positions": rows[f"{key}_positions"],
     }
 
 
-def model_arrays(rows: Mapping[str, np.ndarray], bos_id: int) -> dict[str, np.ndarray]:
+def model_arrays(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """`model_features` of rows in NumPy."""
-    features = {"encoder_input_tokens": rows["inputs"], **decoder_arrays(rows, "targets", bos_id)}
+    features = {"encoder_input_tokens": rows["inputs"], **decoder_arrays(rows, "targets")}
     if "inputs_segment_ids" not in rows:
         return features
     return {**features, "encoder_segment_ids": rows["inputs_segment_ids"], "encoder_positions": rows["inputs_positions"]}
 
 
-def decoder_arrays(rows: Mapping[str, np.ndarray], key: str, bos_id: int) -> dict[str, np.ndarray]:
+def decoder_arrays(rows: Mapping[str, np.ndarray], key: str) -> dict[str, np.ndarray]:
     """`decoder_features` of rows in NumPy, with the weights of the loss."""
     targets, packed = rows[key], f"{key}_segment_ids" in rows
     segment_ids = rows[f"{key}_segment_ids"] if packed else np.zeros([0, 0], np.int32)
     shifted, weights = zeros_for_tensors(2, targets.shape)
-    _shift_right(targets, segment_ids, bos_id, EXAMPLE["targets"].padding, shifted, weights)
+    _shift_right(targets, segment_ids, BOS_ID, EXAMPLE["targets"].padding, shifted, weights)
     features = {
         "decoder_target_tokens": targets,
         "decoder_input_tokens": shifted,

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from ul2_tasks.cached import cached_property
 from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat
-from ul2_tasks.example_features import TASK_ID
 from ul2_tasks.imported import subclass_of_seqio
 from ul2_tasks.scalars import is_integer
 
@@ -174,8 +173,7 @@ class HuggingFaceFeatureConverter:
     @property
     def described(self) -> str:
         """What decides the rows of model inputs that an example gives, in words: how many are in a batch does not."""
-        compared = ", ".join(name for name in self.row_format.names if name != TASK_ID)  # which a run may turn on
-        return f"HuggingFaceFeatureConverter of {compared}: {self.row_format}, vocabulary {self.vocabulary!r}"
+        return f"HuggingFaceFeatureConverter({self.row_format}, vocabulary {self.vocabulary!r})"
 
 
 def check_batch_size(converter: HuggingFaceFeatureConverter) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled
+from ul2_tasks.converters.encoder_decoder import BOS_ID
 from ul2_tasks.converters.rows import row_source
 from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, NO_TASK, TASK_ID
 from ul2_tasks.scalars import as_python
@@ -32,37 +33,21 @@ class PrefixLMFeatureConverter(seqio.PrefixLMFeatureConverter):
     another number of hosts. No example is split or lost. Where examples have a `loss_mask` of their targets,
     `decoder_loss_weights` is 0 where it is 0.
 
-    Examples of a stream are converted, and packed, by SeqIO's converter. So are those with `passthrough_features`.
+    Examples of a stream are converted, and packed, by SeqIO's converter.
     """
 
-    def __init__(
-        self,
-        pack: bool = True,
-        use_custom_packing_ops: bool = False,
-        bos_id: int = 0,
-        passthrough_features: Mapping[str, seqio.FeatureConverter.FeatureSpec] | None = None,
-        loss_on_targets_only: bool = True,
-    ):
+    def __init__(self, pack: bool = True, use_custom_packing_ops: bool = False):
         """
         Args:
-            pack, use_custom_packing_ops, bos_id, passthrough_features, loss_on_targets_only: as for
-                `seqio.PrefixLMFeatureConverter`.
+            pack, use_custom_packing_ops: as for `seqio.PrefixLMFeatureConverter`.
         """
-        self._arguments = {
-            "pack": pack,
-            "use_custom_packing_ops": use_custom_packing_ops,
-            "bos_id": bos_id,
-            "passthrough_features": passthrough_features,
-            "loss_on_targets_only": loss_on_targets_only,
-        }
+        self._arguments = {"pack": pack, "use_custom_packing_ops": use_custom_packing_ops}
         super().__init__(**self._arguments, apply_length_check=False)  # that check is a step for each example, without index
 
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        if not self._arguments["passthrough_features"]:
-            lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
-            source = row_source(ds)
-            if source and (rows := source.rows(lengths, self.pack, self._model_arrays)) is not None:
-                return rows
+        lengths = {key: as_python(length) for key, length in task_feature_lengths.items()}
+        if (source := row_source(ds)) and (rows := source.rows(lengths, self.pack, self._model_arrays)) is not None:
+            return rows
         if LOSS_MASK in ds.element_spec:
             raise ValueError(
                 "examples with a loss_mask must have random access, because SeqIO's converter ignores the mask. Pass"
@@ -80,8 +65,7 @@ class PrefixLMFeatureConverter(seqio.PrefixLMFeatureConverter):
         is_trained = rows[LOSS_MASK] == 1 if LOSS_MASK in rows else segment_ids[1] > 0
         task_ids = rows.get(TASK_ID, np.full_like(targets, NO_TASK))
         features = zeros_for_tensors(len(_FEATURES), (len(inputs), inputs.shape[1] + targets.shape[1]))
-        settings = self.bos_id, self.pack, self.loss_on_targets_only
-        _join(inputs, targets, *segment_ids, is_trained, task_ids, *settings, *features)
+        _join(inputs, targets, *segment_ids, is_trained, task_ids, self.pack, *features)
         absent = {*(() if self.pack else _OF_PACKED), *(() if TASK_ID in rows else ("task_ids",))}
         return {f"decoder_{name}": values for name, values in zip(_FEATURES, features) if name not in absent}
 
@@ -94,9 +78,7 @@ def _join(
     segments_of_targets,
     is_trained,
     of_task,
-    bos_id,
     pack,
-    on_targets_only,
     tokens,
     tokens_read,
     weights,
@@ -117,23 +99,21 @@ def _join(
             start = end
             while read < inputs.shape[1] and segments_of_inputs[row, read] == segment:
                 tokens[row, end] = inputs[row, read]
-                weights[row, end] = not on_targets_only
                 read += 1
                 end += 1
             prefix = end + 1
             while said < targets.shape[1] and segments_of_targets[row, said] == segment:
                 tokens[row, end] = targets[row, said]
-                weights[row, end] = is_trained[row, said] or not on_targets_only
+                weights[row, end] = is_trained[row, said]
                 if weights[row, end]:
                     task_ids[row, end] = of_task[row, said]
                 said += 1
                 end += 1
             for place in range(start, end):
-                tokens_read[row, place] = bos_id if place == start else tokens[row, place - 1]
+                tokens_read[row, place] = BOS_ID if place == start else tokens[row, place - 1]
                 in_prefix[row, place] = place < prefix
                 segment_ids[row, place] = segment
                 positions[row, place] = place - start
             segment += 1
         if end < tokens.shape[1]:
-            tokens_read[row, end] = tokens[row, end - 1] if end and not pack else bos_id
-            tokens_read[row, end + 1 :] = bos_id if pack else 0
+            tokens_read[row, end] = tokens[row, end - 1] if end and not pack else BOS_ID

@@ -62,11 +62,10 @@ class RowFormat:
     pad_token_id: int
     decoder_start_token_id: int
     decoder_only: bool
-    embedding_rows: int | None = dataclasses.field(default=None, repr=False)  # states of datasets hold the other attributes
-    # States of datasets have this repr from a time when there were no spans; with spans the model inputs differ, too.
-    span_id: bool = dataclasses.field(default=False, repr=False)
-    pack: bool = dataclasses.field(default=False, repr=False)  # the same holds of packed rows
-
+    span_id: bool = False
+    pack: bool = False
+    # States of datasets hold the repr; these change no row that another one has.
+    embedding_rows: int | None = dataclasses.field(default=None, repr=False)
     task_id: bool = dataclasses.field(default=False, repr=False)
     names_start: bool = dataclasses.field(default=True, repr=False, compare=False)
 

@@ -16,7 +16,6 @@ import functools
 import importlib
 import itertools
 import json
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,14 +50,14 @@ from ul2_tasks.jobs.shards import (
 )
 from ul2_tasks.jobs.trial import checked, in_words, share
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups, stamps
+from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups
 from ul2_tasks.store.provenance import TABLE, TableWriter
 from ul2_tasks.store.write import LinesWriter, PairWriter
-from ul2_tasks.version import version_of
+from ul2_tasks.version import __version__, check_version, version_of
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 _REMOVE = "Delete the folder, and start again."
-_RECORDS = "parts"  # earlier versions used this name, too
+_RECORDS = "parts"
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
@@ -106,11 +105,11 @@ def build(
 
     `output_dir` is one of SeqIO's global cache directories, on any file system that fsspec has. All workers must see
     it, and the cache becomes a folder in it. `max_documents` and `max_tokens` are of each split, for a trial run, as the manifest
-    says: a document with which there would be more is left out, and all after it in its shard. `git_revision` is what the manifest
-    has; None is that of this package, if it is a checkout. Each worker calls `prepare` first, so that it has the task too:
-    `Registration.apply`, or the import of a module. `pipeline_options` are Beam's; None writes one shard after the other in this
-    process, without Beam. Returns the manifest. A finished cache, or one that was begun with other settings, raises a ValueError; a
-    source that cannot be read, or changes during the job, a RuntimeError.
+    says: a document with which there would be more is left out, and all after it in its shard. `git_revision` is for the manifest,
+    such as that of your code. Each worker calls `prepare` first, so that it has the task too: `Registration.apply`, or the import
+    of a module. `pipeline_options` are Beam's; None writes one shard after the other in this process, without Beam. Returns the
+    manifest. A finished cache, or one that was begun with other settings, raises a ValueError; a source that cannot be read, or
+    changes during the job, a RuntimeError.
     """
     console = console or Console(stderr=True)
     most = checked(max_documents=max_documents, max_tokens=max_tokens)
@@ -180,7 +179,8 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             for of in shard.pairs():
                 bin_path, idx_path = (path_of[f"{shard.pair(*of)}.{suffix}"] for suffix in ("bin", "idx"))
                 dtype = corpus.columns[of[1]] if of[1] else stored_dtype(corpus)
-                writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
+                end = None if of[1] else corpus.configuration.end(corpus.vocabulary)
+                writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype, end))
             tables = {split: pairs.enter_context(TableWriter(path_of[name], told)) for split, name in shard.beside(TABLE).items()}
             refused = {
                 split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
@@ -304,11 +304,10 @@ def _existing(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any]) -> dict:
                 f"{name} must be {manifest.get(name)}, as in the complete cache {cache_dir}, got {begun[name]}. Delete the folder,"
                 " or name another one."
             )
-    changed, are_same_parts = changes(cache.reads(manifest), begun["reads"])
-    if changed:
+    if changed := changes(cache.reads(manifest), begun["reads"])[0]:
         raise ValueError(
-            f"{cache_dir} is complete, and its source has changed since: {changed}. Use the cache as it is, or delete"
-            f" {f'its {cache.COMPLETED} to rewrite those shards' if are_same_parts else 'the folder to rewrite all of it'}."
+            f"{cache_dir} is complete, and its source has changed since: {changed}. Use the cache as it is, or delete the folder to"
+            " write it again."
         )
     return manifest
 
@@ -316,71 +315,31 @@ def _existing(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any]) -> dict:
 def _begin(
     cache_dir: str, corpus: Corpus, begun: dict[str, Any], shards: Sequence[SourceShard], console: Console
 ) -> list[SourceShard]:
-    """Makes the folder, and returns the shards that are not written yet.
-
-    Keeps those that are made of what is read now: of an interrupted job, or of a cache whose `COMPLETED` was deleted.
-    """
+    """Makes the folder, and returns the shards that are not written yet, or are made of something else than is read now."""
     path = place(place(cache_dir, _RECORDS), BEGUN)
-    listed: dict[str, dict] = {}
     if exists(path):
-        before = load_object(path, _REMOVE, ["settings"])
+        before = load_object(path, _REMOVE)
+        check_version(path, before.get("schema_version"), cache.SCHEMA_VERSION, _REMOVE)
         _check_begun(cache_dir, corpus, before, begun)
-        if changed := changes(before.get("reads", {}), begun["reads"])[0]:
+        if changed := changes(before["reads"], begun["reads"])[0]:
             told = f"{corpus.name}: the source has changed since the job began: {changed}; its shards are written again"
             console.print(told, markup=False, soft_wrap=True)
-    else:
-        listed = _listed(cache_dir, corpus, begun, shards)
-    finished = finished_shards(shards, listed)
+    finished = finished_shards(shards)
     waiting = begin(shards, finished, begun)
-    for shard in shards:
-        if shard.name in listed and shard.name in finished:
-            write_atomically(shard.record, json.dumps(listed[shard.name]))
     _remove_files(cache_dir, but={name for shard in shards if shard.name in finished for name in shard.files})
     return waiting
 
 
 def _check_begun(cache_dir: str, corpus: Corpus, before: Mapping, begun: Mapping[str, Any]) -> None:
     """Raises a ValueError where an unfinished cache was begun with other settings, or of other files, or parts of files."""
-    wanted: dict[str, Any] = {key: value for key, value in begun.items() if key not in ("reads", "read_as")}
-    if "reads" in before:
-        changed, are_same_parts = changes(before["reads"], begun["reads"])
-        if not are_same_parts:
-            raise ValueError(f"{cache_dir} was begun with other files: {changed}. Delete it, or name another folder.")
-        if has_settings(before, before["reads"], corpus, begun["settings"]):
-            wanted["settings"] = before["settings"]
-    else:  # an earlier version began it, and its records do not say what they were made of
-        wanted["source"] = stamps(corpus.source)
-    there = {key: value for key, value in before.items() if key not in ("reads", "read_as")}
-    if differing := "; ".join(differences(there, wanted)):
+    changed, are_same_parts = changes(before["reads"], begun["reads"])
+    if not are_same_parts:
+        raise ValueError(f"{cache_dir} was begun with other files: {changed}. Delete it, or name another folder.")
+    there, here = ({key: value for key, value in of.items() if key not in ("reads", "read_as")} for of in (before, begun))
+    if has_settings(before, before["reads"], corpus, begun["settings"]):
+        there["settings"] = here["settings"]
+    if differing := "; ".join(differences(there, here)):
         raise ValueError(f"{cache_dir} was begun with other settings: {differing}. Delete it, or name another folder.")
-
-
-def _listed(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any], shards: Sequence[SourceShard]) -> dict[str, dict]:
-    """The records of shards as the manifest of a cache has them, whose `COMPLETED` was deleted; none where it says too little."""
-    manifest = cache.read_manifest(cache_dir)
-    if manifest is None or corpus.counts_ids or not cache.is_store(manifest):
-        return {}  # the hashes of ids are gone with the records
-    before = {"settings": manifest["settings"], "read_as": manifest.get("read_as")}
-    if any(manifest.get(name) != begun[name] for name in cache.MOST):
-        return {}
-    if not has_settings(before, cache.reads(manifest), corpus, begun["settings"]):
-        return {}
-    listed = {}
-    for shard in shards:
-        entries = {
-            split: entry
-            for split in shard.splits
-            for entry in manifest["splits"].get(split, {"shards": []})["shards"]
-            if entry["shard"] == shard.pair(split) and entry.get("reads")
-        }
-        if len(entries) == len(shard.splits):
-            listed[shard.name] = {
-                "splits": {split: {key: entry[key] for key in (*COUNTED, *shard.columns)} for split, entry in entries.items()},
-                "files": [file for entry in entries.values() for file in entry["files"]],
-                "reads": entries[shard.splits[0]]["reads"],
-                "origins": entries[shard.splits[0]].get("origins"),
-            }
-    return listed
 
 
 def _remove_files(cache_dir: str, but: set[str]) -> None:
@@ -412,8 +371,8 @@ def _finish(
                     **record["splits"][split],
                     "bytes": sum(file["bytes"] for file in cache.pairs_of({"files": files})),
                     "files": files,
-                    **({"origins": record["origins"]} if record.get("origins") else {}),
-                    **({"reads": shard.reads} if shard.reads else {}),
+                    "origins": record["origins"],
+                    "reads": shard.reads,
                 }
             )
     counts = total(itertools.chain(*splits.values()), COUNTED)
@@ -434,12 +393,7 @@ def _finish(
         }
         write_atomically(info_path(cache_dir, split), json.dumps(info, indent=2))
         write_atomically(stats_path(cache_dir, split), json.dumps(stats, indent=2))
-    vocabulary = corpus.vocabulary
-    format = {"format": cache.STORE, "dtype": stored_dtype(corpus).name, "id_shift": id_shift(vocabulary)}
-    most = {name: begun[name] for name in cache.MOST}
-    manifest = cache.manifest_of(corpus, begun["settings"], format, splits, most, git_revision)
-    if any(map(any, begun["reads"].values())):
-        manifest["read_as"] = begun["read_as"]
+    manifest = manifest_of(corpus, begun, splits, git_revision)
     if corpus.counts_ids:
         paths = {split: [hashes_path(shard, split) for shard in source_shards if split in shard.splits] for split in splits}
         for split, of_split in paths.items():
@@ -450,36 +404,40 @@ def _finish(
     return manifest
 
 
-def _summarize(manifest: dict, corpus: Corpus, output_dir: str, seconds: float, console: Console) -> None:
-    of_a_token = manifest["totals"]["bytes"] / manifest["totals"]["tokens"]
-    title = Text(f"{folder_of(absolute(output_dir), corpus.name)}, {seconds:.1f} s, {of_a_token:.2f} bytes per token")
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=0)  # 10^8 tokens fit a terminal of 80 columns
-    for column in ("split", "documents", "tokens", "tokens per document", "empty", "skipped", "bytes", "files"):
+def manifest_of(
+    corpus: Corpus, begun: Mapping[str, Any], splits: Mapping[str, Sequence[Mapping]], git_revision: str | None
+) -> dict[str, Any]:
+    """What a cache says of itself: the "settings" that made it, what `cache.MOST` has, and the shards of each split."""
+    counted, end = (*COUNTED, "bytes"), corpus.configuration.end(corpus.vocabulary)
+    return {
+        "schema_version": cache.SCHEMA_VERSION,
+        "corpus": corpus.name,
+        "versions": {"ul2_tasks": __version__, "seqio": version_of("seqio")},
+        "git_revision": git_revision,
+        "dtype": stored_dtype(corpus).name,
+        "id_shift": id_shift(corpus.vocabulary),  # how much higher ids are here than in the files
+        **({} if end is None else {"end": end}),  # the EOS after each document
+        "settings": begun["settings"],
+        "read_as": begun["read_as"],
+        **{name: begun[name] for name in cache.MOST},
+        "splits": {split: {**total(shards, counted), "shards": shards} for split, shards in splits.items()},
+        "totals": total(itertools.chain(*splits.values()), counted),
+    }
+
+
+def _summarize(manifest: Mapping, corpus: Corpus, output_dir: str, seconds: float, console: Console) -> None:
+    table = Table(title=Text(f"{folder_of(absolute(output_dir), corpus.name)}, {seconds:.1f} s"), box=box.SIMPLE_HEAD, padding=0)
+    numbers = (*COUNTED, "bytes")
+    for column in ("split", *numbers):
         table.add_column(column, justify="left" if column == "split" else "right", overflow="fold")
     for name, split in manifest["splits"].items():
-        each = split["tokens"] / split["documents"] if split["documents"] else 0
-        counts = (split[key] for key in ("empty", "skipped", "bytes"))
-        files = sum(len(shard["files"]) for shard in split["shards"])
-        numbers = (split["documents"], split["tokens"], round(each, 1), *counts, files)
-        table.add_row(name, *(f"{number:,}" for number in numbers))
+        table.add_row(name, *(f"{split[number]:,}" for number in numbers))
     console.print(table)
-    if without := [name for name, split in manifest["splits"].items() if not split["documents"]]:
-        console.print(f"no file was written of {', '.join(without)}, which has no document", markup=False, highlight=False)
-    if repeated := manifest["totals"].get("repeated_ids"):
-        console.print(repeated_in_words(repeated), markup=False, highlight=False)
-    if words := in_words(manifest):
-        console.print(words, markup=False, highlight=False)
-    provider, lengths = corpus.read_as
-    lines = [
-        f"To use it, in Python, where {provider} is registered:",
-        f"    import seqio, ul2_tasks; seqio.add_global_cache_dirs([{output_dir!r}])",
-        f"    dataset = seqio.get_mixture_or_task({provider!r}).get_dataset({lengths}, use_cached=True)",
-    ]
-    if corpus.described_as:
-        described = f"    examples = ul2_tasks.examples({corpus.described_as.lower()}, {lengths}, cache_dirs=[{output_dir!r}])"
-        lines = [f"To use it, in Python, with the same ul2_tasks.{corpus.described_as}:", described, *lines]
-    if corpus.is_for_t5x:
-        folder = shlex.quote(f"--seqio_additional_cache_dirs={output_dir}")
-        lines += ["With t5x:", f"    {folder} --gin.USE_CACHED_TASKS=True"]
-    for line in lines:
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    repeated = manifest["totals"].get("repeated_ids")
+    for line in filter(None, (repeated and repeated_in_words(repeated), in_words(manifest))):
+        console.print(line, markup=False, highlight=False)
+    used = (
+        f"To use it: ul2_tasks.examples(.., cache_dirs=[{output_dir!r}]), or seqio.add_global_cache_dirs([{output_dir!r}]) and"
+        " get_dataset(.., use_cached=True)."
+    )
+    console.print(used, soft_wrap=True, markup=False, highlight=False)

@@ -2,7 +2,7 @@
 
 A cache is a folder. `ul2 cache` writes a token store, see `store`: `train-00000-of-00016.bin` and `.idx` .., and beside them
 `info.SPLIT.json` and `stats.SPLIT.json`, which SeqIO knows, `manifest.json`, and last of all `COMPLETED`. The stock
-`seqio_cache_tasks` writes TFRecords instead, and no manifest, see `tfrecords`; the first use of such a cache adds one.
+`seqio_cache_tasks` writes TFRecords instead, and no manifest, see `tfrecords`.
 
 The manifest has the settings that made the cache, and the bytes, SHA-256, documents and tokens of its files.
 """
@@ -12,39 +12,30 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import pathlib
 import re
-import subprocess
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from absl import logging
 
-from ul2_tasks.corpus.cached_files import COMPLETED, COUNTED, expected_files, is_cache, stats_path
-from ul2_tasks.corpus.configuration import CorpusConfiguration
+from ul2_tasks.corpus.cached_files import COMPLETED, expected_files, is_cache, stats_path
 from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.files import systems
-from ul2_tasks.files.systems import exists, is_folder, names_in, parallel_map, place
-from ul2_tasks.imported import failures
-from ul2_tasks.jobs.manifest import faults, load_object, missing_or_resized, parse_manifest, sizes, total
+from ul2_tasks.files.systems import exists, is_folder, names_in, place
+from ul2_tasks.jobs.manifest import faults, load_object, missing_or_resized, parse_manifest, sizes
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
 from ul2_tasks.store.provenance import TABLE, Provenance, Table, documents_in
 from ul2_tasks.store.read import Store, open_pair
-from ul2_tasks.version import __version__, version_of
-from ul2_tasks.vocabulary.special_ids import Mode
 
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
-SCHEMA_VERSION = 4
-_READABLE = (1, 2, 3, SCHEMA_VERSION)  # in 1, `documents` counted the empty and the skipped ones too; 3 has stores, too; 4 origins
+SCHEMA_VERSION = 5
 MANIFEST = "manifest.json"
 REFUSED = "refused.jsonl"  # what the name of a list of records that were skipped ends with
-STORE, TFRECORD = "store", "tfrecord"  # the formats of a cache
 MOST: Mapping[str, int | None] = {"max_documents": None, "max_tokens": None}  # of a trial run, see `jobs.trial`
 
 
@@ -58,14 +49,9 @@ def check_documents(cache_dir: str, split: str, manifest: Mapping | None, num_sh
         )
 
 
-def is_store(manifest: Mapping) -> bool:
-    """Whether a cache is a token store, which can be read at any place."""
-    return _format(manifest) == STORE
-
-
 def reads(manifest: Mapping) -> dict[str, list[str]]:
-    """What each shard of each split was made of, see `made_of`; empty texts where the manifest does not say."""
-    return {split: [str(shard.get("reads", "")) for shard in entry["shards"]] for split, entry in manifest["splits"].items()}
+    """What each shard of each split was made of, see `made_of`; empty texts where the source does not tell."""
+    return {split: [shard["reads"] for shard in entry["shards"]] for split, entry in manifest["splits"].items()}
 
 
 def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None = None) -> Store:
@@ -76,8 +62,8 @@ def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None
     shards = manifest["splits"][split]["shards"]
     held = [shard for shard in shards if shard["documents"]]
     counts = (tuple(shard[count] for shard in held) for count in ("documents", column or "tokens"))
-    tables = None if column else _tables(cache_dir, shards)
-    return _store(_hash(shards), tuple(place(cache_dir, pair_name(shard["shard"], column)) for shard in held), *counts, tables)
+    tables, end = (None, None) if column else (_tables(cache_dir, shards), manifest.get("end"))
+    return _store(_hash(shards), tuple(place(cache_dir, pair_name(shard["shard"], column)) for shard in held), *counts, tables, end)
 
 
 def _tables(cache_dir: str, shards: Sequence[Mapping]) -> tuple[Table, ...] | None:
@@ -85,26 +71,20 @@ def _tables(cache_dir: str, shards: Sequence[Mapping]) -> tuple[Table, ...] | No
     tables, before = [], dict[str, int | None]()
     for shard in shards:
         listed = {file["file"]: file["sha256"] for file in shard["files"]}
-        name, about = f"{shard['shard']}.{TABLE}", shard.get("origins")
-        if about is None or (shard["documents"] and name not in listed):
+        name, about = f"{shard['shard']}.{TABLE}", shard["origins"]
+        if shard["documents"] and name not in listed:
             return None
         file, rows = about["file"], before.get(about["file"], 0)
         if about["is_part"]:
             before[file] = None if rows is None or about["rows"] is None else rows + about["rows"]
         if shard["documents"]:
-            where, first = (file, rows) if rows is not None else (str(shard["source"]), 0)
+            where, first = (file, rows) if rows is not None else (shard["source"], 0)
             tables.append(Table(place(cache_dir, name), where, first, shard["documents"], listed[name]))
     return tuple(tables)
 
 
-def refused_records(cache_dir: str, manifest: Mapping, split: str) -> Iterator[dict]:
-    """The records of a split that were skipped: the file, row, id and cause of each. Before schema 4 none are listed."""
-    for shard in manifest["splits"][split]["shards"]:
-        yield from refused_of(cache_dir, shard)
-
-
 def refused_of(cache_dir: str, shard: Mapping) -> Iterator[dict]:
-    """Those of one shard of a manifest, see `refused_records`."""
+    """The records of a shard of a manifest that were skipped: the file, row, id and cause of each."""
     name = f"{shard['shard']}.{REFUSED}"
     if any(file["file"] == name for file in shard["files"]):
         yield from map(json.loads, systems.read(place(cache_dir, name)).splitlines())
@@ -122,31 +102,35 @@ def pair_name(shard: str, column: str | None) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _store(
-    hashes: str, prefixes: tuple[str, ...], documents: tuple[int, ...], tokens: tuple[int, ...], tables: tuple[Table, ...] | None
+    hashes: str,
+    prefixes: tuple[str, ...],
+    documents: tuple[int, ...],
+    tokens: tuple[int, ...],
+    tables: tuple[Table, ...] | None,
+    end: int | None,
 ) -> Store:
     """Under other hashes it is another: the cache was written anew."""
     del hashes
-    return Store(prefixes, documents, tokens, None if tables is None else Provenance(tables))
+    return Store(prefixes, documents, tokens, None if tables is None else Provenance(tables), end)
 
 
-def check(cache_dir: str, corpus: Corpus, expected: Mapping[str, str]) -> dict:
-    """Raises a ValueError unless these settings made the cache and all of its files are there. Returns its manifest.
+def check_stored(cache_dir: str, corpus: Corpus, expected: Mapping[str, str]) -> dict:
+    """`check` for a corpus that reads caches of `ul2 cache` alone."""
+    if (manifest := check(cache_dir, corpus, expected)) is None:
+        raise ValueError(f"the cache {cache_dir} must be one of `ul2 cache`, got one of SeqIO's own. Write it with `ul2 cache`.")
+    return manifest
 
-    Where there is no manifest it is made, of all that the cache holds.
+
+def check(cache_dir: str, corpus: Corpus, expected: Mapping[str, str]) -> dict | None:
+    """Raises a ValueError unless these settings made the cache and all of its files are there.
+
+    Returns its manifest; None where it has none, because SeqIO's own job wrote it.
     """
-    return check_manifest(cache_dir, corpus, expected, read_manifest(cache_dir))
-
-
-def check_manifest(cache_dir: str, corpus: Corpus, expected: Mapping[str, str], manifest: dict | None) -> dict:
+    manifest = read_manifest(cache_dir)
     if manifest is None:
-        check_records(cache_dir, expected)
-        logging.info("%s has no %s; reading it all once to make one", cache_dir, MANIFEST)
-        manifest = make_manifest(cache_dir, corpus)
-        try:
-            write_manifest(cache_dir, manifest)
-        except failures() as error:
-            logging.warning("could not write %s beside the cache, so it is made again next time: %s", MANIFEST, error)
-    if manifest["settings"] is not None and not has_settings(manifest, reads(manifest), corpus, expected):
+        _check_records(cache_dir, expected)
+        return None
+    if not has_settings(manifest, reads(manifest), corpus, expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)
     if words := in_words(manifest):
         logging.warning("%s is %s", cache_dir, words)
@@ -170,7 +154,7 @@ def identity_of(corpus: Corpus, cache_dir: str, split: str) -> str:
 def identity(cache_dir: str, split: str) -> str:
     """Describes the files of a split in few words: the same on every host, and others for a cache that was written anew."""
     manifest = read_manifest(cache_dir)
-    if manifest is not None and is_store(manifest):
+    if manifest is not None:
         shards = manifest["splits"].get(split, {"shards": []})["shards"]
         return f"store of {len(shards)} shards, sha256 {_hash(shards)[:16]}"
     _check_split(cache_dir, split)
@@ -195,10 +179,10 @@ def verify(cache_dir: str) -> Iterator[str]:
         )
     manifest = read_manifest(cache_dir)
     if manifest is None:
-        raise ValueError(f"{cache_dir} has no {MANIFEST}. Use the cache once, which writes it.")
+        raise ValueError(f"{cache_dir} must have a {MANIFEST} to compare it with, got a cache of SeqIO's own, which has none.")
     wrong = list(faults(cache_dir, *_listed_and_present(cache_dir, manifest)))
     yield from wrong
-    if is_store(manifest) and not wrong:
+    if not wrong:
         yield from _miscounted(cache_dir, manifest)
 
 
@@ -216,7 +200,7 @@ def read_manifest(cache_dir: str) -> dict | None:
 @functools.lru_cache(maxsize=16)
 def _parsed(path: str, content: bytes) -> dict:
     """What this content says. Each opening of a cache asks twice, and ten thousand shards take a second."""
-    return parse_manifest(path, content, _READABLE, "Write the cache again.", ["settings", "splits", "totals"])
+    return parse_manifest(path, content, SCHEMA_VERSION, "Write the cache again.", ["settings", "splits", "totals"])
 
 
 def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
@@ -224,57 +208,9 @@ def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
     write_manifest_of_job(place(cache_dir, MANIFEST), manifest)
 
 
-def make_manifest(cache_dir: str, corpus: Corpus) -> dict:
-    """Makes the manifest of a cache of TFRecords that has none; reads all of the cache."""
-    from ul2_tasks.corpus.tfrecords import read_shard
-
-    shards, settings = {}, None
-    for split in splits(cache_dir):
-        names = expected_files(cache_dir, split)
-        found = parallel_map(read_shard, [place(cache_dir, name) for name in names])
-        shards[split] = [shard for shard, _ in found]
-        settings = next((named for _, named in found if named), settings)
-    return manifest_of(corpus, settings, {"format": TFRECORD}, shards, most=MOST)
-
-
-def manifest_of(
-    corpus: Corpus,
-    settings: Mapping[str, str] | None,
-    format: Mapping[str, object],
-    shards: Mapping[str, Sequence[Mapping]],
-    most: Mapping[str, int | None],
-    revision: str | None = None,
-) -> dict:
-    """Makes a manifest, of what JSON knows.
-
-    `settings` made the cache; None if it has no record that names them. `format` has "format", and for a store "dtype" and
-    "id_shift", by how much ids are higher here than in the files. `shards` are those of each split, with their counts (`COUNTED`)
-    and "bytes", and "file", or for a store "shard" and "files". `most` has what `MOST` has, and `revision` is a git revision; None
-    is that of this package.
-    """
-    configuration = getattr(corpus, "configuration", CorpusConfiguration())
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "corpus": corpus.name,
-        "versions": {"ul2_tasks": __version__, "seqio": version_of("seqio")},
-        "git_revision": revision or git_revision(),
-        **format,
-        "settings": None if settings is None else dict(settings),
-        "modes": _plain(configuration.special_tokens.modes),
-        "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
-        **most,
-        "splits": {split: {**_totals(in_split), "shards": list(in_split)} for split, in_split in shards.items()},
-        "totals": _totals([shard for in_split in shards.values() for shard in in_split]),
-    }
-
-
 def _hash(shards: Sequence[Mapping]) -> str:
     """Of the hashes of their files."""
     return hashlib.sha256(json.dumps([pairs_of(shard) for shard in shards]).encode()).hexdigest()
-
-
-def _format(manifest: Mapping) -> str:
-    return manifest.get("format", TFRECORD)  # before schema 3 there was no other
 
 
 def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
@@ -290,10 +226,8 @@ def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
     return documents
 
 
-def record_files(cache_dir: str, split: str, manifest: Mapping | None) -> list[str]:
+def record_files(cache_dir: str, split: str) -> list[str]:
     """The files of TFRecords of a split that are not empty."""
-    if manifest is not None:
-        return [place(cache_dir, shard["file"]) for shard in manifest["splits"][split]["shards"] if shard["documents"]]
     paths = [place(cache_dir, name) for name in expected_files(cache_dir, split)]
     return [path for path, size in zip(paths, systems.sizes(paths)) if size]
 
@@ -306,8 +240,7 @@ def _check_split(cache_dir: str, split: str) -> None:
 def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping], set[str]]:
     """The files of the manifest, and the names of the files that are there."""
     shards = [shard for split in manifest["splits"].values() for shard in split["shards"]]
-    listed = [file for shard in shards for file in shard["files"]] if is_store(manifest) else shards
-    return listed, {name for name in names_in(cache_dir) if is_data(name)}
+    return [file for shard in shards for file in shard["files"]], {name for name in names_in(cache_dir) if is_data(name)}
 
 
 def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
@@ -320,7 +253,7 @@ def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
         for pair in sorted({file["file"].rpartition(".")[0] for file in pairs_of(shard)}):
             column = pair.removeprefix(shard["shard"]).removeprefix(".") or "tokens"
             index, _ = open_pair(place(cache_dir, pair))
-            found, said = (index.entries - 1, index.tokens), (shard["documents"], shard[column])
+            found, said = (index.documents, index.tokens), (shard["documents"], shard[column])
             if found != said:
                 yield f"{pair} has {found[0]} documents and {found[1]} {column}, but the manifest says {said[0]} and {said[1]}"
 
@@ -330,7 +263,7 @@ def is_data(name: str) -> bool:
     return ".tfrecord-" in name or name.endswith((".bin", ".idx", f".{TABLE}", f".{REFUSED}"))
 
 
-def check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
+def _check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
     """Raises a ValueError if a cache without a manifest was made with other settings; names them."""
     from ul2_tasks.corpus.tfrecords import other_settings
 
@@ -341,30 +274,9 @@ def check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
 
 def _other_settings(cache_dir: str, found: object, expected: Mapping[str, str]) -> ValueError:
     before = found if isinstance(found, Mapping) else expected
-    different = [key for key in expected if before.get(key) != expected[key]]
-    changes = "; ".join(f"{key} is {before.get(key)!r} in the cache, and {expected[key]!r} here" for key in different)
+    different = [key for key in {**expected, **before} if before.get(key) != expected.get(key)]
+    changes = "; ".join(f"{key} is {before.get(key)!r} in the cache, and {expected.get(key)!r} here" for key in different)
     return ValueError(
         f"the cache {cache_dir} was made with other settings: {changes or f'{found} in the cache, and {dict(expected)} here'}."
         " Register with the cache's settings, or write another cache. See docs/help/troubleshooting.md#the-cache-is-rejected."
     )
-
-
-def _totals(shards: Sequence[Mapping]) -> dict[str, int]:
-    return total(shards, (*COUNTED, "bytes"))
-
-
-def _plain(modes: Mapping[str, Mode] | None) -> dict[str, str | list[int]] | None:
-    """Modes as JSON has them: an id, or ids of any kind, are a list of int."""
-    if modes is None:
-        return None
-    return {name: mode if isinstance(mode, str) else np.atleast_1d(mode).tolist() for name, mode in modes.items()}
-
-
-def git_revision() -> str | None:
-    """The last revision of this package in its git checkout; None without one."""
-    folder = pathlib.Path(__file__).parents[1]
-    command = ["git", "-C", str(folder), "log", "-1", "--format=%H", "--", str(folder)]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() or None
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -118,12 +118,12 @@ class ChatCorpus(Corpus):
         return found
 
     def _manifest(self) -> dict:
-        return cache.check(self.cache_folder, self, corpus_settings(self))
+        return cache.check_stored(self.cache_folder, self, corpus_settings(self))
 
     def _stored(self, manifest: dict, split: str) -> StoredConversations:
         tokens, messages = (cache.open_store(self.cache_dir, manifest, split, column) for column in (None, MESSAGES))
         held = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
-        named = tuple((shard["shard"], shard.get("source", "")) for shard in held)
+        named = tuple((shard["shard"], shard["source"]) for shard in held)
         return StoredConversations(tokens, messages, named, tuple(shard["documents"] for shard in held))
 
     def _conversations_in_memory(self, split: str) -> ConversationsInMemory:
@@ -162,7 +162,7 @@ class ChatCorpus(Corpus):
     ) -> Iterator[Part]:
         """The conversations of all shards of the source that are of one file, in its order and never all in memory.
 
-        Calls `refuse` with the file, row, id and cause of each record that is skipped; a cache lists them from schema 4 on.
+        Calls `refuse` with the file, row, id and cause of each record that is skipped.
         """
         if use_cached:
             manifest = self._manifest()
@@ -201,8 +201,6 @@ class ChatCorpus(Corpus):
 @dataclasses.dataclass(frozen=True, eq=False)
 class DescribedConversations(ChatCorpus, Described):
     """The conversations of a description."""
-
-    described_as = "Chat"
 
     name: str
     source: seqio.DataSource

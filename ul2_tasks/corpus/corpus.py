@@ -54,7 +54,6 @@ class Corpus:
 
     columns: Mapping[str, np.dtype] = types.MappingProxyType({})
     counts_ids = False
-    described_as = ""  # the public description that has such a corpus, and examples by index
 
     configuration: CorpusConfiguration
 
@@ -176,8 +175,6 @@ class Described(Corpus):
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextCorpus(Described):
     """A corpus of texts as it is described."""
-
-    described_as = "Mixture"
 
     name: str
     source: seqio.DataSource

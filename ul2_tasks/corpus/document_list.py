@@ -1,4 +1,4 @@
-"""Lists of documents: files of JSON Lines that name them by id, file, row, hash of the text, or number.
+"""Lists of documents: files of JSON Lines that name them by id, file, row, or number.
 
     {"id": "77f2"}
     {"file": "web-0003.jsonl.zst", "row": 1234, "reason": "asked to be taken down"}
@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import difflib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -29,13 +27,11 @@ from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.store.provenance import Provenance
 
 _MOST = 1 << 40  # documents of a corpus, rows of a file
-_WAYS = (("document",), ("id",), ("hash",), ("file",), ("file", "row"))
+_WAYS = (("document",), ("id",), ("file",), ("file", "row"))
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("document", "row"), (lambda value: is_integer(value, 0) and value < _MOST, "an integer of 0 to 2^40 - 1")),
-    "hash": (lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{16}", value)), "16 hexadecimal digits"),
     **dict.fromkeys(("id", "file", "corpus"), (lambda value: isinstance(value, str) and bool(value), "a text")),
 }
-_NEAR = 0.4  # how near the name of a corpus is to the one that may be meant
 _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
 _SHORT = ".txt"  # the name of a file of ids
 
@@ -104,13 +100,13 @@ def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tu
         without = {name for name in about if not _can_tell(stores[name].provenance, value)}
         if about and len(without) == len(about):
             raise ValueError(
-                f"ids, files and hashes must be recorded by the cache of {', '.join(about)}, got none. Write the cache with this"
-                f' version of `ul2 cache`, and name it; or name {json.dumps(value)} by its index, as {{"document": 7}}.'
+                f"ids and files must be recorded by the cache of {', '.join(about)}, got none. Write the cache with `ul2 cache`,"
+                f' and name it; or name {json.dumps(value)} by its index, as {{"document": 7}}.'
             )
         untold |= without
     if untold:
         logging.warning(
-            "%s does not record ids and hashes, so entries by these name no document of it. Write its cache with `ul2 cache`.",
+            "%s does not record ids, so entries by these name no document of it. Write its cache with `ul2 cache`.",
             ", ".join(sorted(untold)),
         )
     found, unknown = {}, set(named.entries)
@@ -136,19 +132,10 @@ def _check_corpora(named: DocumentList, known: Sequence[str]) -> None:
     about = collections.Counter(corpus for values in named.by_way.values() for entries in values.values() for corpus, _ in entries)
     others = {corpus: count for corpus, count in about.items() if corpus is not None and corpus not in known}
     count = sum(others.values())
-    near = {name: difflib.get_close_matches(name, known, 1, _NEAR) for name in others}
-    told = ", ".join(f"{name!r} ({near[name][0]!r}?)" if near[name] else repr(name) for name in others)
     if others and count == len(named.entries):
-        raise ValueError(
-            f'a list must have some of {list(known)} as "corpus", got {told} alone. Correct it, or leave the list out.'
-        )
+        raise ValueError(f'a list must have some of {[*known]} as "corpus", got {[*others]} alone. Correct it, or leave it out.')
     if others:
-        logging.warning(
-            '%s entries of a list have %s as "corpus", and name no document. The corpora are %s.',
-            f"{count:,}",
-            told,
-            list(known),
-        )
+        logging.warning("%d entries of a list are about %s, and name no document of %s.", count, [*others], [*known])
 
 
 def _can_tell(provenance: Provenance | None, value: Mapping[str, object]) -> bool:
@@ -198,7 +185,7 @@ def _checked(where: str, entry: object) -> str:
     named = {key: as_python(entry[key]) for key in _FORMS if key in entry}
     if _way_of(named) not in _WAYS:
         raise ValueError(
-            f'{where} must name documents by "id", "file", "file" and "row", "hash", or "document", got {dict(entry)!r:.200}. Give'
+            f'{where} must name documents by "id", "file", "file" and "row", or "document", got {dict(entry)!r:.200}. Give'
             " it one of them."
         )
     if is_integer(named.get("id"), at_least=float("-inf")):
@@ -212,7 +199,7 @@ def _checked(where: str, entry: object) -> str:
 
 
 def _way_of(entry: Mapping[str, object]) -> tuple[str, ...]:
-    return tuple(key for key in ("document", "id", "hash", "file", "row") if key in entry)
+    return tuple(key for key in ("document", "id", "file", "row") if key in entry)
 
 
 def _look_up(
@@ -228,8 +215,6 @@ def _look_up(
         return np.zeros([0], np.int64), np.zeros([0], np.int64)
     if way == ("id",):
         return provenance.with_ids(firsts)
-    if way == ("hash",):
-        return provenance.with_hashes([int(value, 16) for value in firsts])
     if way == ("file",):
         return provenance.in_files(firsts)
     return provenance.in_rows(values)

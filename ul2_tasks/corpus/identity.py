@@ -2,26 +2,26 @@
 
 A cache must never be taken for one of other documents. So a source that cannot state what it reads equals only itself.
 
-Caches, exports and the fingerprints of iterators store these words. So they hold no name of a module of this package, and
-what they say of a source must not change.
+Caches, exports and the fingerprints of iterators store these words.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import inspect
 import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from ul2_tasks.corpus.own_code import code_in_words
 from ul2_tasks.files.listing import contents as contents_of_files
 from ul2_tasks.imported import is_instance, is_seqio
-from ul2_tasks.saved_names import saved_name, saved_words
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.file_source import FileSource
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _OF_SEQIO = "seqio.dataset_providers"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+# Their versions say what their functions do.
+_LIBRARIES = {"seqio", "t5", "tensorflow", "tensorflow_datasets", "ul2_tasks", "builtins", *sys.stdlib_module_names} - {"__main__"}
 # The ids of these mean what their class and size say, and `special_ids.vocabulary_identity` states both.
 _PLAIN_VOCABULARIES = ("ByteVocabulary", "PassThroughVocabulary", "FullCodepointVocabulary")  # of SeqIO
 
@@ -42,10 +44,11 @@ _PLAIN_VOCABULARIES = ("ByteVocabulary", "PassThroughVocabulary", "FullCodepoint
 def source_identity(source: seqio.DataSource) -> str | None:
     """What a source reads, in words that are the same in each process; None where that cannot be stated.
 
-    The words are the source's attribute `identity`. A source without one is described by its `repr`, its functions, and the
-    sources that it reads. A function is described by its module and name, if it can be found by them: it is at the top of a
-    module that can be imported. A lambda cannot be described, nor a function within another one or in the program itself,
-    whose module is `__main__` in every program, nor a source whose `repr` has an address in it.
+    The words are the source's attribute `identity`. A source without one is described by its `repr`, its class and functions, and
+    the sources that it reads. A function or class of a user is described by its name and its attribute `version`, or without one
+    by a hash of its source text; what it calls is not looked at. Without a version it must be found by its name: a lambda cannot be
+    described, nor a function within another one or in the program itself, whose module is `__main__` in every program. Nor can a
+    source whose `repr` has an address in it.
 
     >>> from ul2_tasks import open_source
     >>> source_identity(open_source("corpus/*.jsonl", validation=0.1))
@@ -59,25 +62,19 @@ def source_identity(source: seqio.DataSource) -> str | None:
     ):  # its repr does not say what its splits are
         inner.append(repr(source.tfds_dataset))
     try:
-        _name(type(source))
-        words = saved_words(_plain(repr(source)))
+        words = _plain(repr(source)) + _code(type(source))
         return "; ".join([words, *(more for more in map(_described, inner) if more not in words)])
     except _CannotTellError:
         return None
 
 
-def source_contents(source: seqio.DataSource, split: str | None = None) -> dict[str, str]:
-    """What `source_identity` leaves out: what is in the files that a source reads, of all splits or one, and what its functions do.
+def contents(source: seqio.DataSource, split: str) -> str:
+    """What `source_identity` leaves out: the files of a split by where their paths lead, their sizes and times; tokens by samples.
 
-    The words stay equal until a file or a function is edited. Compare those that both sides have: an earlier version had none.
-    Nothing is said of documents in memory, whose identity tells their content.
-
-    Gives "files": the files by where their paths lead, their sizes and times; tokens by samples of them. And "code": the functions
-    and classes that are no library's, see `own_code`. What a source does not have is not there, nor what it cannot tell. Where
-    files are not there, or cannot be reached, it raises a ValueError or an OSError.
+    Empty where there are none, or none are known. Where files cannot be reached, it raises a ValueError or an OSError.
     """
-    files, code = dict.fromkeys(_files(source, split)), code_in_words(_functions(source))
-    return ({"files": "; ".join(files)} if files else {}) | ({"code": code} if code else {})
+    found = (_contents(inner, _split_of(inner, split)) for inner in _with_inner(source))
+    return "; ".join(dict.fromkeys(filter(None, found)))
 
 
 def reads(source: seqio.DataSource, split: str) -> str:
@@ -88,15 +85,24 @@ def reads(source: seqio.DataSource, split: str) -> str:
     words = source_identity(source)
     if words is None:
         _warn(cannot_tell(source))
-        words = f"{saved_name(type(source).__name__)}, which cannot tell what it reads"
+        words = f"{type(source).__name__}, which cannot tell what it reads"
     others = []
     for inner in _with_inner(source):
-        contents, shown = _contents(inner, _split_of(inner, split)), saved_words(repr(inner))
-        if contents and shown in words:
-            words = words.replace(shown, f"{saved_name(type(inner).__name__)}({contents})")
+        found, shown = _contents(inner, _split_of(inner, split)), repr(inner)
+        if found and shown in words:
+            words = words.replace(shown, f"{type(inner).__name__}({found})")
         else:
-            others.append(contents)
-    return "; ".join(filter(None, [words, *others, code_in_words(_functions(source))]))
+            others.append(found)
+    return "; ".join(filter(None, [words, *others]))
+
+
+def code_in_words(functions: Iterable[object]) -> str:
+    """A hash of what can be told of functions, such as the preprocessors of a task."""
+    told = []
+    for function in functions:
+        with contextlib.suppress(_CannotTellError):
+            told.append(_described(function))
+    return f"code, sha256 {_digest(repr(told))}"
 
 
 def describe_source(source: seqio.DataSource) -> str:
@@ -108,8 +114,9 @@ def cannot_tell(source: seqio.DataSource) -> str:
     """The sentences for users on why a source without identity equals no other one, and on what to do."""
     return (
         f"its source, {describe_source(source)}, is a lambda, a local function, a function of a notebook or program, or has an"
-        " address as its repr, so two different sources could not be told apart. Define the function at the top level of a module"
-        " and import it, or use MemoryDataSource(lambda: texts, validation=0.01), which goes by the content."
+        " address as its repr, so two different sources could not be told apart. Give the function an attribute `version`, define"
+        " it at the top level of a module and import it, or use MemoryDataSource(lambda: texts, validation=0.01), which goes by the"
+        " content."
     )
 
 
@@ -153,18 +160,6 @@ def _of_listing(*paths: str) -> str:
     return contents_of_files(paths)
 
 
-def _files(source: seqio.DataSource, split: str | None) -> Iterator[str]:
-    for inner in _with_inner(source):
-        for name in inner.splits if split is None else [_split_of(inner, split)]:
-            if found := _contents(inner, name):
-                yield f"{name}: {found}" if split is None else found
-
-
-def _functions(source: seqio.DataSource) -> list[object]:
-    inner = list(_with_inner(source))
-    return [*map(type, inner), *(value for each in inner for value in vars(each).values() if callable(value))]
-
-
 class _CannotTellError(Exception):
     """A value, or another one within it, cannot be described."""
 
@@ -203,11 +198,29 @@ def _plain(words: str) -> str:
 
 
 def _name(function: Callable) -> str:
-    """The module and name of a function or class, by which pickle would find it. Raises a _CannotTellError where it would not."""
-    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    found: object = sys.modules.get(module)
-    for part in name.split("."):
+    """The module and name of a function or class, with `_code`."""
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}{_code(function)}"
+
+
+def _code(function: Any) -> str:
+    """The `version` that a function or class states, or a hash of its source text; nothing of a library, whose version says it.
+
+    Raises a _CannotTellError where pickle would not find it by its name, or it has no source text.
+    """
+    if isinstance(version := getattr(function, "version", None), str | int):
+        return f" version {version}"
+    module, found = str(getattr(function, "__module__", "")), sys.modules.get(getattr(function, "__module__", ""))
+    for part in getattr(function, "__qualname__", "").split("."):
         found = getattr(found, part, None)
     if found is not function or module == "__main__":
         raise _CannotTellError
-    return f"{saved_name(module)}.{name}"
+    if module.split(".")[0] in _LIBRARIES:
+        return ""
+    try:
+        return f" sha256 {_digest(inspect.getsource(getattr(function, 'python_function', function)))}"  # of a tf.function, too
+    except (OSError, TypeError):
+        raise _CannotTellError from None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

@@ -19,10 +19,9 @@ from ul2_tasks.corpus.image_text_records import ImagesInMemory, ImageTextRecords
 from ul2_tasks.corpus.token_batches import TokenBatch, tokenize_records
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.images.elements import Element, Image, Text
-from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, Interleaved, interleaved, shifted
+from ul2_tasks.images.interleaved import ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import check_of_record, sentence_of
-from ul2_tasks.saved_names import saved_repr, saved_words
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.image_text import ImageTextSource
@@ -48,10 +47,10 @@ class ImageTextCorpus(Corpus):
 
     columns = types.MappingProxyType({PIECES: np.dtype(np.int32), _SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
 
-    image_tokens: ImageTokens | ImageCodes
+    image_tokens: ImageTokens
 
     @cached_property
-    def seqio_image_tokens(self) -> ImageTokens | ImageCodes:
+    def seqio_image_tokens(self) -> ImageTokens:
         """What stands for an image, with SeqIO's ids. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
         vocabulary, shift = self.vocabulary, id_shift(self.vocabulary)
         if max(self.image_tokens.ids) >= vocabulary.vocab_size - shift:
@@ -107,13 +106,8 @@ class ImageTextCorpus(Corpus):
         check_split(split, self.splits, self.name)
         if not use_cached:
             return self._records_in_memory(split)
-        manifest = cache.check(self.cache_folder, self, corpus_settings(self))
+        manifest = cache.check_stored(self.cache_folder, self, corpus_settings(self))
         cache.check_documents(self.cache_folder, split, manifest, num_shards=1)
-        if not cache.is_store(manifest):
-            raise ValueError(
-                f"the cache {self.cache_folder} must be one of `ul2 cache` for random access, got one of SeqIO's own. Write it with"
-                " `ul2 cache`."
-            )
         stores = (cache.open_store(self.cache_folder, manifest, split, column) for column in (None, *self.columns))
         tokens, pieces, sizes, images = stores
         shards = [shard["shard"] for shard in manifest["splits"][split]["shards"] if shard["documents"]]
@@ -172,7 +166,7 @@ class ImageTextCorpus(Corpus):
 
     @property
     def is_for_t5x(self) -> bool:
-        return isinstance(self.image_tokens, ImageCodes)
+        return False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,13 +177,11 @@ class DescribedImageText(ImageTextCorpus, Described):
     source: seqio.DataSource
     vocabulary: seqio.Vocabulary
     configuration: CorpusConfiguration
-    image_tokens: ImageTokens | ImageCodes
+    image_tokens: ImageTokens
     cache_dirs: tuple[str, ...] = ()
 
 
-def tokenizer_of(
-    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, image_tokens: ImageTokens | ImageCodes
-) -> seqio.Vocabulary:
+def tokenizer_of(vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, image_tokens: ImageTokens) -> seqio.Vocabulary:
     """The vocabulary, by which no text becomes a sentinel, a mode, or an id of an image."""
     return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary) | set(image_tokens.ids))
 
@@ -200,15 +192,13 @@ def read_record(
     where: bytes,
     problem: str,
     tokenizer: seqio.Vocabulary,
-    image_tokens: ImageTokens | ImageCodes,
+    image_tokens: ImageTokens,
 ) -> tuple[Interleaved, bytes]:
     """A record as ids and as the images that go along; and what is wrong with it, empty where nothing is."""
     try:
         if problem:
             raise ValueError(problem)
         found = interleaved(_plan(texts, images), tokenizer.encode, image_tokens)
-        if isinstance(image_tokens, ImageCodes):
-            return found._replace(images=[]), b""
         for image in found.images:
             pixels(image)
         return found, b""
@@ -253,17 +243,17 @@ def _decoded(text: bytes, number: int) -> str:
 
 
 def _settings(
-    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, image_tokens: ImageTokens | ImageCodes
+    vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration, image_tokens: ImageTokens
 ) -> dict[str, str]:
-    return {**settings(vocabulary, source, configuration), "run": saved_repr(image_tokens), "version": str(IMAGE_TEXT_VERSION)}
+    return {**settings(vocabulary, source, configuration), "run": repr(image_tokens), "version": str(IMAGE_TEXT_VERSION)}
 
 
 def made_of(
     vocabulary: seqio.Vocabulary,
     configuration: CorpusConfiguration,
-    image_tokens: ImageTokens | ImageCodes,
+    image_tokens: ImageTokens,
     source: seqio.DataSource,
 ) -> str:
     """What decides the examples, in 16 hexadecimal digits."""
-    identity = source_identity(source) or f"{saved_words(describe_source(source))}, which cannot tell what it reads"
+    identity = source_identity(source) or f"{describe_source(source)}, which cannot tell what it reads"
     return digest(_settings(vocabulary, identity, configuration, image_tokens))

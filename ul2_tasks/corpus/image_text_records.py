@@ -98,11 +98,11 @@ class ImageTextRecords:
         of_images = []
         for store in (self.images.sizes, self.images.images):
             (begins, _), (_, ends) = store.ranges_of(firsts), store.ranges_of(lasts)
-            of_images.append(BlockCache(store, Blocks(begins, ends, ends - begins)))
+            of_images.append(BlockCache(store, Blocks(begins, ends)))
         return dataclasses.replace(
             self,
             images=dataclasses.replace(self.images, caches=tuple(of_images)),
-            cache=BlockCache(self.tokens, Blocks(starts, stops, stops - starts)),
+            cache=BlockCache(self.tokens, Blocks(starts, stops)),
         )
 
     def locate(self, number: int) -> str:

@@ -18,7 +18,7 @@ from ul2_tasks.corpus.image_text import MADE_OF, PIECES, ImageTextCorpus, made_o
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.images.interleaved import ImageCodes, ImageTokens, shifted
+from ul2_tasks.images.interleaved import ImageTokens, shifted
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.image_examples import TEXTS, WHERE
 from ul2_tasks.sources.image_streams import check_features
@@ -34,7 +34,7 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
     """The task `NAME_corpus` of `register_image_text`; see `ImageTextCorpus`.
 
     Its examples are {"targets": [tokens] int32, "pieces": [2 P + 1] int32, see `interleaved`, "images": [P] strings, "made_of":
-    string scalar, which says what made them}. Images that are codes are among the tokens, and not in "images".
+    string scalar, which says what made them}.
 
     Its source gives records {"texts": [places] strings, "images": [places] strings}: places in their order, at each of which a
     text, or an image, or an image after a text; what is not there is empty. `image` is what stands for an image, with the
@@ -48,7 +48,7 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
         vocabulary: seqio.Vocabulary,
         *,
         configuration: CorpusConfiguration,
-        image_tokens: ImageTokens | ImageCodes,
+        image_tokens: ImageTokens,
     ):
         features = {
             "targets": seqio.Feature(vocabulary, add_eos=False),
@@ -97,7 +97,7 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
         return cache.read_manifest(self.cache_folder) is not None
 
     def cached_documents(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        manifest = cache.check(self.cache_dir, self, corpus_settings(self))
+        manifest = cache.check_stored(self.cache_dir, self, corpus_settings(self))
         cache.check_documents(self.cache_dir, split, manifest, shard_info.num_shards if shard_info else 1)
         stores = [cache.open_store(self.cache_dir, manifest, split, column) for column in (None, *self.columns)]
         made_of, shift = tf.constant(self.made_of), manifest["id_shift"]
@@ -152,7 +152,7 @@ def tokenize_image_text(
     output_features: Mapping[str, seqio.Feature],
     *,
     configuration: CorpusConfiguration,
-    image_tokens: ImageTokens | ImageCodes,
+    image_tokens: ImageTokens,
     source: seqio.DataSource,
 ) -> tf.data.Dataset:
     """Reads each record, as a preprocessor of a SeqIO task. Its images are decoded once, so that none fails in training.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ul2_tasks.corpus.identity import source_contents, source_identity
+from ul2_tasks.corpus.identity import contents, source_identity
 from ul2_tasks.files.retries import ReadError
 from ul2_tasks.imported import failures
 from ul2_tasks.sources.file_source import FileSource
@@ -24,25 +24,21 @@ Reads = Mapping[str, Sequence[str]]  # what each shard of each split is made of,
 
 
 def reads_of(source: seqio.DataSource) -> dict[str, list[str]]:
-    """What each shard of each split is made of now: of which file, and by which code, where that is not of this package."""
+    """What each shard of each split is made of now."""
     found: dict[str, list[str]] = {}
     for splits in split_groups(source):
         of_group = reads(source, splits[0])
-        if more := ", ".join(_beside_files(source, splits[0], any(of_group)).values()):
-            of_group = [f"{read}, {more}" if read else f"{splits[0]}, shard {n}: {more}" for n, read in enumerate(of_group)]
+        if not any(of_group) and (more := contents(source, splits[0])):
+            of_group = [f"{splits[0]}, shard {number}: {more}" for number in range(len(of_group))]
         found |= dict.fromkeys(splits, of_group)
     return found
 
 
 def files_of(source: seqio.DataSource, split: str) -> dict[str, str]:
-    """What a split is made of as a whole: each file with its size and time, and "code"."""
-    stamps = file_stamps(source, split)
-    return stamps | _beside_files(source, split, has_files=bool(stamps))
-
-
-def _beside_files(source: seqio.DataSource, split: str, has_files: bool) -> dict[str, str]:
-    """What `source_contents` says, without the files that are told one by one."""
-    return {key: words for key, words in source_contents(source, split).items() if not (key == "files" and has_files)}
+    """What a split is made of as a whole: each file with its size and time."""
+    if stamps := file_stamps(source, split):
+        return stamps
+    return {"files": found} if (found := contents(source, split)) else {}
 
 
 def read_as(source: seqio.DataSource) -> str | None:
@@ -57,10 +53,9 @@ def read_as(source: seqio.DataSource) -> str | None:
 def is_same_source(before: Mapping, before_reads: Reads, source: seqio.DataSource) -> bool:
     """Whether a source is that of an earlier job, spelled otherwise: it reads the same files, in the same order, as that did.
 
-    `before` is what the earlier job wrote down, with "read_as", which earlier versions did not have; `before_reads` is what its
-    shards were made of.
+    `before` is what the earlier job wrote down, with "read_as"; `before_reads` is what its shards were made of.
     """
-    if before.get("read_as") is None or before["read_as"] != read_as(source) or not any(map(any, before_reads.values())):
+    if before["read_as"] != read_as(source) or not any(map(any, before_reads.values())):
         return False
     try:
         return _parts(before_reads) == _parts(reads_of(source))
@@ -82,7 +77,7 @@ def has_settings(before: Mapping, before_reads: Reads, corpus: seqio.Task, setti
 def changes(before: Reads, now: Reads) -> tuple[str, bool]:
     """What has changed, in words, of which there are none where nothing has; and whether the shards are of the same parts of files.
 
-    What an earlier version did not write down, or a source does not tell, is as it was.
+    What a source does not tell is as it was.
     """
     told, are_same_parts = [], True
     for split, was in before.items():

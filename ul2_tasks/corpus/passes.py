@@ -1,6 +1,6 @@
 """Passes over a corpus, one after the other, until one of them gives nothing.
 
-Where no document is long enough for an example, tf.data would begin one pass after the other, for ever, to find an element. So
+Where no document has a token, tf.data would begin one pass after the other, for ever, to find an element. So
 a mark is put at the end of each pass. When it comes, an error is raised unless the pass held what can be an example.
 """
 
@@ -17,19 +17,18 @@ NO_EXAMPLE = "no example can be made of"  # how the error begins
 
 
 @no_autograph
-def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, fewest_tokens: int, is_whole: bool) -> tf.data.Dataset:
+def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, is_whole: bool) -> tf.data.Dataset:
     """Repeats the documents.
 
     The documents are batches {"targets": RaggedTensor [documents, tokens]}; "skipped" may stand beside it, see
     `tokenization.tokenize_batches`. A `num_epochs` of None is for ever. Iterating raises a tf.errors.InvalidArgumentError at the
-    end of a pass in which no document has `fewest_tokens` tokens, so that none makes an example. In a finite number of epochs a
-    pass without any document is no error; and without `is_whole`, where these are the documents of one host among several, no pass
-    is checked.
+    end of a pass in which no document has a token, so that none makes an example. In a finite number of epochs a pass without any
+    document is no error; and without `is_whole`, where these are the documents of one host among several, no pass is checked.
     """
     if num_epochs is not None and not is_whole:
         return documents.repeat(num_epochs)
 
-    count = traced_once(_count, name=name, fewest_tokens=fewest_tokens, is_finite=num_epochs is not None)
+    count = traced_once(_count, name=name, is_finite=num_epochs is not None)
 
     def count_or_refuse(held: tf.Tensor, document: Documents) -> tuple[tf.Tensor, Documents]:
         held, problem = count(held, document)
@@ -37,25 +36,25 @@ def repeat(documents: tf.data.Dataset, num_epochs: int | None, *, name: str, few
             return tf.identity(held), document
 
     passes = documents.concatenate(_end(documents)).repeat(num_epochs)
-    return passes.scan(tf.zeros([4], tf.int64), count_or_refuse).filter(lambda document: ~_is_end(document))
+    return passes.scan(tf.zeros([3], tf.int64), count_or_refuse).filter(lambda document: ~_is_end(document))
 
 
 @no_autograph
-def _count(held: tf.Tensor, document: Documents, *, name: str, fewest_tokens: int, is_finite: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """Adds a document to what the pass held, [4] int64: documents, tokens, records skipped, documents that make an example.
+def _count(held: tf.Tensor, document: Documents, *, name: str, is_finite: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """Adds a document to what the pass held, [3] int64: documents, tokens, records skipped.
 
     Gives what the pass holds now, nothing after its end; and why no pass may follow, "" where one may.
     """
-    counted = held + _counts(document, fewest_tokens)
+    counted = held + _counts(document)
     is_end = _is_end(document)
-    may_go_on = (counted[3] > 0) | ((counted[0] == 0) & is_finite)
+    may_go_on = (counted[1] > 0) | ((counted[0] == 0) & is_finite)
 
     def problem() -> tf.Tensor:
-        counts = tf.strings.format("{} documents, {} tokens, {} records skipped", tuple(tf.unstack(counted)[:3]))
+        counts = tf.strings.format("{} documents, {} tokens, {} records skipped", tuple(tf.unstack(counted)))
         message = (
             f"{NO_EXAMPLE} {name}, of which a pass held ",
             counts,
-            f". A document must have at least {fewest_tokens} tokens: look at the source and its text_key with `ul2 doctor`.",
+            ". A document must have a token: look at the source and its text_key with `ul2 doctor`.",
         )
         return tf.strings.join(message)
 
@@ -74,7 +73,6 @@ def _is_end(documents: Documents) -> tf.Tensor:
     return documents["targets"].nrows() == 0
 
 
-def _counts(documents: Documents, fewest_tokens: int) -> tf.Tensor:
+def _counts(documents: Documents) -> tf.Tensor:
     lengths, skipped = documents["targets"].row_lengths(), documents.get("skipped", tf.constant(0, tf.int64))
-    long_enough = tf.math.count_nonzero(lengths >= fewest_tokens)
-    return tf.stack([tf.size(lengths, tf.int64) - skipped, tf.reduce_sum(lengths), skipped, long_enough])
+    return tf.stack([tf.size(lengths, tf.int64) - skipped, tf.reduce_sum(lengths), skipped])

@@ -28,12 +28,8 @@ def read_cache(
     RaggedTensor [documents, tokens] int32}. Raises a ValueError where other settings made the cache, where it is not whole, and
     where the split has no document, or fewer documents than hosts.
     """
-    manifest = cache.read_manifest(cache_dir)
-    if manifest is None and shard_info is not None and shard_info.index > 0:
-        cache.check_records(cache_dir, expected)  # only the first host reads all of it, to make the manifest
-    else:
-        manifest = cache.check_manifest(cache_dir, corpus, expected, manifest)
+    manifest = cache.check(cache_dir, corpus, expected)
     cache.check_documents(cache_dir, split, manifest, shard_info.num_shards if shard_info else 1)
-    if manifest is not None and cache.is_store(manifest):
-        return read_store(cache.open_store(cache_dir, manifest, split), manifest["id_shift"], shuffle, seed, shard_info)
-    return tfrecords.read_files(cache.record_files(cache_dir, split, manifest), shuffle, seed, shard_info)
+    if manifest is None:
+        return tfrecords.read_files(cache.record_files(cache_dir, split), shuffle, seed, shard_info)
+    return read_store(cache.open_store(cache_dir, manifest, split), manifest["id_shift"], shuffle, seed, shard_info)

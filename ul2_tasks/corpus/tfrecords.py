@@ -1,4 +1,4 @@
-"""The files of a cache that SeqIO's own job writes, and that earlier versions of `ul2 cache` wrote: TFRecords.
+"""The files of a cache that SeqIO's own job writes: TFRecords.
 
 `SPLIT.tfrecord-00000-of-00064` .., each record a tf.Example with the tokens of a document, `targets`, and its name, `document`:
 the id of the document and a digest of the settings that made it, as "ID/DIGEST". The name of the first record of each input
@@ -8,15 +8,15 @@ shard ends with the settings themselves. So the files say what made them, whatev
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.cached_files import COUNTED, expected_files
+from ul2_tasks.corpus.cached_files import expected_files
 from ul2_tasks.corpus.configuration import as_json, digest
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
-from ul2_tasks.files.systems import parallel_map, place, sha256, size
+from ul2_tasks.files.systems import parallel_map, place
 from ul2_tasks.graphs import no_autograph
 
 SKIPPED = "skipped"  # the id of a record that is no document
@@ -70,26 +70,9 @@ def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> o
     paths = [place(cache_dir, name) for name in expected_files(cache_dir, split)]
     for found in parallel_map(_first_digest, paths):
         if found not in (None, digest(expected)):
-            named = (settings for _, settings in parallel_map(read_shard, paths) if settings and digest(settings) == found)
+            named = (json.loads(name.split("/", 2)[2]) for name in _document_names(tf.data.TFRecordDataset(paths)) if "/{" in name)
             return next(named, f"digest {found}")
     return None
-
-
-def read_shard(path: str) -> tuple[dict[str, int | str], dict[str, str] | None]:
-    """Reads one file. Gives what the manifest says of it, and the settings, if one of its records names them.
-
-    Its records are documents, which have tokens; empty ones, which have none; and skipped ones.
-    """
-    counts, settings = dict.fromkeys(COUNTED, 0), None
-    for records in tf.data.TFRecordDataset(path).batch(1024):
-        sizes = _parse_tokens(records)["targets"].row_lengths().numpy()
-        for name, tokens in zip(_document_names(records), sizes.tolist()):
-            kind = SKIPPED if name.startswith(f"{SKIPPED}/") else "documents" if tokens else "empty"
-            counts[kind] += 1
-            counts["tokens"] += tokens
-            _, _, *named = name.split("/", 2)
-            settings = json.loads(named[0]) if named else settings
-    return {"file": path.rsplit("/", 1)[-1], "bytes": size(path), "sha256": sha256(path), **counts}, settings
 
 
 def _parse_tokens(records: tf.Tensor) -> dict[str, tf.RaggedTensor]:
@@ -99,11 +82,11 @@ def _parse_tokens(records: tf.Tensor) -> dict[str, tf.RaggedTensor]:
 
 
 def _first_digest(path: str) -> str | None:
-    for record in tf.data.TFRecordDataset(path).take(1).as_numpy_iterator():
-        return _document_names([record])[0].split("/")[1]
-    return None
+    """That in the name of the first record; None of a file without records."""
+    return next((name.split("/")[1] for name in _document_names(tf.data.TFRecordDataset(path).take(1))), None)
 
 
-def _document_names(records: list[bytes]) -> list[str]:
-    parsed = tf.io.parse_example(records, {"document": tf.io.FixedLenFeature([], tf.string, default_value="unknown/none")})
-    return [name.decode() for name in parsed["document"].numpy()]
+def _document_names(records: tf.data.Dataset) -> Iterator[str]:
+    for batch in records.batch(DOCUMENTS_PER_BATCH):
+        name = tf.io.FixedLenFeature([], tf.string, default_value="unknown/none")
+        yield from (name.decode() for name in tf.io.parse_example(batch, {"document": name})["document"].numpy())

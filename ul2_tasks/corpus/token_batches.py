@@ -215,7 +215,7 @@ def _store_of(corpus: Corpus, split: str) -> Store | None:
         return corpus.stored(split)
     manifest = cache.check(corpus.cache_folder, corpus, corpus_settings(corpus))
     cache.check_documents(corpus.cache_folder, split, manifest, num_shards=1)
-    return cache.open_store(corpus.cache_folder, manifest, split) if cache.is_store(manifest) else None
+    return cache.open_store(corpus.cache_folder, manifest, split) if manifest else None
 
 
 def stored_dtype(corpus: Corpus) -> np.dtype:

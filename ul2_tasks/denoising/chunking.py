@@ -1,4 +1,4 @@
-"""Documents to blocks of chunks: concatenated or each on its own, side by side or as windows that overlap.
+"""Documents to blocks of chunks: concatenated or each on its own.
 
 All functions take and give datasets. A block is {"tokens": [R, L] int32, "length": [R] int32}, rows padded with 0 at their
 end. These arguments mean the same everywhere:
@@ -8,9 +8,7 @@ end. These arguments mean the same everywhere:
     starts, ends: the ids before and after each document. An empty document gets neither: there is nothing to separate.
     stream: a dataset of {"targets": [tokens]}, arrays of any length that are read one after the other.
     length: L, a chunk's tokens.
-    stride: tokens from the start of a chunk to the start of the next, at most L.
     rows: the most chunks of a block.
-    keep_partial: whether what is left at the end, shorter than L, becomes a chunk.
     checked: a function that looks at tokens, [N] int32, many at a time, and returns them.
 """
 
@@ -62,13 +60,13 @@ def concatenate(documents: tf.data.Dataset, starts: Sequence[int], ends: Sequenc
     return documents.map(flat, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def chunk_stream(stream: tf.data.Dataset, length: int, rows: int, keep_partial: bool, checked: Check) -> tf.data.Dataset:
+def chunk_stream(stream: tf.data.Dataset, length: int, rows: int, checked: Check) -> tf.data.Dataset:
     """Chunks of the stream side by side: tokens 0 .. L - 1, then L .. 2 L - 1, and so on.
 
     The partial chunk at the stream's end is a block of its own.
 
     >>> stream = tf.data.Dataset.from_tensors({"targets": tf.range(13)})
-    >>> for block in chunk_stream(stream, length=5, rows=8, keep_partial=True, checked=tf.identity):
+    >>> for block in chunk_stream(stream, length=5, rows=8, checked=tf.identity):
     ...     print(block["tokens"].numpy().tolist())
     [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
     [[10, 11, 12]]
@@ -76,98 +74,46 @@ def chunk_stream(stream: tf.data.Dataset, length: int, rows: int, keep_partial: 
 
     def blocks(tokens: tf.Tensor) -> tf.data.Dataset:
         whole = tf.size(tokens) // length * length
-        full = _block(tf.reshape(tokens[:whole], [-1, length]))
-        return full.concatenate(_block(tokens[tf.newaxis, whole:])) if keep_partial else full
+        return _block(tf.reshape(tokens[:whole], [-1, length])).concatenate(_block(tokens[tf.newaxis, whole:]))
 
     return _in_arrays(stream, rows * length, checked).flat_map(blocks).filter(_has_tokens)
-
-
-def sliding_windows(
-    stream: tf.data.Dataset, length: int, stride: int, rows: int, keep_partial: bool, checked: Check
-) -> tf.data.Dataset:
-    """Windows of the stream, `stride` tokens from one start to the next.
-
-    The partial window at the stream's end, a block of its own, is there only if it holds tokens that no full window holds.
-
-    The stream comes in arrays of `rows * stride` tokens. What is carried from one to the next is the tokens from the next
-    window's start on, and how many of these a window holds already. A stream of 13 tokens, length 5, stride 3, rows 2:
-
-        array         carried before   windows                  carried after   held already
-        a b c d e f                    a b c d e                d e f           2  (d e)
-        g h i j k l   d e f            d e f g h, g h i j k     j k l           2  (j k)
-        m             j k l                                     j k l m         2  (j k)
-        the end       j k l m          j k l m, as 4 > 2
-
-    >>> stream = tf.data.Dataset.from_tensors({"targets": tf.range(13)})
-    >>> for block in sliding_windows(stream, length=5, stride=3, rows=2, keep_partial=True, checked=tf.identity):
-    ...     print(block["tokens"].numpy().tolist())
-    [[0, 1, 2, 3, 4]]
-    [[3, 4, 5, 6, 7], [6, 7, 8, 9, 10]]
-    [[9, 10, 11, 12]]
-    """
-    arrays = _in_arrays(stream, rows * stride, checked).map(lambda tokens: (tokens, False))
-    end = tf.data.Dataset.from_tensors((tf.zeros([0], tf.int32), True))
-
-    def windows(state: tuple[tf.Tensor, tf.Tensor], array: tuple[tf.Tensor, tf.Tensor]):
-        (carried, held), (added, is_end) = state, array
-        tokens = tf.concat([carried, added], axis=0)
-        number = tf.maximum((tf.size(tokens) - length) // stride + 1, 0)
-        full = tf.gather(tokens, (tf.range(number) * stride)[:, tf.newaxis] + tf.range(length))
-        rest = tokens[number * stride :]
-        held = tf.where(number > 0, length - stride, held)
-        is_window = is_end & keep_partial & (tf.size(rest) > held)
-        return (rest, held), (full, rest[: tf.where(is_window, tf.size(rest), 0)])
-
-    found = arrays.concatenate(end).scan((tf.zeros([0], tf.int32), 0), windows)
-    return found.flat_map(lambda full, last: _block(full).concatenate(_block(last[tf.newaxis]))).filter(_has_tokens)
 
 
 def chunk_documents(
     documents: tf.data.Dataset,
     length: int,
-    stride: int,
     rows: int,
     *,
-    keep_partial: bool,
     checked: Check,
     starts: Sequence[int],
     ends: Sequence[int],
 ) -> tf.data.Dataset:
-    """Chunks of each document on its own, side by side or as windows that overlap.
+    """Chunks of each document on its own.
 
-    All chunks of a batch of documents are gathered at once, by their place in the batch's flat tokens. Two documents of 9 and
-    4 tokens, length 5, stride 3:
+    The chunks of a batch of documents are all of its flat tokens, in their order. Two documents of 9 and 4 tokens, length 5:
 
         tokens     a b c d e f g h i   p q r s
-        chunks     a b c d e           p q r s
-                         d e f g h
-                               g h i
+        chunks     a b c d e f g h i   p q r s
 
-        number     3, 1        chunks of each document
-        document   0, 0, 0, 1  of each chunk
-        offset     0, 3, 6, 0  of each chunk's first token, in its document
-        lengths    5, 5, 3, 4
+        number     2, 1     chunks of each document
+        document   0, 0, 1  of each chunk
+        offset     0, 5, 0  of each chunk's first token, in its document
+        lengths    5, 4, 4
 
     >>> documents = tf.data.Dataset.from_tensors({"targets": tf.ragged.range([11, 21], [20, 25])})
-    >>> for block in chunk_documents(documents, 5, 3, rows=8, keep_partial=True, checked=tf.identity, starts=[], ends=[]):
+    >>> for block in chunk_documents(documents, 5, rows=8, checked=tf.identity, starts=[], ends=[]):
     ...     print(block["tokens"].numpy().tolist())
-    [[11, 12, 13, 14, 15], [14, 15, 16, 17, 18], [17, 18, 19, 0, 0], [21, 22, 23, 24, 0]]
+    [[11, 12, 13, 14, 15], [16, 17, 18, 19, 0], [21, 22, 23, 24, 0]]
     """
 
     def chunks(batch: tf.RaggedTensor) -> dict[str, tf.Tensor]:
         batch = _with_borders(batch, starts, ends)
         sizes = tf.cast(batch.row_lengths(), tf.int32)
-        left = tf.maximum(sizes - length, 0)  # what the first chunk does not hold
-        number = tf.cast(sizes > 0, tf.int32) + -(-left // stride)
-        if not keep_partial:
-            number = tf.where(sizes < length, 0, left // stride + 1)
+        number = -(-sizes // length)
         document = tf.repeat(tf.range(tf.size(sizes)), number)
-        offset = (tf.range(tf.size(document)) - tf.gather(tf.cumsum(number, exclusive=True), document)) * stride
+        offset = (tf.range(tf.size(document)) - tf.gather(tf.cumsum(number, exclusive=True), document)) * length
         lengths = tf.minimum(tf.gather(sizes, document) - offset, length)
         tokens = checked(batch.flat_values)
-        if stride < length or not keep_partial:  # else the chunks are all tokens in their order
-            first = tf.gather(tf.cast(batch.row_starts(), tf.int32), document) + offset
-            tokens = tf.gather(tokens, tf.ragged.range(first, first + lengths).flat_values)
         return {"tokens": tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False).to_tensor(), "length": lengths}
 
     blocks = _in_batches(documents).map(chunks, num_parallel_calls=tf.data.AUTOTUNE)

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from ul2_tasks.scalars import as_python, is_finite, is_integer
+from ul2_tasks.scalars import as_python, is_finite
 
 PLACEMENTS = ("t5", "uniform")
 SPLITS = ("fixed", "uniform")
 # Where a SequentialDenoiser splits interleaved image-text data.
-PIECES, LAST_IMAGE, BEFORE_LAST_IMAGE = IMAGE_SPLITS = ("pieces", "last_image", "before_last_image")
+PIECES, LAST_IMAGE = IMAGE_SPLITS = ("pieces", "last_image")
 
 
 class Denoiser:
@@ -37,8 +37,6 @@ class Denoiser:
         needs_inputs_length: whether `sequence_length` must have inputs. It need not where they hold no token of the chunk.
         bos: whether each document begins with the vocabulary's BOS.
         documents_end_in_eos: whether each document ends with an EOS.
-        stride: tokens from the start of a chunk to the start of the next; None for the chunk's length.
-        keep_partial: whether what is left at the end, shorter than a chunk, becomes an example.
     """
 
     name: str
@@ -51,8 +49,6 @@ class Denoiser:
     needs_inputs_length: bool = True
     bos: bool = False
     documents_end_in_eos: bool = False
-    stride: int | None = None
-    keep_partial: bool = True
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # every kind is a dataclass
 
     def __post_init__(self):
@@ -192,17 +188,12 @@ class CausalDenoiser(Denoiser):
     Attributes:
         name, weight: as for `Denoiser`.
         mode: as for `Denoiser`. `register` appends `[C]` to a vocabulary that it opens and that lacks it.
-        stride: tokens from the start of a window to the start of the next, from 1 to a window's length; None for that length.
-            With a smaller stride windows overlap, and all but the first begin with tokens that were targets before.
-        keep_partial: whether a shorter last window is an example, too. False drops it and its tokens.
         bos: whether each document begins with the vocabulary's BOS.
     """
 
     name: str = "lm"
     mode: str | None = "[C]"
     weight: float = 1
-    stride: int | None = None
-    keep_partial: bool = True
     bos: bool = False
     single_span = True
     sentinel = False
@@ -212,9 +203,6 @@ class CausalDenoiser(Denoiser):
 
     def __post_init__(self):
         super().__post_init__()
-        expected = "an integer of at least 1, or None for the window's length"
-        self._check("stride", expected, self.stride is None or is_integer(self.stride, at_least=1))
-        self._check("keep_partial", "True or False", isinstance(self.keep_partial, bool))
         self._check("bos", "True or False", isinstance(self.bos, bool))
 
     def noise_counts(self, length: int) -> tuple[int, int]:

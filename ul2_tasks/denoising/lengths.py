@@ -17,17 +17,13 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.scalars import is_integer
 
 _UNBOUNDED = 1 << 20
-
-
-def _open_with(sentinels: int) -> str:
-    return f"open the vocabulary with sentinels={sentinels} (ul2_tasks.open_vocabulary)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +48,6 @@ def chunk_length(
     num_sentinels: int | None = None,
     chunk_tokens: int | None = None,
     add_eos: tuple[bool, bool] = (True, True),
-    more_sentinels: Callable[[int], str] = _open_with,
 ) -> Chunk:
     """Returns the longest chunk whose inputs and targets both fit their lengths.
 
@@ -63,7 +58,6 @@ def chunk_length(
         num_sentinels: the number of sentinels of the vocabulary; None for no check.
         chunk_tokens: an upper bound for the chunk, for shorter examples that pack better.
         add_eos: whether the inputs end with an EOS, and whether the targets do.
-        more_sentinels: a function that says, in the error, how to get a vocabulary with a number of sentinels.
 
     Raises:
         ValueError: a length is missing, not a positive integer, or too small for a chunk of 2 tokens; or the chunk needs more
@@ -98,10 +92,9 @@ def chunk_length(
             " Raise the lengths. See docs/help/troubleshooting.md#lengths-are-too-short."
         )
     length = min(length, int(chunk_tokens or length))
-    _check_stride(denoiser, length)
     noise, spans = denoiser.noise_counts(length)
     if num_sentinels is not None:
-        _check_sentinels(denoiser, length, num_sentinels, more_sentinels)
+        _check_sentinels(denoiser, length, num_sentinels)
     return Chunk(length, noise, spans, *longest(length))
 
 
@@ -120,26 +113,18 @@ def sentinels_needed(denoiser: Denoiser, length: int) -> int:
     return denoiser.noise_counts(length)[1] if denoiser.sentinel else 0
 
 
-def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int, more_sentinels: Callable[[int], str]) -> None:
+def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int) -> None:
     needed = sentinels_needed(denoiser, length)
     if needed <= num_sentinels:
         return
-    remedies = f"{more_sentinels(needed)}, or raise mean_span_length"
+    remedies = f"Open the vocabulary with sentinels={needed} (ul2_tasks.open_vocabulary), or raise mean_span_length"
     enough = bisect.bisect_right(range(1, length + 1), num_sentinels, key=lambda length: sentinels_needed(denoiser, length))
     if enough >= 2:
         remedies += f", or set chunk_tokens={enough} at most (which costs padding)"
     raise ValueError(
         f"denoiser {denoiser.name!r} needs {needed} sentinels for a chunk of {length} tokens, but the vocabulary has"
-        f" {num_sentinels}. {remedies[0].upper()}{remedies[1:]}. See docs/help/troubleshooting.md#needs-157-sentinels."
+        f" {num_sentinels}. {remedies}. See docs/help/troubleshooting.md#needs-157-sentinels."
     )
-
-
-def _check_stride(denoiser: Denoiser, length: int) -> None:
-    if denoiser.stride is not None and denoiser.stride > length:
-        raise ValueError(
-            f"denoiser {denoiser.name!r}: stride must be at most {length}, the tokens of its windows, got {denoiser.stride},"
-            " which would skip tokens. Lower it, or raise the targets' length or chunk_tokens."
-        )
 
 
 def budgets(denoiser: Denoiser, sequence_length: Mapping[str, int] | None) -> tuple[int, int]:

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE, LAST_IMAGE, PIECES, Denoiser, SequentialDenoiser
+from ul2_tasks.denoising.denoisers import PIECES, Denoiser, SequentialDenoiser
 from ul2_tasks.denoising.lengths import sentinels_needed
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 # Why pieces make no example. Counts have these words; `piece_examples` has their places here.
-CAUSES = _, NO_IMAGE, NO_TEXT_AFTER, NO_TEXT, SEVERAL_TEXTS, FEW_SENTINELS, LONG_INPUTS, LONG_TARGETS, LONG_IMAGE = (
+CAUSES = _, NO_IMAGE, NO_TEXT_AFTER, NO_TEXT, SEVERAL_TEXTS, FEW_SENTINELS, LONG_INPUTS, LONG_TARGETS = (
     "",
     "there is no image at which it could be split",
     "no text comes after the last image",
@@ -21,7 +21,6 @@ CAUSES = _, NO_IMAGE, NO_TEXT_AFTER, NO_TEXT, SEVERAL_TEXTS, FEW_SENTINELS, LONG
     "there are too few sentinels",
     "its inputs are too long",
     "its targets are too long",
-    "an image is longer than a chunk",
 )
 
 
@@ -37,8 +36,8 @@ def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: 
     """Measures an example before its noise is drawn.
 
     The pieces are the tokens of each text and of each run, in turn; a text comes first and last. `split` is "pieces"; or, for a
-    sequential denoiser, "last_image" or "before_last_image". `add_eos` says whether the inputs end with an EOS, and whether the
-    targets do. Raises a ValueError where nothing is there to be noise, or where no example could be put together again.
+    sequential denoiser, "last_image". `add_eos` says whether the inputs end with an EOS, and whether the targets do. Raises a
+    ValueError where nothing is there to be noise, or where no example could be put together again.
 
     >>> from ul2_tasks.denoising.denoisers import T5GEMMA2
     >>> longest([40, 260, 20], T5GEMMA2[0], "pieces", mode_tokens=1, add_eos=(True, True))  # 6 of 40 and 3 of 20 are noise
@@ -48,9 +47,9 @@ def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: 
     if splits_once(denoiser, split):
         if len(pieces) == 1:
             raise ValueError(NO_IMAGE)
-        if split == LAST_IMAGE and not pieces[-1]:
+        if not pieces[-1]:
             raise ValueError(NO_TEXT_AFTER)
-        fewest = most = pieces[-1] + (pieces[-2] if split == BEFORE_LAST_IMAGE else 0)
+        fewest = most = pieces[-1]
         sentinels = int(denoiser.sentinel)
     else:
         if not texts:
@@ -65,7 +64,7 @@ def longest(pieces: Sequence[int], denoiser: Denoiser, split: str, mode_tokens: 
 
 
 def splits_once(denoiser: Denoiser, split: str) -> bool:
-    """Whether the denoiser makes noise of all that stands after one place, at the last run, and of nothing else."""
+    """Whether the denoiser makes noise of all that stands after the last run, and of nothing else."""
     return split != PIECES and isinstance(denoiser, SequentialDenoiser)
 
 
@@ -74,9 +73,6 @@ class Problem(NamedTuple):
 
     cause: str
     numbers: str = ""
-
-
-NONE = Problem("")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +84,6 @@ class PieceLimits:
         denoiser, split, add_eos: see `longest`.
         special: the ids that the denoiser adds.
         lengths: the longest inputs and targets.
-        joins_records: whether records may be cut into chunks, and joined.
     """
 
     name: str
@@ -97,10 +92,14 @@ class PieceLimits:
     special: SpecialTokens
     lengths: tuple[int, int]
     add_eos: tuple[bool, bool]
-    joins_records: bool
+
+    @property
+    def splits_once(self) -> bool:
+        """See `splits_once`."""
+        return splits_once(self.denoiser, self.split)
 
     def problem(self, pieces: Sequence[int]) -> Problem:
-        """Why pieces that are an example of their own make none."""
+        """Why a record of these pieces makes no example."""
         try:
             found = longest(pieces, self.denoiser, self.split, len(self.special.mode), self.add_eos)
         except ValueError as error:
@@ -112,23 +111,12 @@ class PieceLimits:
             if tokens > length:
                 images = f" with all images, {len(pieces) // 2}" if key == "inputs" else ""
                 return Problem(cause, f": up to {tokens} tokens{images}, of {length} in sequence_length")
-        return NONE
-
-    def fits(self, pieces: Sequence[int]) -> bool:
-        """Whether pieces that are an example of their own make one."""
-        return not self.problem(pieces).cause
-
-    def problem_of_record(self, pieces: Sequence[int]) -> Problem:
-        """Why a record makes no example, or none with others: a run stands whole in a chunk, with a token of text at least."""
-        return self.problem_of_run(pieces) if self.joins_records else self.problem(pieces)
-
-    def problem_of_run(self, pieces: Sequence[int]) -> Problem:
-        """Why the longest run of pieces that may be cut makes no example with a token of text."""
-        longest_run = max(pieces[1::2], default=0)
-        problem = self.problem([1, longest_run, 0])
-        return Problem(LONG_IMAGE, f", {longest_run} tokens{problem.numbers}") if problem.cause else NONE
+        return Problem("")
 
 
-def problem_of_chunk(pieces: Sequence[int]) -> Problem:
-    """Why a chunk of records that are cut makes no example."""
-    return NONE if any(pieces[::2]) else Problem(NO_TEXT)
+def problem_of(limits: Sequence[PieceLimits], pieces: Sequence[int]) -> tuple[int, Problem]:
+    """The first denoiser under which a record makes no example, and why. Its cause is empty where it makes one under each."""
+    for number, each in enumerate(limits):
+        if (problem := each.problem(pieces)).cause:
+            return number, problem
+    return 0, Problem("")

@@ -5,8 +5,7 @@
     targets  <0> B C <1> F G <2> I J
 
 Each text is a chunk of its own: it has the noise tokens and spans that its denoiser has for its length. Sentinels are numbered
-on through the example. A sequential denoiser may also split once, after the last run or before it: nothing is noise then but all
-that follows.
+on through the example. A sequential denoiser may also split once, after the last run: nothing is noise then but all that follows.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.denoising.corruption import concatenate, corrupt_rows
-from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE, Denoiser
+from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.piece_lengths import splits_once
 from ul2_tasks.denoising.spans import random_spans
 from ul2_tasks.graphs import no_autograph
@@ -41,8 +40,8 @@ def corrupt_pieces(
     """Draws the noise of an example, and makes its inputs and its targets.
 
     `tokens`, int32, are those of all pieces, one after the other, and `pieces`, [2 P + 1] int32, such as
-    `piece_lengths.longest` does not refuse. `seed` is [2] int32 or int64; or [P + 1] uint64, a key for each text, see
-    `write_pieces.text_keys`. `special` has at least as many sentinels as `longest` says, and no text is longer than `max_length`.
+    `piece_lengths.longest` does not refuse. `seed` is [2] int32 or int64; or [P + 1] uint64, a key for each text, as
+    `write_pieces` has them. `special` has at least as many sentinels as `longest` says, and no text is longer than `max_length`.
     For the rest see `longest`. Gives {"inputs": [tokens] int32, "targets": [tokens] int32}.
 
     >>> from ul2_tasks.denoising.denoisers import IMAGE_SPLITS, SequentialDenoiser
@@ -55,19 +54,14 @@ def corrupt_pieces(
     ...     print(made["inputs"].numpy(), made["targets"].numpy())
     [ 1  2 90 70 71  5 91] [90  3  4 91  6]
     [ 1  2  3  4 70 71 90] [90  5  6]
-    [ 1  2  3  4 90] [90 70 71  5  6]
     """
     once = splits_once(denoiser, split)
-    suffix = pieces[-1]
-    if once and split == BEFORE_LAST_IMAGE:  # the last run is noise, and so one piece with the texts around it
-        suffix += pieces[-2]
-        pieces = tf.concat([pieces[:-3], [tf.reduce_sum(pieces[-3:])]], axis=0)
     all_pieces = tf.RaggedTensor.from_row_lengths(tokens, pieces, validate=False)
     number = tf.size(pieces)
     texts, runs = (tf.gather(all_pieces, tf.range(first, number, 2)) for first in (0, 1))
     lengths = tf.cast(texts.row_lengths(), tf.int32)
     if once:
-        noise = (suffix * tf.one_hot(tf.size(lengths) - 1, tf.size(lengths), dtype=tf.int32))[:, tf.newaxis]
+        noise = (pieces[-1] * tf.one_hot(tf.size(lengths) - 1, tf.size(lengths), dtype=tf.int32))[:, tf.newaxis]
         kept = tf.pad(lengths[:, tf.newaxis] - noise, [[0, 0], [0, 1]])
     else:
         kept, noise = random_spans(denoiser, lengths, max_length, seed)

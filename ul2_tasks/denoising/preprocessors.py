@@ -16,7 +16,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.datasets import with_id_shift
-from ul2_tasks.denoising.chunking import chunk_documents, chunk_stream, concatenate, marked, sliding_windows, without_marks
+from ul2_tasks.denoising.chunking import chunk_documents, chunk_stream, concatenate, marked, without_marks
 from ul2_tasks.denoising.corruption import corrupt_rows
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, document_borders, solve
@@ -44,7 +44,7 @@ def denoise(
 def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """Splits tokenized documents into blocks of chunks as long as the budgets allow.
 
-    Every token of every document is in exactly one chunk, unless the denoiser's `stride` or `keep_partial` says otherwise.
+    Every token of every document is in exactly one chunk.
     Documents that are joined make full chunks across their borders, and one shorter chunk where the dataset ends. Each of the
     documents that are kept apart makes full chunks and one shorter one. A document without tokens adds nothing.
 
@@ -83,19 +83,14 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
         ids = without_marks(block["tokens"])
         return {**block, "tokens": ids, "starts_document": block["tokens"] != ids}
 
-    length, stride, keep_partial = full.length, denoiser.stride or full.length, denoiser.keep_partial
-    rows = max(1, TOKENS_PER_BLOCK // length)
+    rows = max(1, TOKENS_PER_BLOCK // full.length)
     ends = ends or (special.ending if configuration.separate_documents else [])
     if mark_documents:
         dataset, starts, ends = marked(dataset, starts, ends), [], []
     if not merge_examples:
-        blocks = chunk_documents(
-            dataset, length, stride, rows, keep_partial=keep_partial, checked=checked, starts=starts, ends=ends
-        )
-    elif stride < length:
-        blocks = sliding_windows(concatenate(dataset, starts, ends), length, stride, rows, keep_partial, checked)
+        blocks = chunk_documents(dataset, full.length, rows, checked=checked, starts=starts, ends=ends)
     else:
-        blocks = chunk_stream(concatenate(dataset, starts, ends), length, rows, keep_partial, checked)
+        blocks = chunk_stream(concatenate(dataset, starts, ends), full.length, rows, checked)
     return blocks.map(with_marks_apart) if mark_documents else blocks
 
 
@@ -167,25 +162,15 @@ def corrupt_chunks(
 
 
 @no_autograph
-def corrupt_padded(
-    tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor, *, denoiser: Denoiser, **settings
-) -> dict[str, tf.Tensor]:
-    """`corrupt_chunks` as rows that are padded with 0, and beside them how long each is; `seed` may be a key for each row."""
-    features = corrupt_chunks(tokens, lengths, seed, denoiser=denoiser, **settings)
-    padded = {key: ragged.to_tensor() for key, ragged in features.items()}
-    return padded | {f"{key}_length": ragged.row_lengths() for key, ragged in features.items()}
-
-
-@no_autograph
 def _corrupt_block(
     tokens: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor, *, denoiser: Denoiser, equal_lengths: bool, **settings
 ) -> dict[str, tf.Tensor]:
-    """`corrupt_chunks` with the block's noise, as rows; those that may differ in length are padded, and have it beside them."""
-    seed = noise_seed(seed, denoiser, tokens)
-    if not equal_lengths:
-        return corrupt_padded(tokens, lengths, seed, denoiser=denoiser, **settings)
-    features = corrupt_chunks(tokens, lengths, seed, denoiser=denoiser, **settings)
-    return {key: tf.reshape(ragged.flat_values, [tf.size(lengths), -1]) for key, ragged in features.items()}
+    """`corrupt_chunks` with the block's noise, as rows; where their lengths may differ, padded, and with the lengths."""
+    features = corrupt_chunks(tokens, lengths, noise_seed(seed, denoiser, tokens), denoiser=denoiser, **settings)
+    if equal_lengths:
+        return {key: tf.reshape(ragged.flat_values, [tf.size(lengths), -1]) for key, ragged in features.items()}
+    padded = {key: ragged.to_tensor() for key, ragged in features.items()}
+    return padded | {f"{key}_length": ragged.row_lengths() for key, ragged in features.items()}
 
 
 @no_autograph

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.order.blocks import BlockShuffle
-from ul2_tasks.vocabulary.by_name import more_sentinels
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest, embedding_rows, id_shift, piece_names
 
 if TYPE_CHECKING:
@@ -83,7 +81,6 @@ def solve(
         num_sentinels=len(special.sentinels),
         chunk_tokens=configuration.chunk_tokens,
         add_eos=add_eos,
-        more_sentinels=functools.partial(more_sentinels, vocabulary, special, request.sentinels),
     )
     return Solution(configuration, vocabulary, add_eos, special, full)
 
@@ -102,18 +99,6 @@ def check_rows(solutions: Iterable[Solution], rows: int, vocabulary: seqio.Vocab
             f" model.resize_token_embeddings({embedding_rows(vocabulary)}) before training, or name sentinels= and modes="
             " that the model has. See docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
         )
-
-
-def fewest_tokens(solution: Solution) -> int:
-    """The tokens without which a document makes no example, however often it is read.
-
-    One is enough, except where documents are kept apart and only full windows of them are kept.
-    """
-    denoiser = solution.configuration.denoiser
-    if solution.configuration.merge_examples or denoiser.keep_partial:
-        return 1
-    starts, ends = document_borders(denoiser, solution.special, solution.vocabulary)
-    return max(1, solution.full.length - len(starts) - len(ends))
 
 
 def document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:

@@ -9,20 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from ul2_tasks.compiled import compiled, part_of_compiled
-from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE
-from ul2_tasks.denoising.piece_lengths import PieceLimits, splits_once
+from ul2_tasks.denoising.piece_lengths import PieceLimits
 from ul2_tasks.denoising.write import Recipe, copied, draw_noise, draw_spans, recipe_of_texts
 from ul2_tasks.order.permutation import GOLDEN, mix
 
 _GOLDEN = np.uint64(GOLDEN)
-EACH, AFTER_IT, WITH_IT = range(3)  # what is noise: of each text some, or all after the last run, or that run, too
-
-
-def noise_place(limits: PieceLimits) -> int:
-    """Where a denoiser makes noise in pieces: `EACH`, `AFTER_IT` or `WITH_IT`."""
-    if not splits_once(limits.denoiser, limits.split):
-        return EACH
-    return WITH_IT if limits.split == BEFORE_LAST_IMAGE else AFTER_IT
 
 
 def recipe_of_pieces(limits: PieceLimits) -> Recipe:
@@ -30,27 +21,17 @@ def recipe_of_pieces(limits: PieceLimits) -> Recipe:
     return recipe_of_texts(limits.denoiser, limits.special, sum(limits.lengths), limits.add_eos)
 
 
-def text_keys(key: int, texts: int) -> np.ndarray:
-    """The key of each text of an example, empty ones included, [texts] uint64. `key` is the example's.
-
-    >>> text_keys(5, 3).tolist()
-    [5, 7134611160154358618, 13877614986023876344]
-    """
-    first = np.array([int(key)], np.uint64)
-    return np.append(first, mix(first + np.arange(1, texts, dtype=np.uint64) * _GOLDEN))
-
-
 _mix = part_of_compiled(mix)
 
 
 @part_of_compiled
 def _text_key(key, text):
-    """See `text_keys`."""
+    """The key of a text of an example, by its number among all, empty ones included; `key` is the example's."""
     return _mix(key + np.uint64(text) * _GOLDEN) if text else key
 
 
 @compiled
-def piece_sizes(recipe, noise_place, pieces, firsts, keys):
+def piece_sizes(recipe, splits_once, pieces, firsts, keys):
     """How many inputs and targets `write_pieces` makes, [n, 2] int64, for the same arguments."""
     counts, _, _, sentinels, mode, inputs_end, targets_end = recipe
     sizes = np.zeros((len(firsts) - 1, 2), np.int64)
@@ -60,11 +41,11 @@ def piece_sizes(recipe, noise_place, pieces, firsts, keys):
         for piece in range(first, last + 1):
             length = np.int64(pieces[piece])
             whole += length
-            if noise_place == EACH and (piece - first) % 2 == 0 and length:
+            if not splits_once and (piece - first) % 2 == 0 and length:
                 noise += draw_noise(recipe, length, _text_key(keys[example], (piece - first) // 2))
                 written += counts[length, 0]
-            elif noise_place != EACH and piece > last - noise_place:
-                noise, written = noise + length, np.int64(1)
+            elif splits_once and piece == last:
+                noise, written = length, np.int64(1)
         written = written if len(sentinels) else np.int64(0)
         sizes[example, 0] = len(mode) + whole - noise + written + len(inputs_end)
         sizes[example, 1] = noise + written + len(targets_end)
@@ -72,12 +53,12 @@ def piece_sizes(recipe, noise_place, pieces, firsts, keys):
 
 
 @compiled
-def write_pieces(recipe, noise_place, tokens, starts, pieces, firsts, keys, rows, places, inputs, targets):
+def write_pieces(recipe, splits_once, tokens, starts, pieces, firsts, keys, rows, places, inputs, targets):
     """Makes n examples of one denoiser. Gives how many inputs, and how many targets, each has, [n, 2] int64.
 
     Example i has the pieces [firsts[i], firsts[i + 1]) of `pieces`, [pieces] int32, and so as many tokens from starts[i] on, and
     the key of its noise, of [n] uint64. `firsts` are [n + 1] int64 and `starts` [n] int64. It fits the limits whose
-    `recipe_of_pieces` and `noise_place` these are. For the others see `write.write_examples`.
+    `recipe_of_pieces` and `splits_once` these are. For the others see `write.write_examples`.
     """
     counts, _, _, sentinels, mode, inputs_end, targets_end = recipe
     sizes = np.zeros((len(starts), 2), np.int64)
@@ -92,7 +73,7 @@ def write_pieces(recipe, noise_place, tokens, starts, pieces, firsts, keys, rows
         used = 0  # sentinels
         for piece in range(first, last + 1):
             length = np.int64(pieces[piece])
-            if noise_place == EACH and (piece - first) % 2 == 0 and length:
+            if not splits_once and (piece - first) % 2 == 0 and length:
                 text_key = _text_key(key, (piece - first) // 2)
                 spans = draw_spans(recipe, length, text_key, is_taken, kept, noise)
                 for span in range(spans):
@@ -106,11 +87,10 @@ def write_pieces(recipe, noise_place, tokens, starts, pieces, firsts, keys, rows
                     token += noise[span]
                 place = copied(tokens, token, kept[spans], own_inputs, place)
                 token += kept[spans]
-            elif noise_place != EACH and piece > last - noise_place:
-                if len(sentinels) and not used:
+            elif splits_once and piece == last:
+                if len(sentinels):
                     place = copied(sentinels, 0, 1, own_inputs, place)
                     target = copied(sentinels, 0, 1, own_targets, target)
-                used = 1
                 target = copied(tokens, token, length, own_targets, target)
                 token += length
             else:

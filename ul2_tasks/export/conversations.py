@@ -1,20 +1,19 @@
 """Writes conversations for Megatron-LM: tokens, their loss mask and their loss group, in files that belong together.
 
 Each split has a shard for each file of the source. `conversations_folder` describes the folder, and checks it. An export that was
-killed resumes, see `jobs.job`. The same arguments give the same bytes. The manifest is written last, with the names of version 1.
+killed resumes, see `jobs.job`. The same arguments give the same bytes. The manifest is written last.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import importlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.chat.choices import UNTRAINED
-from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.corpus.conversations import Part
 from ul2_tasks.corpus.made_of import Reads, changes
 from ul2_tasks.export.conversations_folder import (
@@ -35,20 +32,16 @@ from ul2_tasks.export.conversations_folder import (
     folder_of,
     is_export,
     read_manifest,
-    read_shard,
 )
 from ul2_tasks.export.conversations_plan import (
     RECORDS,
     ConversationShard,
     arguments_of,
     chat_task,
-    input_manifest,
     reads_now,
     shards_of,
 )
-from ul2_tasks.files.retries import ReadError
 from ul2_tasks.files.systems import absolute, exists, place
-from ul2_tasks.imported import failures
 from ul2_tasks.jobs.beam import import_beam
 from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.manifest import load_object, total, write_manifest
@@ -65,21 +58,16 @@ from ul2_tasks.jobs.shards import (
 )
 from ul2_tasks.jobs.trial import checked
 from ul2_tasks.jobs.trial import in_words as trial_in_words
-from ul2_tasks.saved_names import chat_arguments, saved_chat_arguments
 from ul2_tasks.store.provenance import TableWriter, add_origins
 from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.tasks.chat import ChatTask
-from ul2_tasks.tasks.registration import Registration
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.o200k import PADDED_SIZE, SHA256, O200kVocabulary
 from ul2_tasks.vocabulary.special_ids import id_shift, vocabulary_identity
 
-SAMPLE = 8  # sequences of a shard that are rendered again to verify it
 _AT_A_TIME = 256  # conversations
 _COUNTED = ("sequences", "tokens", "learned", "bytes")
 _FEATURES = dict(zip(COLUMNS, ("tokens", "loss_mask", "span_id")))
-_SAVED_CAUSES = {UNTRAINED: "without a learned token", "rejected": "refused"}  # what a manifest calls them
-_LABELS = {"learned": "trained on", "without a learned token": UNTRAINED, "refused": "rejected"}  # of what a manifest has
 _IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
@@ -88,25 +76,22 @@ def write_conversations(
     output: str,
     *,
     use_cached: bool = False,
-    max_conversations: int | None = None,
     max_tokens: int | None = None,
     git_revision: str | None = None,
-    require_input_manifest: bool = False,
     prepare: Callable[[], object] = _IMPORT,
     pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
 ) -> dict:
     """Writes the examples of a chat task, or resumes an interrupted export.
 
-    `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_conversations` and
-    `max_tokens` are the most of each split, for a trial run, which needs its own folder; a conversation with which there would be
-    more is left out, and all after it in its shard. The SHA-256 of a `manifest.json` beside the source's files is recorded;
-    `require_input_manifest` raises an error without one. `git_revision` is recorded, too; None is that of this package. Each worker
-    calls `prepare` first, to register the task. Without `pipeline_options`, which are Beam's, this process writes one shard after
+    `output` is a folder that is new or empty, or has an unfinished export with the same arguments. `max_tokens` is
+    the most of each split, for a trial run, which needs its own folder; a conversation with which there would be more is left out,
+    and all after it in its shard. `git_revision` is recorded; None is that of this package. Each worker calls `prepare` first, to
+    register the task. Without `pipeline_options`, which are Beam's, this process writes one shard after
     another.
 
     Returns the manifest: the arguments, and their SHA-256; the versions and the git revision of this package (null outside a
-    checkout); the tokenizer; the input's manifest; the rule of the splits; and the shards of each split, with their files, bytes,
+    checkout); the tokenizer; the rule of the splits; and the shards of each split, with their files, bytes,
     SHA-256, sequences, tokens, tokens that are trained on, tokens of each loss group, and what was left out.
 
     Raises a ValueError where the folder has other files or an export with other arguments, another job writes into it, or no split
@@ -114,7 +99,7 @@ def write_conversations(
     written, and the reason.
     """
     console = console or Console(stderr=True)
-    most = checked(max_conversations=max_conversations, max_tokens=max_tokens)
+    most = checked(max_tokens=max_tokens)
     if pipeline_options is not None:
         import_beam()
     task = chat_task(name)
@@ -124,8 +109,6 @@ def write_conversations(
     begun = {
         "schema_version": SCHEMA_VERSION,
         "arguments": arguments_of(task, most, use_cached) | {"shards": len(shards)},
-        "input_manifest": input_manifest(task, require_input_manifest),
-        "registration": _registration(prepare),
     }
 
     reads = reads_now(task, use_cached)
@@ -133,7 +116,7 @@ def write_conversations(
     def finish() -> dict:
         if changed := changes(reads, reads_now(task, use_cached))[0]:
             raise RuntimeError(f"the source of {name!r} must not change during the job, got {changed}. Run the same command again.")
-        manifest = _manifest(task, begun, shards) | ({"git_revision": git_revision} if git_revision else {})
+        manifest = _manifest(task, begun, shards) | {"git_revision": git_revision}
         if not manifest["totals"]["sequences"]:
             remove_records(records)
             found = ", ".join(f"{number} {cause}" for cause, number in _left_out(manifest).items()) or "no conversation"
@@ -163,7 +146,7 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
     if not is_written:
         return None
     manifest = read_manifest(folder)
-    before = {split: [str(shard.get("reads", "")) for shard in of["shards"]] for split, of in manifest["splits"].items()}
+    before = {split: [shard.get("reads", "") for shard in of["shards"]] for split, of in manifest["splits"].items()}
     if changed := changes(before, reads)[0]:
         raise ValueError(
             f"the source of {folder}, which is complete, must not have changed, got {changed}. Keep the export, or delete the"
@@ -179,64 +162,7 @@ def _begin(shards: Sequence[ConversationShard], begun: Mapping, reads: Reads, co
     if changed := changes(before.get("reads", {}), reads)[0]:
         line = f"{shards[0].task}: the source has changed since the job began: {changed}. Its shards are written again."
         console.print(line, markup=False, soft_wrap=True)
-    finished = [name for name, record in finished_shards(shards).items() if "origins" in record]  # from 2.3 on
-    return begin(shards, finished, {**begun, "reads": reads})
-
-
-def render_again(folder: str, modules: Collection[str] = ()) -> tuple[list[str], int]:
-    """Renders the first sequences of each shard again, and compares them.
-
-    This needs the text, and the registration that `ul2 export` writes into the manifest. A task that modules register is compared
-    only if they are among `modules`, because importing a module that a file names runs it. Returns a sentence for each shard that
-    differs, and how many sequences were compared.
-    """
-    manifest = read_manifest(folder)
-    registration = manifest.get("registration")
-    if not isinstance(registration, Mapping) or not {*registration.get("modules", ())} <= {*modules}:
-        return [], 0  # no code that a file alone names is run
-    try:
-        arguments = chat_arguments(registration["arguments"])
-        task = chat_task(Registration(**{**registration, "arguments": arguments}).apply())
-        most = {"max_conversations": SAMPLE, "max_tokens": None}
-        shards = list(shards_of(task, absolute(folder), "", most, use_cached=False))
-        listed = {
-            f"{split['folder']}-{shard['shard']}": shard for split in manifest["splits"].values() for shard in split["shards"]
-        }
-        wrong, compared = [], 0
-        for shard in (shard for shard in shards if listed[shard.name]["sequences"]):
-            is_same, sequences = _compare(task, shard)
-            compared += sequences
-            if not is_same:
-                wrong.append(f"{shard.name} differs from {shard.source}, of which {sequences} sequences were rendered again")
-        return wrong, compared
-    except failures(ImportError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ReadError):
-            raise
-        return [], 0  # the text, or the tokenizer, is not here
-
-
-def _compare(task: ChatTask, shard: ConversationShard) -> tuple[bool, int]:
-    """Whether the first sequences of a shard equal those of its source, and how many were compared."""
-    written, lengths = read_shard(shard.folder, shard.name.partition("-")[2], SAMPLE)
-    shift = id_shift(task.corpus.renderer.vocabulary)
-    found: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
-    for part in _parts(task, dataclasses.replace(shard, max_conversations=None, max_tokens=None)):
-        examples = task.examples(part.reader, part.numbers, {})
-        for column, feature in _FEATURES.items():
-            found[column].append(examples.values[feature] - (shift if column == "tokens" else 0))
-        if sum(map(len, found["tokens"])) >= lengths.sum():
-            break
-    rendered = {column: np.concatenate(values)[: lengths.sum()] for column, values in found.items()}
-    return all(np.array_equal(rendered[column], written[column]) for column in COLUMNS), len(lengths)
-
-
-def _registration(prepare: Callable[[], object]) -> dict[str, object] | None:
-    """The registration of the task, as JSON has it; None for one that a program registers."""
-    owner = getattr(prepare, "__self__", None)
-    if not isinstance(owner, Registration):
-        return None
-    saved = dataclasses.replace(owner, arguments=saved_chat_arguments(owner.arguments))
-    return json.loads(json.dumps(dataclasses.asdict(saved)))
+    return begin(shards, [*finished_shards(shards)], {**begun, "reads": reads})
 
 
 def _write_shard(
@@ -313,7 +239,7 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
         "tokens": tokens.tokens,
         "learned": spans.total(),
         "spans": dict(sorted(spans.items())),
-        "left_out": dict(sorted((_SAVED_CAUSES.get(cause, cause), number) for cause, number in left_out.items())),
+        "left_out": dict(sorted(left_out.items())),
         "bytes": sum(file["bytes"] for file in files),
         "files": files + told_in,
         "origins": shard.files[-2] if table.entry else None,
@@ -330,17 +256,11 @@ def _left_out_of(task: ChatTask, part: Part) -> Iterator[dict[str, object]]:
 
 def _parts(task: ChatTask, shard: ConversationShard, refuse: Callable[[Mapping], object] = lambda record: None) -> Iterator[Part]:
     """The conversations of a shard, in batches; see `ChatCorpus.parts`."""
-    left = shard.max_conversations
     for part in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, refuse):
-        count = len(part.numbers) if left is None else min(left, len(part.numbers))
-        for first in range(0, count, _AT_A_TIME):
-            some = slice(first, min(first + _AT_A_TIME, count))
+        for first in range(0, len(part.numbers), _AT_A_TIME):
+            some = slice(first, first + _AT_A_TIME)
             id_hashes = None if part.id_hashes is None else part.id_hashes[some]
             yield part._replace(numbers=part.numbers[some], id_hashes=id_hashes)
-        if left is not None:
-            left -= count
-            if not left:
-                return
 
 
 def _first(part: Part, found: Any, tokens: int) -> Part:
@@ -363,12 +283,10 @@ def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard
         "kind": KIND,
         "configuration_sha256": hashlib.sha256(json.dumps(begun["arguments"], sort_keys=True).encode()).hexdigest(),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
-        "git_revision": git_revision(),
         "tokenizer": {"path": vocabulary.path, "sha256": SHA256} if is_o200k else {"identity": vocabulary_identity(vocabulary)},
         "padded_vocabulary": PADDED_SIZE if is_o200k else vocabulary.vocab_size - id_shift(vocabulary),
         "eod": corpus.renderer.eod,
         "alignment": "token: lossmask and span are those of the token at the same place; where labels are tokens[1:], take [1:]",
-        "split_rule": getattr(corpus.source, "split_rule", "the source's own splits"),
         "splits": {
             split: {
                 **total(found, _COUNTED),
@@ -393,7 +311,7 @@ def _repeated_ids(task: ChatTask, shards: Sequence[ConversationShard]) -> Mappin
     None where the cache is read, which has no ids, and does not say it of these conversations.
     """
     if shards[0].cache_dirs is not None:
-        is_all = all(shard.max_conversations is shard.max_tokens is None for shard in shards)
+        is_all = all(shard.max_tokens is None for shard in shards)
         return task.corpus.repeated_ids() if is_all else collections.defaultdict(lambda: None)
     paths = {split: [hashes_path(shard, split) for shard in shards if shard.split == split] for split in task.splits}
     return {split: count_repeated(found) for split, found in (paths | {"totals": [*itertools.chain(*paths.values())]}).items()}
@@ -410,7 +328,7 @@ def _left_out(manifest: Mapping) -> dict[str, int]:
     left_out: collections.Counter[str] = collections.Counter()
     for split in manifest["splits"].values():
         for shard in split["shards"]:
-            left_out.update({_LABELS.get(cause, cause): number for cause, number in shard["left_out"].items()})
+            left_out.update(shard["left_out"])
     return dict(left_out)
 
 
@@ -420,7 +338,7 @@ def _summarize(manifest: Mapping, folder: str, console: Console) -> None:
     for column in ("split", *splits):
         table.add_column(column, justify="left" if column == "split" else "right")
     rows = {"shards": [len(split["shards"]) for split in splits.values()]}
-    rows |= {_LABELS.get(key, key): [split[key] for split in splits.values()] for key in _COUNTED}
+    rows |= {{"learned": "trained on"}.get(key, key): [split[key] for split in splits.values()] for key in _COUNTED}
     rows |= {
         f"loss group {span}": [split["spans"].get(span, 0) for split in splits.values()] for span in manifest["totals"]["spans"]
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import seqio
@@ -14,11 +13,10 @@ from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.made_of import files_of
 from ul2_tasks.export.conversations_folder import COLUMNS, LEFT_OUT, folder_of, table_of
 from ul2_tasks.files.listing import real_path
-from ul2_tasks.files.systems import exists, place, sha256
+from ul2_tasks.files.systems import place
 from ul2_tasks.jobs.shards import JobShard
 from ul2_tasks.jobs.trial import share
 from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.files import INPUT_MANIFEST
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.tasks.chat import ChatTask
 
@@ -29,15 +27,14 @@ RECORDS = "_parts"
 class ConversationShard(JobShard):
     """A file or shard of the source, and the files that one of its splits becomes.
 
-    `segments` are the indices of the source's shards that are parts of the file, `max_conversations` is the most to read,
-    `max_tokens` the most to write, and `cache_dirs` are SeqIO's cache directories, if the cache is read.
+    `segments` are the indices of the source's shards that are parts of the file, `max_tokens` is the
+    most to write, and `cache_dirs` are SeqIO's cache directories, if the cache is read.
     """
 
     task: str
     split: str
     source: str
     segments: tuple[int, ...]
-    max_conversations: int | None
     max_tokens: int | None
     cache_dirs: tuple[str, ...] | None
 
@@ -102,9 +99,8 @@ def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ..
         hashes = task.corpus.stored_hashes(split)
         return [f"{path}, of the cache: {' '.join(hashes[number] for number in numbers)}" for path, numbers in groups]
     found = files_of(task.corpus.source, split)
-    beside = [found[key] for key in ("files", "code") if key in found]
-    of_each = [[*([found[path]] if path in found else []), *beside] for path in (real_path(path) for path, _ in groups)]
-    return [f"{real_path(path)}: {', '.join(words)}" if words else "" for (path, _), words in zip(groups, of_each)]
+    words = ((path, found.get(path, found.get("files", ""))) for path in (real_path(path) for path, _ in groups))
+    return [f"{path}: {stamp}" if stamp else "" for path, stamp in words]
 
 
 def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, ...]]]:
@@ -127,25 +123,7 @@ def arguments_of(task: ChatTask, most: Mapping[str, int | None], use_cached: boo
     return {
         "task": task.name,
         "corpus": corpus_settings(corpus),
-        "supervision": task.supervision.saved(),
+        "supervision": dataclasses.asdict(task.supervision),
         "read": "the cache" if use_cached else "the text",
         **most,
     }
-
-
-def input_manifest(task: ChatTask, required: bool) -> dict[str, str] | None:
-    """The path and the SHA-256 of the manifest in the folder of the source's files, if it has one."""
-    source = task.corpus.source
-    while isinstance(source, HashSplit):
-        source = source.source
-    files = [path for split in source.splits for path in source.files(split)] if isinstance(source, FileSource) else []
-    folders = {os.path.dirname(path) for path in files}
-    path = place(folders.pop() or ".", INPUT_MANIFEST) if len(folders) == 1 else ""
-    if path and exists(path):
-        return {"path": path, "sha256": sha256(path)}
-    if required:
-        missing = f"no file {path}" if path else f"{source!r}, which is not one folder of files"
-        raise ValueError(
-            f"the source must have a {INPUT_MANIFEST} beside its files, got {missing}. Add it, or leave out --input_manifest."
-        )
-    return None

@@ -1,10 +1,7 @@
 """The folder of an export: its manifest, whether it is whole, and how it is read. `export` writes it.
 
-    FOLDER/train-00000-of-00008.parquet ..    a file for each shard
-    FOLDER/_manifest.json                     tools that read a folder of Parquet files skip names that begin with "_"
-
-In schema 1 the manifest was `manifest.json`, an example had no task, and examples were counted by denoiser. Exports of schema 1
-are read, too.
+FOLDER/train-00000-of-00008.parquet ..    a file for each shard
+FOLDER/_manifest.json                     tools that read a folder of Parquet files skip names that begin with "_"
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import tensorflow as tf
 from absl import logging
 
 from ul2_tasks.example_features import (
-    DENOISER,
     IMAGES,
     LOSS_MASK,
     TASK,
@@ -29,14 +25,12 @@ from ul2_tasks.example_features import (
 from ul2_tasks.export.formats import Examples, open_format
 from ul2_tasks.files.opening import is_unreachable
 from ul2_tasks.files.systems import exists, is_folder, names_in, place, read
-from ul2_tasks.jobs.manifest import altered, differences, faults, load, missing_or_resized, parse_manifest
+from ul2_tasks.jobs.manifest import altered, differences, faults, missing_or_resized, parse_manifest
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MANIFEST = "_manifest.json"
-_OLD_MANIFEST = "manifest.json"  # of schema 1. The manifest of a cache has the same name, but no list "shards".
-_COUNTED_BY = {1: DENOISER, SCHEMA_VERSION: TASK}
 _REMEDY = "Delete what is wrong, and run the same export again, which writes what is missing."
 
 
@@ -52,12 +46,11 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, Any
         An iterator of {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}. With images there is "images":
         list of bytes, in the order of their placeholders. Conversations have "loss_mask" and "span_id": [T] uint8, of the targets;
         or as one sequence {"tokens": [T] int32, "loss_mask", "span_id", ..}. The manifest says under "ids" what the ids and loss
-        groups mean. The denoiser is "" where the task has none, and the task is "" in exports of schema 1.
+        groups mean. The denoiser is "" where the task has none.
 
     Raises:
         ValueError: the folder has no finished export; or a shard, which the message names, is missing, truncated, altered or not in
             the manifest, or has other counts than the manifest.
-        ImportError: the format needs a package that is not installed.
     """
     manifest = read_manifest(folder)
     wrong = list(missing_or_resized(folder, manifest["shards"], _present(folder, manifest)))
@@ -77,16 +70,7 @@ def verify(folder: str) -> Iterator[str]:
 
 def is_export(folder: str) -> bool:
     """Whether a folder has a complete export."""
-    return manifest_path(folder) is not None
-
-
-def manifest_path(folder: str) -> str | None:
-    """The path of an export's manifest; None if there is no manifest, or only that of a cache."""
-    new, old = place(folder, MANIFEST), place(folder, _OLD_MANIFEST)
-    if exists(new):
-        return new
-    found = load(old) if exists(old) else None
-    return old if isinstance(found, Mapping) and "shards" in found else None
+    return exists(place(folder, MANIFEST))
 
 
 def read_manifest(folder: str) -> dict:
@@ -106,12 +90,12 @@ def read_manifest(folder: str) -> dict:
     """
     if not is_folder(folder):
         raise ValueError(f"the folder must be one that `ul2 export` wrote, got {folder!r}, which does not exist.")
-    path = manifest_path(folder)
-    if path is None:
+    if not is_export(folder):
         raise ValueError(
             unfinished(folder) or f"the folder must be one that `ul2 export` wrote, got {folder}, which has no {MANIFEST}."
         )
-    return parse_manifest(path, read(path), tuple(_COUNTED_BY), "Export again.", ["arguments", "shards", "totals"])
+    path = place(folder, MANIFEST)
+    return parse_manifest(path, read(path), SCHEMA_VERSION, "Export again.", ["arguments", "shards", "totals"])
 
 
 def features_of(manifest: Mapping) -> Collection[str]:
@@ -125,11 +109,11 @@ def counted(names: Collection[str]) -> tuple[str, ...]:
     return ("examples", *of_tokens, *(["trained_tokens"] if LOSS_MASK in names else []), *([IMAGES] if IMAGES in names else []))
 
 
-def count(examples: Examples, counts: dict[str, dict[str, int]], by: str = TASK) -> None:
-    """Adds examples to the counts of their tasks, or (`by=DENOISER`) of their denoisers."""
+def count(examples: Examples, counts: dict[str, dict[str, int]]) -> None:
+    """Adds examples to the counts of their tasks."""
     of_each = _counts_of_each(examples)
-    for name in np.unique(examples.names[by]):
-        own, is_own = counts.setdefault(str(name), dict.fromkeys(of_each, 0)), examples.names[by] == name
+    for name in np.unique(examples.names[TASK]):
+        own, is_own = counts.setdefault(str(name), dict.fromkeys(of_each, 0)), examples.names[TASK] == name
         for key, values in of_each.items():
             own[key] += int(values[is_own].sum())
 
@@ -147,20 +131,19 @@ def _counts_of_each(examples: Examples) -> dict[str, np.ndarray]:
 
 
 def no_counts(tasks: Iterable[str], names: Collection[str]) -> dict[str, dict[str, int]]:
-    """Counts of 0, for tasks or denoisers, whose examples have features of these names."""
+    """Counts of 0, for tasks whose examples have features of these names."""
     return {task: dict.fromkeys(counted(names), 0) for task in tasks}
 
 
 def _read(folder: str, manifest: Mapping, read: Callable[[str], Iterator[Examples]], verify: bool) -> Iterator[dict[str, Any]]:
-    by = _COUNTED_BY[manifest["schema_version"]]
     for shard in manifest["shards"]:
         if verify and (sentence := altered(folder, shard)):
             raise ValueError(f"{folder}: {sentence}. {_REMEDY}")
-        counts = no_counts(shard[f"{by}s"], features_of(manifest))
+        counts = no_counts(shard["tasks"], features_of(manifest))
         for examples in _readable(read(place(folder, shard["file"])), f"{folder}: {shard['file']}"):
-            count(examples, counts, by)
+            count(examples, counts)
             yield from examples
-        changes = "; ".join(differences(shard[f"{by}s"], counts))
+        changes = "; ".join(differences(shard["tasks"], counts))
         if changes:
             raise ValueError(f"{folder}: {shard['file']} has other counts than the manifest: {changes}. {_REMEDY}")
 

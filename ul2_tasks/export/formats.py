@@ -1,21 +1,16 @@
-"""Files of examples: TFRecord, Parquet, JSON Lines and ArrayRecord, written and read some examples at a time.
+"""Files of examples: TFRecord and Parquet, written and read some examples at a time.
 
 An example has features, such as `inputs` and `targets`, and two names: that of its `denoiser` and that of its `task`. TFRecord
-and ArrayRecord hold it as a serialized tf.train.Example, Parquet as a row, JSON Lines as an object. No format pads. The same
-examples always give the same bytes. (Exports of schema 1 have no task; it is read as "".)
+holds it as a serialized tf.train.Example, Parquet as a row. No format pads. The same examples always give the same bytes.
 
-Images are the bytes of their files: a list of bytes in TFRecord and ArrayRecord, of base64 in JSON Lines, and in Parquet of what
-Hugging Face's `datasets` reads as images, which the schema says.
+Images are the bytes of their files: a list of bytes in TFRecord, and in Parquet of what Hugging Face's `datasets` reads as images,
+which the schema says.
 """
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +21,6 @@ import tensorflow as tf
 
 from ul2_tasks.example_features import DENOISER, IMAGES, NO_TOKEN, TASK, Feature, features_named, token_features
 from ul2_tasks.files.opening import open_file
-from ul2_tasks.files.systems import copy
 
 NAMES = (DENOISER, TASK)
 TOKENS_PER_ROW_GROUP = 1 << 22  # of a Parquet file: 16 MB before compression, which is the most that is held in memory
@@ -108,8 +102,6 @@ def open_format(name: str) -> Format:
     """The format of this name. The names of its files end with the same name."""
     if name not in FORMATS:
         raise ValueError(f"format must be one of {sorted(FORMATS)}, got {name!r}.")
-    if name == "arrayrecord":
-        _array_record()
     return FORMATS[name]
 
 
@@ -126,25 +118,6 @@ def _read_tfrecord(path: str, names: Collection[str]) -> Iterator[Examples]:
         yield _parse(records, names)
 
 
-def _write_array_record(path: str, batches: Iterable[Examples], names: Collection[str]) -> None:
-    del names
-    # Groups of one record, as random access needs and as TFDS writes them.
-    try:
-        with contextlib.closing(_array_record().ArrayRecordWriter(path, "group_size:1")) as writer:
-            for batch in batches:
-                for example in batch:
-                    writer.write(_serialize(example))
-    except RuntimeError as error:  # raised by its C++ code if a file cannot be written
-        raise OSError(str(error)) from error
-
-
-def _read_array_record(path: str, names: Collection[str]) -> Iterator[Examples]:
-    with _local_copy(path) as local, contextlib.closing(_array_record().ArrayRecordReader(local)) as reader:
-        count = reader.num_records()
-        for start in range(0, count, _EXAMPLES_AT_A_TIME):
-            yield _parse(tf.constant(reader.read(start, min(start + _EXAMPLES_AT_A_TIME, count)), tf.string), names)
-
-
 def _schema(names: Collection[str]) -> pa.Schema:
     """Of a Parquet file. Where examples have images, its metadata says so to `datasets`, which decodes them."""
     features = features_named(names)
@@ -159,7 +132,7 @@ def _schema(names: Collection[str]) -> pa.Schema:
 
 
 def _sequence(feature: Mapping[str, str]) -> dict[str, object]:
-    return {"feature": feature, "_type": "Sequence"}  # that of earlier versions of `datasets`, which later ones read, too
+    return {"feature": feature, "_type": "Sequence"}  # which all versions of `datasets` read
 
 
 def _write_parquet(path: str, batches: Iterable[Examples], names: Collection[str]) -> None:
@@ -193,40 +166,12 @@ def _read_parquet(path: str, names: Collection[str]) -> Iterator[Examples]:
         for batch in pq.ParquetFile(file).iter_batches(batch_size=_EXAMPLES_AT_A_TIME):
             columns = {key: batch.column(key) for key in features}
             images = batch.column(IMAGES).to_pylist() if IMAGES in names else None
-            none = [""] * len(batch)
             yield Examples(
                 # Copies, because readers expect arrays that can be written to.
                 ids={key: np.array(column.flatten(), features[key].dtype) for key, column in columns.items()},
                 lengths={key: np.array(columns[key].value_lengths(), np.int64) for key in token_features(features)},
-                names={
-                    key: np.array(batch.column(key).to_pylist() if key in batch.schema.names else none, np.str_) for key in NAMES
-                },
+                names={key: np.array(batch.column(key).to_pylist(), np.str_) for key in NAMES},
                 images=images and [[image["bytes"] for image in of_each] for of_each in images],
-            )
-
-
-def _write_jsonl(path: str, batches: Iterable[Examples], names: Collection[str]) -> None:
-    del names
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        for batch in batches:
-            for example in batch:
-                row = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in example.items()}
-                if IMAGES in row:
-                    row[IMAGES] = [base64.b64encode(image).decode() for image in row[IMAGES]]
-                file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
-def _read_jsonl(path: str, names: Collection[str]) -> Iterator[Examples]:
-    features = features_named(names)
-    with open_file(path) as file:
-        for line in file:
-            row = json.loads(line)
-            ids = {key: np.array(row[key], feature.dtype) for key, feature in features.items()}
-            yield Examples(
-                ids,
-                lengths={key: np.array([len(ids[key])]) for key in token_features(features)},
-                names={key: np.array([row.get(key, "")]) for key in NAMES},
-                images=[[base64.b64decode(image, validate=True) for image in row[IMAGES]]] if IMAGES in names else None,
             )
 
 
@@ -252,7 +197,7 @@ def _parse(records: tf.Tensor, names: Collection[str]) -> Examples:
     ragged = {key: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for key in features}
     if IMAGES in names:
         ragged[IMAGES] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
-    parsed = tf.io.parse_example(records, ragged | {key: tf.io.FixedLenFeature([], tf.string, "") for key in NAMES})
+    parsed = tf.io.parse_example(records, ragged | {key: tf.io.FixedLenFeature([], tf.string) for key in NAMES})
     return Examples(
         ids={key: parsed[key].flat_values.numpy().astype(feature.dtype) for key, feature in features.items()},
         lengths={key: parsed[key].row_lengths().numpy() for key in token_features(features)},
@@ -261,30 +206,7 @@ def _parse(records: tf.Tensor, names: Collection[str]) -> Examples:
     )
 
 
-@contextlib.contextmanager
-def _local_copy(path: str) -> Iterator[str]:
-    if "://" not in path:
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        local = os.path.join(folder, os.path.basename(path))
-        copy(path, local)
-        yield local
-
-
-def _array_record():
-    try:
-        from array_record.python import array_record_module
-    except ImportError as error:
-        raise ImportError(
-            f"the format 'arrayrecord' needs the package array_record ({error}). Run `pip install array_record`."
-        ) from error
-    return array_record_module
-
-
 FORMATS = {
     "tfrecord": Format(_write_tfrecord, _read_tfrecord),
     "parquet": Format(_write_parquet, _read_parquet),
-    "jsonl": Format(_write_jsonl, _read_jsonl),
-    "arrayrecord": Format(_write_array_record, _read_array_record),
 }

@@ -32,7 +32,7 @@ from ul2_tasks.tasks.image_text import ImageTextTask
 from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingMixture, DenoisingTask
 from ul2_tasks.vocabulary.special_ids import id_shift
 
-RECORDS = "_parts"  # earlier versions used this name, too
+RECORDS = "_parts"
 _MEANING = (
     "All ids in the files and here are the tokenizer's own, from 0 to vocabulary_size - 1. SeqIO's ids of this vocabulary are"
     " id_shift higher; the descriptions under pipeline count in those.",
@@ -204,7 +204,7 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
             read = f"cache: {view.cached().cache_identity(arguments['split'])}"
         else:
             shards = view.list_shards(arguments["split"])
-            read = f"{len(shards)} pieces, {_crc32(shards)}"  # earlier versions used this word, too
+            read = f"{len(shards)} shards, {_crc32(shards)}"
         return {**corpus_settings(corpus), "read": read}
 
     def describe_task(task: Any) -> dict[str, object]:
@@ -230,7 +230,7 @@ def _corpora(tasks: Iterable[Any]) -> list[CorpusTask]:
 def _settings_of(task: Any, sequence_length: Mapping[str, int | None]) -> dict[str, object]:
     """What decides the examples of a task of this package, beside its corpus."""
     if isinstance(task, ChatTask):
-        settings = {"format": task.format, "supervision": task.supervision.saved(), "mode": list(task.objective.mode)}
+        settings = {"format": task.format, "supervision": dataclasses.asdict(task.supervision), "mode": list(task.objective.mode)}
         return {"denoiser": None, **settings, "chat_version": CHAT_VERSION}
     special = task.special_tokens()
     of_denoiser = {

@@ -28,7 +28,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.corpus.cache import git_revision
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, TOKEN_FEATURES, features_named
 from ul2_tasks.export.folder import (
     MANIFEST,
@@ -37,7 +36,6 @@ from ul2_tasks.export.folder import (
     counted,
     features_of,
     is_export,
-    manifest_path,
     no_counts,
     read_manifest,
 )
@@ -95,10 +93,9 @@ def write_examples(
     system that fsspec has, and all workers must see it. `sequence_length` has the budgets in tokens; of conversations
     {"tokens": int}, or inputs and targets, where None is any length. Each of the `shards` reads its own share of the corpus.
     Without `use_cached`, each denoiser tokenizes its documents again, which takes most of the time. `max_examples` and `max_tokens`
-    are for a trial run, as the manifest says; the tokens are those of all features together. `git_revision` is recorded; None is
-    that of this package. Each worker calls `prepare`
-    first, to register the mixture: it is `Registration.apply`, or the import of a module. Without `pipeline_options`, which are
-    Beam's, this process writes one shard after the other. `console` is by default stderr.
+    are for a trial run, as the manifest says; the tokens are those of all features together. `git_revision` is recorded.
+    Each worker calls `prepare` first, to register the mixture: it is `Registration.apply`, or the import of a module. Without
+    `pipeline_options`, which are Beam's, this process writes one shard after the other. `console` is by default stderr.
 
     Returns the manifest, see `read_manifest`. Raises a ValueError where an argument is wrong, there are too many shards for the
     corpus, the folder has other files or an export with other arguments, or another job writes into it. A RuntimeError says that
@@ -138,8 +135,8 @@ def write_examples(
 
 def _existing(export: Export) -> dict | None:
     """The manifest, if all that it lists is written. Raises a ValueError where the folder has anything else than this export."""
-    known = [manifest_path(export.folder) or "", place(export.records, BEGUN), place(place(export.folder, "parts"), BEGUN)]
-    check_folder(export.folder, [path for path in known if path], _begun(export))
+    known = [*([place(export.folder, MANIFEST)] if is_export(export.folder) else []), place(export.records, BEGUN)]
+    check_folder(export.folder, known, _begun(export))
     is_whole = is_export(export.folder) and len(_finished(export)) == len(export.shards)
     return read_manifest(export.folder) if is_whole else None
 
@@ -245,7 +242,7 @@ def _finish(export: Export, revision: str | None) -> dict:
     manifest = {
         **_begun(export),
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__, "tensorflow": tf.__version__},
-        "git_revision": revision or git_revision(),
+        "git_revision": revision,
         "ids": describe_ids(export.arguments),
         "totals": {
             **total(shards, ("bytes", *keys)),

@@ -10,18 +10,14 @@ import io
 import json
 import os
 import pathlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.images.draws import Draws, draws_of
-from ul2_tasks.images.elements import Element, Image, Layout, Text
 from ul2_tasks.images.pixels import pillow
-from ul2_tasks.images.recipe import Source
-from ul2_tasks.images.records import listed_records
-from ul2_tasks.images.schemas import SCHEMAS, Record
 
 _NAMES = ("circle", "square", "triangle", "2", "4", "5", "7", "A", "B", "E", "H")
 _COLOURS = {
@@ -64,22 +60,6 @@ class _Scene(NamedTuple):
         return "from left to right" if self.size[0] >= self.size[1] else "from top to bottom"
 
 
-def story(record: Record, draws: Draws) -> Layout:
-    """A schema of your own for pages of text and image: T V C T V C .. T N. The last image is the one to generate.
-
-    The record has as many `texts` as `images`; its draws are not used.
-
-    >>> from ul2_tasks.images.elements import letters
-    >>> letters(story({"texts": ["one", "two"], "images": [b"..", b".."]}, draws_of(0, 0, "r")))
-    'T V C T N'
-    """
-    *pages, (text, image) = zip(record["texts"], record["images"])
-    elements: list[Element] = []
-    for said, seen in pages:
-        elements += [Text(said, learned=True, droppable=False), Image(seen, "vit"), Image(seen, "clean")]
-    return (*elements, Text(text), Image(image, "noised"))
-
-
 def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str, Any]]:
     """Records of the embedded set.
 
@@ -92,21 +72,6 @@ def example_records(kind: str, count: int = 32, seed: int = 0) -> list[dict[str,
     if kind not in _MAKERS:
         raise ValueError(f"kind must be one of {list(_MAKERS)}, got {kind!r}.")
     return [_MAKERS[kind](draws_of(seed, 0, f"embedded set, {kind}, record {number}")) for number in range(count)]
-
-
-def example_sources(count: int = 32, seed: int = 0) -> list[Source]:
-    """Returns the built-in set as sources, one of each kind.
-
-    Args:
-        count, seed: see `example_records`.
-
-    Raises:
-        ImportError: Pillow is not installed.
-    """
-    return [
-        Source(listed_records(example_records(kind, count, seed), f"embedded set, {kind}"), kind if kind in SCHEMAS else story)
-        for kind in _MAKERS
-    ]
 
 
 def write_example_set(folder: str | os.PathLike, count: int = 32, seed: int = 0) -> list[pathlib.Path]:
@@ -200,7 +165,13 @@ def _story(draws: Draws) -> dict[str, Any]:
     return {"texts": texts, "images": [_drawn(scene) for scene in scenes]}
 
 
-_MAKERS = {"t2i_pretrain": _t2i, "unified_edit": _edit, "vlm_sft": _conversation, "story": _story}
+_MAKERS: Mapping[str, Callable[[Draws], dict[str, Any]]] = {
+    "t2i_pretrain": _t2i,
+    "unified_edit": _edit,
+    "vlm_sft": _conversation,
+    "story": _story,
+}
+KINDS = tuple(_MAKERS)
 
 
 def _scene(draws: Draws) -> _Scene:

@@ -60,7 +60,8 @@ class ImageTokens:
         """The ids that no text and no denoiser may have."""
         return self.boi_id, self.image_id, self.eoi_id
 
-    def ids_of(self, image: object) -> list[int]:
+    @property
+    def sequence(self) -> list[int]:
         """The ids of an image, without the text around it."""
         return [self.boi_id, *[self.image_id] * self.image_seq_length, self.eoi_id]
 
@@ -68,65 +69,14 @@ class ImageTokens:
 T5GEMMA2_IMAGE = ImageTokens()
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageCodes:
-    """The image token sequence of an image that is codes, such as those of a VQ-VAE. Ids are the tokenizer's own.
-
-    Attributes:
-        boi_id, eoi_id: the ids before and after the codes.
-        first_code_id: the id of code 0; that of code c is `first_code_id + c`.
-        num_codes: how many different codes there are.
-        around: as for `ImageTokens`.
-
-    >>> ImageCodes(boi_id=7, eoi_id=8, first_code_id=100, num_codes=512).ids_of([3, 0, 511])
-    [7, 103, 100, 611, 8]
-    """
-
-    boi_id: int
-    eoi_id: int
-    first_code_id: int
-    num_codes: int
-    around: str = ""
-
-    def __post_init__(self):
-        for name in ("boi_id", "eoi_id", "first_code_id", "num_codes"):
-            if not is_integer(getattr(self, name), at_least=1):
-                raise ValueError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}.")
-        if len(set(self.ids)) < len(self.ids):
-            raise ValueError(f"boi_id and eoi_id must be two ids that are not those of codes, got {self.boi_id} and {self.eoi_id}.")
-        if not isinstance(self.around, str):
-            raise ValueError(f"around must be a string, got {self.around!r}.")
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The ids that no text and no denoiser may have."""
-        return self.boi_id, self.eoi_id, *range(self.first_code_id, self.first_code_id + self.num_codes)
-
-    def ids_of(self, image: object) -> list[int]:
-        """The ids of an image, without the text around it.
-
-        Args:
-            image: its codes, in their order; or these as bytes, int32 little-endian.
-
-        Raises:
-            ValueError: there are no codes, or one is out of range.
-        """
-        codes = np.frombuffer(image, "<i4") if isinstance(image, bytes) and len(image) % 4 == 0 else np.asarray(image)
-        if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
-            raise ValueError(f"an image must be a list of codes, integers, or these as int32 in bytes, got {image!r:.60}.")
-        if codes.min() < 0 or codes.max() >= self.num_codes:
-            raise ValueError(f"the codes of an image must be 0 to {self.num_codes - 1}, got {codes.min()} to {codes.max()}.")
-        return [self.boi_id, *(codes + self.first_code_id).tolist(), self.eoi_id]
-
-
-def shifted(image_tokens: ImageTokens | ImageCodes, by: int) -> ImageTokens | ImageCodes:
+def shifted(image_tokens: ImageTokens, by: int) -> ImageTokens:
     """The same with other ids: those of a vocabulary whose ids are so much higher than the tokenizer's own.
 
     >>> shifted(ImageTokens(boi_id=7, image_id=8, eoi_id=9), 1).ids
     (8, 9, 10)
     """
-    names = ("boi_id", "image_id", "eoi_id") if isinstance(image_tokens, ImageTokens) else ("boi_id", "eoi_id", "first_code_id")
-    return dataclasses.replace(image_tokens, **{name: getattr(image_tokens, name) + by for name in names}) if by else image_tokens
+    boi_id, image_id, eoi_id = (id + by for id in image_tokens.ids)
+    return dataclasses.replace(image_tokens, boi_id=boi_id, image_id=image_id, eoi_id=eoi_id)
 
 
 class Interleaved(NamedTuple):
@@ -140,9 +90,7 @@ class Interleaved(NamedTuple):
     images: list[object]
 
 
-def interleaved(
-    layout: Sequence[Element], encode: Callable[[str], Sequence[int]], image_tokens: ImageTokens | ImageCodes
-) -> Interleaved:
+def interleaved(layout: Sequence[Element], encode: Callable[[str], Sequence[int]], image_tokens: ImageTokens) -> Interleaved:
     """The ids of a layout. Texts that are neighbours become one, with a line feed between them.
 
     Images are seen by a ViT. One that is to be generated raises a ValueError, and so does a text that becomes an id that marks
@@ -163,7 +111,7 @@ def interleaved(
             parts[-1] += ids[0]
         parts.append(ids[1])
         if number < len(images):
-            parts.append(ids[2] + image_tokens.ids_of(images[number]))
+            parts.append(ids[2] + image_tokens.sequence)
     return Interleaved(
         np.array(list(itertools.chain.from_iterable(parts)), np.int32), np.array([len(part) for part in parts], np.int32), images
     )
@@ -172,8 +120,8 @@ def interleaved(
 def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
     """The layout of a record of `texts` and `images`, two lists of one length: each place has a text, an image, or both.
 
-    Where both stand, the text comes first. An image is its bytes, its path, Hugging Face's object with either, or its codes, a
-    list or an array. The draws are not used.
+    Where both stand, the text comes first. An image is its bytes, its path, or Hugging Face's object with either. The draws are not
+    used.
 
     >>> from ul2_tasks.images.draws import draws_of
     >>> from ul2_tasks.images.elements import letters
@@ -187,10 +135,8 @@ def texts_and_images(record: Mapping[str, Any], draws: Draws) -> Layout:
     for text, image in zip(texts, images):
         if isinstance(image, Mapping):
             image = image.get("bytes") or image.get("path")
-        elif isinstance(image, np.ndarray):  # of which neither [0] nor several would be true
-            image = image.tolist()
         layout += [Text(text)] if text else []
-        layout += [Image(image, "vit")] if image else []
+        layout += [Image(image, "vit")] if isinstance(image, np.ndarray) or image else []  # an array is refused where it is read
     return tuple(layout)
 
 
@@ -237,7 +183,7 @@ def _around(text: str, is_after: bool, is_before: bool, around: str) -> tuple[st
 
 
 @functools.lru_cache
-def _reserved(image_tokens: ImageTokens | ImageCodes) -> frozenset[int]:
+def _reserved(image_tokens: ImageTokens) -> frozenset[int]:
     return frozenset(image_tokens.ids)
 
 

@@ -5,8 +5,8 @@
     CMYK, grey, palette   become RGB
     16 bits               the upper 8 of them
 
-A ValueError of one sentence rejects an image that has several frames, too many pixels or scans, or is cut off or damaged
-so that its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES,
+A ValueError of one sentence rejects an image that has several frames, too many pixels, or is cut off or damaged so that
+its decoder notices it. None of Pillow's process-wide settings is changed; where other code sets LOAD_TRUNCATED_IMAGES,
 Pillow reads images that are cut off, here too.
 """
 
@@ -17,7 +17,6 @@ import dataclasses
 import errno
 import io
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -34,21 +33,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 MAX_PIXELS = 2**26  # 8192 x 8192: 192 MiB of bytes
-MOST_SCANS = 100  # of a JPEG, each of which goes over all pixels; encoders make about ten
-_SCAN = b"\xff\xda"
-_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # one that ends a scan: not a byte 255, nor a place to begin again after damage
 _NO_FILE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 _ORIENTATION = 0x0112  # the EXIF tag, which Pillow fills from XMP, too
-# What turns an image upright, by its EXIF orientation: names of Pillow's Image.Transpose.
-_TURNS = {
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,18 +96,19 @@ def pixels(image: object, max_pixels: int = MAX_PIXELS, draft: tuple[int, int] |
     if isinstance(image, Frame):
         return image.read()
     with _opened(image, max_pixels) as opened:
+        from PIL import ImageOps
+
         orientation = _orientation(opened)
-        _check_scans(opened)
         with _told():
-            if (
-                opened.mode in ("1", "L") and "transparency" in opened.info
-            ):  # Pillow scales values of less than 8 bits, but not this
-                opened.info["transparency"] *= {"1": 255, "L;2": 85, "L;4": 17}.get(str(opened.tile[0][3]), 1)
             if draft is not None:
                 opened.draft(None, draft[::-1] if orientation >= 5 else draft)
             opened.load()
             seen = _on_white(opened)
-        return np.asarray(seen.transpose(getattr(pillow().Transpose, _TURNS[orientation])) if orientation > 1 else seen)
+        if orientation > 1:
+            seen.info.clear()  # of all EXIF, which would be written anew, the orientation alone is needed
+            seen.getexif()[_ORIENTATION] = orientation
+            ImageOps.exif_transpose(seen, in_place=True)
+        return np.asarray(seen)
 
 
 def resized(pixels: np.ndarray, width: int, height: int, filter: Literal["bicubic", "bilinear"] = "bicubic") -> np.ndarray:
@@ -226,32 +213,6 @@ def _opened(image: object, max_pixels: int) -> Iterator[ImageFile]:
         yield opened
 
 
-def _check_scans(opened: ImageFile) -> None:
-    """Refuses a JPEG that takes minutes, or hours, for its size."""
-    file = opened.fp
-    if opened.format not in ("JPEG", "MPO") or file is None:
-        return
-    file.seek(0)
-    content = file.read()
-    # What is no scan can have these bytes, too: a thumbnail, or a film behind the image.
-    if content.count(_SCAN) > MOST_SCANS and (scans := _scans(content)) > MOST_SCANS:
-        raise ValueError(f"the image must have at most {MOST_SCANS} scans, got a JPEG of {scans}.")
-
-
-def _scans(jpeg: bytes) -> int:
-    """How many scans a JPEG has, marker by marker; those of a thumbnail, or behind its end, do not count.
-
-    >>> scan = _SCAN + b"\\x00\\x02 pixels \\xff\\x00 "
-    >>> _scans(b"\\xff\\xd8" + b"\\xff\\xe1\\x00\\x04" + _SCAN + scan * 2 + b"\\xff\\xd9" + scan)
-    2
-    """
-    found, place = 0, 2
-    while (marker := _MARKER.search(jpeg, place)) and marker[0] != b"\xff\xd9":
-        found += marker[0] == _SCAN
-        place = marker.end() + int.from_bytes(jpeg[marker.end() : marker.end() + 2], "big")
-    return found
-
-
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
     """Tells in one sentence what Pillow stumbles over, which can be an error of any type; but not those of memory and files."""
@@ -280,7 +241,7 @@ def _orientation(opened: ImageFile) -> int:
         found = exif.get(_ORIENTATION)
     except Exception:  # damaged EXIF says nothing; the image is as it is
         return 1
-    return found if found in _TURNS else 1
+    return found if found in range(1, 9) else 1
 
 
 def _is_told_behind_pixels(opened: ImageFile) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from ul2_tasks.files import systems
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import parallel_map, place, read, sha256
+from ul2_tasks.version import check_version
 
 
 def load(path: str) -> Any:
@@ -44,16 +45,14 @@ def sizes(folder: str, names: Sequence[str]) -> list[int]:
     return systems.sizes([place(folder, name) for name in names])
 
 
-def parse_manifest(path: str, content: bytes, readable: Sequence[int], remedy: str, fields: Collection[str]) -> dict:
+def parse_manifest(path: str, content: bytes, readable: int, remedy: str, fields: Collection[str]) -> dict:
     """A manifest, as JSON has it.
 
-    `readable` are the schema versions that this version of the package reads. Another schema, or a manifest without these fields,
-    raises a ValueError, with `remedy`, which says what to do about it.
+    `readable` is the schema version that this package reads and writes. Another schema, or a manifest without these fields, raises
+    a ValueError, with `remedy`, which says what to do about it.
     """
     manifest = _checked(_parse(path, content), path, remedy, ())
-    schema = manifest.get("schema_version")
-    if not isinstance(schema, int) or schema not in readable:
-        raise ValueError(f"{path} must have a schema_version of {tuple(readable)}, got {schema}. {remedy}")
+    check_version(path, manifest.get("schema_version"), readable, remedy)
     return _checked(manifest, path, remedy, fields)
 
 

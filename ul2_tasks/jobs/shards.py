@@ -27,9 +27,10 @@ from ul2_tasks.files.systems import exists, infos_of_present, make_folders, move
 from ul2_tasks.imported import failures, message_of
 from ul2_tasks.jobs.claim import is_claim
 from ul2_tasks.jobs.manifest import differences, load_object
+from ul2_tasks.version import check_version
 
 BEGUN = "begun.json"
-_RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache, and of an export before schema 2
+_RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache
 _LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
 _REMOVE = "Delete the folder, and start again."
 
@@ -72,7 +73,7 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
     of_now = {
         name: {place(by_name[name].folder, file["file"]): file["bytes"] for file in record.get("files", [record])}
         for name, record in records.items()
-        if name in by_name and record.get("reads", by_name[name].reads) == by_name[name].reads  # earlier versions did not say it
+        if name in by_name and record.get("reads", by_name[name].reads) == by_name[name].reads  # exports of examples do not say it
     }
     paths = [path for files in of_now.values() for path in files]
     present = {path: found["size"] for path, found in zip(paths, infos_of_present(paths)) if found}
@@ -97,7 +98,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
     """Raises a ValueError unless a folder is empty, or has this export, finished or not.
 
     `known` are the paths of the manifest and of `BEGUN`, as far as they are there. `begun` is what is asked for, with
-    "schema_version". Its "reads" is compared where it was written: earlier versions had none.
+    "schema_version".
     """
     found = [load_object(path, _REMOVE) for path in known if exists(path)]
     others = sorted(names_in(folder) - {_RECORDS[0]})
@@ -108,10 +109,8 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
         )
     wanted = json.loads(json.dumps(begun))
     for before in found:
-        if before.get("schema_version") != wanted["schema_version"]:
-            raise ValueError(f"{folder} has an export of another version of this package. Delete it, or name another folder.")
-        asked = {key: value for key, value in wanted.items() if key != "reads" or key in before}
-        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in asked.items())
+        check_version(f"the export in {folder}", before.get("schema_version"), wanted["schema_version"], "Delete it.")
+        by_key = ("; ".join(differences(before.get(key), value, key)) for key, value in wanted.items())
         if changes := next(filter(None, by_key), ""):  # the first key says enough: the others may follow from it
             raise ValueError(f"{folder} has an export with other arguments: {changes}. Delete it, or name another folder.")
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -192,12 +192,11 @@ def find_texts(
     n: int = 13,
     output: str | None = None,
     count: int = 5,
-    as_json: bool = False,
     console: Console | None = None,
 ) -> None:
     """Prints which texts of a file are in the corpora of a run, and writes the documents that have some to a file of JSON Lines.
 
-    The texts of which most is found are printed, `count` of each corpus; as JSON all that are found.
+    The texts of which most is found are printed, `count` of each corpus.
     """
     if output:
         check_folder_of(output)
@@ -205,9 +204,6 @@ def find_texts(
     found = [_look(corpus, store, named, n) for corpus, store in stores(run.examples()).values()]
     if output:
         write_atomically(output, "".join(line for of_corpus in found for line in _lines(of_corpus, named, n, path)))
-    if as_json:
-        print(json.dumps(_plain(run, found, named, n, path), ensure_ascii=False))
-        return
     console = console or Console()
     for of_corpus in found:
         _print(console, of_corpus, named, n, path, count)
@@ -238,36 +234,6 @@ def _lines(found: Contamination, named: Sequence[Named], n: int, path: str) -> I
             "reason": f"has {what} text {name} of {path}{others}",
         }
         yield json.dumps(of_line, ensure_ascii=False) + "\n"
-
-
-def _plain(run: Run, found: Sequence[Contamination], named: Sequence[Named], n: int, path: str) -> dict[str, Any]:
-    """What is printed as JSON."""
-    corpora = [
-        {
-            "corpus": each.corpus,
-            "documents": each.documents,
-            "tokens": each.tokens,
-            "texts_by_ngrams": len(named) - each.variants.whole - int(each.variants.too_short.sum()),
-            "texts_whole": each.variants.whole,
-            "texts_too_short": int(each.variants.too_short.sum()),
-            "documents_found": len(each.found),
-            "texts_found": len(each.most),
-            "found": [
-                {
-                    "text": named[shared.text].name,
-                    "overlap": round(shared.overlap, 6),
-                    "ngrams": shared.ngrams,
-                    "ngrams_of_text": shared.of,
-                    "longest": shared.longest,
-                    "document": shared.document,
-                    "documents": int(each.documents_of[shared.text]),
-                }
-                for shared in each.worst
-            ],
-        }
-        for each in found
-    ]
-    return {"mixture": run.name, "split": run.split, "texts": len(named), "file": path, "ngram": n, "corpora": corpora}
 
 
 def _print(console: Console, found: Contamination, named: Sequence[Named], n: int, path: str, count: int) -> None:

@@ -215,7 +215,7 @@ def _examine_embedding(vocabulary: seqio.Vocabulary, special_ids: set[int]) -> I
 
 def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
     ids = list(tokenizer.encode(SAMPLE))
-    remedy = "see ul2_tasks.check_round_trip; ul2 vocab train makes vocabularies that restore every text"
+    remedy = "see ul2_tasks.check_round_trip; recipes/train_vocabulary.py trains one that restores every text"
     yield Finding("ok", "vocabulary", f"a sample of {len(SAMPLE)} characters of many scripts is {len(ids)} tokens")
     if unknown := ids.count(tokenizer.unk_id):
         yield Finding("note", "vocabulary", f"{unknown} of {len(ids)} tokens of a sample of many scripts are unknown", remedy)

@@ -1,4 +1,4 @@
-"""Examples of interleaved image-text data to look at: as text, in which each image, or its codes, has its place."""
+"""Examples of interleaved image-text data to look at: as text, in which each image has its place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.images.interleaved import ImageCodes, ImageTokens
+from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.images.pixels import size_of
 from ul2_tasks.looking.readable import Stretch, stretches
 from ul2_tasks.looking.samples import DenoisedTask, Sample, reconstructed
@@ -21,15 +21,13 @@ class ImagePlace:
 
     Attributes:
         number: 1, 2 .. within the example.
-        size: its width and height in pixels; None of codes.
-        codes: how many codes it is; None of pixels.
+        size: its width and height in pixels.
         feature: "inputs" or "targets".
         start, stop: its tokens [start, stop) there, from begin to end of image.
     """
 
     number: int
-    size: tuple[int, int] | None
-    codes: int | None
+    size: tuple[int, int]
     feature: str
     start: int
     stop: int
@@ -38,48 +36,42 @@ class ImagePlace:
     def in_words(self) -> str:
         """For people.
 
-        >>> ImagePlace(2, (400, 160), None, "inputs", 13, 19).in_words
+        >>> ImagePlace(2, (400, 160), "inputs", 13, 19).in_words
         'image 2: 400x160 pixels, tokens 13 to 18 of inputs'
         """
-        what = f"{self.codes} codes" if self.size is None else "{}x{} pixels".format(*self.size)
-        return f"image {self.number}: {what}, tokens {self.start} to {self.stop - 1} of {self.feature}"
+        width, height = self.size
+        return f"image {self.number}: {width}x{height} pixels, tokens {self.start} to {self.stop - 1} of {self.feature}"
 
 
 class ImageTextShown(NamedTuple):
     """What is known of a task whose examples are looked at. The ids of `image_tokens` are the vocabulary's."""
 
     task: DenoisedTask
-    image_tokens: ImageTokens | ImageCodes
+    image_tokens: ImageTokens
 
 
-def image_text_sample(
-    shown: ImageTextShown, number: int, example: Mapping[str, np.ndarray], begins: Sequence[int], images: Iterable[object]
-) -> Sample:
-    """A sample of an example, see `samples.reconstructed`, in which an image is `[image 1024x768]`, or `[codes 256]`.
+def image_text_sample(shown: ImageTextShown, number: int, example: Mapping[str, np.ndarray], images: Iterable[object]) -> Sample:
+    """A sample of an example, see `samples.reconstructed`, in which an image is `[image 1024x768]`.
 
-    `begins` are the tokens of the chunk that begin a record. `images` are those of the example, encoded; none where they are codes.
+    `images` are those of the example, encoded.
     """
     task, image_tokens = shown
     held = iter(images)
 
-    def read(feature: str, ids: Sequence[int], borders: Sequence[int]) -> list[Stretch]:
+    def read(feature: str, ids: Sequence[int], _: Sequence[int]) -> list[Stretch]:
         """Inputs or targets as `readable.stretches` has them, with a stretch for each image token sequence."""
         found, end = list[Stretch](), 0
         while end < len(ids):
             start, stop = end, ids.index(image_tokens.boi_id, end) if image_tokens.boi_id in ids[end:] else len(ids)
             special = task.special if start == 0 else dataclasses.replace(task.special, mode=())
-            of_text = [border - start for border in borders if start <= border < stop]
-            found += stretches(task.vocabulary, ids[start:stop], special, feature, of_text)
+            found += stretches(task.vocabulary, ids[start:stop], special, feature)
             end = stop
             if stop < len(ids):
                 end = ids.index(image_tokens.eoi_id, stop) + 1
-                if stop in borders:
-                    found.append(Stretch("border", "", 0, None))
-                said = _in_words(image_tokens, end - stop, held)
-                found.append(Stretch("image", said, end - stop, 0 if feature == "targets" else None))
+                found.append(Stretch("image", "[image {}x{}]".format(*size_of(next(held))), end - stop, None))
         return found
 
-    return reconstructed(task, number, example, np.array(begins, np.int64), read)
+    return reconstructed(task, number, example, np.zeros(0, np.int64), read)
 
 
 def image_places(sample: Sample, images: Iterable[object]) -> list[ImagePlace]:
@@ -88,9 +80,7 @@ def image_places(sample: Sample, images: Iterable[object]) -> list[ImagePlace]:
     for feature in TOKEN_FEATURES:
         for start, stretch in _with_starts(getattr(sample, feature)):
             if stretch.kind == "image":
-                size = next(sizes, None)
-                codes = None if size else stretch.tokens - 2
-                found.append(ImagePlace(len(found) + 1, size, codes, feature, start, start + stretch.tokens))
+                found.append(ImagePlace(len(found) + 1, next(sizes), feature, start, start + stretch.tokens))
     return found
 
 
@@ -100,10 +90,3 @@ def _with_starts(of_feature: Iterable[Stretch]) -> Iterator[tuple[int, Stretch]]
     for stretch in of_feature:
         yield start, stretch
         start += stretch.tokens
-
-
-def _in_words(image_tokens: ImageTokens | ImageCodes, tokens: int, images: Iterator[object]) -> str:
-    """What a sequence of that many tokens, its marks among them, stands for."""
-    if isinstance(image_tokens, ImageCodes):
-        return f"[codes {tokens - 2}]"
-    return "[image {}x{}]".format(*size_of(next(images)))

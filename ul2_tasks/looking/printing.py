@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
-import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +15,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, 
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.files.systems import make_folders
 from ul2_tasks.looking.statistics import Check
 
 Item = TypeVar("Item")
@@ -115,16 +111,6 @@ def print_json_lines(lines: Iterable[Mapping[str, Any]], file: TextIO | None = N
     """Prints JSON Lines to a file, by default to standard output."""
     for line in lines:
         print(json.dumps(line, ensure_ascii=False, allow_nan=False), file=file or sys.stdout)
-
-
-def write_statistics(statistics: Any, samples: Iterable[Any], folder: str) -> list[str]:
-    """Writes statistics.json and samples.jsonl, with a line for each sample, to a folder, and returns their paths."""
-    make_folders(folder)
-    paths = [os.path.join(folder, name) for name in ("statistics.json", "samples.jsonl")]
-    print_json_lines(map(dataclasses.asdict, samples), lines := io.StringIO())
-    write_atomically(paths[0], as_json(statistics))
-    write_atomically(paths[1], lines.getvalue())
-    return paths
 
 
 def tracked(items: Iterable[Item], total: int, what: str = "drawing examples") -> Iterable[Item]:

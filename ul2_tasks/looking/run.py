@@ -15,11 +15,12 @@ from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mixture import Mixture, name_of
 from ul2_tasks.random_access.exclude import Exclude, leave_out, list_name
-from ul2_tasks.random_access.fingerprint import ADDED, LEFT_OUT
+from ul2_tasks.random_access.fingerprint import LEFT_OUT, NUMBERED_VERSION
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
+from ul2_tasks.version import check_version
 
 _MOST = 1 << 60  # elements of a run
 _OF_RECORD = ("mixture", "sequence_length", "split", "seed", "shuffle", "pack", "batch_size", "first_step")
@@ -146,7 +147,9 @@ def read_record(folder: str) -> dict:
             f"there is no {RUN_RECORD} in {folder}. Name the folder of a run with random access (a cache, elastic.gin), which"
             " writes it."
         )
-    return load_object(path, "Name the folder of a run, which writes it.", _OF_RECORD)
+    record = load_object(path, "Name the folder of a run, which writes it.", _OF_RECORD)
+    check_version(path, record.get("numbered_version"), NUMBERED_VERSION, "Look at it with the package that began the run.")
+    return record
 
 
 def locations_of(found: Examples, number: int) -> list[Location]:
@@ -164,5 +167,5 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
-    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "window_rows", *ADDED)
+    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "window_rows", "sources")
     return {key: told[key] for key in (*keys, *LEFT_OUT) if key in told}

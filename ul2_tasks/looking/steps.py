@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -188,7 +188,7 @@ def _fed_images(
     images: Sequence[bytes],
 ) -> FedImages:
     ((record, _),) = location.documents
-    sample = image_text_sample(ImageTextShown(task, member.corpus.seqio_image_tokens), number, ids, [], images)
+    sample = image_text_sample(ImageTextShown(task, member.corpus.seqio_image_tokens), number, ids, images)
     places, data = image_places(sample, images), member.index.data
     return FedImages(sample, segment, location, places, data.locate(record), data.tokens.tokens_of(record))
 
@@ -319,12 +319,21 @@ def show_step(
     count: int = 2,
     denoisers: Collection[str] | None = None,
     console: Console | None = None,
+    as_json: bool = False,
 ) -> None:
-    """Prints examples of each denoiser of the batch that a run is fed at a step, each with its location."""
+    """Prints examples of each denoiser of the batch that a run is fed at a step, each with its location.
+
+    As JSON Lines, each is a `samples.Sample` with its step, segment and `sequence.Location`. An example of a conversation is as
+    `chat_samples.as_plain` has it, with these, its number and, as "where", the location of its conversation. One of interleaved
+    image-text data has "where", too, and its `images`.
+    """
     console = console or Console()
     numbers = run.numbers(step, host or (0, 1))
     found = run.examples()
     fed, chats = fed_at(found, numbers, count, denoisers), [] if denoisers else chats_at(found, numbers, count)
+    if as_json:
+        print_json_lines(_lines(step, fed, chats), console.file)
+        return
     tasks, replies = tasks_fed(found, denoisers), {} if denoisers else chats_fed(found)
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
     console.print(Text(_batch(run, step, host, found)))
@@ -340,27 +349,12 @@ def show_step(
             console.print(*shown_chat(each.task, each.example, each.name, record_in_words(each.location, each.where)), "", sep="\n")
 
 
-def show_step_json(
-    run: Run,
-    step: int,
-    host: tuple[int, int] | None = None,
-    *,
-    count: int = 2,
-    denoisers: Collection[str] | None = None,
-    file: TextIO | None = None,
-) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample` with its step, segment and `sequence.Location`.
-
-    An example of a conversation is as `chat_samples.as_plain` has it, with these, its number and, as "where", the location of its
-    conversation. One of interleaved image-text data has "where", too, and its `images`.
-    """
-    found, numbers = run.examples(), run.numbers(step, host or (0, 1))
-    for each in fed_at(found, numbers, count, denoisers):
+def _lines(step: int, fed: Iterable[Fed], chats: Iterable[FedChat]) -> Iterator[dict[str, object]]:
+    for each in fed:
         of_images = {"where": each.where, "images": list(map(vars, each.images))} if isinstance(each, FedImages) else {}
-        print_json_lines([{**dataclasses.asdict(each.sample), **_address(step, each), **of_images}], file)
-    for chat in [] if denoisers else chats_at(found, numbers, count):
-        plain = as_plain(chat.task, chat.example)
-        print_json_lines([{**plain, "number": chat.number, **_address(step, chat), "where": chat.where}], file)
+        yield {**dataclasses.asdict(each.sample), **_address(step, each), **of_images}
+    for chat in chats:
+        yield {**as_plain(chat.task, chat.example), "number": chat.number, **_address(step, chat), "where": chat.where}
 
 
 def _address(step: int, fed: Fed | FedChat) -> dict[str, object]:
@@ -392,10 +386,7 @@ def _descriptions(found: Examples) -> dict[str, Text]:
         member.task: description(member.solution.configuration.denoiser, member.solution.full)
         for member in denoising_members(found)
     }
-    of_images = {
-        member.task: image_description(member.limits.denoiser, member.index.rules.are_cut)
-        for member in image_members(found).values()
-    }
+    of_images = {member.task: image_description(member.limits.denoiser) for member in image_members(found).values()}
     return of_texts | of_images
 
 
@@ -420,9 +411,9 @@ def description(denoiser: Denoiser, full: Chunk) -> Text:
     )
 
 
-def image_description(denoiser: Denoiser, are_cut: bool) -> Text:
+def image_description(denoiser: Denoiser) -> Text:
     """What a denoiser of interleaved image-text data is, and what becomes of a record."""
-    return Text(f"{_fields(denoiser)}; a record is {'cut into chunks' if are_cut else 'an example'}")
+    return Text(f"{_fields(denoiser)}; a record is an example")
 
 
 def _fields(denoiser: Denoiser) -> str:

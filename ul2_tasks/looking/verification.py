@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.export import conversations_folder
 from ul2_tasks.export import folder as export_folder
-from ul2_tasks.export.conversations import render_again
 from ul2_tasks.files.systems import is_folder, names_in, place
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import most_of
 
 
-def examine(folder: str, modules: Collection[str] = ()) -> Iterator[tuple[str, list[str], dict[str, int]]]:
+def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
     """Reads a cache or export again, or several that are right in a folder, and compares each with what its manifest says.
 
     Of each there is its folder; a sentence for each thing that is wrong, such as that it is not finished; and, where nothing is
-    wrong, the totals of its manifest, such as {"documents": 525, ..}, and what a trial run has at most. For `modules` see
-    `render_again`.
+    wrong, the totals of its manifest, such as {"documents": 525, ..}, and what a trial run has at most.
     """
     if not is_folder(folder):
         raise ValueError(
@@ -31,7 +29,7 @@ def examine(folder: str, modules: Collection[str] = ()) -> Iterator[tuple[str, l
             f"the folder must be the --output of `ul2 cache` or of `ul2 export`, got {folder}, in which there is neither a cache"
             " nor an export."
         )
-    return (_examine(each, modules) for each in found)
+    return map(_examine, found)
 
 
 def _holds(folder: str) -> bool:
@@ -51,7 +49,7 @@ def _is_pair(folder: str) -> bool:
     return bool(tokens) and not any(re.search(r"-of-\d+", name) for name in tokens) and not unfinished(folder)
 
 
-def _examine(folder: str, modules: Collection[str]) -> tuple[str, list[str], dict[str, int]]:
+def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
     if _is_pair(folder):
         return folder, [f"{folder} has .bin and .idx files for Megatron-LM, but no manifest to compare them with."], {}
     written = next((kind for kind in (conversations_folder, export_folder) if kind.is_export(folder)), cache)
@@ -60,9 +58,6 @@ def _examine(folder: str, modules: Collection[str]) -> tuple[str, list[str], dic
     except ValueError as error:
         wrong = [str(error)]
     manifest = {} if wrong else written.read_manifest(folder)
-    totals = manifest.get("totals", {})
-    if written is conversations_folder and not wrong:
-        wrong, totals["rendered_again"] = render_again(folder, modules)
-    counts = {what: count for what, count in totals.items() if isinstance(count, int)}
+    counts = {what: count for what, count in manifest.get("totals", {}).items() if isinstance(count, int)}
     counts |= {f"{name} of a trial run": most for name, most in most_of(manifest.get("arguments", manifest)).items()}
     return folder, wrong, counts

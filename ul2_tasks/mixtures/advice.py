@@ -234,7 +234,7 @@ def _within(sizes: tuple[int, int], size: float) -> int:
 
 def _shortest(denoiser: Denoiser, full: Chunk) -> int:
     """The shortest chunk that is advised."""
-    return max(_fewest_tokens(denoiser, min(2, full.spans)), denoiser.stride or 2)
+    return _fewest_tokens(denoiser, min(2, full.spans))
 
 
 def _fewest_tokens(denoiser: Denoiser, spans: int) -> int:

@@ -13,9 +13,8 @@ from ul2_tasks.chat.objective import CHAT, FORMATS, Objective
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
-from ul2_tasks.mixtures.description import CAME_LATER, Description, check_blocks, folders
+from ul2_tasks.mixtures.description import Description, check_blocks, folders
 from ul2_tasks.order.blocks import BlockShuffle
-from ul2_tasks.saved_names import saved_chat_arguments
 from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.by_name import open_source
@@ -107,9 +106,6 @@ class Chat(Description):
                 "turns must be 'all' or 'last' for a chat template, got 'each': only the template knows the history of a turn."
                 " Pass turns='last', and a conversation for each turn."
             )
-
-    def _saved(self) -> dict[str, object]:
-        return saved_chat_arguments({key: value for key, value in vars(self).items() if value or key not in CAME_LATER})
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> ChatCorpus:
         """The conversations, whose cache may be in one of these folders."""

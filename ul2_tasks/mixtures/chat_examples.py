@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from absl import logging
 from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.choices import SHORTENED, counter_of
 from ul2_tasks.chat.index import count_examples, index_conversations
-from ul2_tasks.chat.objective import AT_A_TIME, CHAT, PROMPT_COMPLETION, Objective, no_example
+from ul2_tasks.chat.objective import AT_A_TIME, CHAT, PROMPT_COMPLETION, Objective, no_example, salt_of
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.mixtures.chat import Chat, objective_of
@@ -23,7 +24,6 @@ from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import key_of_pass, salted
 from ul2_tasks.random_access.fingerprint import described_blocks
 from ul2_tasks.random_access.records import RecordMember
-from ul2_tasks.saved_names import saved_chat_arguments, saved_chat_task
 from ul2_tasks.scalars import is_integer
 
 
@@ -129,7 +129,7 @@ def chat_member(
     blocks: BlockShuffle | None,
     rate: float = 1.0,
 ) -> RecordMember:
-    """The task of conversations as `random_access` takes it, by the name that is saved. Reads the messages of all once.
+    """The task of conversations as `random_access` takes it. Reads the messages of all once.
 
     Raises a ValueError where no conversation makes an example, or one is too long and `truncation` is "raise".
     """
@@ -138,8 +138,8 @@ def chat_member(
     if not index.count:
         raise no_example(name, split, collections.Counter(index.left_out))
     told = {
-        **saved_chat_arguments({"format": objective.format}),
-        "supervision": objective.supervision.saved(),
+        "format": objective.format,
+        "supervision": dataclasses.asdict(objective.supervision),
         "mode": list(objective.mode),
         "renderer": corpus.renderer.identity,
         **described_blocks(blocks),
@@ -166,5 +166,5 @@ def chat_examples(
     if not of_each.any():
         raise no_example(name, split, counts)
     return ChatExamples(
-        _Counted(reader, objective, lengths, salted(seed, saved_chat_task(name)) if shuffle else None, of_each, counts)
+        _Counted(reader, objective, lengths, salted(seed, salt_of(chat.name, format)) if shuffle else None, of_each, counts)
     )

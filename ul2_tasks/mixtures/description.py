@@ -13,11 +13,9 @@ from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.order.blocks import BlockShuffle
-from ul2_tasks.saved_names import saved_name, saved_repr
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, Token
 
-CAME_LATER = ("random_access", "block_shuffle")  # arguments that a fingerprint leaves out where they are not given
 _OF_THE_CORPUS = ("source", "vocabulary", "renderer")  # what the settings of the corpus tell
 
 
@@ -50,13 +48,12 @@ class Description:
 
         Raises a ValueError where the source or the vocabulary cannot tell what it is.
         """
-        said = {key: _words(value) for key, value in self._saved().items() if key not in ("name", *_OF_THE_CORPUS)}
+        said = {key: _words(value) for key, value in self._arguments().items() if key not in ("name", *_OF_THE_CORPUS)}
         return digest(corpus_settings(self.corpus()) | said)
 
-    def _saved(self) -> Mapping[str, object]:
-        """The arguments with the names of version 1, which a fingerprint keeps."""
-        fields = ((key, value) for key, value in vars(self).items() if value or key not in CAME_LATER)
-        return {saved_name(key, type(self).__name__): value for key, value in fields}
+    def _arguments(self) -> Mapping[str, object]:
+        """What a fingerprint keeps."""
+        return vars(self)
 
     def cache(
         self,
@@ -80,7 +77,7 @@ def check_name(name: object) -> None:
 
 def _words(value: object) -> str:
     """A value in words, which are equal for equal mappings."""
-    return saved_repr(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
+    return repr(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
 
 
 def folders(cache_dirs: Sequence[str | os.PathLike]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.image_text import DescribedImageText, ImageTextCorpus
 from ul2_tasks.denoising.denoisers import (
-    BEFORE_LAST_IMAGE,
     IMAGE_SPLITS,
     T5GEMMA2,
     CausalDenoiser,
@@ -19,10 +17,10 @@ from ul2_tasks.denoising.denoisers import (
     check_denoisers,
 )
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
-from ul2_tasks.denoising.lengths import budgets, chunk_length
-from ul2_tasks.denoising.piece_lengths import PieceLimits, splits_once
+from ul2_tasks.denoising.lengths import budgets
+from ul2_tasks.denoising.piece_lengths import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
-from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
+from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.description import Description, check_blocks, folders, special_tokens_of
 from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.random_access.fingerprint import described_blocks
@@ -31,7 +29,7 @@ from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.image_text import Held, open_image_text
-from ul2_tasks.vocabulary.by_name import more_sentinels, open_for_modes
+from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, id_shift, plain_modes
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ class ImageText(Description):
     vocabulary: seqio.Vocabulary
     denoisers: tuple[Denoiser, ...]
     split: str
-    image_tokens: ImageTokens | ImageCodes
+    image_tokens: ImageTokens
     on_error: str
     on_unusable: str
     sentinels: tuple[Token, ...] | str | None
@@ -86,7 +84,7 @@ class ImageText(Description):
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
         split: str = EACH_PIECE,
-        image_tokens: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
+        image_tokens: ImageTokens = T5GEMMA2_IMAGE,
         on_error: str = "raise",
         on_unusable: str = "raise",
         sentinels: int | Sentinels | None = None,
@@ -118,12 +116,8 @@ class ImageText(Description):
         check_blocks(self.block_shuffle, "texts with images", self.random_access)
         check_on_error(self.on_error)
         check_on_error(self.on_unusable, "on_unusable")
-        if not isinstance(self.image_tokens, ImageTokens | ImageCodes):
-            raise ValueError(f"image_tokens must be ImageTokens or ImageCodes, got {self.image_tokens!r}.")
-        if self.split == BEFORE_LAST_IMAGE and not isinstance(self.image_tokens, ImageCodes):
-            raise ValueError(
-                f"image_tokens must be ImageCodes for split={self.split!r}, got {self.image_tokens!r}. Pass the codes of images."
-            )
+        if not isinstance(self.image_tokens, ImageTokens):
+            raise ValueError(f"image_tokens must be ImageTokens, got {self.image_tokens!r}.")
         if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
             raise ValueError(
                 f"denoisers must not be a CausalDenoiser, got {causal}. Pass a SequentialDenoiser, and split='last_image'."
@@ -136,11 +130,6 @@ class ImageText(Description):
         return DescribedImageText(f"{self.name}_corpus", *given, folders(cache_dirs))
 
 
-def joins_records(images: ImageText, denoiser: Denoiser) -> bool:
-    """Whether records are joined, and cut into chunks. What is split at an image is a record, where the image belongs."""
-    return isinstance(images.image_tokens, ImageCodes) and denoiser.sentinel and not splits_once(denoiser, images.split)
-
-
 def check_no_image_lengths(sequence_length: Mapping[str, int] | None) -> None:
     """Raises a ValueError where there is a length of something else than tokens."""
     if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
@@ -149,7 +138,7 @@ def check_no_image_lengths(sequence_length: Mapping[str, int] | None) -> None:
         )
 
 
-def special_tokens_beside(image_tokens: ImageTokens | ImageCodes, images: ImageText, denoiser: Denoiser) -> SpecialTokens:
+def special_tokens_beside(image_tokens: ImageTokens, images: ImageText, denoiser: Denoiser) -> SpecialTokens:
     """The ids that the denoiser adds to those of the text. `image_tokens` have SeqIO's ids. Opens the vocabulary.
 
     Raises a ValueError where ids of images mean something else.
@@ -173,28 +162,15 @@ def piece_limits(
     sequence_length: Mapping[str, int] | None,
     add_eos: tuple[bool, ...] = (True, True),
 ) -> PieceLimits:
-    """What the examples of a task of this name have to be within these budgets.
-
-    Raises a ValueError where records are joined, and a chunk of text alone does not fit.
-    """
+    """What the examples of a task of this name have to be within these budgets."""
     lengths, ends = budgets(denoiser, sequence_length), (add_eos[0], add_eos[1] and denoiser.targets_end_in_eos)
-    joins = joins_records(images, denoiser)
-    if joins:
-        chunk_length(
-            denoiser,
-            sequence_length,
-            mode_tokens=len(special.mode),
-            num_sentinels=len(special.sentinels),
-            add_eos=ends,
-            more_sentinels=functools.partial(more_sentinels, images.vocabulary, special, images.sentinels),
-        )
-    return PieceLimits(name, denoiser, images.split, special, lengths, ends, joins)
+    return PieceLimits(name, denoiser, images.split, special, lengths, ends)
 
 
 def limits_of(images: ImageText, sequence_length: Mapping[str, int] | None) -> tuple[PieceLimits, ...]:
     """What the examples of each denoiser have to be within these budgets. Opens the vocabulary.
 
-    Raises a ValueError where no example is possible, see `piece_limits`, or ids of images mean something else.
+    Raises a ValueError where ids of images mean something else.
     """
     check_no_image_lengths(sequence_length)
     image_tokens = images.corpus().seqio_image_tokens
@@ -228,7 +204,6 @@ def image_text_members(
             "unfit": images.on_unusable,
             **described_blocks(images.block_shuffle),
         }
-        has_images = not isinstance(images.image_tokens, ImageCodes)
-        read_as = EXAMPLE, images.vocabulary, index, told, each.denoiser.name, kind, has_images, images.block_shuffle
+        read_as = EXAMPLE, images.vocabulary, index, told, each.denoiser.name, kind, True, images.block_shuffle
         found.append(RecordMember(each.name, corpus, rate, *read_as))
     return found

@@ -17,7 +17,6 @@ from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.random_access.records import RecordMember
-from ul2_tasks.saved_names import saved_chat_task
 from ul2_tasks.scalars import as_python, fractions
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
@@ -153,7 +152,7 @@ def members_of_mix(
         total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
         own = members_of_mixture(mixture, sequence_length, cache_dirs)
         members += [dataclasses.replace(member, rate=weight * member.rate / total) for member in own]
-    return sorted(members, key=lambda member: saved_chat_task(member.task) if isinstance(member, RecordMember) else member.task)
+    return sorted(members, key=lambda member: member.task)
 
 
 def _vocabulary_of(mixture: Mixture | Chat):

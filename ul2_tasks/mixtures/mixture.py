@@ -125,13 +125,13 @@ class Mixture(Description):
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """Returns the corpus, whose cache may be in one of these folders."""
         owner = owner_of(self)
-        configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner))
+        configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner), owner.separate_documents)
         return TextCorpus(f"{owner.name}_corpus", owner.source, owner.vocabulary, configuration, folders(cache_dirs))
 
-    def _saved(self) -> Mapping[str, object]:
-        """See `Description._saved`; of a shared corpus also its name, by which it is read once with the other mixture."""
-        saved, owner = super()._saved(), owner_of(self)
-        return saved if owner is self else {**saved, "corpus": f"{owner.name}_corpus"}
+    def _arguments(self) -> Mapping[str, object]:
+        """See `Description._arguments`; of a shared corpus also its name, by which it is read once with the other mixture."""
+        arguments, owner = super()._arguments(), owner_of(self)
+        return arguments if owner is self else {**arguments, "corpus": f"{owner.name}_corpus"}
 
 
 def owner_of(mixture: Mixture) -> Mixture:

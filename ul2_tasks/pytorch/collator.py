@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
 TOKENS, TEXT, SPANS = "input_ids", "text", "spans"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-# What workers share: the epoch, whether the user told it or was warned, and the key of the first example where none of both is so.
-_SHARED = ("epoch", "is_told", "first")
 _ADD_EOS = (True, True)  # inputs and targets end with an EOS
 
 
@@ -147,11 +144,11 @@ class UL2DataCollator:
         if (embedding_rows := self._row_format.embedding_rows) is not None:
             check_rows(solutions, embedding_rows, vocabulary)
             self._is_text[embedding_rows + self._shift :] = False
-        self._shared = SharedIntegers([0] * len(_SHARED))
+        self._epoch = SharedIntegers([0])
 
     def __getstate__(self) -> dict[str, Any]:
-        """A worker that is started shares the numbers; any other copy has its own."""
-        return {**self.__dict__, "_shared": for_copy(self._shared)}
+        """A worker that is started shares the epoch; any other copy has its own."""
+        return {**self.__dict__, "_epoch": for_copy(self._epoch)}
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor | np.ndarray]:
         """Makes a batch.
@@ -173,7 +170,6 @@ class UL2DataCollator:
         chosen, keys = self._draw(chunks)
         given = [self._given(example, number) for number, example in enumerate(examples)]
         chosen = np.array([index if told is None else told for index, (told, _) in zip(chosen, given)])
-        self._notice_another_pass(keys)
         rows, sizes = self._corrupted(tokens.astype(np.int32), lengths, chosen, keys)
         for number, (_, spans) in enumerate(given):
             if spans is not None:
@@ -212,7 +208,7 @@ class UL2DataCollator:
         """
         if not is_integer(epoch, at_least=0) or epoch >= 2**63:
             raise ValueError(f"epoch must be an integer of at least 0, the index of the pass over the data, got {epoch!r}.")
-        self._shared[:] = [int(epoch), 1, 0]
+        self._epoch[0] = int(epoch)
 
     def trainer_callback(self) -> transformers.TrainerCallback:
         """Returns a callback for `transformers.Trainer` that sets each epoch when it begins, also after a resume."""
@@ -235,25 +231,14 @@ class UL2DataCollator:
 
     def state_dict(self) -> dict[str, int]:
         """Returns {"epoch": int}, which decides the masks together with the arguments and the examples."""
-        return {"epoch": self._shared[_SHARED.index("epoch")]}
+        return {"epoch": self._epoch[0]}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Sets the epoch of a state. It warns of a state of release 1.0, in which masks depended on a count of batches.
-
-        Raises:
-            ValueError: the state is not one that `state_dict` returned.
-        """
-        number = state.get("epoch", state.get("batches")) if isinstance(state, Mapping) else None
+        """Sets the epoch of a state. Raises a ValueError if it is not one that `state_dict` returned."""
+        number = state.get("epoch") if isinstance(state, Mapping) else None
         if not is_integer(number, at_least=0):
             raise ValueError(f'state must be {{"epoch": int}}, as state_dict() returns it, got {state!r:.100}.')
-        if "epoch" in state:
-            self.set_epoch(number)
-            return
-        warnings.warn(
-            "the collator's state is of a release in which masks depended on the number of batches, so it cannot be resumed. Masks"
-            " depend on epochs now: call collator.set_epoch(n) with the index of the epoch.",
-            stacklevel=2,
-        )
+        self.set_epoch(number)
 
     def _read(self, examples: Sequence[Any]) -> list[np.ndarray]:
         if isinstance(examples, str | Mapping) or not len(examples):
@@ -356,24 +341,6 @@ class UL2DataCollator:
         draws, keys = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T.astype(np.uint64)
         ends = np.cumsum([denoiser.weight for denoiser in self._denoisers], dtype=float)
         return np.searchsorted(ends[:-1], draws / 2.0**64 * ends[-1], side="right"), keys
-
-    def _notice_another_pass(self, keys: np.ndarray) -> None:
-        """Warns if no epoch was ever set, and the first example of all workers comes again."""
-        _, is_told, first = self._shared[:]
-        if is_told:
-            return
-        keys = keys.view(np.int64)
-        if not first:
-            self._shared[_SHARED.index("first")] = int(keys[0])
-        elif first in keys:
-            self._shared[_SHARED.index("is_told")] = 1
-            warnings.warn(
-                "UL2DataCollator: an example was masked again as before, because the epoch is still 0. Call collator.set_epoch(n)"
-                " before each pass over the data, or pass callbacks=[collator.trainer_callback()] to transformers.Trainer. If this"
-                " is not another pass, set_epoch(0) ends this warning. See"
-                " docs/help/troubleshooting.md#every-epoch-has-the-same-masks.",
-                stacklevel=3,
-            )
 
     def _corrupted(
         self, tokens: np.ndarray, lengths: np.ndarray, chosen: np.ndarray, keys: np.ndarray

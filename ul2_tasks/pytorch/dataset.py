@@ -19,13 +19,12 @@ from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.shared import for_copy, starts_worker
-from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_version, state_of
+from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_state, state_of
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.records import features_of, has_images
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
-from ul2_tasks.saved_names import saved_chat_task, saved_name, saved_repr
 from ul2_tasks.scalars import check_flag, is_integer, short
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import examples
@@ -269,7 +268,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             ValueError: it is not a state, or one of another version of this package; or there is no seed.
         """
         self._check_seed()
-        check_version(state, STATE_VERSION)
+        check_state(state, STATE_VERSION)
         check_form(state)
         self._passes.load(state)
         self._stream = self._place = None
@@ -293,12 +292,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         if isinstance(mixture, Examples):
             told = {**mixture.describe(), "sequence_length": repr(sorted(mixture.budgets.items()))}
             told["num_epochs"] = self._settings["num_epochs"]
-            if SPAN_ID in features_of(members_of(mixture.numbering)):
-                told["mixture"] = saved_chat_task(str(told["mixture"]))  # as a name has it
             is_as_it_is = mixture.numbering.packed and converter is None
             return told | {"feature_converter": "packed rows" if is_as_it_is else _describe_converter(converter)}
         return {
-            "mixture": saved_chat_task(mixture.name if isinstance(mixture, Registration) else mixture),
+            "mixture": mixture.name if isinstance(mixture, Registration) else mixture,
             "sequence_length": repr(sorted(self._sequence_length.items())),
             **self._settings,
             "shard": self._reader().shard,
@@ -379,7 +376,5 @@ def _describe_converter(converter: object) -> str | None:
     if isinstance(converter, HuggingFaceFeatureConverter | HuggingFaceChatConverter):
         words = getattr(converter, "described", repr(converter))
     else:
-        name = type(converter).__name__
-        attributes = sorted((saved_name(key, name), value) for key, value in vars(converter).items())
-        words = f"{saved_name(name)} {saved_repr(attributes)}"
+        words = f"{type(converter).__name__} {sorted(vars(converter).items())}"
     return re.sub(r" at 0x[0-9a-f]+", "", words)

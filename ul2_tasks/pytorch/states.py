@@ -7,10 +7,11 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ul2_tasks.random_access.fingerprint import ADDED, LEFT_OUT, STAGE, changes_later, until
+from ul2_tasks.random_access.fingerprint import LEFT_OUT, STAGE, changes_later, until
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.version import check_version
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 CHECKPOINT = "iterator"
 ANOTHER = "the state was saved by another pipeline"
 REMEDY = (
@@ -26,12 +27,11 @@ def state_of(place: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": STATE_VERSION, **place}
 
 
-def check_version(state: object, version: int) -> None:
+def check_state(state: object, version: int) -> None:
     """Raises a ValueError if this is no state of a dataset, or one of another version."""
     if not isinstance(state, Mapping):
         raise ValueError(f"state must be what state_dict() returned, got {state!r:.100}.")
-    if state.get("version") != version:
-        raise ValueError(f"state must have version {version}, got {state.get('version')!r}. Start from the beginning.")
+    check_version("the state", state.get("version"), version, "Start from the beginning.")
 
 
 def check_part(name: str, value: object, valid: bool, expected: str) -> None:
@@ -72,8 +72,7 @@ def check_same(saved: Mapping[str, Any], present: Mapping[str, Any], may_lack: C
 
 def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int = 0) -> int:
     """The number that a state of indexed examples is at, which is of the same pipeline; `first` where it is of before them."""
-    # A state of before the first example names a shard, and has no fingerprint. One worker alone is not named. Those of 1.0.3 lack
-    # `ADDED`.
+    # A state of before the first example names a shard, and has no fingerprint. One worker alone is not named.
     saved = state["pipeline"]
     if "corpora" in saved:  # which say what is read; from where it is asked for makes no difference
         pipeline = {key: value for key, value in pipeline.items() if key != "use_cached"}
@@ -81,9 +80,9 @@ def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int 
     if "corpora" in saved and changes_later(saved, pipeline):
         before, now = until(saved, number), until(json.loads(json.dumps(pipeline)), number)
         gone = dict.fromkeys(key for key in before if key.startswith(STAGE) or key in LEFT_OUT)
-        check_same(before, gone | now, may_lack={"workers", *ADDED})
+        check_same(before, gone | now, may_lack={"workers"})
         return number
-    check_same(saved, pipeline, may_lack=pipeline if "shard" in saved else {"workers", *ADDED})
+    check_same(saved, pipeline, may_lack=pipeline if "shard" in saved else {"workers"})
     if state.get("given"):
         raise ValueError(f"{ANOTHER}: the state is of a stream, and here examples have random access. {REMEDY}")
     return number

@@ -176,11 +176,6 @@ class Stream:
                 raise ValueError(self._ended()) from None
             self._has_ended = True
             raise
-        except tf.errors.InternalError as error:
-            if "components but got" not in error.message:
-                raise
-            without = "its examples have other features; those of prompts and completions had no masks until version 1.0.3"
-            raise ValueError(f"{ANOTHER}: {without}. {REMEDY}") from error
         except tf.errors.OpError as error:
             if (raised := raised_in(error)) is None:
                 raise

@@ -87,8 +87,8 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
         _, _, epochs, slots, elsewhere = found.only(of_corpus)
         before = sum(map(len, tokens))
         if isinstance(corpus, OrderedRecords):
-            corpus.fetch_ahead(epochs, slots)
             kinds, made = corpus.read(epochs, slots, elsewhere)
+            corpus.fetch_ahead(epochs, slots)
             members[of_corpus] = kinds + firsts[number]
             bounds = (starts, stops), (later_starts, later_stops)
             for key, (first, last) in zip(token_features(corpus.members[0].features), bounds):
@@ -101,13 +101,13 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
             for place, own in zip(of_corpus.tolist(), images_of(made)):
                 images[place] = own
             continue
-        corpus.fetch_ahead(epochs, slots)
         ranges = corpus.ranges(epochs, slots, elsewhere)
         members[of_corpus] = ranges.kinds + firsts[number]
         keys[of_corpus] = corpus.order.noise_keys(epochs, slots)
         stops[of_corpus] = np.cumsum(ranges.sizes) + before
         starts[of_corpus] = stops[of_corpus] - ranges.sizes
         tokens.append(corpus.read(ranges.starts, ranges.stops))
+        corpus.fetch_ahead(epochs, slots)
         if with_records:
             groups.append(np.zeros([len(tokens[-1])], np.uint8))
     joined = Batch(found.places, members, keys, starts, stops, tokens[1] if len(tokens) == 2 else np.concatenate(tokens))

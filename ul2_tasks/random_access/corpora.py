@@ -59,15 +59,20 @@ class Member:
         return Member, (self.task, CorpusName(self.corpus.name), self.rate, self.solution)
 
 
-def blocks_ahead(order: Order | BlockOrder, begun: set[tuple[int, int, int]], epochs: np.ndarray, slots: np.ndarray) -> list[int]:
-    """The blocks of the windows of these slots that are not `begun`, and of those that come next. Then they are `begun`."""
+def fetch_windows(
+    caches: Iterable[BlockCache], order: Order | BlockOrder, begun: set[tuple[int, int, int]], epochs: np.ndarray, slots: np.ndarray
+) -> None:
+    """Fetches the blocks of the windows of these slots that are not `begun`, and of those that come next. Then they are `begun`."""
     new = [window for window in order.windows_of(epochs, slots) if window not in begun] if isinstance(order, BlockOrder) else []
     if not isinstance(order, BlockOrder) or not new:
-        return []
+        return
     if len(begun) > _MOST_WINDOWS:
         begun.clear()
     begun.update(new)
-    return np.concatenate([order.blocks_of(*window) for window in (*new, *map(order.next_window, *zip(*new)))]).tolist()
+    both = new, map(order.next_window, *zip(*new))
+    now, later = (np.concatenate([order.blocks_of(*window) for window in windows]).tolist() for windows in both)
+    for cache in caches:
+        cache.prefetch(now, later)
 
 
 class CorpusName(NamedTuple):
@@ -163,7 +168,7 @@ class OrderedCorpus:
     def fetch_ahead(self, epochs: np.ndarray, slots: np.ndarray) -> None:
         """Has the blocks of new windows among these fetched, and then those of the windows that come next."""
         if isinstance(self.store, BlockCache):
-            self.store.prefetch(blocks_ahead(self.order, self._begun, epochs, slots))
+            fetch_windows([self.store], self.order, self._begun, epochs, slots)
 
     @cached_property
     def _begun(self) -> set[tuple[int, int, int]]:
@@ -265,7 +270,7 @@ def in_blocks(store: TokenStore, blocks: BlockShuffle | None, pieces: Pieces | N
     size = blocks_of(blocks, pieces.count, store.tokens).block_tokens  # type: ignore[union-attr]
     starts, _ = pieces.tokens_of(np.arange(0, pieces.count, size))
     stops = np.append(starts[1:], store.tokens)
-    return BlockCache(store, Blocks(starts, stops, stops - starts))
+    return BlockCache(store, Blocks(starts, stops))
 
 
 def check_windows(name: str, order: Order | BlockOrder, what: str) -> None:
@@ -306,8 +311,6 @@ def why_no_index(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabu
     reasons = {
         "an EOS goes between documents, and the vocabulary has none": configuration.separate_documents and no_eos,
         "its denoiser puts ids between documents": denoiser.bos or denoiser.documents_end_in_eos,
-        "its chunks overlap (stride)": bool(denoiser.stride),
-        "short chunks are left out (keep_partial=False)": not denoiser.keep_partial,
         "the beginnings of documents are marked": configuration.mark_documents,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

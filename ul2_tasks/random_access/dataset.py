@@ -22,7 +22,7 @@ import tensorflow as tf
 from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.random_access.batches import Batch, has_records, members_of, no_batch, read_batch, widest, write_batch
+from ul2_tasks.random_access.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
 from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.numbering import Numbering, Share
@@ -34,11 +34,10 @@ from ul2_tasks.vocabulary.special_ids import id_shift
 
 _WITHOUT_END = 1 << 60
 # A pipeline adds its mark, a multiple of this, to the numbers and the tasks that it reads ahead. Where a checkpoint is not
-# symbolic, tf.data saves these buffers, and restores them into any pipeline. Those that 1.0.3 saved have no mark, and are accepted.
+# symbolic, tf.data saves these buffers, and restores them into any pipeline.
 _MARKED = 1 << 48
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
-_OF_CHUNKS = 6  # the arrays of a `Batch` without examples of records
 
 # What `write_batch` returned, and the task of each example, to [n, ..] of each feature.
 Layout = Callable[[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray], dict[str, np.ndarray]]
@@ -174,8 +173,7 @@ class Reading:
         mark = _mark_of(fingerprint)
 
         def is_own(values: np.ndarray) -> bool:
-            marks = values - values % _MARKED
-            found = bool(((marks == mark) | (marks == 0)).all())
+            found = bool((values - values % _MARKED == mark).all())
             if not found and self.epochs is not None:
                 raise ValueError(refusal(self.has_seed))  # where there is no end, the next number's check raises, and names both
             return found
@@ -197,8 +195,6 @@ class Reading:
             return list(made(found).values())
 
         nothing = no_batch()
-        # Where no example is of records, the graph is that of 1.0.3.
-        tensors = len(nothing) if has_records(numbering) else _OF_CHUNKS
         varying = {IMAGES} if None not in lengths.values() else made(nothing).keys()
         specs = {
             key: tf.TensorSpec([None, *([None] * (value.ndim - 1) if key in varying else value.shape[1:])], _dtype_of(value))
@@ -206,7 +202,7 @@ class Reading:
         }
 
         def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(python_op(lambda first: read(first)[:tensors], [first], list(map(_dtype_of, nothing[:tensors]))))
+            return tuple(python_op(read, [first], list(map(_dtype_of, nothing))))
 
         def make_op(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
             features = python_op(make, batch, [spec.dtype for spec in specs.values()])

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
     from ul2_tasks.corpus.corpus import Corpus
 
-NUMBERED_VERSION = 2  # raised whenever a number is that of another example
-# What a fingerprint says that those of 1.0.3 do not: what a stream reads; by name, what is read of which the rest of a
-# fingerprint of numbers does not tell the content; and the rates of a mixture of texts with images.
-ADDED = ("source", "sources", "mixing_rates")
+NUMBERED_VERSION = 3  # raised whenever a number is that of another example, or a fingerprint says it in other words
 STAGE = "stage from step "  # how the keys of `until` begin that say what a stage is
 LEFT_OUT = ("exclude", "skip")  # what is there of a run that leaves something out
 _AT_A_TIME = 1 << 22

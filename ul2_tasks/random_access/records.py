@@ -20,7 +20,7 @@ from ul2_tasks.files.kept_counts import KeptCounts
 from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, order_of
 from ul2_tasks.order.epochs import Order
 from ul2_tasks.order.window_rows import WindowRows
-from ul2_tasks.random_access.corpora import CorpusName, blocks_ahead, blocks_of, check_windows, cycle_of, kept_rows, row_lengths
+from ul2_tasks.random_access.corpora import CorpusName, blocks_of, check_windows, cycle_of, fetch_windows, kept_rows, row_lengths
 from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
@@ -174,9 +174,7 @@ class OrderedRecords:
     def fetch_ahead(self, epochs: np.ndarray, slots: np.ndarray) -> None:
         """See `OrderedCorpus.fetch_ahead`."""
         if caches := self.index.caches:
-            blocks = blocks_ahead(self.order, self._begun, epochs, slots)
-            for cache in caches:
-                cache.prefetch(blocks)
+            fetch_windows(caches, self.order, self._begun, epochs, slots)
 
     @cached_property
     def _begun(self) -> set[tuple[int, int, int]]:

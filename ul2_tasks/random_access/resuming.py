@@ -3,30 +3,17 @@
 tf.data restores an iterator into any pipeline that has the same steps. With other rates, lengths, seeds or shards it goes on
 without a word, with other data than before. So the checkpoint of an iterator here holds a description of its pipeline, the
 *fingerprint*, which is compared with that of the pipeline in which the iterator is restored.
-
-Checkpoints of 1.0.3 say nothing of `ADDED`. They go on being restored, and of these facts nothing is compared.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.random_access.fingerprint import ADDED
-
-
-def texts_of(fingerprint: Mapping[str, object]) -> list[str]:
-    """The texts of the fingerprint's own checkpoints: as it is saved now, and as 1.0.3 saved it."""
-    return list(dict.fromkeys([as_text(fingerprint), as_text(without_added(fingerprint))]))
-
-
-def without_added(fingerprint: Mapping[str, object]) -> dict[str, object]:
-    """The fingerprint as 1.0.3 has it."""
-    return {key: value for key, value in fingerprint.items() if key not in ADDED}
 
 
 def as_text(fingerprint: Mapping[str, object]) -> str:
@@ -47,13 +34,13 @@ def resume_only_in(fingerprint: Mapping[str, object], dataset: tf.data.Dataset, 
     the fingerprint. Once all of a finite dataset is read there is nothing left to guard: what is still in the buffers was saved
     with them.
     """
-    texts = texts_of(fingerprint)
+    text = as_text(fingerprint)
 
     def check(saved: tf.Tensor) -> tf.data.Dataset:
-        with tf.control_dependencies([_same(saved, texts, has_seed)]):
+        with tf.control_dependencies([_same(saved, text, has_seed)]):
             return tf.data.Dataset.from_tensors(tf.zeros([])).repeat()
 
-    guard = tf.data.Dataset.from_tensors(texts[0]).flat_map(check)
+    guard = tf.data.Dataset.from_tensors(text).flat_map(check)
     return tf.data.Dataset.zip(dataset, guard).map(lambda element, _: element)
 
 
@@ -69,20 +56,20 @@ def resume_at_number_only_in(
     ahead. Where checkpoints are not symbolic, it saves them, and does not check them when they are restored: their reader has to,
     by what was added.
     """
-    texts = texts_of(fingerprint)
+    text = as_text(fingerprint)
 
     def check(number: tf.Tensor, saved: tf.Tensor) -> tf.Tensor:
-        with tf.control_dependencies([_same(saved, texts, has_seed)]):
+        with tf.control_dependencies([_same(saved, text, has_seed)]):
             return number + added
 
     options = tf.data.Options()
     options.experimental_symbolic_checkpoint = True
-    return numbers.scan(tf.constant(texts[0]), lambda saved, number: (saved, (number, saved))).map(check).with_options(options)
+    return numbers.scan(tf.constant(text), lambda saved, number: (saved, (number, saved))).map(check).with_options(options)
 
 
-def _same(saved: tf.Tensor, texts: Sequence[str], has_seed: bool) -> tf.Operation:
+def _same(saved: tf.Tensor, text: str, has_seed: bool) -> tf.Operation:
     message = f"{refusal(has_seed)} Saved:"
-    return tf.debugging.Assert(tf.reduce_any(tf.equal(saved, texts)), [message, saved, "this one:", texts[0]])
+    return tf.debugging.Assert(tf.equal(saved, text), [message, saved, "this one:", text])
 
 
 def refusal(has_seed: bool) -> str:

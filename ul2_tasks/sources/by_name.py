@@ -7,23 +7,17 @@ what is wrong with a record, and is empty where nothing is.
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ul2_tasks.files import listing
 from ul2_tasks.imported import is_seqio
-from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.base import RecordSource, is_source
+from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.dataset_objects import DatasetSource, datasets_by_split
 from ul2_tasks.sources.file_source import Files, FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import PREFIX, MegatronSource
 from ul2_tasks.sources.memory import embedded_corpus
-from ul2_tasks.sources.records import PROBLEM, SEGMENTS_AT_A_TIME
-from ul2_tasks.sources.shard_records import shard_records, split_groups
 from ul2_tasks.sources.splits import HashSplit
 
 if TYPE_CHECKING:
@@ -101,85 +95,6 @@ def open_source(
     ):  # these know their splits only once they are opened
         split.check_splits()
     return split
-
-
-def open_each_format(spec: Files, **arguments: Any) -> list[seqio.DataSource]:
-    """A source of each format that files have, with those arguments of `open_source` that it takes; of anything else one source."""
-    named = [spec] if isinstance(spec, str | os.PathLike) else spec
-    is_files = not any(name == "embedded" or str(name).startswith(("hf:", "tfds:", PREFIX)) for name in named)
-    by_format: dict[str | None, list[str]] = {}
-    for path in listing.list_files(spec) if is_files and "format" not in arguments else ():
-        by_format.setdefault(listing.named_format(path), []).append(path)
-    if len(by_format) < 2 or None in by_format:
-        return [open_source(spec, **arguments)]
-    unknown = {format: ("text_key", "id_key") if format == "text" else ("documents",) for format in by_format}
-    return [
-        open_source(paths, **{name: value for name, value in arguments.items() if name not in unknown[format]})
-        for format, paths in by_format.items()
-    ]
-
-
-def documents_of_all(sources: Sequence[seqio.DataSource], split: str, max_characters: int) -> Iterator[str]:
-    """The texts of several sources, see `documents`: of each as many characters, while it has more."""
-    given = {documents(source, split, max_characters // len(sources)): 0 for source in sources}
-    while given:
-        texts = min(given, key=given.__getitem__)
-        text = next(texts, None)
-        if text is None:
-            del given[texts]
-        else:
-            given[texts] += len(text)
-            yield text
-
-
-def documents(source: seqio.DataSource, split: str, max_characters: int, seed: int = 0) -> Iterator[str]:
-    """Yields the texts of a split, shuffled as a task that trains on them would read them.
-
-    A task reads 16 segments at a time. Of more, in files that Python reads, each in turn gives some texts, so that all are among
-    the first `max_characters`. A record with a problem raises a ValueError, which says what it is.
-    """
-    check_split(split, source.splits, source)
-    inner = source.source if isinstance(source, HashSplit) else source
-    if isinstance(inner, RecordSource) and len(source.list_shards(split)) > SEGMENTS_AT_A_TIME:
-        yield from _in_turn(source, split, max_characters, seed)
-        return
-    for document in source.get_dataset(split, shuffle=True, seed=seed).shuffle(1000, seed=seed).as_numpy_iterator():
-        record = {"text": document} if isinstance(document, bytes) else document
-        if problem := record.get(PROBLEM):
-            raise ValueError(problem.decode())
-        text = record["text" if isinstance(document, bytes) else getattr(source, "text_key", "text")]
-        try:
-            yield text.decode()
-        except UnicodeDecodeError as error:
-            begins = text[: error.start].decode()[-40:]
-            raise ValueError(f"documents of {source!r} must be UTF-8, got one that is not, after {begins!r}.") from error
-
-
-def _in_turn(source: seqio.DataSource, split: str, max_characters: int, seed: int) -> Iterator[str]:
-    """The texts of all segments: of each in turn some, and then of those that have more twice as many.
-
-    A segment is read from its beginning in each turn, which costs at most as much again.
-    """
-    splits = next(group for group in split_groups(source) if split in group)
-    count = len(source.list_shards(split))
-    segments, read = random.Random(seed).sample(range(count), count), [0] * count
-    share = max(1, max_characters // (2 * count))  # a half, because each text that is the last of a turn goes beyond it
-    while segments:
-        longer = []
-        for segment in segments:
-            found = shard_records(source, splits, segment, count, getattr(source, "text_key", "text"))
-            characters = 0
-            for record in itertools.islice((record for name, record in found if name == split), read[segment], None):
-                if record.problem:
-                    raise ValueError(record.problem)
-                text = record.as_text.decode()
-                yield text
-                read[segment] += 1
-                characters += len(text)
-                if characters >= share:
-                    longer.append(segment)
-                    break
-        segments, share = longer, 2 * share
 
 
 def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ul2_tasks.files import listing
-from ul2_tasks.sources import files, records, survey
+from ul2_tasks.sources import files, records
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.files import Layout, Segment
 from ul2_tasks.sources.records import Record
@@ -124,15 +124,15 @@ class FileSource(RecordSource):
         if layout.as_json:
             raise ValueError(
                 f"files must be conversations in JSON Lines, Parquet or Arrow, got the text files {patterns!r}. If each line is"
-                " JSON, pass open_source(.., format='jsonl', as_json=True), or --corpus_format jsonl to a command."
+                " JSON, pass open_source(.., format='jsonl', as_json=True)."
             )
         for name, value, default in (("text_key", layout.text_key, "text"), ("id_key", layout.id_key, None)):
             if value != default:
                 raise ValueError(f"{name} must be left out for text files, which have no fields, got {value!r} with {patterns!r}.")
         if layout.documents is None:
             raise ValueError(
-                f"{patterns!r} are text files: what is a document in them, a line, a paragraph or a file? {_choices(patterns)}."
-                " Pass open_source(.., documents=..), or --documents to a command. See"
+                f"documents must be one of {[*files.DOCUMENTS]} for text files, got None for {patterns!r}: what is a document in"
+                " them? Pass open_source(.., documents=..), or --documents to a command. See"
                 " docs/help/troubleshooting.md#what-is-a-document-in-a-text-file."
             )
 
@@ -167,11 +167,3 @@ def _named_format(patterns: str | list[str]) -> str | None:
     """The format that the names of all paths and globs end with; None where they do not say, or say several."""
     formats = {listing.named_format(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)}
     return formats.pop() if len(formats) == 1 else None
-
-
-def _choices(patterns: str | list[str]) -> str:
-    """What each value of `documents` would give, in words. Raises a ValueError where there are no such files."""
-    try:
-        return survey.in_words(listing.list_files(patterns))
-    except OSError as error:
-        return f"they cannot be read here, to show what each would give: {error}"

@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
 from ul2_tasks.images.draws import Draws, draws_of
@@ -18,13 +16,13 @@ from ul2_tasks.images.interleaved import captioned, texts_and_images
 from ul2_tasks.images.paths import Address, folder_of, is_below
 from ul2_tasks.images.pixels import file_of, kind_of
 from ul2_tasks.images.problems import check_of_record, sentence_of
-from ul2_tasks.images.record_files import row_of
-from ul2_tasks.images.records import Records, check_no_dataset, listed_records, open_records, within
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, kept, name_of
 from ul2_tasks.sources.files import ID
 from ul2_tasks.sources.image_examples import serialized
+from ul2_tasks.sources.image_files import row_of
+from ul2_tasks.sources.image_records import Records, check_no_dataset, listed_records, open_records, within
 from ul2_tasks.sources.records import At, Record, as_id
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Eleme
 _EMBEDDED = {"interleaved": "story", "captions": "t2i_pretrain", "vlm_sft": "vlm_sft"}  # records of the embedded set
 Held: TypeAlias = str | os.PathLike | Sequence[str | os.PathLike] | Sequence[Mapping[str, Any]]  # files, or records themselves
 _RECORD = "record"  # the feature of a record as a text
-_MOST_CODE = (1 << 31) - 1
 
 
 class ImageTextSource(RecordSource):
@@ -189,18 +186,7 @@ def _in_words(held: Any) -> object:
     """Files by their names; records by their number and SHA-256."""
     if not _are_records(held):
         return os.fspath(held) if isinstance(held, str | os.PathLike) else [os.fspath(one) for one in held]
-    return f"{len(held)} records, sha256 {hashlib.sha256(repr(_without_arrays(held)).encode()).hexdigest()}"
-
-
-def _without_arrays(value: Any) -> Any:
-    """Records with lists for arrays, of which NumPy shows only the ends."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {key: _without_arrays(one) for key, one in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(_without_arrays, value))
-    return [_without_arrays(one) for one in value] if isinstance(value, list) else value
+    return f"{len(held)} records, sha256 {hashlib.sha256(repr(held).encode()).hexdigest()}"
 
 
 def _as_example(layout: Sequence[Element], where: str, folder: str) -> bytes:
@@ -214,14 +200,7 @@ def _as_example(layout: Sequence[Element], where: str, folder: str) -> bytes:
 def _bytes_of(image: object, folder: str) -> bytes:
     if isinstance(image, bytes):
         return image
-    if isinstance(image, list | tuple | np.ndarray):
-        codes = np.asarray(image)
-        if codes.ndim == 3:
-            raise ValueError(f"an image must be bytes, the path of a file, or codes, got {kind_of(codes)}.")
-        if codes.ndim != 1 or (codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > _MOST_CODE)):
-            raise ValueError(f"the codes of an image must be a list of integers from 0, got {image!r:.60}.")
-        return codes.astype("<i4").tobytes()
     if not isinstance(image, str | os.PathLike):
-        raise ValueError(f"an image must be bytes, the path of a file, or codes, got {kind_of(image)}.")
+        raise ValueError(f"an image must be bytes or the path of a file, got {kind_of(image)}.")
     with file_of(Address(image) if isinstance(image, str) and is_below(image, folder) else image, "image") as file:
         return file.read()

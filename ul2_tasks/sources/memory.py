@@ -14,7 +14,7 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import DataSource, name_of
 from ul2_tasks.sources.records import At, Record
-from ul2_tasks.sources.splits import check_fraction, hash_fraction, split_rule
+from ul2_tasks.sources.splits import check_fraction, hash_fraction
 
 if TYPE_CHECKING:
     import seqio
@@ -71,11 +71,6 @@ class MemoryDataSource(DataSource):
                 found.update(hashlib.sha256(as_bytes(text)).digest())
         count = sum(map(self.num_input_examples, self.splits))
         return f"MemoryDataSource({count} documents, sha256 {found.hexdigest()}, validation={self._validation})"
-
-    @property
-    def split_rule(self) -> str:
-        """How documents are split, in words. See `splits.split_rule`."""
-        return split_rule(self._validation, "text")
 
     @property
     def supports_arbitrary_sharding(self) -> bool:

@@ -71,16 +71,6 @@ def _inner(source: seqio.DataSource, split: str) -> tuple[seqio.DataSource, str]
     return source, split
 
 
-def stamps(source: seqio.DataSource) -> dict[str, str]:
-    """The size and time of each file of a source, as jobs of earlier versions have them; none of one that has no files."""
-    while isinstance(source, HashSplit):
-        source = source.source
-    if not isinstance(source, FileSource | ImageTextSource):
-        return {}
-    paths = sorted({path for split in source.splits for path in source.files(split)})
-    return dict(zip(paths, stamps_of(paths)))
-
-
 def reads(source: seqio.DataSource, split: str) -> list[str]:
     """What each shard of a split is made of: the part of a file, by what its path leads to, with its size and time, see `stamp`.
 

@@ -72,11 +72,6 @@ def _bare(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def split_rule(validation: float, what: str) -> str:
-    """How documents are split, in words; `what` is what is hashed."""
-    return f"validation: the first 64 bits of the SHA-256 of the {what}, as a fraction, are below {validation}"
-
-
 def check_fraction(validation: float) -> None:
     """Raises a ValueError unless it is a fraction in [0, 1)."""
     if not (isinstance(validation, numbers.Real) and 0 <= validation < 1):
@@ -121,13 +116,6 @@ class HashSplit(DataSource):
                 f"validation must be left out for a source with a split 'validation', got {self._validation} for {self.source!r},"
                 f" which has {sorted(self.source.splits)}. Leave it out, or pass the documents of `train` alone."
             )
-
-    @property
-    def split_rule(self) -> str:
-        """How documents are split, in words."""
-        by_content = "conversation, its keys sorted and without nulls" if self._by_conversation else "text"
-        is_by_content = self._by_conversation or self.id_key is None
-        return split_rule(self._validation, by_content if is_by_content else f"id ({self.id_key})")
 
     def assign(self, record: Record) -> tuple[str, Record]:
         """The split of a record, and the record, which is a problem where it lacks the id that is wanted."""

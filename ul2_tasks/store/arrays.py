@@ -18,13 +18,12 @@ from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.files.systems import is_local, size
 from ul2_tasks.store.fetch import fetch, near_ranges
+from ul2_tasks.store.memory import available_bytes
 
 Reader: TypeAlias = Callable[[npt.DTypeLike, int, int], np.ndarray]
 
 
 _MOST_MAPPED = 1 << 14  # arrays, if a process may have as many open files
-_FEW = 4  # ranges that are not announced, to see whether reading waits for them
-_MOST_ANNOUNCED = 1 << 10  # reads, before one is tried that is not quite
 _NEAR = 1 << 14  # bytes between two ranges of a memory map that are asked for as one: four pages
 
 
@@ -45,12 +44,16 @@ class MemoryArray:
 
 
 class MappedArray(MemoryArray):
-    """The values of a local file, all or the first `count`, as a memory map. It has one at least."""
+    """The values of a local file, as a memory map. It has one at least.
 
-    def __init__(self, path: str, dtype: np.dtype, count: int = -1):
+    `unread` is how many of its bytes were not read yet, if none was read twice.
+    """
+
+    def __init__(self, path: str, dtype: np.dtype):
         _MAPPED.add(self)
         self.map = _map(path)
-        super().__init__(np.frombuffer(self.map, dtype, count))
+        self.unread = len(self.map)
+        super().__init__(np.frombuffer(self.map, dtype))
 
 
 class FileArray:
@@ -69,12 +72,8 @@ _MAPPED: weakref.WeakSet[MappedArray] = weakref.WeakSet()
 
 def open_array(path: str, dtype: np.dtype) -> Array:
     """All values of a file: memory-mapped if it is a local one, not empty, and this process does not have too many maps."""
-    return MappedArray(path, dtype) if is_local(path) and may_map() and size(path) else FileArray(path, dtype)
-
-
-def may_map() -> bool:
-    """Whether this process does not have too many maps."""
-    return len(_MAPPED) < min(_MOST_MAPPED, most_open(4))
+    may_map = is_local(path) and len(_MAPPED) < min(_MOST_MAPPED, most_open(4))
+    return MappedArray(path, dtype) if may_map and size(path) else FileArray(path, dtype)
 
 
 def open_reader(path: str) -> Reader:
@@ -104,13 +103,10 @@ def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
 def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """The ranges of `read_ranges`, of arrays of integers: [values] int32, one range's after the other's.
 
-    Raises a ValueError where a dtype wider than int32 holds what is no id, and an IndexError where a range is not in its array.
+    Raises an IndexError where a range is not in its array.
     """
     check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
-    are_mapped = any(isinstance(array, MappedArray) for array in arrays)
-    left_out = _announcements.left_out(len(starts)) if are_mapped else np.zeros(len(starts), bool)
-    fetched = _fetched(arrays, numbers, starts, stops, left_out)
-    waits = _waits() if are_mapped else 0
+    fetched = _fetched(arrays, numbers, starts, stops)
     dtypes = [array.dtype for array in arrays]
     bases = np.array([0 if isinstance(array, FileArray) else array.address for array in arrays], np.int64)
     addresses = bases[numbers] + starts * np.array([dtype.itemsize for dtype in dtypes], np.int64)[numbers]
@@ -122,13 +118,7 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
     for dtype in set(dtypes):
         chosen = np.flatnonzero(np.array([other == dtype for other in dtypes], bool)[numbers])
         of_dtype = np.zeros([0], dtype)
-        if dtype.itemsize > joined.itemsize:
-            least, most = _extremes(addresses[chosen], counts[chosen], of_dtype)
-            if least < 0 or most >= 1 << 31:
-                raise ValueError(f"tokens must be ids from 0 to 2**31 - 1, got {least} to {most}.")
         _copy(addresses[chosen], counts[chosen], of_dtype, places[chosen], joined)
-    if left_out.any():
-        _announcements.learn(_waits() > waits)
     return joined
 
 
@@ -172,70 +162,27 @@ def _copy(addresses, counts, of_dtype, places, joined):
             place[value] = found[value]
 
 
-@compiled
-def _extremes(addresses, counts, of_dtype):
-    """The least and the most of all values of ranges, see `_copy`, int64; of no values the least is more."""
-    least, most = np.int64((1 << 63) - 1), np.int64(-(1 << 63))
-    for number in range(len(addresses)):
-        for value in _values_at(addresses[number], counts[number], of_dtype):
-            least, most = min(least, np.int64(value)), max(most, np.int64(value))
-    return least, most
+@functools.cache
+def _page_cache() -> int:
+    """Files of so many bytes are taken to stay in memory once they were read."""
+    return available_bytes() // 2
 
 
-class _Announcements:
-    """Whether ranges of memory maps are announced to the kernel, which costs a microsecond each: where reading waits for a disk.
+def _fetched(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> dict[int, np.ndarray]:
+    """The values of each range that does not lie in memory. The kernel is told of those that may be on the disk.
 
-    Now and then a few ranges of a read are not announced. If it does not wait for them, none is until a read waits. Then the next
-    reads are announced as a whole, twice as many as the last time.
+    That costs some microseconds each, and reading a cold page without it a hundred times as much. It is done until a file was read
+    once, and always where all files together do not stay in memory.
     """
-
-    def __init__(self) -> None:
-        self.left, self.next = 1, 2  # reads that are announced before one that is not quite; and if that one waits
-        self.are_needless = False
-
-    def left_out(self, ranges: int) -> np.ndarray:
-        """[ranges] bool, which ranges of a read are not announced."""
-        self.left -= not self.are_needless
-        step = 1 if self.are_needless else max(1, ranges // _FEW)
-        return (np.arange(ranges) % step == 0) & (self.are_needless or self.left < 0)
-
-    def learn(self, has_waited: bool) -> None:
-        """From a read of which something was not announced."""
-        if has_waited:
-            self.left, self.next, self.are_needless = self.next, min(2 * self.next, _MOST_ANNOUNCED), False
-        elif self.are_needless:
-            self.next = max(2, self.next // 2)
-        else:
-            self.are_needless = True
-
-
-_announcements = _Announcements()
-
-
-def _waits() -> int:
-    """How often this thread had to wait for a page of a file."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
-
-
-def _fetched(
-    arrays: Sequence[Array],
-    numbers: np.ndarray,
-    starts: np.ndarray,
-    stops: np.ndarray,
-    left_out: np.ndarray | bool = False,
-) -> dict[int, np.ndarray]:
-    """The values of each range that does not lie in memory. The kernel is asked for the mapped ones, but for those `left_out`."""
-    if not any(isinstance(array, FileArray) for array in arrays) and (
-        np.all(left_out) or all(type(array) is MemoryArray for array in arrays)
-    ):
+    are_large = sum(len(array.map) for array in arrays if isinstance(array, MappedArray)) > _page_cache()
+    may_be_cold = np.array([isinstance(array, MappedArray) and (are_large or array.unread > 0) for array in arrays], bool)
+    are_files = np.array([isinstance(array, FileArray) for array in arrays], bool)
+    if not may_be_cold.any() and not are_files.any():
         return {}
     widths = np.array([array.dtype.itemsize for array in arrays], np.int64)[numbers]
     first_bytes, last_bytes = starts * widths, stops * widths
-    mapped, in_files = (
-        np.flatnonzero(np.array([isinstance(array, kind) for array in arrays], bool)[numbers]) for kind in (MappedArray, FileArray)
-    )
-    announced = mapped[~np.broadcast_to(left_out, len(numbers))[mapped]]
-    _announce(arrays, numbers[announced], first_bytes[announced], last_bytes[announced])
+    cold, in_files = np.flatnonzero(may_be_cold[numbers]), np.flatnonzero(are_files[numbers])
+    _announce(arrays, numbers[cold], first_bytes[cold], last_bytes[cold])
     paths = [getattr(array, "path", "") for array in arrays]
     buffers = fetch(paths, numbers[in_files], first_bytes[in_files], last_bytes[in_files])
     of_files = zip(in_files.tolist(), numbers[in_files].tolist(), buffers)
@@ -246,9 +193,10 @@ def _announce(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, 
     """Has the kernel fetch all of these bytes at once. A copy alone would wait for one page after the other."""
     wanted = np.flatnonzero(stops > starts)
     found = near_ranges(numbers[wanted], starts[wanted], stops[wanted], _NEAR)
-    firsts = found.starts // mmap.PAGESIZE * mmap.PAGESIZE
-    for number, first, length in zip(found.files.tolist(), firsts.tolist(), (found.stops - firsts).tolist()):
-        arrays[number].map.madvise(mmap.MADV_WILLNEED, first, length)
+    for number, start, stop in zip(found.files.tolist(), found.starts.tolist(), found.stops.tolist()):
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        arrays[number].map.madvise(mmap.MADV_WILLNEED, first, stop - first)
+        arrays[number].unread -= stop - start
 
 
 def _read(path: str, dtype: npt.DTypeLike, start: int, count: int) -> np.ndarray:

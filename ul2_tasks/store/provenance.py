@@ -14,8 +14,8 @@ import hashlib
 import itertools
 import json
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLE = "origins.arrow"  # what the name of a table ends with
-_ROWS_AT_A_TIME = 1 << 16  # of a record batch
-_ROWS_SEARCHED = 1 << 22  # at a time: what is looked for is hashed for each
-_ROW_BITS = 40  # of a row, below the number of its file
+_ROWS_AT_A_TIME = 1 << 16  # of a record batch, and some more
+_MOST_ROWS = 1 << 62  # of a file
 
 
 class Origin(NamedTuple):
@@ -74,7 +73,7 @@ def hash_of(text: bytes) -> int:
 
 def hashes_of(texts: Iterable[bytes]) -> np.ndarray:
     """`hash_of` of each, [n] uint64."""
-    return np.frombuffer(b"".join([hashlib.blake2b(text, digest_size=8).digest() for text in texts]), ">u8").astype(np.uint64)
+    return np.array(list(map(hash_of, texts)), np.uint64)
 
 
 class TableWriter:
@@ -90,60 +89,50 @@ class TableWriter:
     """
 
     def __init__(self, path: str, file: str | Sequence[str]):
-        self._path, self._about = path, file
-        self._waiting: list[pa.RecordBatch] = []
-        self._count = 0
+        import pyarrow as pa
+
         self._file: HashedFile | None = None
-        self._writer: pa.RecordBatchFileWriter | None = None
+        self._path = path
+        self._waiting: list[pa.RecordBatch] = []
+        fields = {"row": pa.int64(), "id": pa.string(), "hash": pa.uint64()} | (
+            {} if isinstance(file, str) else {"file": pa.int32()}
+        )
+        about = {"file": file.encode(errors="backslashreplace")} if isinstance(file, str) else {"files": json.dumps([*file])}
+        self._schema = pa.schema([pa.field(name, kind, False) for name, kind in fields.items()], metadata=about)
         self.entry: dict[str, int | str] | None = None
 
-    def add(self, rows: np.ndarray, ids: Sequence[bytes], hashes: np.ndarray, files: np.ndarray | None = None) -> None:
+    def add(self, rows: np.ndarray, ids: Sequence[bytes], hashes: np.ndarray, *files: np.ndarray) -> None:
         """Adds documents, with the numbers of their files in the list, if it is one.
 
         Ids are texts in UTF-8; of others the bytes that are not are escaped.
         """
         import pyarrow as pa
 
-        columns = [_integers(rows.astype(np.int64)), _strings(ids), _integers(hashes.astype(np.uint64))]
-        columns += [] if files is None else [_integers(files.astype(np.int32))]
-        self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        self._count += len(rows)
-        while self._count >= _ROWS_AT_A_TIME:
-            self._write(_ROWS_AT_A_TIME)
+        columns = rows, [id.decode(errors="backslashreplace") for id in ids], hashes, *files
+        self._waiting.append(pa.record_batch(list(map(pa.array, columns, self._schema.types)), self._schema))
+        if sum(map(len, self._waiting)) >= _ROWS_AT_A_TIME:
+            self._write()
 
-    def _write(self, rows: int) -> None:
+    def _write(self) -> None:
         import pyarrow as pa
 
-        if self._writer is None:
+        if self._file is None:
             self._file = HashedFile(self._path)
             self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), self._schema)
-        table = pa.Table.from_batches(self._waiting, self._schema)
-        for batch in table.slice(0, rows).combine_chunks().to_batches():
-            self._writer.write_batch(batch)
-        self._waiting = table.slice(rows).to_batches()
-        self._count -= rows
-
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        import pyarrow as pa
-
-        fields = [pa.field("row", pa.int64(), False), pa.field("id", pa.string(), False), pa.field("hash", pa.uint64(), False)]
-        if isinstance(self._about, str):
-            return pa.schema(fields, metadata={"file": self._about.encode(errors="backslashreplace")})
-        return pa.schema([*fields, pa.field("file", pa.int32(), False)], metadata={"files": json.dumps([*self._about])})
+        self._writer.write_table(pa.Table.from_batches(self._waiting).combine_chunks())
+        self._waiting = []
 
     def __enter__(self) -> TableWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None and self._count:
-            self._write(self._count)
-        if self._writer is None or self._file is None:
-            return
-        if kind is None:
-            self._writer.close()
-            self.entry = self._file.entry
-        self._file.close()
+        if kind is None and any(map(len, self._waiting)):
+            self._write()
+        if self._file is not None:
+            if kind is None:
+                self._writer.close()
+                self.entry = self._file.entry
+            self._file.close()
 
 
 def add_origins(table: TableWriter, files: Sequence[str], origins: Sequence[Origin]) -> None:
@@ -201,7 +190,8 @@ class Provenance:
     @property
     def hashes(self) -> np.ndarray:
         """The hashes of all documents, [documents] uint64, which takes 8 bytes each."""
-        return np.concatenate([np.zeros(0, np.uint64), *parallel_map(_hashes, self.tables)])
+        found = parallel_map(lambda table: _columns(table).get("hash", np.zeros(table.documents, np.uint64)), self.tables)
+        return np.concatenate([np.zeros(0, np.uint64), *found])
 
     @property
     def has_ids(self) -> bool:
@@ -211,63 +201,51 @@ class Provenance:
     @property
     def files(self) -> list[str]:
         """The files of all documents."""
-        return list(dict.fromkeys(itertools.chain(*(_files(table)[0] for table in self.tables))))
+        return list(dict.fromkeys(itertools.chain(*map(_files, self.tables))))
 
     def with_ids(self, ids: Sequence[str]) -> Found:
         """The documents that have one of these ids."""
-        return self._search("id", [id.encode(errors="backslashreplace") for id in ids])
-
-    def with_hashes(self, hashes: Sequence[int] | np.ndarray) -> Found:
-        """The documents whose text has one of these hashes, see `hash_of`."""
-        return self._search("hash", np.asarray(hashes, np.uint64))
+        return self._search({"id": [id.encode(errors="backslashreplace").decode() for id in ids]})
 
     def in_files(self, files: Sequence[str]) -> Found:
         """The documents of files, each by its path, or by the last parts of it, such as its name alone."""
-        parts, meant = [], _meant_by(files)
-        for pair, table in enumerate(self.tables):
-            names, numbers = _files(table)
-            for number, name in enumerate(names):
-                for which in meant(name):
-                    places = np.arange(table.documents) if numbers is None else np.flatnonzero(numbers == number)
-                    parts.append((self._borders[pair] + places, np.full(len(places), which)))
-        return _joined(parts)
+        return self._search({}, files)
 
     def in_rows(self, rows: Sequence[tuple[str, int]]) -> Found:
         """The documents of rows, (file, row) each, with files as in `in_files`."""
-        parts, meant = [], _meant_by([file for file, _ in rows])
-        for pair, table in enumerate(self.tables):
-            names, numbers = _files(table)
-            asked = [
-                (number << _ROW_BITS | rows[which][1] - table.before, which)
-                for number, name in enumerate(names)
-                for which in meant(name)
-                if 0 <= rows[which][1] - table.before < 1 << _ROW_BITS
-            ]
-            if asked:
-                wanted, own = np.array(sorted(asked), np.int64).T
-                held = _rows(table) if numbers is None else numbers.astype(np.int64) << _ROW_BITS | _rows(table)
-                first = np.searchsorted(wanted, held)
-                counts = np.searchsorted(wanted, held, "right") - first
-                places = np.repeat(np.flatnonzero(counts), counts[counts > 0])
-                starts = np.cumsum(counts) - counts
-                which = own[np.arange(len(places)) + np.repeat((first - starts)[counts > 0], counts[counts > 0])]
-                parts.append((self._borders[pair] + places, which))
-        return _joined(parts)
+        return self._search({"row": np.array([min(row, _MOST_ROWS) for _, row in rows], np.int64)}, [file for file, _ in rows])
 
-    def _search(self, column: str, values: Sequence | np.ndarray) -> Found:
-        parts = parallel_map(functools.partial(_matches, column=column, values=values), self.tables) if len(values) else []
-        return _joined([(border + documents, which) for border, (documents, which) in zip(self._borders, parts)])
+    def _search(self, values: Mapping[str, Sequence | np.ndarray], files: Sequence[str] | None = None) -> Found:
+        """The documents that have the values of one place, and are of the file there, if files are given."""
+        import pyarrow as pa
+
+        by_name: dict[str, list[int]] = {}
+        for number, file in enumerate(files or ()):
+            by_name.setdefault(posixpath.basename(posixpath.normpath(file)), []).append(number)
+
+        def match(table: Table, border: int) -> tuple[np.ndarray, np.ndarray]:
+            wanted = pa.table({**values, "which": np.arange(len(next(iter(values.values()), files or ())))})
+            if files is not None:
+                of_names = enumerate((name, by_name.get(posixpath.basename(name), ())) for name in _files(table))
+                meant = [(which, number) for number, (name, own) in of_names for which in own if is_file(name, files[which])]
+                which, numbers = np.array(meant, np.int64).reshape(-1, 2).T
+                wanted = wanted.take(which).append_column("file", pa.array(numbers, pa.int32()))
+            keys, columns = [name for name in wanted.column_names if name != "which"], _columns(table) if len(wanted) else {}
+            if not columns.keys() >= {*keys}:
+                return np.zeros(0, np.int64), np.zeros(0, np.int64)
+            held = pa.table({name: columns[name] for name in keys} | {"document": border + np.arange(table.documents)})
+            found = held.join(wanted, keys, join_type="inner")
+            return found["document"].to_numpy(), found["which"].to_numpy()
+
+        parts = parallel_map(lambda each: match(*each), zip(self.tables, self._borders.tolist()))
+        documents, which = (np.concatenate([np.zeros(0, np.int64), *each]) for each in (zip(*parts) if parts else ((), ())))
+        order = np.lexsort((which, documents))
+        return Found(documents[order], which[order])
 
     @cached_property
     def _borders(self) -> np.ndarray:
         """The first document of each pair, and at the end how many there are."""
         return np.concatenate([[0], np.cumsum(np.array([table.documents for table in self.tables], np.int64))]).astype(np.int64)
-
-    def __reduce__(self) -> tuple:
-        return Provenance, (self.tables,)
-
-
-_NONE = np.zeros(0, np.int64)
 
 
 def is_file(path: str, given: str) -> bool:
@@ -280,119 +258,58 @@ def is_file(path: str, given: str) -> bool:
     return bool(given) and (path == given or (path.endswith(f"/{given.lstrip('/')}") and not given.startswith("/")))
 
 
-def _meant_by(files: Sequence[str]) -> Callable[[str], list[int]]:
-    """A function that gives the numbers of those that mean a path, see `is_file`, without looking at each."""
-    by_name: dict[str, list[int]] = {}
-    for number, file in enumerate(files):
-        by_name.setdefault(posixpath.basename(posixpath.normpath(file)), []).append(number)
-    return lambda path: [number for number in by_name.get(posixpath.basename(path), ()) if is_file(path, files[number])]
-
-
 def provenance_of_pairs(prefixes: Sequence[str], documents: Sequence[int]) -> Provenance:
     """Where the documents of pairs of files are from that no manifest of a cache lists: by their tables, where they have them."""
     paths = [f"{prefix}.{TABLE}" for prefix in prefixes]
     present = [found is not None for found in infos_of_present(paths)]
-    files = parallel_map(_file_of, [path for path, is_there in zip(paths, present) if is_there])
-    named = iter(files)
+    readers = iter(parallel_map(_reader, [path for path, is_there in zip(paths, present) if is_there]))
     tables = [
-        Table(path, next(named), 0, count) if is_there else Table("", prefix, 0, count)
+        Table(path, (next(readers).schema.metadata or {}).get(b"file", b"").decode(), 0, count)
+        if is_there
+        else Table("", prefix, 0, count)
         for prefix, path, is_there, count in zip(prefixes, paths, present, documents)
     ]
     return Provenance(tuple(tables))
 
 
-def _integers(values: np.ndarray) -> pa.Array:
-    """An array as Arrow has it. `pyarrow.array` would import pandas, which takes longer than a shard."""
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _strings(encoded: Sequence[bytes]) -> pa.Array:
-    """Texts as Arrow has them; see `_integers`."""
-    import pyarrow as pa
-
-    try:
-        b"\0".join(encoded).decode()
-    except UnicodeDecodeError:
-        encoded = [text.decode(errors="backslashreplace").encode() for text in encoded]
-    offsets = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
-
-
-def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Found:
-    documents, which = zip((_NONE, _NONE), *parts)
-    found = Found(np.concatenate(documents).astype(np.int64), np.concatenate(which).astype(np.int64))
-    order = np.lexsort((found.which, found.documents))
-    return Found(found.documents[order], found.which[order])
-
-
 def _origins(table: Table, numbers: np.ndarray) -> Iterator[Origin]:
     if not table.path:
         return (Origin(table.file, number, "", 0) for number in numbers.tolist())
-    found = _opened(table.path, table.sha256, table.documents).take(_integers(numbers))
-    names, _ = _files(table)
-    files = [names[number] for number in found["file"].to_pylist()] if "file" in found.column_names else names * len(found)
-    columns = (found[name].to_pylist() for name in ("row", "id", "hash"))
-    return (Origin(file, table.before + row, id, hash) for file, row, id, hash in zip(files, *columns))
+    found, names = _opened(table).take(numbers), _files(table)
+    files = found["file"].to_pylist() if "file" in found.column_names else [0] * len(found)
+    columns = zip(files, *(found[name].to_pylist() for name in ("row", "id", "hash")))
+    return (Origin(names[file], table.before + row, id, hash) for file, row, id, hash in columns)
 
 
-def _files(table: Table) -> tuple[list[str], np.ndarray | None]:
-    """The files of a table, and which each document is from; None where there is one."""
+def _files(table: Table) -> list[str]:
+    """The files of a table."""
     if table.file or not table.path:
-        return [table.file], None
-    found = _opened(table.path, table.sha256, table.documents)
-    names = (found.schema.metadata or {}).get(b"files")
-    return ([""], None) if names is None else (json.loads(names), found["file"].to_numpy())
+        return [table.file]
+    return json.loads((_opened(table).schema.metadata or {}).get(b"files", b'[""]'))
 
 
-def _hashes(table: Table) -> np.ndarray:
-    if not table.path:
-        return np.zeros(table.documents, np.uint64)
-    return _opened(table.path, table.sha256, table.documents)["hash"].to_numpy()
-
-
-def _rows(table: Table) -> np.ndarray:
-    """The rows as the table has them, ascending."""
-    if not table.path:
-        return np.arange(table.documents)
-    return _opened(table.path, table.sha256, table.documents)["row"].to_numpy()
-
-
-def _matches(table: Table, column: str, values: Sequence | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The documents of a pair that have one of these values in a column, and which."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    parts = [(_NONE, _NONE)]
+def _columns(table: Table) -> dict[str, Any]:
+    """What is known of each document: its row, the number of its file, and its id and hash where there is a table."""
+    columns: dict[str, Any] = {"row": np.arange(table.documents), "file": np.zeros(table.documents, np.int32)}
     if table.path:
-        found = _opened(table.path, table.sha256, table.documents)[column]
-        wanted = _strings(list(values)) if pa.types.is_string(found.type) else _integers(np.asarray(values, np.uint64))
-        for first in range(0, len(found), _ROWS_SEARCHED):  # so that no more than the matches of these are in memory
-            index = pc.index_in(found.slice(first, _ROWS_SEARCHED), wanted)
-            if index.null_count < len(index):
-                places = np.flatnonzero(index.is_valid().to_numpy())
-                parts.append((first + places, index.drop_null().to_numpy().astype(np.int64)))
-    documents, which = zip(*parts)
-    return np.concatenate(documents), np.concatenate(which)
+        columns |= zip(_opened(table).column_names, _opened(table).columns)
+    return columns | {"row": np.add(columns["row"], table.before)}
 
 
 @functools.lru_cache(maxsize=64)
-def _opened(path: str, sha256: str, documents: int) -> pa.Table:
+def _opened(table: Table) -> pa.Table:
     """A table, memory-mapped where it is a local file. Raises a ValueError where it is not of so many documents."""
     import pyarrow as pa
 
-    del sha256  # under another one it is another table
+    path = table.path
     try:
-        source = pa.memory_map(path) if is_local(path) else pa.BufferReader(read(path))
-        found = pa.ipc.open_file(source).read_all()
+        found = _reader(path).read_all()
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} must be a table of Arrow, got another file: {error}. Write the cache again.") from error
     held = {field.name: str(field.type) for field in found.schema}
-    if len(found) != documents or not {"row": "int64", "id": "string", "hash": "uint64"}.items() <= held.items():
+    if len(found) != table.documents or not {"row": "int64", "id": "string", "hash": "uint64"}.items() <= held.items():
         raise ValueError(
-            f"{path} must have the rows, ids and hashes of {documents} documents, got {len(found)} of {held}. Write the"
+            f"{path} must have the rows, ids and hashes of {table.documents} documents, got {len(found)} of {held}. Write the"
             " cache again."
         )
     return found
@@ -400,16 +317,11 @@ def _opened(path: str, sha256: str, documents: int) -> pa.Table:
 
 def documents_in(path: str) -> int:
     """How many documents a table has."""
+    reader = _reader(path)
+    return sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
+
+
+def _reader(path: str) -> pa.RecordBatchFileReader:
     import pyarrow as pa
 
-    with pa.memory_map(path) if is_local(path) else pa.BufferReader(read(path)) as source:
-        reader = pa.ipc.open_file(source)
-        return sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
-
-
-def _file_of(path: str) -> str:
-    """What a table says that all its documents are from; "" where it says it of each."""
-    import pyarrow as pa
-
-    with pa.memory_map(path) if is_local(path) else pa.BufferReader(read(path)) as source:
-        return (pa.ipc.open_file(source).schema.metadata or {}).get(b"file", b"").decode()
+    return pa.ipc.open_file(pa.memory_map(path) if is_local(path) else pa.BufferReader(read(path)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from ul2_tasks.scalars import is_integer
@@ -66,16 +66,6 @@ def check_splits(mixture: seqio.Mixture, split: str) -> None:
         )
 
 
-def saved_task_name(task: seqio.Task) -> str:
-    """The name of a task that iterators are saved with, which is not always that of a `ChatTask`."""
-    return getattr(inner_task(task), "saved_name", task.name)
-
-
 def inner_task(task: seqio.Task) -> seqio.Task:
     """The task itself, of one of texts that is wrapped to be beside images."""
     return getattr(task, "without_images", task)
-
-
-def in_saved_order(tasks: Iterable[seqio.Task]) -> list[seqio.Task]:
-    """The tasks of a mixture in the order from which it samples them: that of the names that are saved."""
-    return sorted(tasks, key=saved_task_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from absl import logging
 
 from ul2_tasks.chat.by_name import Renderer
 from ul2_tasks.chat.examples import Examples
-from ul2_tasks.chat.objective import AT_A_TIME, CHAT, FORMATS, PROMPT_COMPLETION, no_example
+from ul2_tasks.chat.objective import AT_A_TIME, CHAT, FORMATS, no_example, salt_of
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
@@ -28,10 +29,9 @@ from ul2_tasks.order.blocks import BlockShuffle
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.records import RecordMember
-from ul2_tasks.saved_names import saved_chat_arguments, saved_chat_task
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.tasks.arguments import check_splits, in_saved_order, reader_of, saved_task_name
-from ul2_tasks.tasks.mixing import no_log_of_failed_tasks, sample_examples
+from ul2_tasks.tasks.arguments import check_splits, reader_of
+from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import read_alone, read_indexed, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, id_shift
@@ -48,7 +48,7 @@ class ChatTask(seqio.Task):
 
     Its iterators are saved in a few kilobytes, and resume only in the task that saved them. Each epoch shuffles all conversations.
     SeqIO trims nothing: an example that is too long raises an error, or is left out and counted. `format` is "chat" or
-    "prompt_completion". `saved_name` is the name that iterators are saved with, and that the order is derived from.
+    "prompt_completion".
     """
 
     def __init__(self, name: str, corpus: ChatCorpusTask, format: str, configuration: Chat):
@@ -59,8 +59,8 @@ class ChatTask(seqio.Task):
                 key: seqio.Feature(seqio.PassThroughVocabulary(size), add_eos=False, dtype=tf.uint8)
                 for key, size in (("loss_mask", 2), ("span_id", 256))
             }
-        self.saved_name = saved_chat_task(name) if format == PROMPT_COMPLETION else name
-        super().__init__(name, CorpusView(corpus, self.saved_name), features, preprocessors=[], shuffle_buffer_size=None)
+        self._salt = salt_of(configuration.name, format)
+        super().__init__(name, CorpusView(corpus, self._salt), features, preprocessors=[], shuffle_buffer_size=None)
         self.configuration, self.format = configuration, format
         self.objective = objective_of(configuration, format)
 
@@ -162,13 +162,13 @@ class ChatTask(seqio.Task):
         names = list(spec)
         dtypes = [dtype for feature in spec.values() for dtype in (tf.as_dtype(feature.dtype), tf.int64)]
         batches = _passes(
-            lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self.saved_name), num_epochs
+            lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self._salt), num_epochs
         )
         fingerprint = {
             "chat_version": CHAT_VERSION,
-            "task": self.saved_name,
-            **saved_chat_arguments({"format": self.format}),
-            "supervision": self.supervision.saved(),
+            "task": self.name,
+            "format": self.format,
+            "supervision": dataclasses.asdict(self.supervision),
             "mode": [id + id_shift(self.corpus.renderer.vocabulary) for id in self.configuration.mode],
             "renderer": self.corpus.renderer.identity,
             "sequence_length": dict(lengths),
@@ -210,10 +210,6 @@ class ChatMixture(seqio.Mixture):
         super().__init__(*arguments, sample_fn=sample_examples, **keywords)
         self.configuration = configuration
 
-    @property
-    def tasks(self) -> list[seqio.Task]:
-        return in_saved_order(super().tasks)
-
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. Raises a ValueError where a task has no such split: SeqIO would leave it out."""
         check_splits(self, split)
@@ -223,15 +219,14 @@ class ChatMixture(seqio.Mixture):
                 key: given[key] for key in ("use_cached", "shuffle") if key in given
             }
             who = reader_of(given.get("seed"), given.get("num_epochs"), given.get("shard_info"))
-            rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
+            rates = {task.name: self.get_rate(task) for task in self.tasks}
             kept = {*self.tasks[0].objective.features, *(given.get("passthrough_features") or ())}
             reading = read_indexed(
                 self, self.tasks, rates, {}, who, sequence_length=sequence_length, split=split, features=kept, **settings
             )
             assert reading is not None, "conversations have random access"
             return reading.examples()
-        with no_log_of_failed_tasks():
-            return super().get_dataset(sequence_length, split, *arguments, **keywords)
+        return super().get_dataset(sequence_length, split, *arguments, **keywords)
 
     def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Mixture.get_task_dataset`. The dataset always has `loss_mask` and `span_id`.
@@ -242,7 +237,7 @@ class ChatMixture(seqio.Mixture):
         """
         names = ("sequence_length", "split", "use_cached", "shuffle", "seed", "shard_info", "num_epochs")
         settings = dict(zip(names, arguments)) | {key: value for key, value in keywords.items() if key in names}
-        dataset = task.get_dataset(**settings, rates={saved_task_name(other): self.get_rate(other) for other in self.tasks})
+        dataset = task.get_dataset(**settings, rates={other.name: self.get_rate(other) for other in self.tasks})
         if unknown := sorted({*output_feature_keys} - dataset.element_spec.keys() - {TASK}):
             raise ValueError(
                 f"passthrough_features must be among {[*dataset.element_spec, TASK]} for {task.name!r}, got {unknown}. Leave them"

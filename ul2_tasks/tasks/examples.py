@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.example_features import token_features
-from ul2_tasks.imported import is_instance
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples, chat_member
-from ul2_tasks.mixtures.description import corpus_in, folders
+from ul2_tasks.mixtures.description import corpus_in
 from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_of
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tokens_of
@@ -25,9 +24,6 @@ from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
 from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import as_python, check_flag, is_integer
-
-if TYPE_CHECKING:
-    from ul2_tasks.images.row_index import HasRows, ImageRows
 
 _LENGTHS = {"inputs": 512, "targets": 512}
 
@@ -72,11 +68,9 @@ def examples(
     batch_size: int | None = ...,
     task_id: bool = ...,
 ) -> Examples | ChatExamples: ...
-@overload
-def examples(mixture: HasRows, sequence_length: None = ..., *, cache_dirs: Sequence[str | os.PathLike] = ...) -> ImageRows: ...
 def examples(
-    mixture: Mixture | Mix | Chat | ImageText | HasRows | str,
-    sequence_length: Mapping[str, int] | None = None,
+    mixture: Mixture | Mix | Chat | ImageText | str,
+    sequence_length: Mapping[str, int],
     *,
     split: str = "train",
     seed: int = 0,
@@ -87,23 +81,22 @@ def examples(
     skip: Sequence[tuple[int, int]] = (),
     batch_size: int | None = None,
     task_id: bool = False,
-) -> Examples | ChatExamples | ImageRows:
+) -> Examples | ChatExamples:
     """Returns the examples of a mixture, or its packed sequences, as a map-style dataset with random access.
 
     They are the examples that `get_dataset` reads from a cache, in the same order.
 
     Args:
         mixture: a `Mixture`, a `Mix` of several, a `Chat` or an `ImageText`; or the name of a mixture that `register` or `mix`
-            returned, or of one of its tasks; or an `ImageTextDataset`, whose rows are returned, see `ImageRows`.
+            returned, or of one of its tasks.
         sequence_length: {"inputs": int, "targets": int}, the lengths in tokens. Of a `Chat` they make replies, and {"tokens": int}
-            makes chats; see `ChatExamples`. An `ImageTextDataset` has its own budgets and seed: pass it alone, or with cache_dirs.
+            makes chats; see `ChatExamples`.
         split: the split of the corpora.
         seed: an integer; another one gives another order and other masks.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
         pack: whether the elements are packed sequences, as `EncDecFeatureConverter(pack=True)` makes them.
         cache_dirs: of a description, the folders that `ul2 cache` or its `cache` wrote into. What is registered has its cache in
-            SeqIO's cache directories (`seqio.add_global_cache_dirs`). Of an `ImageTextDataset`, the folder that keeps how many rows
-            there are, [FOLDER]; by default they are kept beside the first file of its records, if that folder can be written.
+            SeqIO's cache directories (`seqio.add_global_cache_dirs`).
         exclude: documents that no element has tokens of: the path of a list (docs/guides/leave_out.md), or its entries, such as
             [{"id": "77f2"}]; or lists by the steps from which they are valid, such as {20: "list.jsonl"}. An example that would
             have such tokens has others in their place; all other examples stay the same.
@@ -123,19 +116,6 @@ def examples(
     >>> found[3]["inputs"].tolist() == ul2_tasks.examples("ul2_mix", {"inputs": 512, "targets": 512})[3]["inputs"].tolist()
     True
     """
-    if is_instance(mixture, "ul2_tasks.pytorch.image_text", "ImageTextDataset"):
-        _check_alone(
-            sequence_length=(sequence_length, None),
-            split=(split, "train"),
-            seed=(seed, 0),
-            shuffle=(shuffle, True),
-            pack=(pack, False),
-            exclude=(exclude, None),
-            skip=(tuple(skip), ()),
-            batch_size=(batch_size, None),
-            task_id=(task_id, False),
-        )
-        return _image_rows(mixture, cache_dirs)  # type: ignore[arg-type]  # which this module must not import
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed must be an integer, because it decides the examples, got {seed!r}.")
     check_flag(task_id, "task_id")
@@ -219,26 +199,6 @@ def examples(
         skip,
         schedule.batch_size if batch_size is None else batch_size,
     )
-
-
-def _check_alone(**arguments: tuple[object, object]) -> None:
-    """Raises a ValueError where one of the arguments is not its default."""
-    for name, (given, default) in arguments.items():
-        if given is not default and given != default:
-            raise ValueError(
-                f"{name} must be left out for an ImageTextDataset, which has budgets, a seed and an order of its own, got"
-                f" {given!r:.100}. Pass the dataset alone."
-            )
-
-
-def _image_rows(dataset: HasRows, cache_dirs: Sequence[str | os.PathLike]) -> ImageRows:
-    """The rows of a dataset, whose numbers are kept in the first of the folders."""
-    from ul2_tasks.images.row_index import ImageRows
-
-    given = folders(cache_dirs)
-    if len(given) > 1:
-        raise ValueError(f"cache_dirs must have one folder for an ImageTextDataset, got {list(given)}. Name one.")
-    return ImageRows(dataset.recipe, given[0] if given else None, dataset.skipped_file)
 
 
 def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int) -> tuple[MemberSchedule, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import seqio
@@ -13,8 +13,7 @@ from absl import logging
 
 from ul2_tasks.corpus.image_text import PIECES
 from ul2_tasks.counting import count
-from ul2_tasks.denoising.joined_pieces import chunk_records
-from ul2_tasks.denoising.piece_lengths import PieceLimits, Problem, problem_of_chunk
+from ul2_tasks.denoising.piece_lengths import PieceLimits, Problem
 from ul2_tasks.graphs import no_autograph, python_op
 
 _BEGINNING = 24  # tokens of a record's text, by which it is found
@@ -29,40 +28,32 @@ class Fit(PieceLimits):
     on_unusable: str
 
     def examples(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        """The records, or the chunks of them, that make examples.
+        """The records that make examples: {"targets": [tokens] int32, "pieces": [2 P + 1] int32} and other features.
 
-        Records are {"targets": [tokens] int32, "pieces": [2 P + 1] int32} and other features, which chunks have not. A record that
-        makes none is an error while iterating, if it is to be raised.
+        A record that makes none is an error while iterating, if it is to be raised.
         """
-        fitting = self._only_fit(records, self.problem_of_record)
-        if not self.joins_records:
-            return fitting
-        chunks = chunk_records(fitting, self.fits, sum(self.lengths))
-        return self._only_fit(chunks, problem_of_chunk)
+
+        def is_fit(tokens: np.ndarray, pieces: np.ndarray) -> bool:
+            found = self.problem(pieces.tolist())
+            if found.cause:
+                self._refuse_or_count(found, tokens, pieces)
+            return not found.cause
+
+        def keep(record: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            return tf.ensure_shape(python_op(is_fit, [record["targets"], record[PIECES]], tf.bool), [])
+
+        return records.filter(no_autograph(keep))
 
     def check_not_empty(self, records: tf.data.Dataset, split: str) -> None:
         """Raises a ValueError where no record makes an example, and passes that are repeated would never end."""
         counts: collections.Counter[str] = collections.Counter()
         for record in records:
-            pieces = record[PIECES].numpy().tolist()
-            cause = self.problem_of_record(pieces).cause or (self.joins_records and problem_of_chunk(pieces).cause)
+            cause = self.problem(record[PIECES].numpy().tolist()).cause
             if not cause or self.on_unusable == "raise":
                 return
             counts[cause] += 1
         why = "; ".join(f"{number} of its records because {cause}" for cause, number in counts.items()) or "it has no record"
         raise ValueError(f"{self.name!r} makes no example of split {split!r}: {why}")
-
-    def _only_fit(self, examples: tf.data.Dataset, problem: Callable[[Sequence[int]], Problem]) -> tf.data.Dataset:
-        def is_fit(tokens: np.ndarray, pieces: np.ndarray) -> bool:
-            found = problem(pieces.tolist())
-            if found.cause:
-                self._refuse_or_count(found, tokens, pieces)
-            return not found.cause
-
-        def keep(example: Mapping[str, tf.Tensor]) -> tf.Tensor:
-            return tf.ensure_shape(python_op(is_fit, [example["targets"], example[PIECES]], tf.bool), [])
-
-        return examples.filter(no_autograph(keep))
 
     def _refuse_or_count(self, problem: Problem, tokens: np.ndarray, pieces: np.ndarray) -> None:
         if self.on_unusable == "raise":

@@ -22,12 +22,11 @@ from ul2_tasks.denoising.pieces import corrupt_pieces
 from ul2_tasks.denoising.preprocessors import noise_seed
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
-from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageCodes, ImageTokens
+from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.image_text import (
     ImageText,
     check_no_image_lengths,
     image_text_members,
-    joins_records,
     piece_limits,
     special_tokens_beside,
 )
@@ -39,38 +38,29 @@ from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
-from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingTask, read_alone, subtasks
+from ul2_tasks.tasks.providers import DenoisingTask, read_alone, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
 
 if TYPE_CHECKING:
     from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
-CHUNKS_VERSION = 1  # the same of examples of records that are joined
 
 
 class ImageTextTask(seqio.Task):
     """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
 
-    A record is an example, unless its images are codes: then records are joined and cut into chunks, see `joins_records`.
-    SeqIO trims nothing of them. A record that makes no example within the lengths is an error, or left out and counted. Its
-    iterators raise an error at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
+    A record is an example, of which SeqIO trims nothing. One that makes no example within the lengths is an error, or left out and
+    counted. Its iterators raise an error at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
     """
 
     checks_rates = True
 
     def __init__(self, name: str, corpus: ImageTextCorpusTask, denoiser: Denoiser, configuration: ImageText):
         tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
-        features = {"inputs": tokens, "targets": tokens} | (
-            {} if isinstance(configuration.image_tokens, ImageCodes) else {IMAGES: images_feature()}
-        )
+        features = {"inputs": tokens, "targets": tokens, IMAGES: images_feature()}
         super().__init__(name, corpus.source, features, preprocessors=[])
         self.corpus, self.denoiser, self.configuration = corpus, denoiser, configuration
-
-    @property
-    def joins_records(self) -> bool:
-        """See `mixtures.image_text.joins_records`."""
-        return joins_records(self.configuration, self.denoiser)
 
     def why_a_stream(self) -> str | None:
         """Why it is read as a stream; None where its examples have random access."""
@@ -172,15 +162,9 @@ class ImageTextTask(seqio.Task):
         }
         if rates:
             fingerprint["mixing_rates"] = dict(rates)
-        if fit.joins_records:
-            fingerprint["chunks_version"] = CHUNKS_VERSION
         with seqio.utils.map_seed_manager(seed):
             examples = fit.examples(no_autograph(read)(shuffle=shuffle, num_epochs=num_epochs))
-            made = with_id_shift(no_autograph(corrupt)(who.only(fingerprint, examples)), self.configuration.vocabulary)
-        if not (shuffle and fit.joins_records):
-            return made
-        buffer = max(1, min(seqio.SHUFFLE_BUFFER_SIZE, SHUFFLED_TOKENS // sum(fit.lengths)))
-        return made.shuffle(buffer, seed=seed)  # which separates the chunks of one record
+            return with_id_shift(no_autograph(corrupt)(who.only(fingerprint, examples)), self.configuration.vocabulary)
 
 
 def register_image_text(
@@ -190,7 +174,7 @@ def register_image_text(
     denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
     *,
     split: str = EACH_PIECE,
-    image_tokens: ImageTokens | ImageCodes = T5GEMMA2_IMAGE,
+    image_tokens: ImageTokens = T5GEMMA2_IMAGE,
     on_error: str = "raise",
     on_unusable: str = "raise",
     sentinels: int | Sentinels | None = None,
@@ -202,8 +186,8 @@ def register_image_text(
 
     The inputs have each image whole, as placeholders between begin and end of image, and the encoded images are in `images`. Each
     text between two images is a chunk of its own, with the masked tokens and spans that its denoiser has for its length, and the
-    sentinels are numbered through the example. Records are neither cut nor joined, unless images are codes. A second call with the
-    same arguments changes nothing.
+    sentinels are numbered through the example. Records are neither cut nor joined. A second call with the same arguments changes
+    nothing.
 
     Args:
         name: the beginning of all names.
@@ -213,22 +197,18 @@ def register_image_text(
         vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is not supported; a denoiser without sentinels
             needs records with one text, unless they are split at the last image.
         split: where a SequentialDenoiser splits: "pieces", each text at its rate; "last_image", after the last image, whatever its
-            rate, as T5Gemma 2 was trained: all before is unmasked, all after is the target; "before_last_image", so that the target
-            is an image, which must then be codes.
+            rate, as T5Gemma 2 was trained: all before is unmasked, all after is the target.
         image_tokens: the ids of an image, by default those of T5Gemma 2: 260 tokens. Its ids, the tokenizer's own, are never
-            those of a text. With `ImageCodes` the codes of each image, which records have in place of its bytes, are tokens like
-            others: there are no `images`, and examples can be packed and read by any encoder-decoder model, but only the split
-            "before_last_image" makes targets of them. Records with codes are joined, and cut into chunks that fill the lengths,
-            anywhere but within an image; those that are split at an image, or whose denoiser has no sentinels, are not.
+            those of a text.
         on_error: what to do with a record that has an error, such as an image that is cut off: "raise", or "skip", which leaves it
             out and counts it in the log. All images are decoded once to find out.
-        on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed, or
-            has an image that is longer than a chunk: "raise", or "skip", which leaves it out and counts it in the log.
+        on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed:
+            "raise", or "skip", which leaves it out and counts it in the log.
         block_shuffle: with `random_access`, shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
             is described at `register`. Blocks are counted in tokens, and have the bytes of the images, too.
         random_access: whether examples have random access, instead of being a stream. Their order is then a shuffle of all records,
             and a run resumes on any number of hosts. A record that one of the denoisers cannot take is then unusable
-            for all, and records with codes are cut into chunks of their own, and never joined.
+            for all.
 
     Returns:
         "NAME_mix".

@@ -6,33 +6,15 @@ what making an example costs. Here one call draws 4,096 numbers.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
-from logging import LogRecord
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from ul2_tasks.graphs import no_autograph, traced_once
 
 _DRAWN_AT_A_TIME = 4096
-
-
-@contextlib.contextmanager
-def no_log_of_failed_tasks() -> Iterator[None]:
-    """Hides what SeqIO logs before it raises an error in the dataset of a mixture's task: the error says all of it."""
-    logger = logging.get_absl_logger()
-    logger.addFilter(_is_no_failed_task)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_is_no_failed_task)
-
-
-def _is_no_failed_task(record: LogRecord) -> bool:
-    return "Failed to load task" not in record.getMessage()
 
 
 @no_autograph

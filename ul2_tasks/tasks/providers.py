@@ -18,14 +18,13 @@ from absl import logging
 
 from ul2_tasks.corpus import cache, passes
 from ul2_tasks.corpus.corpus import Corpus, no_cache
-from ul2_tasks.corpus.identity import reads
-from ul2_tasks.corpus.own_code import code_in_words
+from ul2_tasks.corpus.identity import code_in_words, reads
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import chunk, corrupt, denoise, solve_features
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, fewest_tokens
+from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
@@ -41,8 +40,8 @@ from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.arguments import Reader, check_splits, in_saved_order, inner_task, reader_of, saved_task_name
-from ul2_tasks.tasks.mixing import no_log_of_failed_tasks, sample_examples
+from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
+from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
@@ -164,7 +163,6 @@ class DenoisingTask(seqio.Task):
             source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info),
             num_epochs,
             name=f"{source.corpus.name}, split {split}" + (f", shard {shard} of {shards}" if shards > 1 else ""),
-            fewest_tokens=fewest_tokens(solution),
             is_whole=shards == 1,
         )
         with seqio.utils.map_seed_manager(seed):
@@ -203,10 +201,6 @@ class DenoisingMixture(seqio.Mixture):
     their budgets and repeats them as it does everywhere. `configuration` has the arguments of `register` or `mix` that made it;
     None where it is not registered.
     """
-
-    @property
-    def tasks(self) -> list[seqio.Task]:
-        return in_saved_order(super().tasks)
 
     def __init__(self, *arguments, configuration: object = None, **keywords):
         """Takes the arguments of `seqio.Mixture`, except `sample_fn`, and the configuration."""
@@ -251,7 +245,7 @@ class DenoisingMixture(seqio.Mixture):
         ours = [task for task in self.tasks if isinstance(task, DenoisingTask) or has_random_access(task)]
         has_masks = any(LOSS_MASK in getattr(inner_task(task), "own_features", ()) for task in ours)
         marks = MARKS if has_masks else kept & MARKS
-        rates = {saved_task_name(task): self.get_rate(task) for task in self.tasks}
+        rates = {task.name: self.get_rate(task) for task in self.tasks}
         reading = read_indexed(
             self,
             ours,
@@ -277,23 +271,22 @@ class DenoisingMixture(seqio.Mixture):
                     " Register it with random_access=True, or read a cache of `ul2 cache`.",
                     self.name,
                 )
-            with no_log_of_failed_tasks():
-                stream = super().get_dataset(
-                    *common,
-                    copy_pretokenized,
-                    compute_stats_empirically,
-                    log_mixing_proportions,
-                    passthrough_features,
-                    trim_output_features,
-                    try_in_mem_cache,
-                )
+            stream = super().get_dataset(
+                *common,
+                copy_pretokenized,
+                compute_stats_empirically,
+                log_mixing_proportions,
+                passthrough_features,
+                trim_output_features,
+                try_in_mem_cache,
+            )
             return with_id_shift(stream, self.output_features["targets"].vocabulary)
         self._check_compatible_features()
         others = [task for task in self.tasks if task not in ours]
         if not others:
             return _marked(reading.examples(), marks)
         streams = [self.get_task_dataset(task, kept | marks, *common, trim_output_features, try_in_mem_cache) for task in others]
-        shares = [sum(rates[saved_task_name(task)] for task in ours), *(self.get_rate(task) for task in others)]
+        shares = [sum(rates[task.name] for task in ours), *(self.get_rate(task) for task in others)]
         mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed if seed is not None or shuffle else 42)
         buffers_too = tf.data.Options()
         buffers_too.experimental_symbolic_checkpoint = False
@@ -328,7 +321,7 @@ class DenoisingMixture(seqio.Mixture):
             "num_epochs": num_epochs,
         }
         marks = MARKS.intersection(output_feature_keys)
-        rates = {saved_task_name(other): self.get_rate(other) for other in self.tasks}
+        rates = {other.name: self.get_rate(other) for other in self.tasks}
         if isinstance(task, DenoisingTask):
             others = _read_by_others(self, split, use_cached)
             dataset = task.get_dataset(**common, rates=rates, others=others, features={*output_feature_keys} - marks)
@@ -417,7 +410,7 @@ def has_random_access(task: seqio.Task) -> bool:
 
 def read_alone(task: IndexedTask, who: Reader, **settings: Any) -> Reading | None:
     """`read_indexed` of a task that is in no mixture."""
-    return read_indexed(task, [task], {saved_task_name(task): 1.0}, {}, who, **settings)
+    return read_indexed(task, [task], {task.name: 1.0}, {}, who, **settings)
 
 
 def read_indexed(
@@ -437,7 +430,7 @@ def read_indexed(
     if not tasks or any(task.why_a_stream() for task in tasks):
         return None
     seed, num_epochs, host, hosts = who
-    own_rates = [rates[saved_task_name(task)] for task in tasks]
+    own_rates = [rates[task.name] for task in tasks]
     numbered = indexed_members(tasks, own_rates, sequence_length, split, lambda _: use_cached)
     schedule = planned_members_of(provider, numbered)
     is_asked_for = all(task.configuration.random_access for task in tasks)
@@ -461,13 +454,12 @@ def read_indexed(
     if num_epochs is not None:
         check_hosts(provider.name, split, numbering.first_of(num_epochs), hosts)
     lengths = {key: as_python((sequence_length or {}).get(key)) for key in token_features(features_of(numbered))}
-    names = {saved_task_name(task): task.name for task in tasks}  # a description has these, and the same fingerprint
     told = fingerprint(
         provider.name,
         numbered,
         numbering,
         sequence_length or {},
-        rates={names.get(name, name): rate for name, rate in rates.items()},
+        rates=rates,
         cache_dirs={task.corpus.name: task.corpus.cache_dir if use_cached else None for task in tasks},
         split=split,
         shuffle=bool(shuffle),
@@ -520,7 +512,7 @@ def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> 
     return {
         task.name: f"cache: {cache.identity(task.cache_dir, split)}"
         if use_cached and task.cache_dir and task.supports_caching
-        else "; ".join(filter(None, [reads(task.source, split), code_in_words(task.preprocessors)]))
+        else f"{reads(task.source, split)}; {code_in_words(task.preprocessors)}"
         for task in mixture.tasks
         if not isinstance(task.source, CorpusView | ImageTextSource)
     }

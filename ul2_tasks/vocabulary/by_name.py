@@ -11,7 +11,7 @@ from ul2_tasks.files.systems import is_folder, names_in, place
 from ul2_tasks.imported import is_seqio
 from ul2_tasks.scalars import is_integer, short
 from ul2_tasks.vocabulary.base import Vocabulary
-from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary, is_bytes
+from ul2_tasks.vocabulary.byte_level import NamedByteVocabulary
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
 from ul2_tasks.vocabulary.sentencepiece import (
@@ -19,9 +19,8 @@ from ul2_tasks.vocabulary.sentencepiece import (
     ControlledVocabulary,
     SentencePieceVocabulary,
     default_vocabulary,
-    is_sentencepiece,
 )
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_sentinels
+from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, Token, plain_sentinels
 from ul2_tasks.vocabulary.tokenizer_json import LOADED_MODELS, InMemory, in_memory, is_loaded
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-_TEKKEN = re.compile(r"(^|/)tekken[^/]*\.json$")
-_TOKENIZER_BESIDE = "Pass the tokenizer.json that the same model has for Hugging Face, or the folder with it."
 
 
 def open_vocabulary(
@@ -87,8 +84,6 @@ def open_vocabulary(
         if file in LOADED_MODELS and is_loaded(names_in(folder or ".")):
             return HuggingFaceVocabulary(folder or ".", sentinels, modes)
         return _sentencepiece(spec, names)
-    if _TEKKEN.search(spec):
-        raise ValueError(f"vocabulary must not be in Mistral's own format, got {spec!r}. {_TOKENIZER_BESIDE}")
     if spec.endswith(".json"):
         return HuggingFaceVocabulary(spec, sentinels, modes)
     expected = "'default', 'bytes', a SentencePiece .model, a Hugging Face tokenizer.json, or a folder with one of these"
@@ -104,10 +99,6 @@ def open_vocabulary(
     files = names_in(spec)
     if is_loaded(files):
         return HuggingFaceVocabulary(spec, sentinels, modes)
-    if any(map(_TEKKEN.search, files)):
-        raise ValueError(
-            f"vocabulary must not be in Mistral's own format, got the folder {spec!r}, which has no other. {_TOKENIZER_BESIDE}"
-        )
     models = [name for name in files if name.endswith(".model")]
     if len(models) == 1:
         return _sentencepiece(place(spec, models[0]), names)
@@ -149,36 +140,6 @@ def open_for_modes(
     if number is None and ids is None:
         return open_vocabulary(spec, modes=names), None
     return open_vocabulary(spec, modes=names, sentinels=number or 0), ids
-
-
-def more_sentinels(vocabulary: seqio.Vocabulary, special: SpecialTokens, sentinels: Sentinels | None, needed: int) -> str:
-    """How to get a vocabulary with enough sentinels: the end of an error's sentence, with an expression to paste."""
-    opened = f"pass vocabulary={_opened(vocabulary, needed, needed - len(special.sentinels))}"
-    if sentinels is None:
-        return opened
-    if isinstance(sentinels, str):
-        return f"leave sentinels out and {opened}"
-    return f"pass {needed} ids, if it has that many that text does not contain, or leave sentinels out and {opened}"
-
-
-def _opened(vocabulary: seqio.Vocabulary, sentinels: int, missing: int) -> str:
-    """The Python expression that opens the vocabulary with so many sentinels, `missing` more than it has."""
-    modes: tuple[str, ...] = PRESET_MODES
-    if isinstance(vocabulary, HuggingFaceVocabulary):
-        return f"ul2_tasks.{vocabulary.with_sentinels(sentinels)!r}"
-    if is_bytes(vocabulary):
-        spec, modes = "bytes", getattr(vocabulary, "modes", modes)
-    elif is_sentencepiece(vocabulary) and not vocabulary.extra_ids:
-        file = vocabulary.sentencepiece_model_file
-        spec = "default" if file == str(DEFAULT_MODEL) else file
-        if isinstance(vocabulary, ControlledVocabulary):
-            modes = tuple(name for name in vocabulary.appended if not name.startswith("<extra_id_"))
-    elif is_sentencepiece(vocabulary):  # T5's own, whose sentinels are its extra ids
-        return f"seqio.SentencePieceVocabulary({vocabulary.sentencepiece_model_file!r}, extra_ids={vocabulary.extra_ids + missing})"
-    else:
-        return f"{type(vocabulary).__name__} with extra_ids={vocabulary.extra_ids + missing}"
-    named = "" if modes == PRESET_MODES else f", modes={modes!r}"
-    return f"ul2_tasks.open_vocabulary({spec!r}, sentinels={sentinels}{named})"
 
 
 def _sentencepiece(file: str, names: Sequence[str]) -> ControlledVocabulary:

@@ -145,10 +145,6 @@ class HuggingFaceVocabulary(Vocabulary):
         changed._never_encoded, changed._source = self._never_encoded | frozenset(ids), self._source
         return changed
 
-    def with_sentinels(self, sentinels: int) -> HuggingFaceVocabulary:
-        """Returns the same tokenizer with at least this number of sentinels."""
-        return HuggingFaceVocabulary(self._path, sentinels, self._modes, self._eos)
-
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         """See `base.Vocabulary`."""
         texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +20,7 @@ class Pieces(Protocol):
 
     Text is *encoded* to ids. An ordinary id is there for text. Of the special ids, which are not, text is encoded to some when
     it spells their pieces, as "<extra_id_0>"; to others it never is. A vocabulary may also have `roles`, what tokens are for by
-    their names, where a sentinel or a mode is not to be one of them (`purposes` knows more by their names).
+    their names, where a sentinel or a mode is not to be one of them.
     """
 
     @property
@@ -75,3 +76,21 @@ def free_name(name: str, taken: Iterable[str]) -> str:
     while name in taken:
         name = f"<{name}>"
     return name
+
+
+def is_unused(name: str) -> bool:
+    """Whether a name says that the token is there for what users need: BERT's have no other sign of it.
+
+    >>> is_unused("[unused17]"), is_unused("<unused0>"), is_unused("unused")
+    (True, True, False)
+    """
+    return bool(re.fullmatch(r"\[unused_?\d+\]|<unused_?\d+>", name))
+
+
+def is_word(name: str) -> bool:
+    """Whether an added token is there for text: a word or, in some tokenizers, a run of spaces.
+
+    >>> is_word("New York"), is_word("\\n\\n"), is_word("▁▁"), is_word("<think>")
+    (True, True, True, False)
+    """
+    return all(letter.isalnum() or letter.isspace() or letter == "▁" for letter in name)

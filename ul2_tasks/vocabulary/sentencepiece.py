@@ -97,10 +97,6 @@ class SentencePieceVocabulary(Vocabulary):
 
         return sentencepiece_tokenizer(self.sp_model, self._use_fast_tokenizer)
 
-    def load_model(self) -> None:
-        """Opens the file, if it is not open yet."""
-        self._opened()
-
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         """See `base.Vocabulary`."""
         return encode_by_library(self.tokenizer, list(texts))

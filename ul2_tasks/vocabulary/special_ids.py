@@ -18,7 +18,6 @@ import numpy as np
 
 from ul2_tasks.scalars import is_integer, short
 from ul2_tasks.vocabulary.pieces import Pieces
-from ul2_tasks.vocabulary.purposes import purpose_of
 from ul2_tasks.vocabulary.sentencepiece import SentencePieces, is_sentencepiece, text_becomes_0
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ def special_tokens(
     sentinel_ids = _sentinel_ids(vocabulary, sentinels, reserved)
     _check_ids(vocabulary, "sentinels", sentinel_ids)
     if not is_text:
-        _check_ids(vocabulary, f"mode {mode!r}", mode_ids, is_named=mode in of_modes)
+        _check_ids(vocabulary, f"mode {mode!r}", mode_ids)
     elif {0, vocabulary.eos_id} & set(mode_ids):
         raise ValueError(f"mode {mode!r} must be a text without padding and EOS, got {given!r}. Choose another.")
     both = sorted(set(sentinel_ids) & set(mode_ids))
@@ -413,8 +412,8 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: tuple[int, ...] | str
     return tuple(ids) if sentinels else tuple(id for id in ids if id not in reserved)
 
 
-def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], is_named: bool = True) -> None:
-    """Refuses ids that text or something else needs. A token that is there under the mode's own name is what its user calls it."""
+def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int]) -> None:
+    """Refuses ids that text needs, or that the files beside a tokenizer give a meaning."""
     shift, size, pieces = id_shift(vocabulary), vocabulary.vocab_size, _pieces(vocabulary)
     meanings = {0: "padding", vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
     if twice := sorted({id - shift for id in ids if list(ids).count(id) > 1}) if len(set(ids)) < len(ids) else []:
@@ -435,14 +434,9 @@ def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int], is_n
                 f"{what} must be ids of tokens that text does not contain, got {id - shift}, the ordinary token {name!r}. Choose"
                 " control, user-defined or unused pieces. See docs/help/troubleshooting.md#a-sentinel-is-rejected."
             )
-        if purpose := _purpose(pieces, name, is_named):
+        if purpose := getattr(pieces, "roles", {}).get(name):
             raise ValueError(
                 f"{what} must be ids of tokens that nothing else needs, got {id - shift}, the token {name!r}, which is {purpose}."
                 " Choose unused or reserved tokens, or add tokens for this. See"
                 " docs/help/troubleshooting.md#a-sentinel-is-rejected."
             )
-
-
-def _purpose(pieces: Pieces, name: str, by_name: bool) -> str | None:
-    """What the token of this name is for, if that is something else."""
-    return getattr(pieces, "roles", {}).get(name) or (purpose_of(name) if by_name else None)

@@ -39,8 +39,7 @@ from ul2_tasks.files.listing import read_as_it_is
 from ul2_tasks.files.systems import exists, is_folder, names_in, place
 from ul2_tasks.imported import is_instance
 from ul2_tasks.scalars import is_integer, short
-from ul2_tasks.vocabulary.pieces import free_name
-from ul2_tasks.vocabulary.purposes import is_unused, is_word
+from ul2_tasks.vocabulary.pieces import free_name, is_unused, is_word
 
 if TYPE_CHECKING:
     import tokenizers

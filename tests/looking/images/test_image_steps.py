@@ -1,6 +1,5 @@
 """Texts with images with random access, alone and beside texts and replies: the examples of a step, and the steps of a record."""
 
-import dataclasses
 import io
 import json
 import re
@@ -8,24 +7,18 @@ import re
 import numpy as np
 import pytest
 import seqio
-from image_support import NOISE, SENTINELS, SPECIAL, VOCABULARY, image, record_of
+from image_support import NOISE, SPECIAL, VOCABULARY, image, record_of
 from rich.console import Console
 
 import ul2_tasks
 from ul2_tasks.denoising.denoisers import T5GEMMA2
-from ul2_tasks.images.interleaved import ImageCodes
 from ul2_tasks.looking.find import find
-from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
-from ul2_tasks.looking.steps import FedImages, chats_at, fed_at, show_step, show_step_json
+from ul2_tasks.looking.run import Run, locations_of
+from ul2_tasks.looking.steps import FedImages, chats_at, fed_at, show_step
 
 LENGTHS, PAIRS = {"inputs": 64, "targets": 64}, {"inputs": 256, "targets": 256}
-CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=8)
 RECORDS = [
     record_of([f"Image {n} of a cat that sits: ", image(n), "It sleeps.", *([NOISE, "Noise."] if n % 2 else [])]) for n in range(20)
-]
-DRAWN = [
-    {"texts": [f"This is <b>number</b> {n}: ", "and so on " * (n % 5 + 1)], "images": [[n % 8] * 4, [n % 3, 1] if n % 2 else []]}
-    for n in range(30)
 ]
 
 
@@ -35,34 +28,21 @@ def photos() -> str:
     return ul2_tasks.register_image_text("stepped_photos", RECORDS, VOCABULARY, **settings)
 
 
-@pytest.fixture(scope="module")
-def codes() -> str:
-    settings = {**SPECIAL, "image_tokens": CODES, "sentinels": SENTINELS[:80], "denoisers": T5GEMMA2[::4]}
-    return ul2_tasks.register_image_text("stepped_codes", DRAWN, VOCABULARY, random_access=True, **settings)
-
-
-def all_kinds(of_images: str) -> str:
-    """A mixture of texts, replies, and what has images or codes."""
+def all_kinds() -> str:
+    """A mixture of texts, replies, and what has images."""
     vocabulary = ul2_tasks.open_renderer("harmony:default").vocabulary
-    run = {
-        "photos": ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4),
-        "codes": ImageCodes(boi_id=203, eoi_id=204, first_code_id=205, num_codes=16),
-    }[of_images]
+    run = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
     settings = {"vocabulary": vocabulary, "denoisers": T5GEMMA2[3:], "sentinels": range(3, 203), "random_access": True}
     texts = ul2_tasks.MemoryDataSource(lambda: [f"text {number} of few words" for number in range(400)], validation=0)
-    web = ul2_tasks.register(f"stepped_web_{of_images}", texts, **settings)
-    reply = ul2_tasks.register_chat(f"stepped_talks_{of_images}", format="prompt_completion", truncation="drop", random_access=True)
-    source = {"photos": RECORDS, "codes": DRAWN}[of_images]
-    seen = ul2_tasks.register_image_text(f"stepped_{of_images}_beside", source, image_tokens=run, **settings)
-    return ul2_tasks.mix(f"stepped_all_{of_images}", {web: 1, reply: 1, seen: 2})
+    web = ul2_tasks.register("stepped_web", texts, **settings)
+    reply = ul2_tasks.register_chat("stepped_talks", format="prompt_completion", truncation="drop", random_access=True)
+    seen = ul2_tasks.register_image_text("stepped_beside", RECORDS, image_tokens=run, **settings)
+    return ul2_tasks.mix("stepped_all", {web: 1, reply: 1, seen: 2})
 
 
 @pytest.fixture(scope="module")
-def runs(photos, codes) -> list[Run]:
-    mixed = {kind: Run(all_kinds(kind), PAIRS, batch_size=8, seed=1) for kind in ("photos", "codes")}
-    of_codes = [Run(codes, LENGTHS, batch_size=4), mixed["codes"]]
-    packed = [dataclasses.replace(run, pack=True) for run in of_codes]
-    return [Run(photos, PAIRS, batch_size=4), mixed["photos"], *of_codes, *packed]
+def runs(photos) -> list[Run]:
+    return [Run(photos, PAIRS, batch_size=4), Run(all_kinds(), PAIRS, batch_size=8, seed=1)]
 
 
 def printed(show, *arguments, **settings) -> str:
@@ -88,8 +68,7 @@ def test_the_examples_of_steps_are_all_that_training_reads(runs):
             epoch, index = found.at(each.sample.number)
             row = epoch[index]
             for key, ids in each.sample.ids.items():
-                own = row[f"{key}_segment_ids"] == each.segment if run.pack else slice(None)
-                assert row[key][own].tolist() == ids
+                assert row[key].tolist() == ids
                 assert sum(stretch.tokens for stretch in getattr(each.sample, key)) == len(ids)
     assert with_images > 2
 
@@ -106,32 +85,9 @@ def test_images_are_told_by_number_size_and_place(runs):
             for place in each.images:
                 own = each.sample.ids[place.feature][place.start : place.stop]
                 assert (own[0], own[-1]) == (tokens.boi_id, tokens.eoi_id)
-                assert place.size in ((6, 4), (30, 20)) if place.codes is None else place.size is None
-                assert place.codes in (None, len(own) - 2)
+                assert place.size in ((6, 4), (30, 20))
             in_all = sum(ids.count(tokens.boi_id) for ids in each.sample.ids.values())
             assert len(each.images) == in_all
-
-
-def test_a_chunk_of_a_record_says_which_of_its_tokens_it_has(codes):
-    """The chunks of a record are all of its tokens, each once, and a text in one of them is found there alone."""
-    run = Run(codes, {"inputs": 30, "targets": 40}, batch_size=4)
-    found = run.examples()
-    fed = fed_at(found, range(len(found)), 1000)
-    index = found.numbering.corpora[0].index
-    for record in range(index.data.count):
-        own = [each for each in fed if each.location.documents == ((record, record + 1),)]
-        ranges = sorted(each.location.tokens[0] for each in own)
-        assert [start for start, _ in ranges] + [own[0].record[1]] == [own[0].record[0]] + [stop for _, stop in ranges]
-        for each in own:
-            (start, stop), (first, last) = each.location.tokens[0], each.record
-            is_told = f", tokens {start - first} to {stop - first - 1} of its {last - first}" in each.place
-            assert is_told == (len(own) > 1)
-    long = next(n for n in range(30) if len(set(range(*index.examples_of(n)))) > 1)
-    output = printed(find, run, None, f"number</b> {long}:")
-    assert f"document {long} of stepped_codes_corpus" in output
-    rows = [line for line in output.splitlines() if re.match(r" +0 +\d", line)]
-    assert 1 <= len(rows) < len(range(*index.examples_of(long))), "it is in some of the chunks of its record"
-    assert len(re.findall(r"^ +0 +\d", printed(find, run, str(long), None), re.MULTILINE)) == len(range(*index.examples_of(long)))
 
 
 def test_a_step_is_shown_and_printed_as_json(runs):
@@ -142,7 +98,7 @@ def test_a_step_is_shown_and_printed_as_json(runs):
             assert f"\n{each.name}: {each.sample.counts.chunk} tokens, " in output
             assert f"\n{each.place}\n" in output
             assert f"record {each.location.documents[0][0]}" in each.place
-        show_step_json(run, 1, file=file)
+        show_step(run, 1, console=Console(file=file), as_json=True)
         lines = [line for line in map(json.loads, file.getvalue().splitlines()) if "images" in line]
         assert [line["images"] for line in lines] == [json.loads(json.dumps(list(map(vars, each.images)))) for each in fed]
         assert [line["where"] for line in lines] == [each.where for each in fed]
@@ -172,7 +128,7 @@ def test_a_record_is_found_in_each_epoch_under_one_denoiser(photos):
         assert (location.documents, location.denoiser, int(step)) == (((7, 8),), denoiser, int(number) // 4)
 
 
-def test_a_record_without_an_example_says_why(codes):
+def test_a_record_without_an_example_says_why():
     records = [*RECORDS[:3], record_of([image(1)])]
     settings = {**SPECIAL, "denoisers": T5GEMMA2[0], "random_access": True, "on_unusable": "skip"}
     name = ul2_tasks.register_image_text("stepped_skipped", records, VOCABULARY, **settings)
@@ -180,16 +136,6 @@ def test_a_record_without_an_example_says_why(codes):
     assert "it makes no example with these lengths: stepped_skipped_r1: there is no text" in printed(find, run, "3", None)
     with pytest.raises(ValueError, match="document must be from 0 to 3 in 'stepped_skipped_corpus', got 4"):
         find(run, "4", None)
-
-
-def test_a_run_of_codes_is_known_by_its_record(codes, tmp_path):
-    run = Run(codes, LENGTHS, pack=True, batch_size=4)
-    unsaid = {"cache_dirs", "exclude", "skip"}
-    own = {field.name: getattr(run, field.name) for field in dataclasses.fields(run) if field.name not in unsaid}
-    (tmp_path / RUN_RECORD).write_text(json.dumps({**own, **identities(run), "mixture": run.name}))
-    read = read_record(str(tmp_path))
-    assert run_of(read) == run
-    run.check(read, "folder")
 
 
 def test_images_cannot_be_packed_and_streams_have_no_steps(photos):
@@ -200,17 +146,17 @@ def test_images_cannot_be_packed_and_streams_have_no_steps(photos):
         show_step(Run(stream, PAIRS, batch_size=4), 0)
 
 
-def test_a_cache_is_shown_as_its_records_are(codes, tmp_path, monkeypatch):
+def test_a_cache_is_shown_as_its_records_are(photos, tmp_path, monkeypatch):
     from ul2_tasks.corpus.build_cache import build
 
-    before = fed_at(Run(codes, LENGTHS).examples(), range(9), 9)
+    before = fed_at(Run(photos, PAIRS).examples(), range(9), 9)
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
-    build("stepped_codes_corpus", str(tmp_path), console=Console(quiet=True))
-    cached = fed_at(Run(codes, LENGTHS).examples(), range(9), 9)
+    build("stepped_photos_corpus", str(tmp_path), console=Console(quiet=True))
+    cached = fed_at(Run(photos, PAIRS).examples(), range(9), 9)
     assert [each.sample.ids for each in cached] == [each.sample.ids for each in before]
     assert all(each.where.startswith(f"record {each.location.documents[0][0]} of the cache, number ") for each in cached)
 
 
-def test_numpy_integers_are_numbers_of_examples(codes):
-    found = Run(codes, LENGTHS).examples()
+def test_numpy_integers_are_numbers_of_examples(photos):
+    found = Run(photos, PAIRS).examples()
     assert [each.sample for each in fed_at(found, np.arange(4), 9)] == [each.sample for each in fed_at(found, range(4), 9)]

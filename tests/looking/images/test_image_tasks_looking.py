@@ -1,24 +1,21 @@
-"""`ul2 show`, `stats`, `lengths`, `report` and `doctor` of `register_image_text`: what they say of images, codes, and faults."""
+"""`ul2 show`, `stats`, `lengths`, `report` and `doctor` of `register_image_text`: what they say of images and of faults."""
 
-import base64
-import json
-import re
-
+import numpy as np
 import pytest
 import seqio
 from click.testing import CliRunner
-from image_support import NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, registered
+from image_support import NOISE, S, image, registered
 
 import ul2_tasks
 from ul2_command import main
 from ul2_tasks.denoising.denoisers import T5GEMMA2
-from ul2_tasks.images.interleaved import ImageCodes
-from ul2_tasks.images.pixels import pixels
+from ul2_tasks.denoising.piece_lengths import splits_once
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.looking.images.length_table import look_at_image_lengths
-from ul2_tasks.looking.images.measure import measure_image_tasks
+from ul2_tasks.looking.images.measure import look_at_corpus, make_examples, measure_image_tasks
+from ul2_tasks.tasks.image_text import image_text_tasks
 
-CODES = ImageCodes(boi_id=262, eoi_id=263, first_code_id=264, num_codes=8)
-OF_CODES = SPECIAL | {"image_tokens": CODES, "sentinels": SENTINELS[:80]}
+LONG = {"inputs": 128, "targets": 128}
 RECORDS = [
     ["An image of a cat that sits: ", image(1), "It sleeps by day, and it hunts by night."],
     ["Two images: ", image(2), NOISE, "One is noise."],
@@ -36,12 +33,6 @@ def images():
     return registered("looked_images", *RECORDS, denoisers=[T5GEMMA2[0], S])
 
 
-@pytest.fixture(scope="module")
-def codes():
-    records = [{"texts": [f"This is number {n}: ", "The end."], "images": [[n % 8] * 4, []]} for n in range(12)]
-    return ul2_tasks.register_image_text("looked_codes", records, VOCABULARY, denoisers=[T5GEMMA2[1], S], **OF_CODES)
-
-
 def test_an_example_is_shown_with_its_images_in_their_places(images):
     done = ul2("show", "looked_images", "--denoiser", "s", "--lengths", "128,128")
     assert done.exit_code == 0
@@ -50,42 +41,45 @@ def test_an_example_is_shown_with_its_images_in_their_places(images):
         assert part in done.stdout
 
 
-def test_examples_are_shown_as_json(codes):
-    lines = [json.loads(line) for line in ul2("show", "looked_codes", "--json", "--count", 1).stdout.splitlines()]
-    assert [line["task"] for line in lines] == ["looked_codes_r2", "looked_codes_s"]
-    assert lines[0]["records"][:2] == ["train, record 0", "train, record 1"]
-
-
-def test_statistics_count_what_the_records_have(images, codes):
+def test_statistics_count_what_the_records_have(images):
     of_images = measure_image_tasks(images, {"inputs": 128, "targets": 128})
     assert [(task.examples, task.images) for task in of_images.tasks] == [(2, 3), (2, 3)]
     assert [task.rate for task in of_images.tasks] == [0.2, 0.8]
-    assert of_images.passed
-    of_codes = measure_image_tasks(codes, {"inputs": 64, "targets": 64})
-    for task in of_codes.tasks:
-        assert task.examples > 3
-        assert task.images == 12
-        assert task.tokens["images"] == 12 * 6
-        assert task.tokens["text"] == sum(len(f"This is number {n}: The end.") for n in range(12))
-    assert of_codes.passed
 
 
 def test_all_files_are_read_and_no_more_records_than_are_asked_for():
-    records = [{"texts": ["A text: "], "images": [[1, 2]]}] * 150  # more than a piece of them
-    name = ul2_tasks.register_image_text("looked_many", records, VOCABULARY, denoisers=S, **OF_CODES)
+    name = registered("looked_many", *[["A text: ", image(1)]] * 150, denoisers=S)  # more than a piece of them
     for asked, read, is_all in ((1000, 150, True), (100, 100, False)):
         statistics = measure_image_tasks(name, {"inputs": 64, "targets": 64}, records=asked)
         (corpus,) = statistics.corpora
         assert (corpus.records, corpus.right, corpus.is_all, statistics.tasks[0].images) == (read, read, is_all, read)
 
 
-def test_what_is_split_at_an_image_keeps_its_check():
-    records = [{"texts": [f"Number {n}: "], "images": [[n % 8] * 4]} for n in range(3)]
-    name = ul2_tasks.register_image_text("looked_asked", records, VOCABULARY, S, split="before_last_image", **OF_CODES)
-    statistics = measure_image_tasks(name, {"inputs": 64, "targets": 64})
-    assert statistics.passed
-    assert statistics.tasks[0].tokens["noise"] == 3 * 6
-    assert "[codes 4]" in ul2("show", "looked_asked").stdout
+@pytest.mark.parametrize("split", [None, "last_image"])
+def test_the_law_of_examples(split):
+    """They are their records, put together again; each text has the noise tokens and spans of its length, and no image has any."""
+    name = registered(
+        f"looked_law_{split}", *RECORDS, denoisers=S if split else [T5GEMMA2[0], S], **({"split": split} if split else {})
+    )
+    tasks = image_text_tasks(name)
+    for task in tasks:
+        fit = task.fit(LONG)
+        looked = look_at_corpus(task.corpus, "train")
+        made = list(make_examples(task, tasks, looked, LONG, seed=0).examples)
+        assert made
+        for example in made:
+            whole = invert({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
+            assert whole.chunk.tolist() == example.source.tokens.tolist()
+            assert len(example.inputs) <= 128 >= len(example.targets)
+            ends = np.cumsum(example.source.pieces)
+            for number, (length, end) in enumerate(zip(example.source.pieces, ends)):
+                noise = whole.is_noise[end - length : end]
+                begins = int((noise & ~np.append(whole.is_noise[end - length - 1] if end > length else False, noise[:-1])).sum())
+                if splits_once(task.denoiser, task.configuration.split):
+                    wanted = (length, bool(length)) if number == len(ends) - 1 else (0, 0)
+                else:
+                    wanted = task.denoiser.noise_counts(length) if number % 2 == 0 and length else (0, 0)
+                assert (int(noise.sum()), begins) == wanted
 
 
 def test_the_doctor_finds_nothing_wrong(images):
@@ -123,20 +117,19 @@ def test_what_a_stream_cannot_say_what_to_do(images, arguments, said):
 
 
 LENGTHS = {"inputs": 64, "targets": 40}
-LONGER = [{"texts": [f"Number <i>{n}</i>: ", "and on " * (n % 7 + 1)], "images": [[n % 8] * 4, [1, 2]]} for n in range(60)]
+LONGER = [[f"Number <i>{n}</i>: ", image(n), "and on " * (n % 7 + 1), image(1)] for n in range(60)]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["stream", "random access"])
 def longer(request):
     name = f"looked_longer_{request.param}"
     of_both = {"denoisers": T5GEMMA2[::4], "random_access": request.param, "on_unusable": "skip"}
-    return ul2_tasks.register_image_text(name, LONGER, VOCABULARY, **OF_CODES, **of_both)
+    return registered(name, *LONGER, **of_both)
 
 
 def test_what_is_looked_at_is_what_training_reads(longer):
     """The examples of the statistics are, for each task, those of an epoch of the task."""
     statistics = measure_image_tasks(longer, LENGTHS)
-    assert statistics.passed
     for task in statistics.tasks:
         read = list(
             seqio.get_mixture_or_task(task.task).get_dataset(LENGTHS, seed=0, num_epochs=1, shuffle=False).as_numpy_iterator()
@@ -148,7 +141,7 @@ def test_what_is_looked_at_is_what_training_reads(longer):
         assert {task.examples for task in statistics.tasks} == {len(ul2_tasks.examples(longer, LENGTHS))}
 
 
-def test_lengths_say_which_records_are_cut_and_how_full_rows_are(longer):
+def test_lengths_say_how_full_sequences_are(longer):
     found = look_at_image_lengths(longer, LENGTHS)
     assert [way.name for way in found.ways] == ["now", "half", "double"]
     assert (found.problems, list(found.corpora)) == ([], [f"{longer.removesuffix('_mix')}_corpus"])
@@ -160,24 +153,3 @@ def test_lengths_say_which_records_are_cut_and_how_full_rows_are(longer):
                 assert key == "chunk" or (length is None and task.tokens[key] is None) or task.tokens[key] == length.mean
             assert task.fill == pytest.approx(other.fill)
             assert not task.examples or task.cut > 0 or way.name == "double"
-
-
-def test_the_page_has_the_measures_and_the_images_and_its_texts_are_escaped(tmp_path):
-    records = [[f"<script>alert({n})</script> & \x1b[31m\u202e: ", image(n), "</div>It sleeps."] for n in range(5)]
-    registered("looked_page", *records, ["Cut off:", NOISE[: len(NOISE) // 2]], denoisers=[T5GEMMA2[0], S], on_error="skip")
-    done = ul2("report", "looked_page", "--lengths", "128,128", "--count", 3, "--output", tmp_path / "page.html")
-    assert done.exit_code == 0, done.output
-    page = (tmp_path / "page.html").read_text()
-    assert "All 3 checks pass." in page
-    assert "<script" not in page
-    assert "\x1b" not in page
-    assert "\u202e" not in page
-    assert page.count("&lt;/div&gt;") >= 1
-    assert page.count("<h3>looked_page_r1, example ") == page.count("<h3>looked_page_s, example ") == 3
-    thumbnails = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="\[image 6x4\]"', page)
-    assert len(thumbnails) == 6
-    shown = pixels(base64.b64decode(thumbnails[1]))
-    assert (shown.shape[1], set(shown.ravel().tolist())) == (128, {1})
-    for part in ("wrong: 1 (train, record N", "looked_page_corpus: all 6 records, 5 without errors", 'class="line"'):
-        assert part in page or "the image is damaged" in page
-    assert "there are no packed sequences of examples with images" in page

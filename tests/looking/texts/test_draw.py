@@ -67,7 +67,7 @@ BORDERED = (
     T5GEMMA2[1],
     T5GEMMA2[4],
     SequentialDenoiser(name="prefix", noise_density=0.5, split="uniform", sentinel=False),
-    CausalDenoiser(stride=20),
+    CausalDenoiser(),
 )
 LETTERS = [letter.upper() + letter * (3 * number + 1) for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")]
 BORDERS = {

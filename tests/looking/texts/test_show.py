@@ -14,7 +14,7 @@ from ul2_tasks import T5GEMMA2, chunk_length, register
 from ul2_tasks.looking.printing import visible
 from ul2_tasks.looking.readable import Stretch
 from ul2_tasks.looking.texts.draw import draw
-from ul2_tasks.looking.texts.show import show, show_json
+from ul2_tasks.looking.texts.show import show
 from ul2_tasks.sources.memory import MemoryDataSource
 
 LENGTHS = {"inputs": 96, "targets": 96}
@@ -89,14 +89,14 @@ def test_only_a_terminal_gets_colours_and_nothing_in_a_text_is_a_command(odd):
 
 
 def test_json_is_one_sample_a_line(capsys, odd):
-    show_json(odd, LENGTHS, count=2, seed=3, denoisers=["r1"])
+    show(odd, LENGTHS, count=2, seed=3, denoisers=["r1"], as_json=True)
     lines = capsys.readouterr().out.split("\n")
     expected = [dataclasses.asdict(sample) for sample in draw(odd, LENGTHS, 2, seed=3, denoisers=["r1"])]
     assert [json.loads(line) for line in lines if line] == expected
     assert len(expected) == 2
     assert "日" in "".join(lines), "as letters, not as numbers"
     file = io.StringIO()
-    show_json(odd, LENGTHS, denoisers=["s"], file=file)
+    show(odd, LENGTHS, denoisers=["s"], console=Console(file=file), as_json=True)
     assert len(file.getvalue().split("\n")) == 2 + 1
 
 

@@ -13,7 +13,7 @@ from support import restore
 from ul2_tasks import T5GEMMA2, CausalDenoiser, MemoryDataSource, mix, register
 from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import Run, locations_of, stores
-from ul2_tasks.looking.steps import fed_at, show_step, show_step_json
+from ul2_tasks.looking.steps import fed_at, show_step
 from ul2_tasks.tasks.providers import denoising_tasks
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -95,7 +95,7 @@ def test_a_denoiser_that_a_batch_lacks_is_named(run):
 
 def test_json_has_the_address(run):
     file = io.StringIO()
-    show_step_json(run, 3, count=2, denoisers=["r2"], file=file)
+    show_step(run, 3, count=2, denoisers=["r2"], console=Console(file=file), as_json=True)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     fed = fed_at(run.examples(), run.numbers(3), count=2, denoisers=["r2"])
     more = [{"step": 3, "segment": None, "location": dataclasses.asdict(each.location)} for each in fed]

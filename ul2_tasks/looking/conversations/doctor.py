@@ -5,19 +5,16 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import hashlib
 import itertools
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.chat.choices import UNTRAINED
-from ul2_tasks.chat.messages import Message
-from ul2_tasks.chat.segments import Segment, kind_name, kind_of
-from ul2_tasks.chat.supervision import ANSWER, TOOL_CALL
+from ul2_tasks.chat.segments import kind_name, kind_of
+from ul2_tasks.chat.supervision import TOOL_CALL
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import Rendered, cause, in_memory, records, render
@@ -29,9 +26,7 @@ from ul2_tasks.vocabulary.o200k import FILE, SHA256, O200kVocabulary
 from ul2_tasks.vocabulary.special_ids import check_round_trip
 
 LOOKED_AT = 1000  # records
-LONG_RUN = 10_000  # letters without a space
 _LOOKED_AT_FOR_A_SPLIT = 100_000  # records, before a split is called empty
-_TEXT_RUN = re.compile(rf"\S{{{LONG_RUN},}}")
 
 
 class _Seen(NamedTuple):
@@ -70,7 +65,7 @@ def examine_conversations(
             what = f"no conversation in the first {seen.records:,} records of split {split!r}"
             yield about("problem", "corpus", what)
             continue
-        yield from _examine_messages(seen.conversations, about)
+        yield from _examine_repeats(seen.conversations, about)
         yield from _examine_validation(corpus, split, about)
         for task in tasks:
             if task.corpus.name == corpus.name:
@@ -126,46 +121,20 @@ def _examine_rejected(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Iter
         yield about("note", "corpus", f"fields of records that nothing reads, and how many have them: {named}")
 
 
-def _examine_messages(conversations: Sequence[Rendered], about: About) -> Iterator[Finding]:
-    findings: list[tuple[str, str, Callable[[Rendered], object]]] = [
-        (
-            "end with a message that is not the assistant's",
-            "add the assistant's answer, or leave the last message out: it has no answer to train on",
-            lambda one: one.messages[-1]["role"] != "assistant",  # a template may add a segment
-        ),
-        (
-            "have no message of the assistant",
-            "leave them out: they have no token to train on",
-            lambda one: all(segment.role != "assistant" for segment in one.segments),
-        ),
-        ("have a message with an empty content", "check whether a field is missing", lambda one: any(map(_is_empty, one.messages))),
-        (
-            f"have {LONG_RUN:,} letters or more without a space",
-            "check whether they are data, such as base64, or a table",
-            lambda one: any(map(_TEXT_RUN.search, _texts(one.messages))),
-        ),
-        ("have the id of an earlier one", "make ids unique, because splits depend on them", _repeats(lambda one: one.id)),
-        ("are the same as an earlier one", "leave out the copies", _repeats(lambda one: _digest(one.segments))),
-    ]
-    for what, remedy, is_wrong in findings:
-        if wrong := [one for one in conversations if is_wrong(one)]:
+def _examine_repeats(conversations: Sequence[Rendered], about: About) -> Iterator[Finding]:
+    """Looks for conversations with the id, or the tokens, of an earlier one."""
+    tokens = [str([part.ids for part in one.segments]) for one in conversations]
+    for what, remedy, keys in (
+        ("have the id of an earlier one", "make ids unique, because splits depend on them", [one.id for one in conversations]),
+        ("are the same as an earlier one", "leave out the copies", tokens),
+    ):
+        first_of: dict[object, int] = {}
+        wrong = [
+            one for number, one in enumerate(conversations) if keys[number] and first_of.setdefault(keys[number], number) < number
+        ]
+        if wrong:
             first = f", the first: {wrong[0].where}" if wrong[0].where else ""
             yield about("note", "corpus", f"{len(wrong):,} of {len(conversations):,} conversations {what}{first}", remedy)
-
-
-def _digest(segments: Sequence[Segment]) -> bytes:
-    return hashlib.sha256(repr([segment.ids for segment in segments]).encode()).digest()
-
-
-def _repeats(key_of: Callable[[Rendered], bytes]) -> Callable[[Rendered], bool]:
-    """Whether a conversation has the key of an earlier one; an empty key is none."""
-    before: collections.Counter[bytes] = collections.Counter()
-
-    def is_repeated(one: Rendered) -> bool:
-        before.update([key := key_of(one)])
-        return bool(key) and before[key] > 1
-
-    return is_repeated
 
 
 def _examine_validation(corpus: ChatCorpusTask, split: str, about: About) -> Iterator[Finding]:
@@ -190,9 +159,6 @@ def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Ma
         remedy = f"pass loss_groups={ {**groups, **unknown} }, with 0 for context"
         yield about("problem", "corpus", f"loss_groups has no group for these messages: {counts}", remedy)
         return
-    if not any(groups[kind] == ANSWER for kind in kinds.counts):
-        remedy = f"check whether the messages have channels; loss_groups is {dict(groups)}"
-        yield about("note", "corpus", f"no message is an answer (loss group {ANSWER}), only {dict(kinds.counts)}", remedy)
     reader = in_memory(task.corpus, conversations)
     numbers = np.arange(reader.count)
     parts = [numbers[start : start + AT_A_TIME] for start in range(0, len(numbers), AT_A_TIME)]
@@ -220,22 +186,9 @@ def _examine_budgets(
     longer = ",".join(map(str, ninety_nine.values()))
     if too_long := counts.get("too long"):
         ends = task.supervision.truncation == "raise"
-        also = ", or --truncation drop, or --truncation drop_oldest_turns" if ends else ""
+        also = ", or truncation='drop' or 'drop_oldest_turns'" if ends else ""
         what = f"{too_long:,} examples are longer than {dict(lengths)}, and {'raise an error' if ends else 'are dropped'}"
         yield about("problem" if ends else "note", "lengths", what, f"--lengths {longer} holds 99 % of them{also}")
     if shortened := counts.get("shortened"):
         what = f"{shortened:,} examples lose their oldest turns at {dict(lengths)}"
         yield about("note", "lengths", what, f"--lengths {longer} keeps more")
-
-
-def _is_empty(message: Message) -> bool:
-    """Whether a message has no text, no other part and no tool call."""
-    content = message.get("content") or ()
-    has_other_parts = not isinstance(content, str) and any(part.get("type") != "text" for part in content)
-    return not (message.get("tool_calls") or has_other_parts or any(_texts([message])))
-
-
-def _texts(messages: Iterable[Message]) -> Iterator[str]:
-    for message in messages:
-        content = message.get("content")
-        yield from [content] if isinstance(content, str) else [part.get("text") or "" for part in content or ()]

@@ -80,7 +80,7 @@ def look_at_chats(name: str, sequence_length: Mapping[str, int | None] | None = 
         if task.supervision.truncation == "raise" and (too_long := ways[0].left_out.get("too long", 0)):
             problems.append(
                 f"{task.name}: {too_long:,} of {too_long + ways[0].examples:,} examples are longer than the lengths, which raises"
-                " an error. Raise --lengths, or pass --truncation drop or drop_oldest_turns (truncation=..)."
+                " an error. Raise --lengths, or pass truncation='drop' or 'drop_oldest_turns'."
             )
     return ChatLengths(name, dict(sequence_length or {}), tasks, problems)
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ul2_tasks.chat.harmony import HarmonyRenderer
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import HEADER, KIND, KINDS, LENGTH, kind_name
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.looking.chat_samples import ChatExample
-from ul2_tasks.looking.conversations.checks import checks_of, faults, rules_of, text_faults
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import FirstConversations, first_conversations
 from ul2_tasks.looking.printing import tracked
@@ -119,13 +117,7 @@ def measure_chat(
     found = [_Measured(task, sequence_length, read[task.corpus.name], broken) for task in tasks]
     for measured in found:
         measured.measure(examples)
-    total = sum(measured.statistics.examples for measured in found)
-    lost = sum(measured.lost for measured in found)
-    said = {}
-    if use_cached:
-        said["text"] = "not compared: the cache has no text"
-    elif lost:
-        said["text"] = f"in all {total:,} examples, but for text that the vocabulary does not keep, in {lost:,} messages"
+    total = sum(measured.statistics.examples for measured in found) + broken.counts["long"]
     return ChatStatistics(
         name,
         __version__,
@@ -134,7 +126,7 @@ def measure_chat(
         dict(sequence_length or {}),
         [_corpus(corpus, split, read[corpus.name]) for corpus in corpora.values()],
         [measured.statistics for measured in found],
-        checks_of(broken, total, said),
+        [Check.counted("no example is longer than the lengths, where that raises an error", "long", broken, total)],
     )
 
 
@@ -160,16 +152,12 @@ class _Measured:
     ):
         self._task, self._dropping, self._lengths = task, that_drops(task), budgets(task, sequence_length)
         self._reader: Reader = read.reader if isinstance(read, FirstConversations) else read
-        self._messages = [one.message_of_segments for one in read.conversations] if isinstance(read, FirstConversations) else None
-        self._is_harmony = isinstance(task.corpus.renderer, HarmonyRenderer)
-        self._rules = rules_of(task)
         self._kinds = np.zeros([len(KINDS), len(dataclasses.fields(KindStatistics)) - 1], np.int64)
         self._groups = np.zeros(256, np.int64)
         self._seen: list[dict[str, int]] = []
         self._left_out: collections.Counter[str] = collections.Counter()
         self._conversations = 0
         self._broken = broken
-        self.lost = 0
 
     def measure(self, examples: int) -> None:
         """Reads up to `examples` examples, or a few more."""
@@ -194,8 +182,6 @@ class _Measured:
     def _add(self, example: ChatExample) -> None:
         self._groups += np.bincount(example.span_id, minlength=256)
         self._seen.append(example.lengths)
-        for key, what in {key: what for key, what in self._faults(example) if key != "lost"}.items():
-            self._broken.add(key, f"{self._task.name}, conversation {example.conversation}: {what}")
         if not example.numbers:
             return
         rows = example.messages
@@ -206,13 +192,6 @@ class _Measured:
         trained = trained_before[example.ends] - trained_before[example.starts]
         counts = np.stack([np.ones_like(lengths), lengths, headers, lengths - headers - stops, stops, trained], axis=1)
         np.add.at(self._kinds, rows[:, KIND], counts)
-
-    def _faults(self, example: ChatExample) -> Iterator[tuple[str, str]]:
-        yield from faults(example, self._rules)
-        if self._messages is not None:
-            for key, what in text_faults(example, self._messages[example.conversation], self._rules, self._is_harmony):
-                self.lost += key == "lost"
-                yield key, what
 
     @property
     def statistics(self) -> ChatTaskStatistics:

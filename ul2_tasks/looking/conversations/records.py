@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ul2_tasks.chat.by_name import render_all
-from ul2_tasks.chat.messages import Message, role_of
+from ul2_tasks.chat.messages import Message
 from ul2_tasks.chat.reading import ConversationsInMemory
 from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.corpus.check_texts import check_texts
@@ -36,22 +36,6 @@ class Rendered(NamedTuple):
     segments: list[Segment]
     problem: str
     unread: tuple[str, ...] = ()
-
-    @property
-    def message_of_segments(self) -> list[Message | None]:
-        """The message of each segment; None of one that a template adds. Reasoning that is a field of a message is a segment
-        before its answer.
-        """
-        found: list[Message | None] = []
-        place = 0
-        for segment in self.segments:
-            message = self.messages[place] if place < len(self.messages) else None
-            if message is None or role_of(message) != segment.role:
-                found.append(None)
-                continue
-            found.append(message)
-            place += segment.channel != "analysis" or message.get("channel") == "analysis"
-        return found
 
 
 class FirstConversations(NamedTuple):

@@ -15,7 +15,6 @@ from ul2_tasks.looking.findings import (
     examine_image_packages,
     examine_installation,
     examine_vocabulary,
-    failed_checks,
     left_out,
 )
 from ul2_tasks.looking.images.measure import (
@@ -27,8 +26,6 @@ from ul2_tasks.looking.images.measure import (
 from ul2_tasks.looking.images.table import shown_records, shown_unusable
 from ul2_tasks.looking.printing import shown_problems
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
-
-_FULL = 0.6  # of the inputs' budget that chunks take on average, from which on nothing is said
 
 
 def examine_image_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
@@ -52,7 +49,6 @@ def _examine(statistics: ImageTasksStatistics, tasks: Sequence[ImageTextTask]) -
         yield from _examine_records(found, corpora[found.corpus], functools.partial(Finding, concerns=(found.corpus,)))
     for measured, task in zip(statistics.tasks, tasks):
         yield from _examine_lengths(measured, task, functools.partial(Finding, about="lengths", concerns=(measured.task,)))
-    yield from failed_checks("examples", statistics.checks)
 
 
 def _examine_records(found: ImageCorpusStatistics, corpus: ImageTextCorpusTask, about: About) -> Iterator[Finding]:
@@ -77,7 +73,3 @@ def _examine_lengths(measured: ImageTaskStatistics, task: ImageTextTask, about: 
         return
     said = ", ".join(f"{key} of up to {length.max:,} tokens" for key in ("inputs", "targets") if (length := measured.lengths[key]))
     yield about("ok", what=f"examples: {measured.examples:,}, with images: {measured.images:,}; {said}")
-    fullest = max(part for part in measured.fill.values() if part is not None)
-    if measured.joins_records and measured.examples > 1 and fullest < _FULL:
-        what = f"chunks fill {fullest:.0%} of a budget on average: an image that does not fit begins the next chunk"
-        yield about("note", what=what, remedy="lengths of several images and the text between them")

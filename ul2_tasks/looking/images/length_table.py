@@ -1,4 +1,4 @@
-"""`ul2 lengths` of interleaved image-text data: which records the lengths leave out or cut, and how full they are."""
+"""`ul2 lengths` of interleaved image-text data: which records the lengths leave out, and how full they are."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.denoising.write_pieces import piece_sizes, recipe_of_pieces
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.images.interleaved import ImageCodes, Interleaved
-from ul2_tasks.looking.images.measure import Looked, Planned, look_at_corpora, plan_examples, rates_of, records_in_memory
-from ul2_tasks.order.best_fit import best_fit
-from ul2_tasks.order.packing import count_rows
+from ul2_tasks.looking.images.measure import Looked, Planned, look_at_corpora, plan_examples
 from ul2_tasks.order.permutation import mix
-from ul2_tasks.random_access.image_text import index_records
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
-
-_POOL = 4096  # examples that are packed together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,36 +25,25 @@ class ImageTaskLengths:
 
     Attributes:
         examples: how many there are.
-        cut: how many records are cut into chunks.
-        left_out: how many records, or chunks of them, make no example, by cause.
+        left_out: how many records make no example, by cause.
         tokens: the mean of an example, by feature; None without examples.
         fill: the same of each length.
     """
 
     task: str
     examples: int
-    cut: int
     left_out: Mapping[str, int]
     tokens: Mapping[str, float | None]
     fill: Mapping[str, float | None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Packed:
-    """Packed rows of the examples of a mixture: how many examples each has, and the share of each length that holds tokens."""
-
-    examples: float
-    fill: Mapping[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
 class ImageWay:
-    """What lengths, which are "now", "half" or "double", make of a mixture; `packed` is None of images, which are never packed."""
+    """What lengths, which are "now", "half" or "double", make of a mixture."""
 
     name: str
     sequence_length: Mapping[str, int]
     tasks: Sequence[ImageTaskLengths]
-    packed: Packed | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +61,11 @@ def look_at_image_lengths(name: str, sequence_length: Mapping[str, int], split: 
     """Measures what lengths, half of them and twice as much make of the first 1,000 records of each corpus."""
     tasks = image_text_tasks(name)
     looked = look_at_corpora(tasks, split)
-    ways = [_way(name, "now", tasks, looked, {key: int(sequence_length[key]) for key in TOKEN_FEATURES})]
+    ways = [_way("now", tasks, looked, {key: int(sequence_length[key]) for key in TOKEN_FEATURES})]
     for way, factor in (("half", 0.5), ("double", 2)):
         with contextlib.suppress(ValueError):  # a denoiser does not fit half of the lengths
             lengths = {key: max(1, int(sequence_length[key] * factor)) for key in TOKEN_FEATURES}
-            ways.append(_way(name, way, tasks, looked, lengths))
+            ways.append(_way(way, tasks, looked, lengths))
     corpora = {task.corpus.name: f"{_read(looked[task.corpus.name])} of {describe_source(task.corpus.source)}" for task in tasks}
     return ImageLengths(name, ways[0].sequence_length, corpora, ways, list(_problems(tasks, ways[0])))
 
@@ -104,46 +88,26 @@ def _problems(tasks: Sequence[ImageTextTask], way: ImageWay) -> Iterator[str]:
             )
 
 
-def _way(name: str, way: str, tasks: Sequence[ImageTextTask], looked: Mapping[str, Looked], lengths: Mapping[str, int]) -> ImageWay:
+def _way(way: str, tasks: Sequence[ImageTextTask], looked: Mapping[str, Looked], lengths: Mapping[str, int]) -> ImageWay:
     planned = [plan_examples(task, tasks, looked[task.corpus.name], lengths) for task in tasks]
-    sizes = [sizes_of(task, each, lengths) for task, each in zip(tasks, planned)]
-    of_tasks = [_of_task(*each, lengths) for each in zip(tasks, planned, sizes)]
-    return ImageWay(way, dict(lengths), of_tasks, packed(name, tasks, sizes, lengths))
+    return ImageWay(way, dict(lengths), [_of_task(*each, lengths) for each in zip(tasks, planned)])
 
 
-def _of_task(task: ImageTextTask, planned: Planned, sizes: np.ndarray, lengths: Mapping[str, int]) -> ImageTaskLengths:
+def _of_task(task: ImageTextTask, planned: Planned, lengths: Mapping[str, int]) -> ImageTaskLengths:
+    sizes = sizes_of(task, planned, lengths)
     means = dict(zip(TOKEN_FEATURES, sizes.mean(axis=0).tolist() if len(sizes) else (None, None)))
     fill = {key: None if mean is None else mean / lengths[key] for key, mean in means.items()}
-    return ImageTaskLengths(task.name, len(sizes), planned.cut, dict(planned.unusable.counts), means, fill)
+    return ImageTaskLengths(task.name, len(sizes), dict(planned.unusable.counts), means, fill)
 
 
 def sizes_of(task: ImageTextTask, planned: Planned, lengths: Mapping[str, int]) -> np.ndarray:
     """The inputs and the targets of each example in tokens, [examples, 2] int64."""
-    limits = dataclasses.replace(task.limits(lengths), joins_records=False)  # what is cut is cut
-    found = [("", Interleaved(each.tokens, np.array(each.pieces, np.int32), [])) for each in planned.sources]
-    index = index_records(task.corpus, records_in_memory(task.corpus, found), [limits], "skip")
-    numbers = np.arange(index.count)
-    return index.sizes(numbers, np.zeros_like(numbers), mix(numbers.astype(np.uint64)))
-
-
-def packed(name: str, tasks: Sequence[ImageTextTask], sizes: Sequence[np.ndarray], lengths: Mapping[str, int]) -> Packed | None:
-    """Packed rows of as many examples of each task as a mixture reads; None where there are images, or no examples."""
-    if not all(isinstance(task.configuration.image_tokens, ImageCodes) for task in tasks):
-        return None
-    rates = np.array(rates_of(name, tasks))
-    rates /= rates.sum()
-    total = min(len(each) / rate for each, rate in zip(sizes, rates))
-    counts = [min(len(each), round(total * rate)) for each, rate in zip(sizes, rates)]
-    draws = np.random.default_rng(0)
-    taken = draws.permutation(np.concatenate([draws.permutation(each)[:count] for each, count in zip(sizes, counts)]))
-    if not len(taken):
-        return None
-    budgets = tuple(lengths[key] for key in TOKEN_FEATURES)
-    by_index = all(task.configuration.random_access for task in tasks)
-    pools = np.split(taken, range(_POOL, len(taken), _POOL))
-    rows = sum(int(best_fit(pool, budgets).max()) + 1 if by_index else count_rows(pool, budgets) for pool in pools)
-    fill = taken.sum(axis=0) / (rows * np.array(budgets))
-    return Packed(len(taken) / rows, dict(zip(TOKEN_FEATURES, fill.tolist())))
+    limits, pieces = task.limits(lengths), [found.pieces for _, found in planned.sources]
+    firsts = np.cumsum([0, *map(len, pieces)])
+    keys = mix(np.arange(len(pieces), dtype=np.uint64))
+    flat = np.concatenate([np.zeros(0, np.int32), *pieces])
+    sizes: np.ndarray = piece_sizes(recipe_of_pieces(limits), limits.splits_once, flat, firsts, keys)
+    return sizes
 
 
 def print_image_lengths(lengths: ImageLengths, console: Console) -> None:
@@ -151,7 +115,7 @@ def print_image_lengths(lengths: ImageLengths, console: Console) -> None:
     for corpus, read in lengths.corpora.items():
         console.print(Text.assemble((corpus, "bold"), f": {read}"))
     console.print(_table(lengths.ways), highlight=False)
-    if not any(way.packed for way in lengths.ways) and any(task.examples for task in lengths.ways[0].tasks):
+    if any(task.examples for task in lengths.ways[0].tasks):
         console.print("Examples with images are padded, not packed.", highlight=False)
     for problem in lengths.problems:
         console.print(Text(problem, "bold red"), soft_wrap=True)
@@ -167,19 +131,11 @@ def _table(ways: Sequence[ImageWay]) -> Table:
         table.add_section()
         table.add_row(Text(of_ways[0].task, "bold"))
         table.add_row("examples", *(f"{each.examples:,}" for each in of_ways))
-        if any(each.cut for each in of_ways):
-            table.add_row("records that are cut", *(f"{each.cut:,}" for each in of_ways))
         for cause in dict.fromkeys(cause for each in of_ways for cause in each.left_out):
             table.add_row(f"left out: {cause}", *(f"{each.left_out.get(cause, 0):,}" for each in of_ways))
         for key in TOKEN_FEATURES:
             table.add_row(f"{key} per example", *(_number(each.tokens[key]) for each in of_ways))
             table.add_row(f"{key} filled, padded", *(_share(each.fill[key]) for each in of_ways))
-    if any(way.packed for way in ways):
-        table.add_section()
-        rows = [way.packed for way in ways]
-        table.add_row("examples in a packed sequence", *(_number(each.examples if each else None) for each in rows))
-        for key in TOKEN_FEATURES:
-            table.add_row(f"packing efficiency, {key}", *(_share(each.fill[key] if each else None) for each in rows))
     return table
 
 

@@ -1,14 +1,12 @@
 """Examples that tasks of interleaved image-text data make of the first records of their corpus, and what they are like.
 
-What is drawn is an epoch of these records under each denoiser. Each example is put together again, and held against what it was
-made of.
+What is drawn is an epoch of these records under each denoiser.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -17,31 +15,18 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.image_text_records import ImagesInMemory, ImageTextRecords
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
-from ul2_tasks.denoising.denoisers import BEFORE_LAST_IMAGE
-from ul2_tasks.denoising.joined_pieces import cut, joined
-from ul2_tasks.denoising.piece_examples import problem_of
-from ul2_tasks.denoising.piece_lengths import NO_TEXT, Problem, problem_of_chunk, splits_once
+from ul2_tasks.denoising.piece_lengths import problem_of
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
-from ul2_tasks.random_access.image_text import ImageTextIndex, index_records
-from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.version import __version__
-from ul2_tasks.vocabulary.special_ids import id_shift
 
 PERCENTS = (50, 90, 99)
 RECORDS = 1000  # of a corpus, that are looked at
-_CHECKS = {
-    "lost": "inputs and targets, put together again, are the records",
-    "miscounted": "every text has exactly the noise tokens and spans of its length, and no image has any",
-    "long": "no inputs and no targets are longer than their budget",
-}
-_CHECK_AT_AN_IMAGE = " (where it is split at an image: all after the split is noise, and nothing else)"
 
 
 class Looked(NamedTuple):
@@ -58,41 +43,24 @@ class Looked(NamedTuple):
     problems: Tally
 
 
-class Uncorrupted(NamedTuple):
-    """What an example is made of.
-
-    Attributes:
-        tokens: [tokens] int32.
-        pieces: see `interleaved`.
-        images: its images, encoded; none where they are codes.
-        records: the place in `tokens` of the first token of each record of which it has some, and the place of the record.
-    """
-
-    tokens: np.ndarray
-    pieces: Sequence[int]
-    images: Sequence[object]
-    records: Sequence[tuple[int, str]]
-
-
 class ImageTextExample(NamedTuple):
-    """An example: [tokens] int32 each, EOS included, and what it is made of."""
+    """An example: [tokens] int32 each, EOS included; the place of its record, and what that is."""
 
     inputs: np.ndarray
     targets: np.ndarray
-    source: Uncorrupted
+    where: str
+    source: Interleaved
 
 
 class Planned(NamedTuple):
-    """What a task makes examples of; the records, or chunks of them, that make none, by cause; and how many records are cut."""
+    """What a task makes examples of, see `Looked.right`; and the records that make none, by cause."""
 
-    sources: Sequence[Uncorrupted]
+    sources: Sequence[tuple[str, Interleaved]]
     unusable: Tally
-    cut: int
 
 
 class Made(NamedTuple):
-    """What a task makes of records: examples, in their order and as they are taken; and the records, or chunks of them, that make
-    none, by cause."""
+    """What a task makes of records: examples, in their order and as they are taken; and the records that make none, by cause."""
 
     examples: Iterator[ImageTextExample]
     unusable: Tally
@@ -103,7 +71,6 @@ class ImageTaskStatistics:
     """The measurements of a task.
 
     Attributes:
-        joins_records: whether records are joined, and cut into chunks; with random access each is cut alone.
         tokens: "text", "images" (their runs), and of both together "noise", which is what the targets ask for.
         lengths: of "inputs", "targets" and "chunk", which is what an example is made of.
         fill: the mean part of each budget that an example takes; None without examples.
@@ -113,7 +80,6 @@ class ImageTaskStatistics:
     task: str
     denoiser: str
     rate: float
-    joins_records: bool
     examples: int
     images: int
     tokens: Mapping[str, int]
@@ -147,7 +113,7 @@ class ImageTasksStatistics(Checked):
     version: str
     corpora: Sequence[ImageCorpusStatistics]
     tasks: Sequence[ImageTaskStatistics]
-    checks: Sequence[Check]
+    checks: Sequence[Check] = ()
 
 
 def look_at_corpus(corpus: ImageTextCorpusTask, split: str, records: int = RECORDS) -> Looked:
@@ -172,60 +138,18 @@ def plan_examples(
 
     `tasks` are those of the mixture, as with random access those of one corpus make the same examples.
     """
+    limits = [task.limits(sequence_length)]
     if task.configuration.random_access:
-        return _planned_by_index(
-            index_of([other for other in tasks if other.corpus is task.corpus], looked, sequence_length), looked
-        )
-    fit, unusable = task.fit(sequence_length), Tally()
-
-    def fits(problem: Problem, where: str) -> bool:
-        if problem.cause:
-            unusable.add(problem.cause, f"{where}{problem.numbers}")
-        return not problem.cause
-
-    records = [(where, found) for where, found in looked.right if fits(fit.problem_of_record(found.pieces.tolist()), where)]
-    if not fit.joins_records:
-        whole = [Uncorrupted(found.tokens, found.pieces.tolist(), found.images, [(0, where)]) for where, found in records]
-        return Planned(whole, unusable, 0)
-    chunks = list(_chunks(fit, records))
-    borders, ends = (np.cumsum([len(each.tokens) for each in of]) for of in ([found for _, found in records], chunks))
-    within = ends[~np.isin(ends, borders)]
-    fitting = [chunk for chunk in chunks if fits(problem_of_chunk(chunk.pieces), chunk.records[0][1])]
-    return Planned(fitting, unusable, len(np.unique(np.searchsorted(borders, within))))
-
-
-def index_of(tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int]) -> ImageTextIndex:
-    """The examples that tasks of one corpus make of the records that were read, with random access."""
-    corpus, limits = tasks[0].corpus, [task.limits(sequence_length) for task in tasks]
-    return index_records(corpus, records_in_memory(corpus, looked.right), limits, "skip")
-
-
-def records_in_memory(corpus: ImageTextCorpusTask, found: Sequence[tuple[str, Interleaved]]) -> ImageTextRecords:
-    """Records as random access has them: the place of each, and what it is, with SeqIO's ids."""
-    shift = np.int32(id_shift(corpus.vocabulary))
-    tokens, pieces = _store([each.tokens - shift for _, each in found]), _store([each.pieces for _, each in found])
-    return ImageTextRecords(tokens, pieces, ImagesInMemory([[] for _ in found]), [where for where, _ in found])
-
-
-def _store(documents: Sequence[np.ndarray]) -> MemoryStore:
-    values = np.concatenate([np.zeros(0, np.int32), *documents])
-    return MemoryStore(values, np.array([len(each) for each in documents], np.int64))
-
-
-def _planned_by_index(index: ImageTextIndex, looked: Looked) -> Planned:
-    numbers, unusable, sources = np.arange(index.count), Tally(), list[Uncorrupted]()
-    records = index.records(numbers)
-    for record, (start, stop), pieces in zip(records.tolist(), index.ranges(numbers).tolist(), index.pieces_of(numbers)):
-        where, found = looked.right[record]
-        first, _ = index.store.tokens_of(record)
-        sources.append(Uncorrupted(found.tokens[start - first : stop - first], pieces.tolist(), found.images, [(0, where)]))
-    made = np.bincount(records, minlength=len(looked.right))
-    for record in np.flatnonzero(made == 0).tolist():
-        denoiser, problem = problem_of(index.limits, index.data.read_pieces(record))
-        unusable.add(problem.cause, f"{looked.right[record][0]}, under {index.limits[denoiser].name}{problem.numbers}")
-    if lost := sum(index.left_out.values()) - sum(unusable.counts.values()):
-        unusable.add(NO_TEXT, "a chunk of a record, which has images alone", lost)
-    return Planned(sources, unusable, int((made > 1).sum()))
+        limits = [other.limits(sequence_length) for other in tasks if other.corpus is task.corpus]
+    sources, unusable = list[tuple[str, Interleaved]](), Tally()
+    for where, found in looked.right:
+        denoiser, problem = problem_of(limits, found.pieces.tolist())
+        if not problem.cause:
+            sources.append((where, found))
+            continue
+        under = f", under {limits[denoiser].name}" if task.configuration.random_access else ""
+        unusable.add(problem.cause, f"{where}{under}{problem.numbers}")
+    return Planned(sources, unusable)
 
 
 def make_examples(
@@ -235,10 +159,10 @@ def make_examples(
     planned, corrupted = plan_examples(task, tasks, looked, sequence_length), task.corrupted(task.fit(sequence_length))
 
     def examples() -> Iterator[ImageTextExample]:
-        for number, each in enumerate(planned.sources):
-            made = corrupted(tf.constant(each.tokens), tf.constant(each.pieces, tf.int32), tf.constant([seed, number], tf.int64))
+        for number, (where, found) in enumerate(planned.sources):
+            made = corrupted(tf.constant(found.tokens), tf.constant(found.pieces), tf.constant([seed, number], tf.int64))
             inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
-            yield ImageTextExample(inputs, targets, each)
+            yield ImageTextExample(inputs, targets, where, found)
 
     return Made(examples(), planned.unusable)
 
@@ -266,11 +190,10 @@ def measure_looked(
     name: str, looked: Mapping[str, Looked], sequence_length: Mapping[str, int], split: str, seed: int
 ) -> ImageTasksStatistics:
     """Measures what the tasks of a mixture make of the records that were read, by corpus."""
-    tasks, faults, measured = image_text_tasks(name), Tally(), []
+    tasks, measured = image_text_tasks(name), []
     for task, rate in zip(tasks, rates_of(name, tasks)):
-        fit, made = task.fit(sequence_length), make_examples(task, tasks, looked[task.corpus.name], sequence_length, seed)
-        measured.append(_measured(task, fit, made, rate, faults))
-    examples = sum(task.examples for task in measured)
+        made = make_examples(task, tasks, looked[task.corpus.name], sequence_length, seed)
+        measured.append(_measured(task, task.fit(sequence_length), made, rate))
     return ImageTasksStatistics(
         mixture=name,
         split=split,
@@ -282,45 +205,26 @@ def measure_looked(
             for corpus, (read, is_all, right, problems) in looked.items()
         ],
         tasks=measured,
-        checks=[_check(kind, tasks, faults, examples) for kind in _CHECKS],
     )
 
 
-def _chunks(fit: Fit, records: Sequence[tuple[str, Interleaved]]) -> Iterator[Uncorrupted]:
-    """The chunks of records that are joined."""
-    if not records:
-        return
-    pieces = functools.reduce(joined, (found.pieces.tolist() for _, found in records))
-    tokens = np.concatenate([found.tokens for _, found in records])
-    starts = np.cumsum([0, *(len(found.tokens) for _, found in records)])[:-1]
-    end = 0
-    for chunk in cut(pieces, fit.fits, sum(fit.lengths), is_end=True)[0]:
-        start, end = end, end + sum(chunk)
-        first, last = np.searchsorted(starts, [start, end - 1], side="right") - 1
-        held = [(max(int(starts[number]) - start, 0), records[number][0]) for number in range(first, last + 1)]
-        yield Uncorrupted(tokens[start:end], chunk, [], held)
-
-
-def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Tally) -> ImageTaskStatistics:
-    """The measurements of a task; adds to `faults` what is wrong with which example."""
+def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float) -> ImageTaskStatistics:
+    """The measurements of a task."""
     lengths: dict[str, list[int]] = {key: [] for key in (*TOKEN_FEATURES, "chunk")}
     tokens = collections.Counter[str](text=0, images=0, noise=0)
     spans = images = 0
-    for number, example in enumerate(made.examples):
-        pieces = example.source.pieces
+    for example in made.examples:
+        pieces = example.source.pieces.tolist()
         for key, length in zip(lengths, map(len, (example.inputs, example.targets, example.source.tokens))):
             lengths[key].append(length)
-        noise, of_example, wrong = _reconstructed(task, fit, example)
-        tokens.update(text=sum(pieces[::2]), images=sum(pieces[1::2]), noise=noise)
+        whole = invert({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
+        tokens.update(text=sum(pieces[::2]), images=sum(pieces[1::2]), noise=int(whole.is_noise.sum()))
         images += len(pieces) // 2
-        spans += of_example
-        for kind, found in wrong:
-            faults.add(kind, f"{task.name}, example {number + 1}: {found}")
+        spans += len(whole.spans)
     return ImageTaskStatistics(
         task=task.name,
         denoiser=task.denoiser.name,
         rate=rate,
-        joins_records=fit.joins_records and not task.configuration.random_access,
         examples=len(lengths["chunk"]),
         images=images,
         tokens=dict(tokens),
@@ -330,51 +234,3 @@ def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float, faults: Ta
         unusable=dict(made.unusable.counts),
         first=made.unusable.first,
     )
-
-
-def _reconstructed(task: ImageTextTask, fit: Fit, example: ImageTextExample) -> tuple[int, int, list[tuple[str, str]]]:
-    """The noise tokens of an example, its spans, and what is wrong with it, by kind."""
-    wrong = []
-    for key, tokens, length in zip(TOKEN_FEATURES, (example.inputs, example.targets), fit.lengths):
-        if len(tokens) > length:
-            wrong.append(("long", f"{key} of {len(tokens)} tokens, of {length}"))
-    try:
-        whole = invert({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)
-    except ValueError as error:
-        return 0, 0, [*wrong, ("lost", str(error))]
-    if not np.array_equal(whole.chunk, example.source.tokens):
-        return 0, 0, [*wrong, ("lost", "it has other tokens than its records")]
-    found = _counts(whole.is_noise, example.source.pieces)
-    expected = list(_expected(task, example.source.pieces))
-    if len(found) != len(expected) or any(
-        not fewest <= noise <= most or spans != asked for (noise, spans), (fewest, most, asked) in zip(found, expected)
-    ):
-        wrong.append(("miscounted", f"noise tokens and spans of its pieces are {found}, expected {expected}"))
-    return int(whole.is_noise.sum()), len(whole.spans), wrong
-
-
-def _counts(is_noise: np.ndarray, pieces: Sequence[int]) -> list[tuple[int, int]]:
-    """The noise tokens of each piece, and the spans that begin in it."""
-    begins = is_noise & ~np.append(False, is_noise[:-1])
-    edges = np.cumsum(pieces)[:-1]
-    return [(int(noise.sum()), int(first.sum())) for noise, first in zip(np.split(is_noise, edges), np.split(begins, edges))]
-
-
-def _expected(task: ImageTextTask, pieces: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """The fewest and the most noise tokens of each piece, and how many spans begin in it."""
-    denoiser, split = task.denoiser, task.configuration.split
-    if splits_once(denoiser, split):
-        noise = [0] * len(pieces)
-        last = 2 if split == BEFORE_LAST_IMAGE else 1
-        noise[-last:] = pieces[-last:]
-        for number, length in enumerate(noise):
-            yield length, length, int(number == len(pieces) - last)
-        return
-    for number, length in enumerate(pieces):
-        is_text = number % 2 == 0 and length > 0
-        yield (*denoiser.noise_range(length), denoiser.noise_counts(length)[1]) if is_text else (0, 0, 0)
-
-
-def _check(kind: str, tasks: Iterable[ImageTextTask], faults: Tally, examples: int) -> Check:
-    at_an_image = kind == "miscounted" and any(splits_once(task.denoiser, task.configuration.split) for task in tasks)
-    return Check.counted(_CHECKS[kind] + (_CHECK_AT_AN_IMAGE if at_an_image else ""), kind, faults, examples)

@@ -14,21 +14,19 @@ from ul2_tasks.looking.image_samples import ImageTextShown, image_text_sample
 from ul2_tasks.looking.images.measure import ImageTextExample, Looked, look_at_corpora, make_examples
 from ul2_tasks.looking.printing import print_head, visible
 from ul2_tasks.looking.samples import DenoisedTask, Sample, shown_sample
-from ul2_tasks.mixtures.image_text import joins_records
 from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 _LOOKED_AT = 100  # records, of which the first examples are shown
-_RECORDS_SHOWN = 4
 
 
 class Shown(NamedTuple):
-    """An example to look at: as text, the places of its records, and its images, none where they are codes."""
+    """An example to look at: as text, the place of its record, and its images."""
 
     task: ImageTextTask
     sample: Sample
-    records: Sequence[str]
+    record: str
     images: Sequence[object]
 
 
@@ -43,7 +41,7 @@ def show_image_tasks(
 ) -> None:
     """Prints examples of each task of a mixture of `register_image_text`; see `draw_image_tasks` for the options.
 
-    An image is `[image 1024x768]`, of so many pixels as it has in its record, or `[codes 256]`.
+    An image is `[image 1024x768]`, of so many pixels as it has in its record.
     """
     console = console or Console()
     print_head(console, name, sequence_length, split, seed)
@@ -51,14 +49,16 @@ def show_image_tasks(
     for task, group in itertools.groupby(drawn, key=lambda shown: shown.task):
         console.rule(Text(task.name, "bold"), style="dim", align="left")
         fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(task.denoiser).items())
-        console.print(Text(f"{fields}; {_what_an_example_is(task)}"), "")
+        console.print(Text(f"{fields}; a record is an example"), "")
         for shown in group:
-            console.print(shown_sample(shown.sample, f"example {shown.sample.number + 1}", _from(shown.records), console.width), "")
+            console.print(
+                shown_sample(shown.sample, f"example {shown.sample.number + 1}", f"from {visible(shown.record)}", console.width), ""
+            )
 
 
 def as_plain(shown: Shown) -> dict[str, Any]:
-    """An example as JSON has it: a `samples.Sample` with the places of its `records`."""
-    return {**dataclasses.asdict(shown.sample), "records": list(shown.records)}
+    """An example as JSON has it: a `samples.Sample` with the place of its record."""
+    return {**dataclasses.asdict(shown.sample), "records": [shown.record]}
 
 
 def draw_image_tasks(
@@ -90,28 +90,13 @@ def draw_looked(
         made = make_examples(task, image_text_tasks(name), found, sequence_length, seed)
         special, number = task.special_tokens(), -1
         for number, example in enumerate(itertools.islice(made.examples, count)):
-            records = [where for _, where in example.source.records]
-            yield Shown(task, _sample(task, special, number, example), records, example.source.images)
+            yield Shown(task, _sample(task, special, number, example), example.where, example.source.images)
         if number < 0:
             causes = [*found.problems.first.values(), *(f"{cause}: {first}" for cause, first in made.unusable.first.items())]
             raise ValueError(f"{task.name!r} makes no example of {found.records} records: {'; '.join(causes) or 'there is none'}")
 
 
-def _what_an_example_is(task: ImageTextTask) -> str:
-    configuration = task.configuration
-    if not configuration.random_access:
-        return "records are joined, and cut into chunks" if task.joins_records else "a record is an example"
-    are_cut = all(joins_records(configuration, denoiser) for denoiser in configuration.denoisers)
-    return "a record is cut into chunks" if are_cut else "a record is an example"
-
-
-def _from(records: Sequence[str]) -> str:
-    more = len(records) - _RECORDS_SHOWN
-    return "from " + ", ".join([*map(visible, records[:_RECORDS_SHOWN]), *([f"{more} more"] if more > 0 else [])])
-
-
 def _sample(task: ImageTextTask, special: SpecialTokens, number: int, example: ImageTextExample) -> Sample:
     shown = DenoisedTask(task.name, task.denoiser, special, task.output_features["targets"].vocabulary)
     made = {"inputs": example.inputs, "targets": example.targets}
-    begins = [place for place, _ in example.source.records]
-    return image_text_sample(ImageTextShown(shown, task.corpus.seqio_image_tokens), number, made, begins, example.source.images)
+    return image_text_sample(ImageTextShown(shown, task.corpus.seqio_image_tokens), number, made, example.source.images)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.looking.images.measure import ImageCorpusStatistics, ImageTasksStatistics, ImageTaskStatistics
-from ul2_tasks.looking.printing import as_shown, plain_table, print_checks, shown_problems, visible
+from ul2_tasks.looking.printing import as_shown, plain_table, shown_problems, visible
 from ul2_tasks.looking.statistics import Summary
 
 
@@ -29,7 +29,6 @@ def print_image_tasks(statistics: ImageTasksStatistics, console: Console) -> Non
     for task in statistics.tasks:
         for line in shown_unusable(task):
             console.print(Text(f"{task.task}: {line}", "bold yellow"))
-    print_checks(statistics.checks, console)
 
 
 def shown_records(corpus: ImageCorpusStatistics) -> str:
@@ -38,10 +37,9 @@ def shown_records(corpus: ImageCorpusStatistics) -> str:
 
 
 def shown_unusable(task: ImageTaskStatistics) -> Iterator[str]:
-    """How many records, or chunks of them, make no example for each cause, in words."""
-    what = "records, or chunks of them," if task.joins_records else "records"
+    """How many records make no example for each cause, in words."""
     for cause, number in task.unusable.items():
-        yield f"{number:,} {what} make no example, because {cause}; the first: {visible(task.first[cause])}"
+        yield f"{number:,} records make no example, because {cause}; the first: {visible(task.first[cause])}"
 
 
 def _tasks(statistics: ImageTasksStatistics) -> tuple[Table, Table]:

@@ -9,10 +9,10 @@ import numpy as np
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.looking.statistics import Tally
-from ul2_tasks.looking.texts.overlap import Fingerprints, fingerprints
 from ul2_tasks.tasks.providers import DenoisingTask
 
 COMPARED = 500  # examples of each task that are compared with those of the same number of other tasks
+WINDOW = 16  # tokens: two texts share a passage if so many tokens in a row are equal
 
 # The numbers of an example. `chunk` and those after it are 0 if the chunk could not be put together again.
 COLUMNS = (*TOKEN_FEATURES, "chunk", "noise", "spans", "first_span", "is_full")
@@ -23,15 +23,12 @@ class Counts:
 
     Attributes:
         faults: those of examples, see `checks`.
-        span_lengths: [L + 1] int, how many noise spans of full chunks, of L tokens, have each length.
-        noise_at: [L] int, in how many full chunks each position is noise.
         concatenates: whether the task concatenates documents before it cuts them into chunks.
-        text: the fingerprints of all chunks.
-        first_texts: the fingerprints of each of the first `COMPARED` chunks.
+        first_texts: the windows of each of the first `COMPARED` chunks, see `windows`.
     """
 
     def __init__(self, task: DenoisingTask, sequence_length: Mapping[str, int], every: int, has_tails: bool = False):
-        """One of `every` windows of text has a fingerprint, see `overlap.fingerprints`. `sequence_length` is in tokens.
+        """One of `every` windows of text is kept, see `windows`. `sequence_length` is in tokens.
 
         `has_tails` says that the last chunks of an epoch are there, which are shorter, so that each token is in an example.
         """
@@ -40,10 +37,7 @@ class Counts:
         self.full = task.full_chunk(sequence_length)
         self.special = task.special_tokens()
         self.faults = Tally()
-        self.span_lengths = np.zeros(self.full.length + 1, np.int64)
-        self.noise_at = np.zeros(self.full.length, np.int64)
-        self.text = Fingerprints(every)
-        self.first_texts: list[np.ndarray] = []
+        self.first_texts: list[set[int]] = []
         self._every = every
         self.concatenates = task.configuration.merge_examples
         self._is_always_full = self.concatenates and not has_tails
@@ -66,17 +60,12 @@ class Counts:
         chunk, spans = reconstruction.chunk, reconstruction.spans
         noise, is_full = int(reconstruction.is_noise.sum()), chunk.size == self.full.length
         self._check(inputs, targets, chunk, noise, spans)
-        if is_full:
-            self.noise_at += reconstruction.is_noise
-            self.span_lengths += np.bincount(spans, minlength=self.span_lengths.size)
         self._add_text(chunk)
         return inputs, targets, chunk.size, noise, spans.size, int(spans[0]) if spans.size else 0, int(is_full)
 
     def _add_text(self, chunk: np.ndarray) -> None:
-        hashes = fingerprints(chunk, self._every)
-        self.text.add(hashes)
         if len(self.first_texts) < COMPARED:
-            self.first_texts.append(hashes)
+            self.first_texts.append(windows(chunk, self._every))
 
     def _check(self, inputs: int, targets: int, chunk: np.ndarray, noise: int, spans: np.ndarray) -> None:
         fewest, most, expected_spans = self._expected(chunk.size)
@@ -108,3 +97,19 @@ class Counts:
 
     def _fault(self, kind: str, message: str) -> None:
         self.faults.add(kind, f"{self.task.name}: {message}")
+
+
+def windows(tokens: np.ndarray, every: int) -> set[int]:
+    """The hashes of all windows of `WINDOW` tokens that are a multiple of `every`, so that equal text has equal hashes.
+
+    See Broder, "On the resemblance and containment of documents", 1997. Hashes are mixed by the finalizer of MurmurHash3. On
+    average, one of so many windows is kept; none if there are fewer tokens than `WINDOW`.
+    """
+    tokens = tokens.astype(np.uint64)
+    count = max(0, tokens.size - WINDOW + 1)
+    hashes = np.zeros(count, np.uint64)
+    for offset in range(WINDOW):
+        hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + tokens[offset : offset + count]
+    for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 1):
+        hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(multiplier)
+    return set(hashes[hashes % np.uint64(every) == 0].tolist())

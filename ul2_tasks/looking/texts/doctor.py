@@ -7,16 +7,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.looking.findings import Finding, each_once, examine_installation, examine_vocabulary, first_words, left_out
 from ul2_tasks.mixtures.advice import lone_span
-from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import PROBLEM
-from ul2_tasks.sources.survey import in_words, ways
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
 
 
@@ -75,7 +72,7 @@ def _examine_tokens_in_files(corpus: CorpusTask, source: MegatronSource, split: 
     held = source.store(split)
     counts = f"{held.documents:,} documents, {held.tokens:,} tokens in {len(store.prefixes)} pairs of files"
     yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; {split}: {counts}, read in place")
-    ends = "the EOD at the end of each document is taken off" if store.has_ends else "no EOD is taken off the documents"
+    ends = "the EOD at the end of each document is taken off" if store.end is not None else "no EOD is taken off the documents"
     beginning = vocabulary.decode(first[0][:40].numpy().tolist())[:80]
     yield Finding("ok", "corpus", f"{ends}; the first begins {beginning!r}")
     lengths = np.sort(first.row_lengths().numpy())
@@ -102,7 +99,6 @@ def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[F
         yield Finding(kind, "corpus", f"{len(problems)} of {len(read)} records are bad, the first: {problems[0]}", remedy)
     yield Finding("ok", "corpus", f"{counts}, {len(problems)} bad; the first begins {texts[0][:80].decode(errors='replace')!r}")
     yield from _examine_tokens(corpus, [text.decode(errors="replace") for text in texts[:100]])
-    yield from _examine_choice(corpus.source, split)
 
 
 def _examine_tokens(corpus: CorpusTask, texts: list[str]) -> Iterator[Finding]:
@@ -112,25 +108,6 @@ def _examine_tokens(corpus: CorpusTask, texts: list[str]) -> Iterator[Finding]:
         return  # `examine_vocabulary` gives this problem
     lengths = sorted(len(encode(text)) for text in texts)
     yield Finding("ok", "corpus", f"tokens per document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
-
-
-def _examine_choice(source: seqio.DataSource, split: str) -> Iterator[Finding]:
-    """Looks whether the lines, paragraphs or files of a text are documents."""
-    if hasattr(source, "source"):
-        source, split = source.source, "train"  # the source that is split by hash
-    if not isinstance(source, FileSource) or (chosen := source.layout(split).documents) is None:
-        return
-    paths = source.files(split)
-    seen = ways(paths)[chosen]
-    doubts = {
-        f"{seen.blank:,} are blank": seen.blank > seen.documents / 5,
-        f"{seen.mid_sentence:,} end in mid-sentence": seen.mid_sentence > seen.documents / 4,
-        f"the median is {seen.median_tokens} tokens": seen.median_tokens < 8,
-    }
-    if any(doubts.values()):
-        found = ", ".join(doubt for doubt, holds in doubts.items() if holds)
-        remedy = f"see whether another choice of documents (--documents) fits: {in_words(paths)}"
-        yield Finding("note", "corpus", f"a {chosen} may not be a document: of {seen.documents:,}, {found}", remedy)
 
 
 def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str, int]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from ul2_tasks.looking.samples import DenoisedTask, Sample, sample_of
-from ul2_tasks.looking.steps import Fed, fed_at
+from ul2_tasks.looking.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, tokens_of
 from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
@@ -67,35 +67,6 @@ def draw(
             .as_numpy_iterator()
         )
     )
-
-
-def draw_with_places(
-    mixture: str | Mixture, sequence_length: Mapping[str, int], count: int, *, seed: int, split: str, use_cached: bool
-) -> Iterator[tuple[Sample, str]]:
-    """Yields examples of each denoising task of a mixture, as `draw` does, and where each is from; "" where that is not known.
-
-    Of a cache that says where its documents are from they are the first examples by index of each task, not those of its stream.
-    """
-    fed = _first_of_cache(mixture, sequence_length, count, seed, split) if use_cached and isinstance(mixture, str) else []
-    if fed and all(each.location.origins is not None for each in fed):
-        return ((each.sample, each.place) for each in fed)
-    drawn = draw(mixture, sequence_length, count, seed=seed, split=split, use_cached=use_cached)
-    return ((sample, "") for sample in drawn)
-
-
-def _first_of_cache(mixture: str, sequence_length: Mapping[str, int], count: int, seed: int, split: str) -> list[Fed]:
-    """The first examples by index of each denoising task, each alone; none where one of them has none, but a stream."""
-    from ul2_tasks.random_access.dataset import numbering_of
-    from ul2_tasks.tasks.providers import denoising_tasks
-
-    fed = list[Fed]()
-    for task in denoising_tasks(mixture, None):
-        dataset = task.get_dataset(sequence_length, split=split, seed=seed, num_epochs=None, use_cached=True)
-        numbering = numbering_of(dataset)
-        if numbering is None:
-            return []
-        fed += fed_at(Examples(numbering, sequence_length, dict), range(count), count)
-    return fed
 
 
 def _by_index(

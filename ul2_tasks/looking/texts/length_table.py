@@ -5,22 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.looking.texts.tasks import others_of, tasks_of
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
-from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, registered_as
-from ul2_tasks.random_access.corpora import OrderedCorpus, why_no_index
-from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
-from ul2_tasks.random_access.tokens import tokens_in_memory
-from ul2_tasks.store.read import TokenStore
+from ul2_tasks.mixtures.mixture import Mixture, name_of, registered_as
 
 _MEASURED_TOKENS = 1 << 20  # of the first documents, where they are kept apart
 
@@ -81,23 +75,6 @@ class Lengths:
     left_out: Sequence[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class LengthsApart(Lengths):
-    """Also of documents that are kept apart, measured in the first ones of the corpus.
-
-    Attributes:
-        documents, pieces: how many documents were read, and how many pieces they make, each of at most `most` tokens.
-        rows: how many packed rows an epoch of them has.
-        fill: the share of each budget that holds tokens in these.
-    """
-
-    documents: int
-    pieces: int
-    most: int
-    rows: int
-    fill: Mapping[str, float]
-
-
 def look_at(mixture: str | Mixture, sequence_length: Mapping[str, int]) -> Lengths:
     """Finds out what the tasks of a mixture make of the budgets. Takes seconds, most for the advice."""
     tasks, problems, notes = [], [], []
@@ -114,7 +91,7 @@ def look_at(mixture: str | Mixture, sequence_length: Mapping[str, int]) -> Lengt
             notes.append(Remark(task.name, *lone))
     described = _description(mixture)
     denoisers = described.denoisers if described else ()
-    found = Lengths(
+    return Lengths(
         mixture=name_of(mixture),
         sequence_length=dict(sequence_length),
         tasks=tasks,
@@ -123,33 +100,6 @@ def look_at(mixture: str | Mixture, sequence_length: Mapping[str, int]) -> Lengt
         ways=_ways(denoisers, tasks, sequence_length) if denoisers and not problems else [],
         corpora=list(dict.fromkeys(f"{registered_as(task)}_mix" for task in of_ours)),
         left_out=others_of(mixture),
-    )
-    return _apart(found, described, sequence_length) if tasks and not problems else found
-
-
-def _apart(lengths: Lengths, mixture: Mixture | None, sequence_length: Mapping[str, int]) -> Lengths:
-    """The same, with what is measured of documents that are kept apart, where they are and have random access."""
-    if mixture is None or mixture.merge_examples:
-        return lengths
-    members = members_of_mixture(mixture, sequence_length)
-    if any(why_no_index(member.solution.configuration, member.vocabulary) for member in members):
-        return lengths
-
-    def first_tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
-        return tokens_in_memory(corpus, "train", separate_documents, _MEASURED_TOKENS)
-
-    numbering = number_examples(MemberSchedule.of(members), first_tokens, 0, True)
-    assert numbering is not None, "tokens in memory have random access"
-    (packed,) = numbering.in_rows(sequence_length).packed
-    (corpus,) = numbering.corpora
-    assert isinstance(corpus, OrderedCorpus)
-    assert corpus.pieces is not None, "documents are kept apart"
-    rows, slots = packed.first_of(1, 0), np.arange(corpus.order.examples)
-    held = corpus.lengths_of(np.zeros_like(slots), slots).sum(axis=0).tolist()
-    fill = {key: tokens / (rows * sequence_length[key]) for key, tokens in zip(TOKEN_FEATURES, held)}
-    pieces = corpus.pieces
-    return LengthsApart(
-        **vars(lengths), documents=corpus.store.documents, pieces=pieces.count, most=pieces.most, rows=rows, fill=fill
     )
 
 
@@ -180,14 +130,6 @@ def print_lengths(lengths: Lengths, console: Console) -> None:
     elif not lengths.problems:
         console.print(
             f"recommendations need one corpus at a time: run ul2 lengths with {', '.join(lengths.corpora)}",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if isinstance(lengths, LengthsApart):
-        fill = ", ".join(f"{part:.1%} of {key}" for key, part in lengths.fill.items())
-        console.print(
-            f"documents are kept apart: the first {lengths.documents:,} make {lengths.pieces:,} pieces of at most {lengths.most:,}"
-            f" tokens; {lengths.rows:,} packed sequences hold them, of which tokens are {fill}",
             highlight=False,
             soft_wrap=True,
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,13 +19,11 @@ from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
 from ul2_tasks.looking.printing import tracked
 from ul2_tasks.looking.statistics import Summary
-from ul2_tasks.looking.texts.checks import run_checks
+from ul2_tasks.looking.texts.checks import binomial_interval, run_checks
 from ul2_tasks.looking.texts.counts import COLUMNS, Counts
 from ul2_tasks.looking.texts.first_documents import FirstDocuments
-from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, SharedText, Spans, Statistics, TaskStatistics
-from ul2_tasks.looking.texts.overlap import pairs_that_share
+from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, Spans, Statistics, TaskStatistics
 from ul2_tasks.looking.texts.quick_tasks import drawn_mixture, quick_tasks, reads_memory
-from ul2_tasks.looking.texts.theory import binomial_interval, chi_square_p_value, span_probabilities
 from ul2_tasks.order.packing import count_rows
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks, rates_among
 from ul2_tasks.version import __version__
@@ -35,10 +32,7 @@ from ul2_tasks.vocabulary.special_ids import check_round_trip, vocabulary_identi
 QUANTILES = (5, 25, 50, 75, 95)
 MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
 POOL = 4096  # examples that are packed together
-BINS = 50  # for the positions in a chunk
-MAX_LENGTHS = 60  # the most bars of a histogram of span lengths; with more lengths a bar stands for several
-LEAST_CHUNKS = 50  # for a test of span lengths
-FINGERPRINTS_A_CHUNK = 64  # on average
+WINDOWS_A_CHUNK = 64  # on average
 
 Progress = Callable[[Iterable[Mapping[str, np.ndarray]], int], Iterable[Mapping[str, np.ndarray]]]
 
@@ -99,7 +93,7 @@ def measure_examples(
     present = [task for task in mixture.tasks if split in task.splits]
     tasks = {task.name: task for task in present if isinstance(task, DenoisingTask)}
     others = [task.name for task in present if task.name not in tasks]
-    every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // FINGERPRINTS_A_CHUNK)
+    every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // WINDOWS_A_CHUNK)
     counts = {name: Counts(task, sequence_length, every, has_tails) for name, task in tasks.items()}
     drawn, own = _count(examples, counts, [*tasks, *others])
     rates = {name: rate for name, rate in rates_among(mixture, len(drawn["inputs"])).items() if name in [*tasks, *others]}
@@ -114,7 +108,6 @@ def measure_examples(
         )
         for name in others
     ]
-    shared_text = [_shared_text(counts[a], counts[b]) for a, b in itertools.combinations(tasks, 2)]
     read = {
         name: sum(int(own[task.name]["chunk"].sum()) for task in tasks.values() if task.source.corpus.name == name)
         for name in documents
@@ -140,8 +133,7 @@ def measure_examples(
         compression=_ratio(drawn["inputs"][drawn["chunk"] > 0].sum(), drawn["chunk"].sum()),
         fill=_fill(drawn, sequence_length),
         truncated=sum(task.faults.counts["truncated"] for task in counts.values()),
-        shared_text=shared_text,
-        checks=run_checks(list(counts.values()), measured, other_tasks, shared_text),
+        checks=run_checks(list(counts.values()), measured, other_tasks, own),
     )
 
 
@@ -167,7 +159,6 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
     of_corpus = [task for task in tasks if task.source.corpus.name == name]
     corpus = of_corpus[0].source.corpus
     lengths = documents.lengths
-    exponents = np.frexp(lengths)[1]  # 0 for a length of 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, ..
     return Corpus(
         corpus=name,
         source=describe_source(corpus.source),
@@ -176,10 +167,6 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
         documents=len(lengths),
         is_all=documents.is_all,
         tokens=Summary.of(lengths, QUANTILES),  # type: ignore[arg-type]  # there is a document
-        histogram={
-            "values": [0, *(1 << exponent for exponent in range(exponents.max()))],
-            "documents": np.bincount(exponents).tolist(),
-        },
         characters_a_token=_ratio(documents.characters, lengths.sum()),
         unknown=_ratio(documents.unknown, lengths.sum()),
         come_back=_ratio(documents.come_back, documents.decoded),
@@ -233,7 +220,6 @@ def _task_statistics(
         lengths=_summaries(own),
         compression=_ratio(own["inputs"][is_whole].sum(), own["chunk"].sum()),
         fill={key: _ratio(own[key].sum(), examples * counts.sequence_length[key]) for key in TOKEN_FEATURES},
-        masked=_in_bins(counts.noise_at / full_examples) if full_examples else None,
         documents_per_chunk=documents_per_chunk,
     )
 
@@ -248,20 +234,7 @@ def _share(own: Mapping[str, np.ndarray], all_: Mapping[str, np.ndarray], rate: 
 
 
 def _spans(counts: Counts, own: Mapping[str, np.ndarray], full_examples: int) -> Spans:
-    full, found = counts.full, counts.span_lengths
-    expected = span_probabilities(counts.task.denoiser, full.length)
-    expected = np.pad(expected, [0, found.size - expected.size])
-    is_full = own["is_full"] > 0
-    p_value = None
-    if full_examples >= LEAST_CHUNKS and expected.max() < 1:
-        # Only the first span of each chunk: the lengths of its spans have a fixed sum, so they are not independent.
-        p_value = chi_square_p_value(np.bincount(own["first_span"][is_full], minlength=expected.size), expected)
-
-    likely = np.flatnonzero((expected > expected.max() / 1000) | (found > 0))
-    first, end = likely[0], likely[-1] + 1
-    width = -(-(end - first) // MAX_LENGTHS)
-    values = np.arange(first, end, width)
-    measured, theory = (np.add.reduceat(values_[first:end], values - first) for values_ in (found, expected))
+    full, is_full = counts.full, own["is_full"] > 0
     return {
         "expected": full.spans,
         "measured": _ratio(own["spans"][is_full].sum(), full_examples),
@@ -269,21 +242,7 @@ def _spans(counts: Counts, own: Mapping[str, np.ndarray], full_examples: int) ->
             "expected": full.noise / full.spans,
             "measured": _ratio(own["noise"][is_full].sum(), own["spans"][is_full].sum()),
         },
-        "lengths": {
-            "values": values.tolist(),
-            "width": int(width),
-            "measured": (measured / found.sum()).tolist() if found.sum() else None,
-            "theory": theory.tolist(),
-        },
-        "p_value": p_value,
     }
-
-
-def _in_bins(values: np.ndarray) -> list[float]:
-    """[L] values to [BINS] means. A value on the border of two bins counts in both, in proportion."""
-    edges = np.linspace(0, values.size, BINS + 1)
-    sums = np.interp(edges, np.arange(values.size + 1), np.append(0.0, np.cumsum(values)))
-    return (np.diff(sums) * BINS / values.size).tolist()
 
 
 def _summaries(columns: Mapping[str, np.ndarray]) -> dict[str, Summary | None]:
@@ -331,18 +290,3 @@ def _share_sentence(tasks: Sequence[TaskStatistics | OtherTask]) -> str:
         compared.append(f"for {by_weight} {other} it has {tokens:.3g} times its target tokens")
     also = ", and ".join(compared)
     return f"{sentence} {also[0].upper()}{also[1:]}." if also else sentence
-
-
-def _shared_text(a: Counts, b: Counts) -> SharedText:
-    count = min(len(a.first_texts), len(b.first_texts))
-    same = pairs_that_share(a.first_texts[:count], b.first_texts[:count], 0)
-    different = [
-        pairs_that_share(a.first_texts[:count], b.first_texts[:count], count * part // 4) for part in (1, 2, 3) if count >= 4
-    ]
-    return {
-        "tasks": [a.task.name, b.task.name],
-        "anywhere": a.text.part_shared(b.text),
-        "at_once": _ratio(*same),
-        "by_chance": _ratio(sum(shared for shared, _ in different), sum(pairs for _, pairs in different)),
-        "examples": same[1],
-    }

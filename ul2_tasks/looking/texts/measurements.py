@@ -16,7 +16,6 @@ class Corpus:
     Attributes:
         documents: the number of documents that were looked at.
         tokens: the lengths of these documents.
-        histogram: how many "documents" have a length from each of "values" up to the next.
         characters_a_token: characters divided by tokens.
         unknown: the part of the tokens that are the vocabulary's unknown token.
         come_back: the part of the documents that are the same after encoding and decoding; of the first ones only, if they are
@@ -33,7 +32,6 @@ class Corpus:
     documents: int
     is_all: bool
     tokens: Summary
-    histogram: Mapping[str, Sequence[int]]
     characters_a_token: float | None
     unknown: float | None
     come_back: float | None
@@ -58,18 +56,6 @@ class Spans(TypedDict):
     expected: int
     measured: float | None
     mean_length: Mapping[str, float | None]
-    lengths: Mapping[str, object]
-    p_value: float | None
-
-
-class SharedText(TypedDict):
-    """The text that two tasks share, see `Statistics`."""
-
-    tasks: Sequence[str]
-    anywhere: float | None
-    at_once: float | None
-    by_chance: float | None
-    examples: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,13 +69,10 @@ class TaskStatistics:
         share: the task's share of the drawn "examples", "inputs" tokens and "targets" tokens; the share of the examples that is
             "expected"; and the bounds, "low" and "high", outside which it falls in one of a million samples.
         corruption_rate: noise tokens divided by chunk tokens, "expected" in a full chunk, and "measured" in all chunks.
-        spans: of full chunks. How many they have, "expected" and "measured"; their "mean_length", likewise; the probabilities of
-            their "lengths", "measured" and in "theory", in bins of `width` tokens from each of "values"; and the "p_value" of
-            the lengths of first spans, which are independent draws, or None if they are fixed or too few.
+        spans: of full chunks. How many they have, "expected" and "measured", and their "mean_length", likewise.
         lengths: of "inputs", "targets" and "chunk".
         compression: input tokens divided by chunk tokens.
         fill: the mean part of each feature's budget that an example takes.
-        masked: [50], the part of full chunks in which a position is noise, from the first positions to the last.
         documents_per_chunk: how many documents of mean length a full chunk holds; at most 1 if documents are kept apart.
     """
 
@@ -105,7 +88,6 @@ class TaskStatistics:
     lengths: Mapping[str, Summary | None]
     compression: float | None
     fill: Mapping[str, float | None]
-    masked: Sequence[float] | None
     documents_per_chunk: float | None
 
 
@@ -123,10 +105,6 @@ class Statistics(Checked):
         fill: the part of rows that holds tokens: "unpacked", with one example in a row; "packed", as `packing` packs these
             examples; and the "bound" for packing, if examples could be divided at will.
         truncated: how many examples are cut off, or are not whole.
-        shared_text: for every two "tasks", the part of the text of one (the one with less text) that the other has "anywhere";
-            the part of the n-th examples of both that share text ("at_once"), and the same for examples of different numbers
-            ("by_chance"); and how many "examples" were compared. Text is shared where `overlap.WINDOW` tokens in a row are
-            equal, so at the border of two concatenated documents it counts as different.
     """
 
     mixture: str
@@ -147,5 +125,4 @@ class Statistics(Checked):
     compression: float | None
     fill: Mapping[str, Mapping[str, float | None]]
     truncated: int
-    shared_text: Sequence[SharedText]
     checks: Sequence[Check]

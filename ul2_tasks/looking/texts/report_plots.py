@@ -1,11 +1,10 @@
-"""The report's plots: narrow figures, each as two SVG images, in the colours of the light and of the dark theme."""
+"""The report's plots: narrow figures as SVG images, in colours that are read on a light and on a dark page."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
 import io
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,194 +13,96 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.looking.printing import NOTHING
+from ul2_tasks.looking.texts.measurements import OtherTask, Statistics, TaskStatistics
 
-_COLOURS = {  # in light and in dark
-    "ink": ("#1c1e21", "#e6e4df"),
-    "muted": ("#5d636d", "#a3a8b0"),
-    "rule": ("#e2e0db", "#2e3238"),
-    "measured": ("#3567c8", "#6f9cf0"),
-    "theory": ("#1c1e21", "#f1efe9"),
-    "examples": ("#98948b", "#7f8288"),
-    "inputs": ("#2f62c4", "#6f9cf0"),
-    "targets": ("#c7681b", "#e09450"),
-}
-# The page uses these colours for its text and lines, too.
-COLOURS = {
-    theme: {name: of_themes[number] for name, of_themes in _COLOURS.items()} for number, theme in enumerate(("light", "dark"))
-}
+_INK, _RULE = "#808690", "#80869055"
+_COLOURS = {"examples": "#98948b", "inputs": "#4f7fdc", "targets": "#d07a2c"}
 WIDTH = 3.6  # inches: where the figure is as wide as a phone, letters of 8 pt have the size of the page's text
-
-Colours = Mapping[str, str]
-SHOWN = 0.995  # the part of a distribution of span lengths that is shown; the rest is a long, empty tail
+_STYLE: dict[str, Any] = {
+    "axes.edgecolor": _INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelcolor": _INK,
+    "axes.linewidth": 0.6,
+    **{f"axes.spines.{side}": False for side in ("left", "right", "top")},
+    "font.size": 8,
+    "grid.color": _RULE,
+    "grid.linewidth": 0.6,
+    "svg.fonttype": "none",  # text stays text, in a font of the reader's system
+    "svg.hashsalt": "",  # so that the same figure always makes the same image
+    "text.color": _INK,
+    **{f"{axis}tick.{key}": value for axis in "xy" for key, value in (("color", _INK), ("major.size", 0))},
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """A figure and its caption. `images` are data URLs by theme; there are none if the caption says all."""
+    """A figure as a data URL, and its caption."""
 
     title: str
     caption: str
-    images: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    image: str
 
 
-def draw(statistics: Mapping[str, Any]) -> dict[str, list[Plot]]:
-    """All plots of the page, by section: "corpora", "shares", "spans", "masked", "lengths" and "fill"."""
-    tasks, everything = statistics["tasks"], [*statistics["tasks"], *statistics["others"]]
-    filled = statistics["fill"]["packed"]["inputs"]
-    return {
-        "corpora": [_plot(corpus["corpus"], _DOCUMENTS, documents, corpus["histogram"]) for corpus in statistics["corpora"]],
-        "shares": [_plot("Shares", _SHARES, shares, everything)],
-        "spans": [_span_plot(task) for task in tasks],
-        "masked": [
-            _plot(task["task"], _masked_caption(task), masked, task["masked"], task["corruption_rate"]["expected"])
-            for task in tasks
-            if task["masked"]
-        ],
-        "lengths": [
-            _plot(feature.capitalize(), caption, lengths, statistics, feature)
-            for feature, caption in _LENGTHS.items()
-            if statistics["lengths"][feature]
-        ],
-        "fill": [_plot("Fill", _FILL, fill, statistics["fill"])] if filled else [],
-    }
+def draw(statistics: Statistics) -> list[Plot]:
+    """All plots of the page: shares, lengths and the fill of rows."""
+    caption = "of examples, of input tokens and of target tokens. Thin lines: where the share of examples may be by chance."
+    plots = [_plot("Shares", caption, _shares, [*statistics.tasks, *statistics.others])]
+    for feature, caption in {
+        "inputs": "are what the encoder reads.",
+        "targets": "are what the decoder is asked for.",
+        "chunk": "is the text that both are made of, in tokens.",
+    }.items():
+        if statistics.lengths[feature]:
+            plots.append(_plot(feature.capitalize(), caption, _lengths, statistics, feature))
+    if statistics.fill["packed"]["inputs"]:
+        caption = "is the part of the budget that holds tokens. The bound is that of examples that can be divided at will."
+        plots.append(_plot("Fill", caption, _fill, statistics.fill))
+    return plots
 
 
-_DOCUMENTS = "has documents of that many tokens: each bar reaches from one length to twice it."
-_SHARES = "of examples, of input tokens and of target tokens. Thin lines: where the share of examples may be by chance."
-_FILL = "is the part of the budget that holds tokens and not padding. The bound is that of examples that can be divided at will."
-_LENGTHS = {
-    "inputs": "are what the encoder reads.",
-    "targets": "are what the decoder is asked for.",
-    "chunk": "is the text that both are made of, in tokens.",
-}
-
-
-def _span_plot(task: Mapping[str, Any]) -> Plot:
-    spans, distribution = task["spans"], task["spans"]["lengths"]
-    if len(distribution["values"]) == 1:
-        always = f"always of {distribution['values'][0]:,} tokens"
-        return Plot(task["task"], f"has one span a chunk, {always}: there is nothing to plot.")
-    measured, expected = (
-        NOTHING if mean is None else f"{mean:.2f}" for mean in map(spans["mean_length"].get, ("measured", "expected"))
-    )
-    p_value = "" if spans["p_value"] is None else f"; p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{spans['p_value']:.2g}"
-    return _plot(task["task"], f"mean {measured} tokens, in theory {expected}{p_value}.", span_lengths, distribution)
-
-
-def _masked_caption(task: Mapping[str, Any]) -> str:
-    least, most = (f"{100 * part:.1f}" for part in (min(task["masked"]), max(task["masked"])))
-    return f"is noise in {least}\N{NO-BREAK SPACE}% to {most}\N{NO-BREAK SPACE}% of the chunks, depending on the place."
-
-
-def shares(tasks: Sequence[Mapping[str, Any]], colours: Colours = COLOURS["light"]) -> Figure:
+def _shares(tasks: Sequence[TaskStatistics | OtherTask]) -> Figure:
     """Three bars for each task: its shares of examples, with the bounds of chance, of input tokens and of target tokens."""
     figure, axes = _figure(0.6 + 0.5 * len(tasks))
     for number, (kind, label) in enumerate({"examples": "examples", "inputs": "input tokens", "targets": "target tokens"}.items()):
         places = [row + 0.26 * (number - 1) for row in range(len(tasks))]
-        parts = [100 * (task["share"][kind] or 0) for task in tasks]
-        low, high = ([100 * task["share"][end] for task in tasks] if number == 0 else parts for end in ("low", "high"))
-        axes.barh(places, parts, height=0.23, color=colours[kind], label=label)
+        axes.barh(places, [100 * (task.share[kind] or 0) for task in tasks], height=0.23, color=_COLOURS[kind], label=label)
         if number == 0:
-            axes.hlines(places, low, high, colors=colours["ink"], lw=0.8)
-        _write_beside(axes, places, parts, [max(ends) for ends in zip(parts, high)])
-    _rows(axes, [task["task"] for task in tasks])
-    axes.margins(x=0.12)
+            low, high = ([100 * task.share[end] for task in tasks] for end in ("low", "high"))
+            axes.hlines(places, low, high, colors=_INK, lw=0.8)
+    _rows(axes, [task.task for task in tasks])
     axes.set_xlabel("% of the mixture")
     _legend(figure, axes)
     return figure
 
 
-def span_lengths(distribution: Mapping[str, Any], colours: Colours = COLOURS["light"]) -> Figure:
-    """Bars show how often a noise span has each length, if that was measured; dots show the theory."""
-    figure, axes = _figure(1.9)
-    values, width = distribution["values"], distribution.get("width") or 1
-    if distribution["measured"]:
-        edges = [edge - 0.5 for edge in (*values, values[-1] + width)]
-        axes.stairs([100 * part for part in distribution["measured"]], edges, fill=True, color=colours["measured"], alpha=0.5)
-    middles = [value + (width - 1) / 2 for value in values]
-    axes.plot(middles, [100 * part for part in distribution["theory"]], "o", ms=2.4, color=colours["theory"])
-    axes.set_xlim(values[0] - 1, _end(distribution) + width)
-    axes.set_ylim(0, None)
-    axes.grid(axis="x", visible=False)
-    axes.locator_params(axis="x", integer=True, nbins=7)
-    axes.locator_params(axis="y", nbins=4)
-    axes.set_xlabel("tokens of a span" if width == 1 else f"tokens of a span, {width} lengths a bar")
-    axes.set_ylabel("% of spans")
-    return figure
-
-
-def _end(distribution: Mapping[str, Any]) -> int:
-    """The length up to which the part `SHOWN` of the distribution is, both measured and in theory."""
-    values = distribution["values"]
-    ends = [
-        next((value for value, total in zip(values, itertools.accumulate(parts)) if total >= SHOWN), values[-1])
-        for parts in (distribution["theory"], distribution["measured"])
-        if parts
-    ]
-    return max(ends)
-
-
-def masked(parts: Sequence[float], expected: float, colours: Colours = COLOURS["light"]) -> Figure:
-    """Steps show the part of chunks in which a place is noise; a dashed line is at the corruption rate."""
-    figure, axes = _figure(1.7)
-    edges = [100 * number / len(parts) for number in range(len(parts) + 1)]
-    axes.stairs([100 * part for part in parts], edges, fill=True, color=colours["measured"], alpha=0.4)
-    axes.axhline(100 * expected, color=colours["theory"], ls=(0, (4, 2)), lw=1)
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, min(104, 104 * max(*parts, expected, 0.01) * 1.25))
-    axes.grid(axis="x", visible=False)
-    axes.locator_params(axis="y", nbins=4)
-    axes.set_xlabel("place in the chunk, %")
-    axes.set_ylabel("% noise")
-    return figure
-
-
-def lengths(statistics: Mapping[str, Any], feature: str, colours: Colours = COLOURS["light"]) -> Figure:
+def _lengths(statistics: Statistics, feature: str) -> Figure:
     """A row for each task, with quantiles of the tokens of its examples. A dashed line is at the budget; chunks have none."""
-    tasks, budget = statistics["tasks"], statistics["sequence_length"].get(feature, 1)
-    tasks = [*tasks, *(statistics["others"] if feature in TOKEN_FEATURES else [])]
-    colour = colours.get(feature, colours["examples"])
+    tasks: list[TaskStatistics | OtherTask] = [*statistics.tasks, *(statistics.others if feature in TOKEN_FEATURES else [])]
+    colour = _COLOURS.get(feature, _COLOURS["examples"])
     figure, axes = _figure(0.6 + 0.3 * len(tasks))
-    summaries = [task["lengths"][feature] for task in tasks]
-    for row, quantiles in enumerate(summary and summary["quantiles"] for summary in summaries):
-        if quantiles:
+    for row, summary in enumerate(task.lengths[feature] for task in tasks):
+        if summary:
+            quantiles = summary.quantiles
             axes.plot([quantiles["5"], quantiles["95"]], [row, row], color=colour, lw=1, solid_capstyle="butt")
             axes.plot([quantiles["25"], quantiles["75"]], [row, row], color=colour, lw=6, alpha=0.45, solid_capstyle="butt")
             axes.plot(quantiles["50"], row, "o", ms=4.5, color=colour)
     if feature in TOKEN_FEATURES:
-        axes.axvline(budget, color=colours["theory"], ls=(0, (4, 2)), lw=1, zorder=1)
-    axes.set_xlim(0, 1.06 * max(budget, *(summary["quantiles"]["95"] for summary in summaries if summary)))
+        axes.axvline(statistics.sequence_length[feature], color=_INK, ls=(0, (4, 2)), lw=1, zorder=1)
+    axes.set_xlim(left=0)
     axes.locator_params(axis="x", integer=True, nbins=6)
-    _rows(axes, [task["task"] for task in tasks])
+    _rows(axes, [task.task for task in tasks])
     axes.set_xlabel("tokens of a chunk" if feature == "chunk" else f"tokens of {feature}")
     return figure
 
 
-def documents(histogram: Mapping[str, Sequence[int]], colours: Colours = COLOURS["light"]) -> Figure:
-    """Bars show how many documents have a length from one power of two up to the next."""
-    figure, axes = _figure(1.7)
-    values, counts = histogram["values"], histogram["documents"]
-    axes.bar(range(len(values)), counts, width=0.9, color=colours["measured"])
-    step = -(-len(values) // 8)
-    axes.set_xticks(range(0, len(values), step), [f"{value:,}" for value in values[::step]])
-    axes.grid(axis="x", visible=False)
-    axes.locator_params(axis="y", integer=True, nbins=4)
-    axes.set_xlabel("tokens of a document, from")
-    axes.set_ylabel("documents")
-    return figure
-
-
-def fill(parts: Mapping[str, Mapping[str, float]], colours: Colours = COLOURS["light"]) -> Figure:
+def _fill(parts: Mapping[str, Mapping[str, float]]) -> Figure:
     """Two bars for each way to fill rows, for inputs and for targets."""
     figure, axes = _figure(0.6 + 0.48 * len(parts))
     for number, feature in enumerate(TOKEN_FEATURES):
         places = [row + 0.34 * (number - 0.5) for row in range(len(parts))]
         filled = [100 * part[feature] for part in parts.values()]
-        axes.barh(places, filled, height=0.3, color=colours[feature], label=feature)
-        _write_beside(axes, places, filled, filled)
-    axes.set_xlim(0, 112)
-    axes.set_xticks(range(0, 101, 25))
+        axes.barh(places, filled, height=0.3, color=_COLOURS[feature], label=feature)
     _rows(axes, list(parts))
     axes.set_xlabel("% of the budget")
     _legend(figure, axes)
@@ -210,27 +111,13 @@ def fill(parts: Mapping[str, Mapping[str, float]], colours: Colours = COLOURS["l
 
 def _figure(height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots()
-    return figure, axes
-
-
-def _write_beside(axes: Axes, places: Sequence[float], parts: Sequence[float], ends: Sequence[float]) -> None:
-    style = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 7, "color": matplotlib.rcParams["xtick.color"]}
-    for place, part, end in zip(places, parts, ends):
-        axes.annotate(f"{part:.1f}", (end, place), (3, 0), **style)
+    return figure, figure.subplots()
 
 
 def _rows(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [_short(name) for name in names])
-    axes.tick_params(axis="y", labelcolor=matplotlib.rcParams["text.color"])
+    axes.set_yticks(range(len(names)), [name if len(name) <= 16 else f"{name[:7]}…{name[-7:]}" for name in names])
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
-
-
-def _short(name: str) -> str:
-    """A name shortened to leave room for the bars; the tables have the whole name."""
-    return name if len(name) <= 16 else f"{name[:7]}…{name[-7:]}"
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
@@ -239,31 +126,8 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 
 def _plot(title: str, caption: str, figure: Callable[..., Figure], *data: Any) -> Plot:
-    """The figure in each theme. As an image it shares neither ids nor styles with the page around it."""
-    images = {}
-    for theme, colours in COLOURS.items():
-        with matplotlib.style.context(_style(colours), after_reset=True):  # so that a user's matplotlibrc changes nothing
-            svg = io.BytesIO()
-            figure(*data, colours=colours).savefig(svg, format="svg", transparent=True, metadata={"Date": None})
-        images[theme] = f"data:image/svg+xml;base64,{base64.b64encode(svg.getvalue()).decode()}"
-    return Plot(title, caption, images)
-
-
-def _style(colours: Colours) -> dict[str, Any]:
-    return {
-        "axes.edgecolor": colours["muted"],
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.labelcolor": colours["muted"],
-        "axes.labelsize": 8,
-        "axes.linewidth": 0.6,
-        **{f"axes.spines.{side}": False for side in ("right", "top")},
-        "font.size": 8,
-        "grid.color": colours["rule"],
-        "grid.linewidth": 0.6,
-        "lines.linewidth": 1.3,
-        "svg.fonttype": "none",  # text stays text, in a font of the reader's system
-        "svg.hashsalt": "",  # so that the same figure always makes the same image
-        "text.color": colours["ink"],
-        **{f"{axis}tick.{key}": value for axis in "xy" for key, value in (("color", colours["muted"]), ("major.size", 0))},
-    }
+    """The figure. As an image it shares neither ids nor styles with the page around it."""
+    with matplotlib.style.context(_STYLE, after_reset=True):  # so that a user's matplotlibrc changes nothing
+        svg = io.BytesIO()
+        figure(*data).savefig(svg, format="svg", transparent=True, metadata={"Date": None})
+    return Plot(title, caption, f"data:image/svg+xml;base64,{base64.b64encode(svg.getvalue()).decode()}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TextIO
 
 import numpy as np
 from rich.console import Console
@@ -89,10 +88,13 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
     return rows
 
 
-def show_schedule(run: Run, console: Console | None = None) -> None:
-    """Prints a table of the stages of a run."""
+def show_schedule(run: Run, console: Console | None = None, *, as_json: bool = False) -> None:
+    """Prints a table of the stages of a run; or JSON Lines, each a `StageOfCorpus`."""
     console = console or Console()
     rows = schedule_of(run)
+    if as_json:
+        print_json_lines(map(dataclasses.asdict, rows), console.file)
+        return
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
     table = Table(box=None, header_style="bold", padding=(0, 1), pad_edge=False)
     numbers = ("stage", "fraction", f"{run.unit}s", "tokens")
@@ -117,11 +119,6 @@ def show_schedule(run: Run, console: Console | None = None) -> None:
         for step, fractions in row.denoisers.items():
             by_name = ", ".join(f"{name} {fraction:.3g}" for name, fraction in fractions.items())
             console.print(Text(f"{row.corpus} from step {step:,} on: {by_name}"))
-
-
-def show_schedule_json(run: Run, file: TextIO | None = None) -> None:
-    """Writes the same as JSON Lines, each a `StageOfCorpus`."""
-    print_json_lines(map(dataclasses.asdict, schedule_of(run)), file)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -26,8 +25,9 @@ def show(
     split: str = "train",
     denoisers: Collection[str] | None = None,
     console: Console | None = None,
+    as_json: bool = False,
 ) -> None:
-    """Prints examples of each denoiser of a mixture, see `draw.draw`.
+    """Prints examples of each denoiser of a mixture, see `draw.draw`; as JSON Lines, each a `samples.Sample`.
 
     Each noise span has one colour in inputs and targets. Without colours its sentinel says which it is.
 
@@ -35,24 +35,11 @@ def show(
     """
     console = console or Console()
     samples = draw(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers)
+    if as_json:
+        print_json_lines(map(dataclasses.asdict, samples), console.file)
+        return
     print_head(console, name_of(mixture), sequence_length, split, seed)
     if any(task.configuration.merge_examples for task in tasks_of(mixture, denoisers)):
         console.print(Text(f"{BORDER} = document boundary", "dim"))
     tasks = {task.name: description(task.denoiser, task.solve(sequence_length).full) for task in tasks_of(mixture, denoisers)}
     print_samples(console, tasks, ((sample, f"example {sample.number + 1}", "") for sample in samples))
-
-
-def show_json(
-    mixture: str | Mixture,
-    sequence_length: Mapping[str, int],
-    *,
-    count: int = 2,
-    seed: int = 0,
-    split: str = "train",
-    denoisers: Collection[str] | None = None,
-    file: TextIO | None = None,
-) -> None:
-    """Writes the same examples as JSON Lines, each a `samples.Sample`."""
-    print_json_lines(
-        map(dataclasses.asdict, draw(mixture, sequence_length, count, seed=seed, split=split, denoisers=denoisers)), file
-    )

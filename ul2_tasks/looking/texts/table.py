@@ -13,12 +13,10 @@ from ul2_tasks.looking.printing import NOTHING, checks_sentence, checks_table, k
 from ul2_tasks.looking.statistics import Summary
 from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, Statistics, TaskStatistics
 
-MAX_PAIRS = 10  # so many pairs of tasks are shown, those that share the most text
-
 
 def print_statistics(statistics: Statistics, console: Console) -> None:
     """Prints the statistics as tables, which fit terminals of 80 and of 100 columns."""
-    tables = _rates(statistics), _objective(statistics), _lengths(statistics), _fill(statistics), _shared_text(statistics)
+    tables = _rates(statistics), _objective(statistics), _lengths(statistics), _fill(statistics)
     for table in (_heading(statistics), *(table for table in tables if table.row_count), checks_table(statistics.checks)):
         console.print(table)
         if table is tables[0]:
@@ -70,8 +68,7 @@ def _rates(statistics: Statistics) -> Table:
 
 
 def _objective(statistics: Statistics) -> Table:
-    table = _table("Objective: measured / expected", "task", "mode", "chunk", "corrupted", "spans", "mean span", "p-value")
-    table.caption = "p-value: chi-square test of the first span lengths against theory"
+    table = _table("Objective: measured / expected", "task", "mode", "chunk", "corrupted", "spans", "mean span")
     for task in statistics.tasks:
         rate, spans = task.corruption_rate, task.spans
         mean = spans["mean_length"]
@@ -82,7 +79,6 @@ def _objective(statistics: Statistics) -> Table:
             f"{_percent(rate['measured'])} / {rate['expected']:.1%}",
             f"{_number(spans['measured'])} / {spans['expected']:,}",
             f"{_number(mean['measured'])} / {_number(mean['expected'])}",
-            NOTHING if spans["p_value"] is None else f"{spans['p_value']:.2g}",
         )
     return table
 
@@ -111,18 +107,6 @@ def _fill(statistics: Statistics) -> Table:
         fill = statistics.fill[kind]
         padding = (None if part is None else 1 - part for part in fill.values())
         table.add_row(name, *map(_percent, (*fill.values(), *padding)))
-    return table
-
-
-def _shared_text(statistics: Statistics) -> Table:
-    pairs = sorted(statistics.shared_text, key=lambda pair: (pair["at_once"] or 0, pair["anywhere"] or 0), reverse=True)
-    table = _table("Text that two tasks share", "tasks", "anywhere", "same index", "by chance")
-    for pair in pairs[:MAX_PAIRS]:
-        table.add_row(", ".join(pair["tasks"]), *map(_percent, (pair["anywhere"], pair["at_once"], pair["by_chance"])))
-    more = len(pairs) - MAX_PAIRS
-    table.caption = "same index: their n-th examples; by chance: expected of unrelated examples" + (
-        f"\n{more} more pairs share less" if more > 0 else ""
-    )
     return table
 
 

@@ -1,0 +1,1 @@
+"""What an example costs, beside the same from others: `python benchmarks/speed`."""

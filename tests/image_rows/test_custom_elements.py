@@ -1,0 +1,184 @@
+"""Kinds of elements of your own: what `ElementKind` refuses, what a dataset of them does, and what commands show of it."""
+
+import dataclasses
+import io
+import json
+import pickle
+
+import numpy as np
+import pytest
+from image_sources import FORM, ids, image, recipe, source
+from rich.console import Console
+from support import byte_vocabulary
+
+from ul2_tasks.image_rows.custom import Custom, ElementKind
+from ul2_tasks.image_rows.looking.doctor import examine_recipe
+from ul2_tasks.image_rows.looking.measure import measure_images
+from ul2_tasks.image_rows.looking.show import draw_record, draw_records, show_records
+from ul2_tasks.image_rows.looking.table import print_images
+from ul2_tasks.image_rows.problems import RecordError
+from ul2_tasks.image_rows.row_arrays import custom_arrays, lay_out
+from ul2_tasks.image_rows.rows import RowMaker
+from ul2_tasks.image_rows.samples import with_others
+from ul2_tasks.images.elements import Image, Text, letters
+
+
+def ramp(size):
+    return np.arange(size * 2, dtype=np.float64).reshape(size, 2)
+
+
+SOUND = ElementKind("sound", 300, 301, int, ramp, width=2, dtype="float16")
+STEPS = ElementKind("steps", 302, 303, int, ramp, width=2, causal=True, dropout=0.5)
+
+
+def both(record, draws):
+    return [
+        Text("a", droppable=False),
+        Custom(SOUND, record["sound"], after="text"),
+        Custom(STEPS, record["steps"]),
+        Image(record["image"], "clean", droppable=False),
+    ]
+
+
+def of_both(records=None, **settings):
+    records = records or [{"sound": 1 + n % 5, "steps": 2 + n % 3, "image": image(n)} for n in range(40)]
+    made = recipe(source(records, both), on_error="skip")
+    budgets = with_others(("sound", "steps"))(400, 0, 200, 9, 9)
+    return dataclasses.replace(made, **{"budgets": budgets, "kinds": (SOUND, STEPS), **settings})
+
+
+def test_the_row_of_two_kinds():
+    """Positions: a text's own; one for all features that see each other; one for each that sees those before it."""
+    maker = RowMaker(of_both([{"sound": 3, "steps": 2, "image": image(1)}], seed=2))
+    [[each]] = maker.packed(0)
+    sample = each.sample
+    assert all(sample.kept)
+    assert letters(sample.layout) == "T S S C"
+    assert sample.counts._asdict() == {
+        "tokens": 3 + 5 + 4 + 2 + sample.counts.vae,
+        "vit": 0,
+        "vae": sample.counts.vae,
+        "sound": 3,
+        "steps": 2,
+    }
+    row = maker.row([each])
+    assert row["packed_position_ids"][:13].tolist() == [0, 1, 2, *[3] * 5, 4, 5, 6, 7, 8]
+    assert row["split_lens"][:3].tolist() == [3, 5, 4]
+    assert row["attn_modes"].tolist() == [0, 1, 0, 1]
+    assert row["packed_text_ids"].tolist() == [1, *ids("a"), 2, 300, 301, 302, 303, 3, 4]
+    assert row["packed_sound_token_indexes"].tolist() == [4, 5, 6]
+    assert row["packed_steps_token_indexes"].tolist() == [9, 10]
+    assert (row["packed_label_ids"].tolist(), row["ce_loss_indexes"].tolist()) == ([1], [7])
+    assert row["packed_sound_features"].tolist() == ramp(3).tolist()
+    assert (row["packed_sound_features"].dtype, row["packed_steps_features"].dtype) == (np.float16, np.float32)
+
+
+def test_every_row_has_the_arrays_and_keeps_the_budgets():
+    made, dropped = of_both(), 0
+    maker = RowMaker(made)
+    for pool in range(3):
+        for named in maker.packed(pool):
+            samples, row = [each.sample for each in named], maker.row(named)
+            arrays = lay_out(samples, made.special_tokens)
+            own = [custom_arrays(samples, kind) for kind in made.kinds]
+            places = [arrays.packed_text_indexes, arrays.packed_vae_token_indexes, *(each[next(iter(each))] for each in own)]
+            assert np.array_equal(np.sort(np.concatenate(places)), np.arange(len(arrays.packed_position_ids)))
+            for kind in made.kinds:
+                features, lengths = row[f"packed_{kind.name}_features"], row[f"{kind.name}_token_seqlens"]
+                assert len(features) == lengths.sum() <= 9
+                np.testing.assert_array_equal(features, np.concatenate([np.zeros((0, 2)), *map(ramp, lengths)]))
+            dropped += len(samples) - len(row["steps_token_seqlens"])
+    assert 8 < dropped < 32
+
+
+def test_looking_knows_kinds_of_your_own():
+    made, console = of_both(), Console(width=200, record=True, file=io.StringIO())
+    statistics = measure_images(made)
+    assert statistics.fill.keys() == {"tokens", "vit", "vae", "sound", "steps"}
+    assert statistics.sources[0].elements["steps"]["dropped"]
+    plain = json.loads(json.dumps(next(draw_records(made, 1))))
+    assert plain["elements"][1]["features"] == plain["counts"]["sound"]
+    (found,) = draw_record(made, plain["record"])
+    assert found["row_counts"]["sound"] <= 9
+    show_records(made, 1, console)
+    print_images(statistics, console)
+    printed = console.export_text()
+    assert all(said in printed for said in ("features of sound", " of steps"))
+    short = of_both(budgets=with_others(("sound", "steps"))(400, 0, 200, 9, 3))
+    assert any("do not fit into a row: " in finding.what and " of steps" in finding.what for finding in examine_recipe(short))
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("name", "vae"), ("name", "a b"), ("start_id", -1), ("width", 0), ("dropout", 2)],
+)
+def test_a_kind_that_cannot_be_is_refused(argument, value):
+    with pytest.raises(ValueError, match=argument):
+        dataclasses.replace(SOUND, **{argument: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "argument"),
+    [
+        ({"kinds": ("sound",)}, "kinds"),
+        ({"kinds": (SOUND, SOUND)}, "kinds"),
+        ({"kinds": (SOUND,)}, "budgets"),
+        ({"kinds": (SOUND, dataclasses.replace(STEPS, end_id=300))}, "end_id"),
+        ({"kinds": (dataclasses.replace(SOUND, start_id=FORM.eoi_id), STEPS)}, "start_id"),
+        ({"budgets": with_others(("sound", "steps"))(400, 0, 200, 9, -1)}, "steps"),
+    ],
+)
+def test_kinds_of_a_recipe_that_cannot_be_are_refused(settings, argument):
+    with pytest.raises(ValueError, match=argument):
+        of_both(**settings)
+
+
+def of_three(value):
+    return np.zeros((value, 3))
+
+
+@pytest.mark.parametrize(
+    ("record", "kinds", "said"),
+    [
+        ({"sound": 1, "steps": 1}, (SOUND, dataclasses.replace(STEPS, width=3)), "kinds must have"),
+        ({"sound": 0, "steps": 1}, (SOUND, STEPS), "size_of of sound"),
+        ({"sound": 4, "steps": 1}, (dataclasses.replace(SOUND, read=of_three), STEPS), "read of sound"),
+    ],
+)
+def test_an_element_that_does_not_fit_its_kind_is_a_problem_of_its_record(record, kinds, said):
+    def schema(record, draws):
+        return [Custom(kinds[0], record["sound"]), Custom(STEPS, record["steps"])]
+
+    made = recipe(source([record], schema))
+    maker = RowMaker(dataclasses.replace(made, kinds=kinds, budgets=with_others(("sound", "steps"))(400, 0, 200, 9, 9)))
+    with pytest.raises(RecordError, match=f"^made, record 0.*: {said}"):
+        maker.row(maker.packed(0)[0])
+
+
+@pytest.mark.torch
+def test_no_text_becomes_a_mark_of_a_kind_and_a_state_is_of_its_kinds():
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    from ul2_tasks import ImageTextDataset
+
+    records = [{"sound": 2, "steps": 2, "image": image(1)}]
+    budgets = {"tokens": 400, "vit": 0, "vae": 200, "sound": 9, "steps": 9}
+
+    def dataset(kinds=(SOUND, STEPS), vocabulary=ids, **settings):
+        return ImageTextDataset(source(records, both), FORM, vocabulary, budgets, kinds=kinds, num_epochs=1, **settings)
+
+    with pytest.raises(ValueError, match="special_tokens"):
+        list(dataset(vocabulary=lambda text: [303]))
+    vocabulary, _ = byte_vocabulary()
+    with pytest.raises(ValueError, match="end_id of sound"):
+        dataset((dataclasses.replace(SOUND, end_id=9999), STEPS), vocabulary)
+    with pytest.raises(ValueError, match="budgets"):
+        dataset(())
+    data = dataset()
+    state = data.state_dict()
+    assert "kinds" in state["settings"]
+    for change in ({"read": int}, {"width": 4}):
+        other = dataset((dataclasses.replace(SOUND, **change), STEPS))
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match="kinds was"):
+            iter(other)
+    assert [row["samples"] for row in pickle.loads(pickle.dumps(data))] == [row["samples"] for row in data]

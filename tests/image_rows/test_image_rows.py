@@ -1,0 +1,376 @@
+"""`rows.RowMaker`: what is counted is laid out, nothing is lost, an image is decoded once, and problems are told or counted."""
+
+import collections
+import functools
+import json
+import logging
+import re
+
+import numpy as np
+import pytest
+from image_sources import FORM, SIZES, edits, ids, made, png, recipe, source, talks
+
+from ul2_tasks.image_rows import rows as rows_module
+from ul2_tasks.image_rows.attention import dense_mask, places
+from ul2_tasks.image_rows.dropout import Dropout
+from ul2_tasks.image_rows.patches import patches
+from ul2_tasks.image_rows.problems import RecordError
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.rows import RowMaker
+from ul2_tasks.image_rows.sizes import VIT_CONVERSATION, VIT_EDIT, Size
+from ul2_tasks.images.draws import draws_of
+from ul2_tasks.images.elements import Image, Text
+from ul2_tasks.images.pixels import Frame, pixels, resized
+from ul2_tasks.images.problems import sentence_of
+from ul2_tasks.images.schemas import vlm_sft
+from ul2_tasks.sources.image_records import listed_records
+
+ALL = {"t2i_pretrain": made(), "unified_edit": edits(), "vlm_sft": talks()}
+BAD = {"image": png(8, 8)}
+NEVER = Dropout(text=0, vit=0, clean=0)
+
+
+def packed_rows(maker: RowMaker) -> list[list]:
+    return [row for pool in range(maker._recipe.pools().count) for row in maker.packed(pool)]
+
+
+def all_rows(maker: RowMaker) -> list[dict]:
+    return [row for row in map(maker.row, packed_rows(maker)) if row is not None]
+
+
+@pytest.fixture
+def decoded_images(monkeypatch):
+    """The images that are decoded, in their order."""
+    found = []
+
+    def spied(image):
+        found.append(image)
+        return pixels(image)
+
+    monkeypatch.setattr(rows_module, "pixels", spied)
+    return found
+
+
+@pytest.mark.parametrize("schema", ALL)
+@pytest.mark.parametrize("always", [(), ("vit",), ("vae", "vit")])
+def test_what_is_counted_is_laid_out_within_the_budgets(schema, always):
+    budgets = (400, 200, 300)
+    maker = RowMaker(recipe(source(ALL[schema], schema), budgets=budgets, required_modalities=always))
+    keys = set()
+    for packed in packed_rows(maker):
+        row = maker.row(packed)
+        counts = np.array([each.sample.counts for each in packed]).sum(axis=0)
+        added = np.array([3, 1, 0]) * ("vit" in always and counts[1] == 0) + np.array([3, 0, 1]) * (
+            "vae" in always and counts[2] == 0
+        )
+        found = [len(row[name]) for name in ("packed_position_ids", "packed_vit_position_ids", "packed_latent_position_ids")]
+        assert found == (counts + added).tolist()
+        assert found <= list(budgets)
+        assert [len(row["packed_vit_patches"]), len(row["packed_vae_patches"])] == found[1:]
+        assert len(row["samples"]) == len(row["sample_lens"])
+        assert (row["ce_tokens"], row["mse_tokens"]) == (len(row["packed_label_ids"]), len(row["mse_loss_indexes"]))
+        assert row["ce_weight"] == pytest.approx(row["ce_loss_weights"].sum())
+        keys.add(tuple(sorted(row)))
+        if "vae" in always:
+            assert found[2] > 0
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize("pool", [1, 7, 16, 64])
+def test_each_record_is_in_one_row_and_is_the_same_in_any_pool(pool):
+    def samples(pool):
+        maker = RowMaker(recipe(source(ALL["unified_edit"], "unified_edit"), pool=pool, seed=2, budgets=(400, 200, 300)))
+        return [named for row in packed_rows(maker) for named in row]
+
+    def by_name(samples):
+        return {each.name: (each.sample.kept, each.sample.timesteps, each.sample.counts) for each in samples}
+
+    found = samples(pool)
+    assert sorted(each.name for each in found) == sorted(f"made, record {number}, epoch 0" for number in range(40))
+    assert by_name(found) == by_name(samples(40))
+
+
+def test_a_row_has_the_pixels_of_its_images_in_their_order():
+    maker = RowMaker(recipe(source(edits(6), "unified_edit", dropout=NEVER), budgets=(1000, 1000, 1000)))
+    [packed] = packed_rows(maker)
+    row = maker.row(packed)
+    at = {"vit": 0, "vae": 0}
+    for each in packed:
+        sample = each.sample
+        for element, grid in zip(sample.layout, sample.contents):
+            if isinstance(element, Image):
+                kind, size = ("vit", SIZES.vit) if element.kind == "vit" else ("vae", SIZES.vae)
+                whole = resized(pixels(element.image), grid.columns * size.patch_size, grid.rows * size.patch_size)
+                found = row[f"packed_{kind}_patches"][at[kind] : at[kind] + grid.patches]
+                assert (found == patches(whole, size.patch_size)).all()
+                at[kind] += grid.patches
+    assert at == {"vit": len(row["packed_vit_patches"]), "vae": len(row["packed_vae_patches"])}
+
+
+def test_an_image_is_decoded_once_for_all_that_it_is_used_for(decoded_images):
+    """Of two steps C V T N C V T N, six images and three images; and none of what is dropped."""
+    image = [png(20, 20, seed) for seed in range(3)]
+    record = {"image_list": image, "instruction_list": ["a", "b"]}
+    schema = lambda record, draws: (  # noqa: E731
+        *(Image(record["image_list"][number], kind) for number in (0, 1) for kind in ("clean", "vit")),
+        *(Image(record["image_list"][number], "noised") for number in (1, 2)),
+    )
+    maker = RowMaker(recipe(source([record], schema), budgets=(1000, 1000, 1000)))
+    assert not decoded_images
+    [row] = all_rows(maker)
+    assert decoded_images == image
+    dropped = source([record], "unified_edit", dropout=Dropout(text=1, vit=1, clean=1))
+    decoded_images.clear()
+    [row] = all_rows(RowMaker(recipe(dropped, budgets=(1000, 1000, 1000))))
+    assert len(decoded_images) == len(set(decoded_images)) == len(row["vae_latent_shapes"]) <= 2
+
+
+def test_nothing_is_decoded_for_what_is_too_long_or_all_dropped(decoded_images):
+    long = [{"image": png(60, 60), "captions": "x" * 500}]
+    gone = lambda record, draws: [Image(record["image"], "vit")]  # noqa: E731
+    sources = (source(long, dropout=NEVER), source(made(), gone, dropout=Dropout(vit=1)))
+    maker = RowMaker(recipe(*sources, epochs=None, on_error="skip", pool=20))
+    assert maker.packed(0) == []
+    assert maker.problems.counts == {"too long": 10}
+    assert not decoded_images
+
+
+def test_a_dummy_is_seen_by_no_other_and_learns_nothing():
+    maker = RowMaker(recipe(source(made(2)), required_modalities=("vit", "vae")))
+    [row] = all_rows(maker)
+    assert row["samples"][-1] == "dummy"
+    mask = dense_mask(places(row["sample_lens"], row["split_lens"], row["attn_modes"]))
+    assert not mask[-3:, :-3].any()
+    assert not mask[:-3, -3:].any()
+    assert not set(range(len(mask) - 3, len(mask))) & {*row["ce_loss_indexes"], *row["mse_loss_indexes"]}
+
+
+def test_what_is_too_long_is_told_with_its_numbers_or_counted_or_made_smaller():
+    records = [*made(4), {"image": png(64, 64), "captions": "x" * 40}]
+    sources = source(records, dropout=NEVER)
+    sentence = (
+        r"^made, record 4: a sample must fit into 100 places, 1 ViT patches and 90 of latents,"
+        r" got 108 places, 0 ViT patches and 64 of latents$"
+    )
+    with pytest.raises(RecordError, match=sentence):
+        packed_rows(RowMaker(recipe(sources, budgets=(100, 1, 90))))
+    maker = RowMaker(recipe(sources, budgets=(100, 1, 90), on_error="skip"))
+    assert sorted(each.name for row in packed_rows(maker) for each in row) == [
+        f"made, record {number}, epoch 0" for number in range(4)
+    ]
+    assert maker.problems.counts == {"too long": 1}
+    maker = RowMaker(recipe(sources, budgets=(100, 1, 90), shrink=True))
+    found = {each.name: each.sample for row in packed_rows(maker) for each in row}
+    assert found["made, record 4, epoch 0"].counts == (42 + 2 + 49, 0, 49)
+    assert len(found) == 5
+
+
+def test_images_shrink_only_as_far_and_only_of_the_kind_that_is_too_large():
+    sources = source([{"image_list": [png(60, 60), png(50, 50)], "instruction_list": ["x"]}], "unified_edit", dropout=NEVER)
+    [[whole]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 500, 500))))
+    [[less]] = packed_rows(RowMaker(recipe(sources, budgets=(500, 40, 500), shrink=True)))
+    assert [grid for grid in less.sample.contents[::3]] == [grid for grid in whole.sample.contents[::3]]
+    assert less.sample.counts.vit == 36 < 40 < whole.sample.counts.vit
+    assert less.sample.timesteps == whole.sample.timesteps
+    words = source([{"image": png(60, 60), "captions": "x" * 500}])
+    with pytest.raises(RecordError, match=r"a sample must fit into .*, got 56\d places"):
+        packed_rows(RowMaker(recipe(words, shrink=True)))
+
+
+class TestProblems:
+    def good_and_bad(self) -> list[dict]:
+        cut = png(30, 30, 9)[:-300]
+        bad = [
+            {"image": png(8, 8)},
+            {"image": b"no image", "captions": "a"},
+            {"image": "nowhere.png", "captions": "a"},
+            {"image": cut, "captions": "cut"},
+            {"image": png(64, 64), "captions": "x" * 1000},
+            {"image": png(8, 8), "captions": "a \x00"},
+        ]
+        return [*made(10), *bad, *made(10)]
+
+    def encode(self, text: str) -> list[int]:
+        return [2 if byte == 0 else 5 + byte for byte in text.encode()]
+
+    @pytest.mark.parametrize(
+        ("number", "cause", "sentence"),
+        [
+            (10, "schema", "captions must have a caption that is not empty, got None."),
+            (11, "sample", r"the image must be one of JPEG, PNG, WEBP, GIF, BMP, got a file that begins with b'no image'"),
+            (12, "sample", "the image must be a file that can be read, got 'nowhere.png': No such file or directory"),
+            (13, "image", "the image is damaged: "),
+            (14, "too long", "a sample must fit into "),
+            (15, "sample", "a text must not have the ids of special_tokens, got 2"),
+        ],
+    )
+    def test_one_is_told_with_the_name_of_the_record(self, number, cause, sentence):
+        found = recipe(source(self.good_and_bad()[number : number + 1], dropout=NEVER))
+        with pytest.raises(RecordError, match=rf"^made, record 0(, epoch 0)?: {sentence}") as raised:
+            all_rows(RowMaker(type(found)(**{**vars(found), "encode": self.encode})))
+        assert raised.value.cause == cause
+
+    def test_they_are_skipped_and_counted_by_cause(self, caplog):
+        found = recipe(source(self.good_and_bad()), on_error="skip")
+        maker = RowMaker(type(found)(**{**vars(found), "encode": self.encode}))
+        with caplog.at_level(logging.WARNING):
+            rows = all_rows(maker)
+        assert sorted(name for row in rows for name in row["samples"]) == sorted(
+            f"made, record {number}, epoch 0" for number in (*range(10), *range(16, 26))
+        )
+        assert maker.problems.counts == {"schema": 1, "sample": 3, "image": 1, "too long": 1}
+        assert "skipped (schema): made, record 10: captions must have a caption that is not empty, got None" in caplog.text
+
+    @pytest.mark.parametrize("bad", [{"captions": "no image"}, {"captions": "cut", "image": png(30, 30, 9)[:-300]}])
+    def test_a_hundred_in_a_row_end_the_run(self, bad):
+        good = made(1)
+        few = RowMaker(recipe(source([*good, *[bad] * 49] * 2), on_error="skip", pool=1000))
+        assert all_rows(few)
+        assert sum(few.problems.counts.values()) == 49 * 2
+        many = RowMaker(recipe(source([*good, *[bad] * 100]), on_error="skip", pool=7))
+        with pytest.raises(
+            ValueError, match=r"^100 records in a row were skipped, by cause \{'\w+': 100\}; the last: made, record "
+        ):
+            all_rows(many)
+
+    def test_a_broken_source_of_a_mixture_ends_the_run_with_its_name(self):
+        """Also where samples of another source are right in between."""
+        broken = source([BAD] * 200, name="broken")
+        maker = RowMaker(recipe(source(made(200)), broken, epochs=None, on_error="skip", pool=40))
+        sentence = (
+            r"^100 records in a row of source 2: broken, 200 records, schema t2i_pretrain were skipped, by cause \{'schema': 100\};"
+            r" the last: broken, record \d+: captions must have a caption that is not empty, got None"
+        )
+        with pytest.raises(ValueError, match=sentence):
+            collections.deque(map(maker.packed, range(9)))
+
+    def test_all_that_is_skipped_is_written_down_and_the_log_says_where(self, tmp_path, caplog):
+        some = [{"id": f"id {number}", "image": png(9, 9), **({"captions": "a"} if number % 2 else {})} for number in range(40)]
+        cut = {"id": 7, "captions": "cut", "image": png(30, 30, 9)[:-300]}
+        maker = RowMaker(recipe(source([*some, cut]), on_error="skip"), str(tmp_path / "skipped.jsonl"))
+        with caplog.at_level(logging.WARNING):
+            assert all_rows(maker)
+        lines = [json.loads(line) for line in (tmp_path / "skipped.jsonl").read_text().splitlines()]
+        schemas, [decoded] = (
+            [line for line in lines if line["cause"] == "schema"],
+            [line for line in lines if line["cause"] == "image"],
+        )
+        assert sorted(line["record"] for line in schemas) == sorted(f"made, record {number}" for number in range(0, 40, 2))
+        assert {line["source"] for line in lines} == {"source 1: made, 41 records, schema t2i_pretrain"}
+        assert {line["problem"].partition(": ")[0] for line in schemas} == {
+            f"made, record {number}, id 'id {number}'" for number in range(0, 40, 2)
+        }
+        assert decoded["record"] == "made, record 40, epoch 0"
+        assert decoded["problem"].startswith("made, record 40, epoch 0, id 7: the image is damaged")
+        assert caplog.text.count("skipped (schema)") == 10
+        assert f"all are in {tmp_path}/skipped.jsonl" in caplog.text
+
+    @pytest.mark.parametrize("error", [OSError, KeyError])
+    @pytest.mark.parametrize("of", ["schema", "sample", "record", "image"])
+    def test_whatever_is_raised_at_a_record_is_told_with_its_name_or_skipped(self, of, error):
+        def raising(*_):
+            raise error("no")
+
+        class Listed(list):
+            def __getitem__(self, number):
+                return raising() if of == "record" and number == 1 else super().__getitem__(number)
+
+        def schema(record, draws):
+            said, image = Text(record["captions"][0]), record["image"]
+            return raising() if of == "schema" and said.text == "made 1" else [said, Image(image, "vit", droppable=False)]
+
+        def encode(text):
+            return raising() if of == "sample" and text == "made 1" else ids(text)
+
+        records = Listed(made(3))
+        if of == "image":
+            list.__setitem__(records, 1, {"image": Frame(20, 20, raising), "captions": ["made 1"]})
+        found = recipe(source(records, schema))
+        settings = {**vars(found), "encode": encode}
+        said = re.escape(sentence_of(error("no")))
+        with pytest.raises(RecordError, match=rf"^made, record 1(, epoch 0)?: (the record cannot be read: )?{said}$"):
+            all_rows(RowMaker(type(found)(**settings)))
+        maker = RowMaker(type(found)(**{**settings, "on_error": "skip"}))
+        assert sorted(name for row in all_rows(maker) for name in row["samples"]) == [f"made, record {n}, epoch 0" for n in (0, 2)]
+        assert maker.problems.counts == {of: 1}
+
+    @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, ImportError])
+    def test_what_no_record_can_help_ends_the_run(self, error):
+        def schema(record, draws):
+            raise error
+
+        with pytest.raises(error):
+            packed_rows(RowMaker(recipe(source(made(3), schema), on_error="skip")))
+
+
+def test_plans_of_ones_own_and_their_draws():
+    def story(record, draws):
+        return Text(record["captions"][draws.number("caption", 2)]), Image(record["image"], "vit")
+
+    maker = RowMaker(recipe(source(made(), story), seed=5))
+    for each in (each for row in packed_rows(maker) for each in row):
+        expected = story(made()[int(each.record.split()[2])], draws_of(5, 0, each.record))
+        assert each.sample.layout == expected
+        assert (each.sample.contents[0] == ids(expected[0].text)).all()
+
+
+def test_settings_say_what_differs():
+    base = recipe().settings()
+    others = {
+        "sources": recipe(source(made(41))),
+        "special_tokens": type(recipe())(**{**vars(recipe()), "special_tokens": type(FORM)(1, 2, 3, 5, 8, 8)}),
+        "text": type(recipe())(**{**vars(recipe()), "encode": lambda text: [7]}),
+        "budgets": recipe(budgets=(151, 100, 120)),
+        "required_modalities": recipe(required_modalities=("vit",)),
+        "seed": recipe(seed=1),
+        "pool": recipe(pool=17),
+        "epochs": recipe(epochs=2),
+        "on_error": recipe(on_error="skip"),
+        "shrink": recipe(shrink=True),
+        "shuffle_blocks": recipe(shuffle_blocks=1),
+    }
+    assert base.keys() == others.keys() | {"kinds"}
+    for name, other in others.items():
+        found = other.settings()
+        assert [key for key in base if base[key] != found[key]] == [name]
+    words = [recipe(source(made(), functools.partial(vlm_sft, frames=lambda file, draws: []))).settings() for _ in "12"]
+    assert words[0] == words[1]
+    for other in (source(made(), "vlm_sft"), source(made(), dropout=NEVER), source(made(), weight=2)):
+        assert recipe(other).settings()["sources"] != base["sources"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "argument"),
+    [
+        ({"budgets": (0, 1, 1)}, "tokens"),
+        ({"pool": 0}, "pool"),
+        ({"epochs": -1}, "epochs"),
+        ({"seed": 1.5}, "seed"),
+        ({"on_error": "ignore"}, "on_error"),
+        ({"required_modalities": ("clean",)}, "required_modalities"),
+        ({"required_modalities": ("vit",), "budgets": (9000, 0, 9000)}, "required_modalities"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, argument):
+    with pytest.raises(ValueError, match=argument):
+        recipe(**settings)
+
+
+def test_sources_that_cannot_be_are_refused():
+    larger, other = (type(SIZES)(vit=SIZES.vit, vae=size) for size in (Size(128, 16, 8, 9999), Size(64, 16, 16, 9999)))
+    for make, argument in (
+        (lambda: source(made(), "t2i"), "schema"),
+        (lambda: Source(made(), "t2i_pretrain"), "records"),
+        (lambda: recipe(listed_records(made())), "sources"),
+        (lambda: recipe(source(made(), sizes=larger)), "vae_patches_per_side"),
+        (lambda: recipe(source(made()), source(made(), sizes=other)), "sizes"),
+    ):
+        with pytest.raises(ValueError, match=argument):
+            make()
+
+
+def test_conversations_have_sizes_of_their_own_also_with_other_frames():
+    records = listed_records(talks(1))
+    for schema in ("vlm_sft", vlm_sft, functools.partial(vlm_sft, frames=lambda file, draws: [])):
+        assert Source(records, schema).sizes.vit == VIT_CONVERSATION
+    assert Source(records, "unified_edit").sizes.vit == VIT_EDIT

@@ -1,0 +1,265 @@
+"""What the command `ul2` says of image rows: of the embedded set, of files, and of a dataset of your own."""
+
+import dataclasses
+import functools
+import io
+import json
+import shlex
+import sys
+
+import image_sources
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from image_sources import image, made, recipe, source, write_tar
+from rich.console import Console
+from test_command_line import ul2
+
+from ul2_tasks.image_rows.dropout import Dropout
+from ul2_tasks.image_rows.index import ImageRows
+from ul2_tasks.image_rows.looking.doctor import examine_recipe
+from ul2_tasks.image_rows.looking.measure import first_rows, look_at, measure_images, recipe_to_look_at
+from ul2_tasks.image_rows.looking.show import draw_record, show_records
+from ul2_tasks.image_rows.looking.table import print_images, shown_layouts
+from ul2_tasks.image_rows.recipe import Source, example_sources
+from ul2_tasks.image_rows.samples import Counts
+from ul2_tasks.images import example_set
+from ul2_tasks.images.elements import Text
+from ul2_tasks.images.example_set import example_records, write_example_set
+from ul2_tasks.sources.image_records import listed_records, open_records
+
+BAD = {"image": b"none", "captions": "a"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn_once():
+    """The images of the embedded set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example_set, "example_records", functools.cache(example_records))
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("set")
+    write_example_set(path, 12)
+    return path
+
+
+def bad_recipe():
+    """Four records, of which one is right."""
+    (good,) = example_records("t2i_pretrain", 1)
+    records = [{**good, "captions": ""}, {**good, "image": "no/such/file.png"}, {**good, "image": good["image"][:-100]}, good]
+    return recipe_to_look_at([Source(listed_records(records, "mine"), "t2i_pretrain")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("show images --count 1", "t2i_pretrain: embedded set"),
+        ("show images --step 1 --batch_size 2", "index 2 of epoch 0"),
+        ("stats images --examples 8", "of latents"),
+        ("doctor --schema unified_edit", "records"),
+        ("report images --examples 8 --count 1 --output PAGE", "wrote PAGE"),
+        ("find images --record 'embedded set, vlm_sft, record 3' --batch_size 8", "is in "),
+    ],
+)
+def test_commands_look_at_the_embedded_set(arguments, said, tmp_path):
+    page = str(tmp_path / "page.html")
+    done = ul2(*shlex.split(arguments.replace("PAGE", page)))
+    assert (done.exit_code, said.replace("PAGE", page) in done.stdout) == (0, True), done.stderr
+
+
+def test_what_is_shown_of_files_is_what_the_schemas_have(folder):
+    options = ["--corpus", folder / "unified_edit.parquet", "--schema", "unified_edit", "--count", 5, "--json", "--seed", 3]
+    lines = [json.loads(line) for line in ul2("show", *options).stdout.splitlines()]
+    assert len(lines) == 5
+    letters = {"text": "T", "vit": "V", "clean": "C", "noised": "N"}
+    for line in lines:
+        assert line["layout"].split() == [letters[element["kind"]] for element in line["elements"]]
+        kept = [element for element in line["elements"] if not element["dropped"]]
+        tokens = sum(2 + element.get("ids", 0) + int(np.prod(element.get("patches", [0]))) for element in kept)
+        assert line["counts"]["tokens"] == tokens
+        assert all(("timestep" in element) == (element["kind"] == "noised") for element in line["elements"])
+
+
+def test_a_schema_of_ones_own_and_a_folder_of_images(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_schemas.py").write_text(
+        "from ul2_tasks.images.elements import Image, Text\n\n\n"
+        "def last_page(record, draws):\n    return Text(record['texts'][-1]), Image(record['images'][-1], 'noised')\n"
+    )
+    (tmp_path / "moved.jsonl").write_text((folder / "story.jsonl").read_text())
+    options = ["--corpus", tmp_path / "moved.jsonl", "--folder", folder, "--schema", "own_schemas:last_page"]
+    done = ul2("show", *options, "--json", "--count", 3)
+    assert [json.loads(line)["layout"] for line in done.stdout.splitlines()] == ["T N"] * 3
+
+
+def test_the_doctor_finds_what_is_wrong(tmp_path):
+    (good,) = example_records("t2i_pretrain", 1)
+    records = [good, {**good, "captions": "[]"}, {**good, "image": b"GIF"}, {**good, "image": good["image"][:-100]}]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "bad.parquet")
+    options = ["--schema", "t2i_pretrain", "--corpus", tmp_path / "bad.parquet"]
+    done = ul2("doctor", *options, "--position_embeddings", "70,32", "--json")
+    problems = [each["what"] for each in json.loads(done.stdout)["findings"] if each["kind"] == "problem"]
+    assert done.exit_code == 1
+    for problem, said in zip(problems, ("vae_patches_per_side", "(schema)", "(sample)", "cannot be decoded"), strict=True):
+        assert said in problem
+
+
+def test_the_doctor_says_which_budgets_are_too_small_and_which_rows_lack_what():
+    of_set = recipe_to_look_at(example_sources(12))
+    assert not [finding for finding in examine_recipe(of_set) if finding.kind == "problem"]
+    short = dataclasses.replace(of_set, budgets=Counts(3000, 16_384, 28_672))
+    problems = [finding for finding in examine_recipe(short) if finding.kind == "problem"]
+    assert {finding.concerns for finding in problems} == {("unified_edit",), ("vlm_sft",), ("story",)}
+    lacking = recipe(source(made(20)), source(image_sources.talks(20), "vlm_sft", "talks"), epochs=None)
+    assert any("required_modalities" in finding.remedy for finding in examine_recipe(lacking))
+
+
+@pytest.mark.parametrize(
+    ("package", "schema", "sentence"),
+    [("PIL", "t2i_pretrain", "images need the package pillow"), ("av", "vlm_sft", "videos need the package av")],
+)
+def test_a_package_that_is_missing_is_named(package, schema, sentence, tmp_path, monkeypatch):
+    turns = [{"from": "human", "value": "<video>"}, {"from": "gpt", "value": "Seven."}]
+    (tmp_path / "image.png").write_bytes(image(1))
+    record = {"image": "image.png", "captions": "a"} if package == "PIL" else {"video": "image.png", "conversations": turns}
+    (tmp_path / "one.jsonl").write_text(json.dumps(record))
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
+    done = ul2("show", "--schema", schema, "--corpus", tmp_path / "one.jsonl")
+    assert (done.exit_code, sentence in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "images", "--split", "train"], "--split"),
+        (["show", "--folder", "x"], "--folder"),
+        (["show", "images", "--record", "x", "--step", "1"], "--record"),
+        (["cache", "images", "--output", "x"], "cache"),
+        (["stats", "--schema", "mine"], "--schema"),
+        (["stats", "--schema", "json:nothing", "--corpus", "SET/*.parquet"], "'nothing'"),
+        (["stats", "images", "--lengths", "512,512"], "--lengths"),
+        (["stats", "images", "--lengths", "0,1,1"], "tokens"),
+        (["stats", "images", "--position_embeddings", "8,8"], "vit_patches_per_side"),
+        (["show", "--schema", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain"),
+        (["show", "images", "--record", "dogs, record 0"], "record"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, said, folder):
+    done = ul2(*(argument.replace("SET", str(folder)) for argument in arguments))
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+def test_measurements_are_those_of_what_is_looked_at():
+    of_set = recipe_to_look_at(example_sources(12))
+    statistics = measure_images(of_set, 12)
+    assert [each.schema for each in statistics.sources] == ["t2i_pretrain", "unified_edit", "vlm_sft", "story"]
+    for measured, looked in zip(statistics.sources, look_at(of_set, 12)):
+        samples = [each.sample for each in looked.samples]
+        assert len({each.name for each in looked.samples}) == len(samples) == sum(measured.layouts.values()) == 12
+        assert measured.counts["tokens"].max == max(sample.counts.tokens for sample in samples)
+        assert sum(found["dropped"] for found in measured.elements.values()) == sum(not k for each in samples for k in each.kept)
+    rows = list(first_rows(of_set, 1))
+    assert (statistics.rows, statistics.samples) == (len(rows), sum(map(len, rows)))
+    used = np.sum([sample.counts for row in rows for sample in row], axis=0) / len(rows)
+    np.testing.assert_allclose(list(statistics.fill.values()), used / np.array(of_set.budgets))
+
+
+def test_what_is_wrong_and_what_is_dropped_is_counted_and_the_rest_is_shown():
+    (looked,) = look_at(bad_recipe(), 4)
+    assert (len(looked.samples), list(looked.problems.counts.values())) == (2, [1, 1])
+    console = Console(file=io.StringIO(), width=200)
+    show_records(bad_recipe(), 4, console)
+    print_images(measure_images(bad_recipe()), console)
+    assert "1 (schema), the first: mine, record 0: " in console.file.getvalue()
+    gone = recipe(source(made(9), lambda record, draws: [Text("a")], dropout=Dropout(text=1)))
+    (found,) = measure_images(gone).sources
+    assert (found.empty, "9 of which every element was dropped" in shown_layouts(found)) == (9, True)
+    none = measure_images(recipe_to_look_at([Source(listed_records([{}] * 300, "mine"), "vlm_sft")]))
+    assert (none.rows, none.sources[0].problems) == (0, none.sources[0].problems)
+    nothing = dataclasses.replace(recipe_to_look_at(example_sources(4)[:1]), budgets=Counts(4000, 0, 4000))
+    assert measure_images(nothing).fill["vit"] is None
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Records in several pieces of each format, and lines that are blank."""
+    lines = [json.dumps({"image": f"{n}.png", "captions": "a"}) + "\n" * (1 + n % 3) for n in range(300)]
+    (tmp_path / "lines.jsonl").write_text("\n\n" + "".join(lines))
+    pq.write_table(pa.Table.from_pylist(made(50)), tmp_path / "groups.parquet", row_group_size=7)
+    write_tar(tmp_path / "samples.tar", [(f"s/{n:03}.png", image(n)) for n in range(100)])
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["lines.jsonl", "groups.parquet", "samples.tar", None])
+def test_each_record_is_found_by_its_name(files, name):
+    records = listed_records(made(150), "a, line 3") if name is None else open_records(files / name)
+    assert len(records.pieces) > 1
+    for piece, place in enumerate(records.pieces):
+        for number, (found, _) in enumerate(records.read(place, 0)):
+            assert records.find(found) == records.find(found.partition(" (")[0]) == (piece, number)
+    for none in (f"{records.pieces[0].path}, line 9999", f"{records.pieces[0].path}, row group 3, row 7", "none", ""):
+        assert records.find(none) is None
+
+
+def test_each_record_of_two_epochs_is_in_the_row_that_training_has():
+    """Also where two sources have the same records, of which one is bad and one is dropped."""
+    records = [*made(20), BAD, {"image": image(1), "captions": "nothing"}, *made(10)]
+    sources = [source(records), source(records, lambda record, draws: [Text(str(record["captions"]), droppable=False)], weight=2)]
+    two = recipe(*sources, epochs=1, on_error="skip")
+    for epoch in (0, 1):
+        rows = ImageRows(two, epoch=epoch)
+        placed = {(each.source, each.name): index for index in range(len(rows)) for each in rows.locate(index)}
+        for number in range(len(records)):
+            name = f"made, record {number}, epoch {epoch}"
+            for of, found in enumerate(draw_record(two, name)):
+                index = placed.get((of, name))
+                if index is None or found["set_epoch"] != epoch:
+                    assert found["set_epoch"] != epoch or (found["row"], found["samples"], of) == (None, [], 0)
+                else:
+                    assert found["samples"] == [each.name for each in rows.locate(index)]
+    (bad, _) = draw_record(two, "made, record 20")
+    assert bad["problem"].startswith("made, record 20: the image must be one of JPEG")
+
+
+MODULE = """
+import ul2_tasks
+from ul2_tasks.image_rows.dropout import Dropout
+from ul2_tasks.images.example_set import example_records
+from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.sources.image_records import listed_records
+from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
+
+def encode(text):
+    return [5 + byte for byte in text.encode()]
+
+sources = [
+    Source(listed_records(example_records("t2i_pretrain", 12), "cats"), "t2i_pretrain", dropout=Dropout(text=0), weight=3),
+    Source(listed_records(example_records("unified_edit", 4), "edits"), "unified_edit"),
+]
+mine = ul2_tasks.ImageTextDataset(
+    sources, SpecialTokenConfig(1, 2, 3, 4), encode, {"tokens": 3000, "vit": 900, "vae": 3000}, pool=8, seed=5, on_error="skip"
+)
+"""
+
+
+@pytest.mark.torch
+def test_commands_look_at_an_own_dataset(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(".")
+    (tmp_path / f"{tmp_path.name}_images.py").write_text(MODULE)
+    own = ["mine", "--module", f"{tmp_path.name}_images"]
+    measured = json.loads(ul2("stats", *own, "--json").stdout)
+    assert (measured["seed"], measured["budgets"]) == (5, {"tokens": 3000, "vit": 900, "vae": 3000})
+    assert [each["records"] for each in measured["sources"]] == [12, 4]
+    assert json.loads(ul2("doctor", *own, "--json").stdout)["budgets"] == measured["budgets"]
+    rows = [row["samples"] for row, _ in zip(__import__(own[-1]).mine, range(4))]
+    for row in rows:
+        for name in row:
+            (found,) = (json.loads(line) for line in ul2("show", *own, "--record", name, "--json").stdout.splitlines())
+            assert (found["record"], found["samples"]) == (name, row)
+    for wrong in (["--lengths", "1,1,1"], ["--seed", "1"]):
+        assert ul2("stats", *own, *wrong).exit_code == 2

@@ -1,0 +1,73 @@
+"""The recipe of a vocabulary: its special ids, whatever the text; every text comes back; and the one that is shipped."""
+
+import gzip
+import json
+
+import pytest
+import recipe
+import seqio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ul2_tasks import embedded_documents
+from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.vocabulary.special_ids import check_padding, check_round_trip, encodable_ids, special_ids, special_tokens
+
+MODES = ("[R]", "[S]", "[X]")
+of_recipe = recipe.imported("train_vocabulary")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "own.model"
+    path.write_bytes(of_recipe.train([*embedded_documents()[:60], "\n\t    return\n"], 700, sentinels=8))
+    return seqio.SentencePieceVocabulary(str(path))
+
+
+def test_it_has_what_the_denoisers_need(trained):
+    check_padding(trained)
+    assert (trained.vocab_size, trained.pad_id, trained.eos_id, trained.unk_id) == (700, 0, 1, 2)
+    special = [special_tokens(trained, mode) for mode in MODES]
+    assert special[0].sentinels == tuple(range(3, 11))
+    assert [each.mode for each in special] == [(11,), (12,), (13,)]
+    assert encodable_ids(trained, special_ids(trained, MODES)) == []
+    assert check_round_trip(trained) == []
+
+
+@given(text=st.text() | st.text(alphabet=" \n\tab\u0301<extra_id_0>[R]"))
+def test_any_text_comes_back(text, trained):
+    assert trained.decode(trained.encode(text)) == text.replace("\u2581", " ")
+
+
+def test_long_texts_and_reserved_characters_are_not_left_out():
+    texts = ["a word " * 3_000, "\u65e5" * 9_000, "one \u2585 two", "never read"]
+    parts = list(of_recipe.sentences(texts, 30_001))
+    assert "".join(parts) == "".join(texts[:3]).replace("\u2585", " ")
+    assert max(map(len, parts)) <= 4000
+    assert all(part.strip().startswith(("a", "word")) for part in parts[:5]), "cut between words"
+
+
+def test_the_command_reads_files_and_writes_over_none(run_recipe, tmp_path):
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.write("".join(json.dumps({"content": text}) + "\n" for text in embedded_documents()[:99]))
+    asked = [tmp_path / "*.jsonl.gz", "--key", "content", "--size", 600, "--sentinels", 8]
+    assert "600 ids; nothing is lost" in run_recipe("train_vocabulary.py", *asked)
+    with pytest.raises(AssertionError, match="FileExistsError"):
+        run_recipe("train_vocabulary.py", *asked)
+
+
+@pytest.mark.train
+def test_it_gives_the_vocabulary_that_is_shipped_or_says_what_differs():
+    """Another Python has other documentation; another sentencepiece may train otherwise."""
+    import hashlib
+
+    import sentencepiece
+
+    shipped = json.loads(DEFAULT_MODEL.with_suffix(".json").read_text())
+    texts = embedded_documents()
+    here = {
+        "sentencepiece": sentencepiece.__version__,
+        "corpus_sha256": hashlib.sha256("\0".join(texts).encode()).hexdigest(),
+    }
+    model = of_recipe.train(of_recipe.sentences(texts, 10**8), 4096, normalization="nmt_nfkc")
+    assert (model == DEFAULT_MODEL.read_bytes()) == (here.items() <= shipped.items())

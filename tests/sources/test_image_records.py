@@ -1,0 +1,377 @@
+"""`records`: any stretch of any piece is read, each record has a name of its own, and what is wrong is said of its record."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import tarfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from backports import zstd
+from image_sources import write_tar
+
+from ul2_tasks.images.paths import Outside
+from ul2_tasks.sources.image_records import Reader, listed_records, open_records
+
+IMAGE = b"an image"
+
+
+def all_of(records) -> list:
+    reader = Reader(records)
+    return [named for number, piece in enumerate(records.pieces) for named in reader.read(number, 0, piece.records)]
+
+
+def write_parquet(path, rows, of_group=20, **settings):
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=of_group, **settings)
+
+
+@pytest.fixture(params=["parquet", "jsonl", "tar"])
+def numbered(request, tmp_path):
+    """50 records or more, in pieces, each with its number."""
+    path = tmp_path / f"of.{request.param}"
+    if request.param == "parquet":
+        write_parquet(path, [{"number": number, "image": b"%d" % number} for number in range(50)])
+    elif request.param == "jsonl":
+        path.write_text("".join(json.dumps({"number": number}) + "\n" * (1 + number % 2) for number in range(450)))
+    else:
+        files = [
+            (f"{n:03}.{suffix}", content) for n in range(150) for suffix, content in (("json", b'{"number": %d}' % n), ("png", b""))
+        ]
+        write_tar(path, files)
+    return open_records(path)
+
+
+def test_each_record_is_there_once_in_order_and_has_a_name_of_its_own(numbered):
+    assert len(numbered.pieces) == 3
+    found = all_of(numbered)
+    assert [record["number"] for _, record in found] == list(range(len(numbered)))
+    assert len({name for name, _ in found}) == len(numbered)
+
+
+def test_any_stretch_is_read_by_one_reader_in_any_order(numbered):
+    whole = {number: all_of(numbered)[sum(piece.records for piece in numbered.pieces[:number]) :] for number in range(3)}
+    reader = Reader(numbered)
+    for piece, start, stop in [(1, 3, 5), (1, 5, 9), (1, 12, 20), (0, 0, 1), (0, 0, 2), (2, 7, 8), (1, 2, 6), (1, 7, 7)]:
+        assert reader.read(piece, start, stop) == whole[piece][start:stop]
+
+
+def test_names_tell_file_and_place(tmp_path):
+    write_parquet(tmp_path / "a.parquet", [{"x": number} for number in range(3)], of_group=2)
+    (tmp_path / "b.jsonl").write_text('{"x": 3}\n\n{"x": 4}\n')
+    write_tar(tmp_path / "c.tar", [("in/7.txt", b"seven")])
+    assert [name.replace(str(tmp_path), "") for name, _ in all_of(open_records(tmp_path))] == [
+        "/a.parquet, row group 0, row 0",
+        "/a.parquet, row group 0, row 1",
+        "/a.parquet, row group 1, row 0",
+        "/b.jsonl, line 1",
+        "/b.jsonl, line 3",
+        "/c.tar, sample 0 (in/7)",
+    ]
+    assert all_of(listed_records([{"x": 5}], "mine")) == [("mine, record 0", {"x": 5})]
+
+
+def test_parquet_has_lists_of_bytes_and_hugging_faces_objects(tmp_path):
+    record = {"image": {"bytes": b"0", "path": "0.png"}, "image_list": [b"1", b"2"], "instruction_list": [["a", "b"]]}
+    write_parquet(tmp_path / "a.parquet", [record])
+    assert all_of(open_records(str(tmp_path / "a.parquet"))) == [(f"{tmp_path}/a.parquet, row group 0, row 0", record)]
+
+
+def test_paths_begin_in_the_folder_of_the_file_or_in_another(tmp_path):
+    record = {
+        "image": ["a.png", "/b.png"],
+        "video": "c.mp4",
+        "text": "d",
+        "images": {"bytes": None, "path": "e.png"},
+        "image_list": "None",
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    for folder, expected in ((None, str(tmp_path)), ("there", "there")):
+        [(_, found)] = all_of(open_records(tmp_path / "a.jsonl", folder))
+        assert found == {
+            "image": [f"{expected}/a.png", Outside("/b.png", expected)],
+            "video": f"{expected}/c.mp4",
+            "text": "d",
+            "images": {"bytes": None, "path": f"{expected}/e.png"},
+            "image_list": "None",
+        }
+    [(_, found)] = all_of(open_records(tmp_path / "a.jsonl", "/"))
+    assert found["image"] == ["/a.png", "/b.png"]
+
+
+def test_samples_of_a_tar(tmp_path):
+    files = [
+        ("a.jpg", b"1"),
+        ("a.txt", "naïve".encode()),
+        ("a.seg.png", b"2"),
+        ("b.json", b'{"captions": ["x"]}'),
+        ("b.WEBP", b"3"),
+    ]
+    write_tar(tmp_path / "a.tar", files)
+    assert [record for _, record in all_of(open_records(tmp_path / "a.tar"))] == [
+        {"image": b"1", "captions": "naïve", "seg.png": b"2"},
+        {"captions": ["x"], "image": b"3"},
+    ]
+
+
+def member(name, content=b"", **more):
+    """A file of a tar, or what `more` says of it; the member and what it holds."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for key, value in more.items():
+        setattr(info, key, value)
+    return info, content
+
+
+def write_members(path, *members, format=tarfile.PAX_FORMAT):
+    with tarfile.open(path, "w", format=format) as tar:
+        for info, content in members:
+            tar.addfile(info, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_what_a_tar_has_beside_samples_does_not_tear_them_apart_and_is_counted(tmp_path, caplog, format):
+    deep, long = "a" * 120, "é" * 150
+    write_members(
+        tmp_path / "a.tar",
+        member("d/", type=tarfile.DIRTYPE),
+        member("d/._1.jpg", b"mac"),
+        member("d/1.jpg", b"1"),
+        member("d/._1.txt", b"mac"),
+        member("__MACOSX/d/._1.txt", b"mac"),
+        member("d/1.txt", b"one"),
+        member(".DS_Store", b"mac"),
+        member("d/README", b"no suffix"),
+        member(f"{deep}/{long}.jpg", b"2", **({"pax_headers": {"comment": "x"}} if format == tarfile.PAX_FORMAT else {})),
+        member(f"{deep}/", type=tarfile.DIRTYPE),
+        member(f"{deep}/{long}.txt", b"two"),
+        format=format,
+    )
+    records = open_records(tmp_path / "a.tar")
+    assert [record for _, record in all_of(records)] == [{"image": b"1", "captions": "one"}, {"image": b"2", "captions": "two"}]
+    assert "a.tar: left out 5 files that are of no sample, such as 'd/._1.jpg'" in caplog.text
+    assert [record for _, record in records.read(records.pieces[0], 1)] == [{"image": b"2", "captions": "two"}]
+
+
+LINK = {"type": tarfile.SYMTYPE, "linkname": "0.jpg"}
+WRONG_SAMPLES = {
+    "two images": [member("1.jpg", b"a"), member("1.png", b"b")],
+    "two images of other cases": [member("1.jpg", b"a"), member("1.JPG", b"b")],
+    "two of a name": [member("1.cls", b"a"), member("1.cls", b"b")],
+    "two videos": [member("1.mp4", b"a"), member("1.webm", b"b")],
+    "two captions": [member("1.json", b'{"captions": "a"}'), member("1.txt", b"b")],
+    "an image in its .json": [member("1.jpg", b"a"), member("1.json", b'{"image": "other.jpg"}')],
+    "a link": [member("1.jpg", **LINK), member("1.txt", b"a")],
+    "a hard link": [member("1.txt", b"a"), member("1.webp", **LINK | {"type": tarfile.LNKTYPE})],
+    "a pipe": [member("1.txt", b"a"), member("1.webp", type=tarfile.FIFOTYPE)],
+    "a device": [member("1.txt", b"a"), member("1.webp", type=tarfile.CHRTYPE)],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SAMPLES)
+def test_a_sample_whose_files_are_not_one_each_is_an_error_in_its_place(tmp_path, name):
+    write_members(tmp_path / "a.tar", member("0.jpg", b"0"), *WRONG_SAMPLES[name], member("2.jpg", b"2"))
+    (_, first), (_, wrong), (_, last) = all_of(open_records(tmp_path / "a.tar"))
+    assert (first, last) == ({"image": b"0"}, {"image": b"2"})
+    assert isinstance(wrong, ValueError)
+
+
+def test_the_fields_of_a_json_may_name_the_files_beside_it(tmp_path):
+    content = b'{"image": "some/1.jpg", "captions": "a", "video": null, "width": 3}'
+    write_members(
+        tmp_path / "a.tar", member("1.jpg", b"1"), member("1.json", content), member("1.mp4", b"v"), member("1.txt", b"a")
+    )
+    assert [record for _, record in all_of(open_records(tmp_path / "a.tar"))] == [
+        {"image": b"1", "captions": "a", "video": b"v", "width": 3}
+    ]
+
+
+def test_a_tar_that_is_torn_cut_or_goes_on_is_an_error_that_names_it(tmp_path):
+    write_members(tmp_path / "good.tar", *(member(f"{n}.txt", bytes(600)) for n in range(4)))
+    good = (tmp_path / "good.tar").read_bytes()
+    end = 4 * 3 * 512
+    wrong = {
+        "another one behind it": good + good,
+        "cut between files": good[: 2 * 3 * 512],
+        "cut before its end": good[:end],
+        "cut in a header": good[: 2 * 3 * 512 + 100],
+        "cut in a file": good[: 2 * 3 * 512 + 700],
+        "a header that is none": good[: 2 * 3 * 512] + b"x" * 512 + good[2 * 3 * 512 + 512 :],
+        "text behind it": good + b"garbage",
+    }
+    for suffix, compress in (("", bytes), (".gz", gzip.compress)):
+        for name, content in wrong.items():
+            (tmp_path / f"wrong.tar{suffix}").write_bytes(compress(content))
+            with pytest.raises(ValueError, match=f"wrong.tar{suffix}' must be of the format in its name"):
+                open_records(tmp_path / f"wrong.tar{suffix}"), name
+    write_members(tmp_path / "torn.tar", *(member(f"{n}.{suffix}", b"a") for suffix in ("txt", "jpg") for n in range(3)))
+    with pytest.raises(ValueError, match=r"torn\.tar' must have the files of each sample side by side"):
+        open_records(tmp_path / "torn.tar")
+
+
+def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"x": 1}\n{"x": \n[1]\n"\xff"\n' + b"[" * 100_000 + b'\n{"x": 2}')
+    write_tar(tmp_path / "b.tar", [("0.json", b"{"), ("1.json", b"[]"), ("2.txt", b"\xff"), ("3.txt", b"right")])
+    found = all_of(open_records([tmp_path / "a.jsonl", tmp_path / "b.tar"]))
+    said = [str(record).partition(":")[0] for _, record in found]
+    not_json = "the line must be JSON"
+    assert said[:6] == ["{'x'", not_json, "the line must be an object, got a list.", not_json, not_json, "{'x'"]
+    assert said[6:] == [
+        "its .json must be JSON",
+        "its .json must be an object, got a list.",
+        "its .txt must be UTF-8",
+        "{'captions'",
+    ]
+    assert all(isinstance(record, ValueError | dict) for _, record in found)
+
+
+def test_rows_of_a_damaged_row_group_are_told_one_by_one(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, [{"image": b"%05d" % number * 300} for number in range(40)], compression="zstd", use_dictionary=False)
+    group = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    content = bytearray(path.read_bytes())
+    content[group.data_page_offset + 40 : group.data_page_offset + group.total_compressed_size] = bytes(
+        group.total_compressed_size - 40
+    )
+    path.write_bytes(content)
+    found = all_of(open_records(path))
+    assert [isinstance(record, ValueError) for _, record in found] == [False] * 20 + [True] * 20
+    assert found[39][0] == f"{path}, row group 1, row 19"
+    assert str(found[39][1]).startswith("the row group cannot be read: ")
+
+
+def test_a_file_that_has_become_shorter_is_told(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("{}\n" * 5)
+    records = open_records(path)
+    path.write_text("{}\n" * 4)
+    with pytest.raises(ValueError, match="must have the records that it had when it was opened, got fewer"):
+        all_of(records)
+
+
+def test_which_files_patterns_name(tmp_path):
+    for name in ("b.jsonl", "a.ndjson", "_hidden.jsonl", "sub/c.jsonl", ".d/e.jsonl", "image.png", "[1].jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+
+    def names(*patterns):
+        records = open_records([tmp_path / pattern for pattern in patterns])
+        return [piece.path.removeprefix(f"{tmp_path}/") for piece in records.pieces]
+
+    assert names("") == ["[1].jsonl", "a.ndjson", "b.jsonl", "sub/c.jsonl"]
+    assert names("b.jsonl", "*.ndjson", "*.jsonl") == ["b.jsonl", "a.ndjson", "[1].jsonl"]
+    assert names("_hidden.jsonl", "[1].jsonl") == ["_hidden.jsonl", "[1].jsonl"]
+
+
+def test_other_records_are_other_words(tmp_path):
+    (tmp_path / "a.jsonl").write_text("{}\n{}\n")
+    before = open_records(tmp_path / "a.jsonl").what
+    assert before.startswith("1 files, 2 records, ")
+    assert open_records(tmp_path / "a.jsonl").what == before
+    (tmp_path / "a.jsonl").write_text("{}\n{}\n{}\n")
+    assert open_records(tmp_path / "a.jsonl").what != before
+
+
+def test_what_has_no_records_is_refused(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "a.parquet").write_text("no Parquet, but a text")
+    (tmp_path / "a.tar").write_bytes(b"no tar" * 200)
+    (tmp_path / "a.jsonl.gz").write_text("")
+    (tmp_path / "a.csv").write_text("")
+    for files, sentence in (
+        ("none-*.jsonl", "no file matches"),
+        ("empty.jsonl", "files must have at least one record, got none in 1 files"),
+        ("a.parquet", "a.parquet' must be of the format in its name, got another: "),
+        ("a.tar", "a.tar' must be of the format in its name, got another: "),
+        ("a.jsonl.gz", "a.jsonl.gz' must be of the format in its name, got another: "),
+        ("a.csv", "files must end in one of .parquet .jsonl .ndjson .tar, also compressed"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            open_records(tmp_path / files)
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(ValueError, match=r"no file is in the folder '.*/sub', nor below it"):
+        open_records(tmp_path / "sub")
+    (tmp_path / "sub" / "a.txt").write_text("a text")
+    with pytest.raises(
+        ValueError, match=r"files must be files, a folder or a glob of .*, got '.*/sub', a folder without such files"
+    ):
+        open_records(tmp_path / "sub")
+    with pytest.raises(ValueError, match="records must have at least one record, got none"):
+        listed_records([])
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("kind", ["jsonl", "tar"])
+def test_a_compressed_file_has_the_records_of_the_file_in_one_piece(kind, suffix, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(f'{{"captions": "{number}"}}\n\n' for number in range(700)))
+    else:
+        with tarfile.open(path, "w") as tar:
+            for number in range(200):
+                info = tarfile.TarInfo(f"{number:03}.txt")
+                info.size = 3
+                tar.addfile(info, io.BytesIO(f"{number:03}".encode()))
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}[suffix]
+    (tmp_path / f"a.{kind}{suffix}").write_bytes(compress(path.read_bytes()))
+    whole, alone = open_records(path), open_records(f"{path}{suffix}")
+    assert (len(whole.pieces) > 1, len(alone.pieces)) == (True, 1)
+    records = [record for piece in whole.pieces for _, record in whole.read(piece, 0)]
+    assert [record for _, record in alone.read(alone.pieces[0], 0)] == records
+    assert [record for _, record in alone.read(alone.pieces[0], 150)] == records[150:]
+    assert len(alone) == len(records)
+
+
+def test_values_in_values_without_end_are_a_problem_of_their_record(tmp_path):
+    deep = "[" * 700 + "]" * 700
+    (tmp_path / "a.jsonl").write_text(f'{{"captions": "a", "image": {deep}}}\n{{"captions": "a", "image": {{"path": {deep}}}}}')
+    for _, record in open_records(tmp_path).read(open_records(tmp_path).pieces[0], 0):
+        assert isinstance(record["image"], list | dict)
+
+
+def test_a_row_that_is_no_unicode_costs_none_of_its_neighbours(tmp_path):
+    offsets = pa.py_buffer(np.array([0, 1, 2, 3], np.int32))
+    captions = pa.Array.from_buffers(pa.utf8(), 3, [None, offsets, pa.py_buffer(b"a\xffb")])
+    pq.write_table(pa.table({"image": [IMAGE] * 3, "captions": captions}), tmp_path / "a.parquet")
+    records = open_records(tmp_path)
+    found = [record for _, record in Reader(records).read(0, 0, 3)]
+    assert str(found[1]).startswith("the row cannot be read: ")
+    assert [found[0]["captions"], found[2]["captions"]] == ["a", "b"]
+
+
+def test_names_in_a_tar_may_be_any_bytes_and_no_file_is_of_more_bytes_than_it_has(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for name in ("\udce9.txt", "sparse.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 3
+            tar.addfile(member, io.BytesIO(b"cat"))
+    content = bytearray((tmp_path / "a.tar").read_bytes())
+    header = content[1024:1536]
+    header[156:157] = b"S"  # GNU's sparse file, of 2**40 bytes, of which none is there
+    header[386:482] = b"0" * 11 + b"\0" + b"0" * 11 + b"\0" + b"\0" * 72
+    header[483:495] = b"\x80" + (2**40).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    content[1024:1536] = header
+    (tmp_path / "a.tar").write_bytes(content)
+    (first, record), (_, sparse) = Reader(open_records(tmp_path)).read(0, 0, 2)
+    assert (first.encode().decode(), record) == (f"{tmp_path}/a.tar, sample 0 (\\udce9)", {"captions": "cat"})
+    assert "'sparse.txt' must be a file with a content of its own" in str(sparse)
+
+
+def test_a_tar_that_leads_back_is_not_followed(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for name in ("a.txt", "b.txt"):
+            tar.addfile(tarfile.TarInfo(name))
+    content = bytearray((tmp_path / "a.tar").read_bytes())
+    header = content[512:1024]
+    header[124:136] = b"\xff" + (256**11 - 1024).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    content[512:1024] = header
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(ValueError, match="must be of the format in its name, got another"):
+        open_records(tmp_path)

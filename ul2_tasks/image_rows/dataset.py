@@ -1,0 +1,391 @@
+"""Rows of texts and images as a PyTorch dataset: shared out to processes and workers, and resumed at a number."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ul2_tasks.cached import cached_property
+from ul2_tasks.image_rows.custom import ElementKind
+from ul2_tasks.image_rows.index import ImageRows
+from ul2_tasks.image_rows.recipe import Recipe, Source
+from ul2_tasks.image_rows.samples import with_others
+from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
+from ul2_tasks.pytorch.shared import for_copy
+from ul2_tasks.pytorch.states import check_part, check_state
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.own_ids import OwnIds
+
+try:
+    import torch
+
+    from ul2_tasks.pytorch.passes import Pass, Passes
+    from ul2_tasks.pytorch.processes import given_process, reading_process
+except ImportError as error:
+    raise ImportError(f"ul2_tasks.image_rows.dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
+
+if TYPE_CHECKING:
+    import seqio
+
+STATE_VERSION = 2
+_RUN = 32  # consecutive rows of a reader: so it reads the records of few pools that others read, too
+_MARKS = ("bos_id", "eos_id", "boi_id", "eoi_id")
+
+
+class _Reading(Iterator[dict[str, Any]]):
+    """The rows that one of several readers reads, of all from a number on, in lockstep with the others.
+
+    Rows are read in blocks, in which reader r has the r-th run of consecutive rows. Of 3 readers, with runs of 4:
+
+        reads    0 1 2    3 4 5    6 7 8    9 10 11    12 ..
+        rows     0 4 8    1 5 9    2 6 10   3 7  11    12 ..
+
+    Read n, and those n + 1, n + 2 .. of the other readers, are at one time. So `number`, how many reads there were of all readers,
+    says which rows they were, with the `start` of its block, and the number of `readers` that share it. From the next block on the
+    readers are those that are here.
+    """
+
+    def __init__(self, rows: ImageRows, reader: int, readers: int, state: Mapping[str, Any]):
+        self.rows = rows
+        self._reader, self._readers = reader, readers
+        self._number, self._block = state.get("number", 0), (state.get("start", 0), state.get("readers", readers))
+
+    def __next__(self) -> dict[str, Any]:
+        while True:
+            self._block = self._block_of(self._number)[:2]
+            index = self._row_of(self._number + self._reader)
+            if self.rows.available(index + 1) <= index:
+                if self._reader == 0:
+                    self.rows.end()
+                self._number = len(self.rows)
+                raise StopIteration
+            row = self.rows.read(index)
+            self._number += self._readers
+            if row is not None:
+                return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
+
+    def state(self, reads: int = 0) -> dict[str, int]:
+        """Where the readers are, after so many more of their reads; of the rows that there are, if it is asked for."""
+        number = min(self._number + reads, self.rows.available(self._number + reads)) if reads else self._number
+        start, readers, _ = self._block_of(number)
+        return {"number": number, "start": start, "readers": readers}
+
+    def _row_of(self, read: int) -> int:
+        start, readers, run = self._block_of(read)
+        return start + (read - start) % readers * run + (read - start) // readers if run else read
+
+    def _block_of(self, read: int) -> tuple[int, int, int]:
+        """The block of a read: its start, its readers, and how many rows each reads in it; 0 where there are too few for all."""
+        start, readers = self._block
+        while True:
+            run = _RUN if readers == 1 else min(_RUN, (self.rows.available(start + readers * _RUN) - start) // readers)
+            if not run or read < start + readers * run:
+                return start, readers, run
+            start, readers = start + readers * run, self._readers
+
+
+class ImageTextDataset(torch.utils.data.IterableDataset):
+    """Packed rows of texts and images, for models that read and generate images. No sample is lost in packing.
+
+        edits = Source(open_records("edits/*.parquet"), "unified_edit", weight=1)
+        talks = Source(open_records("talks.jsonl", folder="photos"), "vlm_sft", weight=2)
+        dataset = ImageTextDataset(
+            [edits, talks], SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4), open_vocabulary("tokenizer.json"),
+            {"tokens": 36864, "vit": 16384, "vae": 32768},
+        )
+        for row in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
+            ..
+
+    A row is a dictionary of the arrays of `row_arrays.Row`, all of them in every row, and of
+
+        packed_vit_patches  [ViT patches, 3 * patch_size * patch_size] uint8, see `patches.patches`
+        packed_vae_patches  [VAE patches, 3 * patch_size * patch_size] uint8, the same of the pixels that latents are made of
+        ce_tokens           int, how many ids count in the loss
+        ce_weight           float, the sum of `ce_loss_weights`
+        mse_tokens          int, how many patches are generated
+        samples             list of str, the record and the epoch of each sample of `sample_lens`; "dummy" of one that is
+                            added for `required_modalities`
+
+    Divide losses by the totals, summed over all processes.
+
+    **Order.** See `pools`. Weights count samples. An epoch is over when each source was read once; others than the one that takes
+    longest repeat in it, in another order and with other random choices. All rows have a number, see `ImageRows`. Processes and
+    workers take turns at them, each at runs of 32: any number of them gives the same rows, in another order.
+
+    **Counts.** Several readers, and one that resumes, must know how many rows pools have. These are counted as far as they are
+    asked for, by reading records, and kept in the file `.ul2_rows` beside the records or in `counts_folder`. Let one process count
+    an epoch before others begin, by `len(dataset.rows())`.
+
+    **Memory** of a worker: the encoded images of two pools, and of `shuffle_blocks` blocks of each source; the pixels of a row.
+
+    **Resume.** A state is a number, with the settings: that of the last iterator, right after each of its rows, and of all
+    processes where each has read as many. Any number of processes and workers can load it. `StatefulDataLoader` of torchdata keeps
+    the states of its workers; with a plain DataLoader, `state_after` has the state by the number of rows.
+
+    **Errors.** A record with an error, or one that is too long, raises a `RecordError`. With on_error="skip" it is logged, counted,
+    see `skipped`, and written to `skipped_file`; 100 of one source in succession end the run.
+    """
+
+    def __init__(
+        self,
+        sources: Source | Sequence[Source],
+        special_tokens: SpecialTokenConfig,
+        vocabulary: seqio.Vocabulary | Callable[[str], Sequence[int]],
+        budgets: Mapping[str, int],
+        *,
+        seed: int = 0,
+        pool: int = 256,
+        num_epochs: int | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        skipped_file: str | os.PathLike | None = None,
+        counts_folder: str | os.PathLike | None = None,
+        shrink: bool = False,
+        required_modalities: Sequence[Literal["vit", "vae"]] = (),
+        shuffle_blocks: int = 0,
+        kinds: Sequence[ElementKind] = (),
+        rank: int | None = None,
+        world_size: int | None = None,
+    ):
+        """Opens no file of records.
+
+        Args:
+            sources: what is read, one or several.
+            special_tokens: the model's special tokens and position embeddings, in the tokenizer's own ids.
+            vocabulary: of `open_vocabulary`, with which no text becomes a special token; or any function of a
+                text that returns its ids.
+            budgets: {"tokens": int, "vit": int, "vae": int}: tokens, ViT patches and VAE patches of a row; and the features of each
+                of `kinds`, by its name.
+            num_epochs: how many epochs an iterator has; None for no end. By default each gives the same rows, see `set_epoch`.
+            seed, pool, on_error, shrink, required_modalities, shuffle_blocks, kinds: see `recipe.Recipe`.
+            skipped_file: a file to which each skipped record is appended, a line of JSON: {"source", "cause", "record", "problem"}.
+                All workers write it. Pass another file on each machine.
+            counts_folder: keeps how many rows pools have; by default they are kept beside the first file of records.
+            rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
+                shards the rows itself, otherwise those of `torch.distributed` if it is initialised, otherwise the environment
+                variables RANK and WORLD_SIZE, otherwise 0 and 1.
+
+        Raises:
+            ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
+                embeddings are too few for the images of a source.
+        """
+        counts = with_others(tuple(kind.name for kind in kinds if isinstance(kind, ElementKind)))
+        if set(budgets) != set(counts._fields):
+            raise ValueError(f"budgets must have a number for each of {', '.join(counts._fields)}, got {dict(budgets)!r}.")
+        if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
+            raise ValueError(
+                f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
+                f" {vocabulary!r:.100}."
+            )
+        if not callable(vocabulary):
+            _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
+        self._recipe = Recipe(
+            sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
+            special_tokens=special_tokens,
+            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, _marks(kinds)),
+            budgets=counts(**budgets),
+            seed=seed,
+            pool=pool,
+            epochs=num_epochs,
+            on_error=on_error,
+            shrink=shrink,
+            required_modalities=tuple(required_modalities),
+            shuffle_blocks=shuffle_blocks,
+            kinds=tuple(kinds),
+        )
+        self._recipe.pools()
+        if skipped_file is not None and on_error == "raise":
+            raise ValueError("on_error must be 'skip' with skipped_file, got 'raise'. Pass both, or neither.")
+        self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
+        self._counts_folder = None if counts_folder is None else os.fspath(counts_folder)
+        self._process, self._started_in = given_process(rank, world_size), None
+        self._passes = Passes()
+        self._reading: _Reading | None = None  # the last iterator in this process
+        self._place: dict[str, Any] | None = None  # where that of the dataset was that this is a copy of
+
+    @property
+    def recipe(self) -> Recipe:
+        """What decides which rows there are, such as `measure_images` measures."""
+        return self._recipe
+
+    def rows(self) -> ImageRows:
+        """Returns the rows of an epoch as a map-style dataset with random access, see `ImageRows`."""
+        return ImageRows(self._recipe, self._counts_folder, self._skipped_file)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
+
+        A copy has no iterator: it begins where this one would begin another, and its state is that of this one.
+        """
+        place = self._reading and {"epoch": self._reading.rows.number, **self._reading.state()}
+        own = {"_passes": for_copy(self._passes), "_reading": None, "_place": place or self._place}
+        return {**self.__dict__, "_started_in": reading_process(self._process), **own}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """
+        Raises:
+            ValueError: the state that was loaded is of other settings or of another epoch; `rank` and accelerate shard the data
+                twice. During the iteration: a record has an error, or too many have; there are no rows.
+            OSError: a file cannot be reached.
+        """
+        state = self._passes.begin()
+        if state is None:
+            state = {"epoch": self._passes.epoch or 0}
+        else:
+            self._check(state)
+        self._reading, self._place = self._read(state), None
+        return Pass(self._reading, self._passes)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
+
+            for epoch in range(3):
+                dataset.set_epoch(epoch)
+                for row in loader:
+                    ..
+
+        Iteration 0 has the first `num_epochs` epochs, as without a call, iteration 1 the next ones, and so on. Without `num_epochs`
+        the rows begin at that epoch, see `ImageRows.epoch`. Workers read it when their iterator begins. A state has it: resume with
+        the same number.
+
+        Args:
+            epoch: the number of the iteration, from 0.
+
+        Raises:
+            ValueError: it is not such a number.
+        """
+        if not is_integer(epoch, at_least=0):
+            raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}. Pass the number of the iteration, from 0.")
+        self._passes.epoch = int(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
+
+        Returns:
+            {"version": int, "settings": {name: str}, "epoch": int, "number": int, "start": int, "readers": int}, less than 2 kB.
+
+        Raises:
+            ValueError: the rows are read by workers, of which this dataset does not know where they are.
+        """
+        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, num_workers=0, or state_after.")
+        if self._reading is not None:
+            return self._state({"epoch": self._reading.rows.number, **self._reading.state()})
+        return dict(self._passes.loaded or self._state(self._place or {"epoch": self._passes.epoch or 0}))
+
+    def state_after(self, rows: int, num_workers: int = 0) -> dict[str, Any]:
+        """The state where each process has read so many rows since the state that was loaded last, or since the start.
+
+        Args:
+            rows: of this process, which all others have read, too.
+            num_workers: of its DataLoader.
+        """
+        _, world_size = reading_process(self._process, self._started_in)
+        begun = self._passes.loaded or {"epoch": self._passes.epoch or 0}
+        reading = _Reading(self._rows_of(begun), 0, world_size * max(1, num_workers), begun)
+        return self._state({"epoch": reading.rows.number, **reading.state(rows * world_size)})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes iterators begin where the state was saved, until one of them, or of a worker, has come to its end.
+
+        Call it in each process, before the workers start. Any number of processes and workers can load a state.
+
+        Raises:
+            ValueError: it is not a state, or one of another version of this package.
+        """
+        check_state(state, STATE_VERSION)
+        check_part("settings", state.get("settings"), isinstance(state.get("settings"), Mapping), "their values by name")
+        for name, least in (("epoch", 0), ("number", 0), ("start", 0), ("readers", 1)):
+            is_whole = name not in state or is_integer(state[name], at_least=least)
+            check_part(name, state.get(name), is_whole, f"an integer, {least} or more")
+        self._passes.load(state)
+        self._reading = self._place = None
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many records were skipped, by cause, by the last iterator in this process.
+
+        Raises:
+            ValueError: the rows are read by workers, each of which counts for itself.
+        """
+        return {} if (rows := self._read_rows()) is None else rows.skipped
+
+    @property
+    def skipped_by_source(self) -> dict[str, dict[str, int]]:
+        """The same by the name of each source of which some were; see `skipped`."""
+        rows = self._read_rows()
+        return {} if rows is None else {name: dict(counts) for name, counts in rows.problems.by_source.items()}
+
+    def _read_rows(self) -> ImageRows | None:
+        self._passes.check_read_here("Pass skipped_file=PATH, where all of them write what they skip.")
+        return self._reading and self._reading.rows
+
+    def _read(self, state: Mapping[str, Any]) -> _Reading:
+        rank, world_size = reading_process(self._process, self._started_in)
+        worker = torch.utils.data.get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        return _Reading(self._rows_of(state), number * world_size + rank, workers * world_size, state)
+
+    def _rows_of(self, state: Mapping[str, Any]) -> ImageRows:
+        return ImageRows(self._recipe, self._counts_folder, self._skipped_file, state.get("epoch", 0))
+
+    def _state(self, place: Mapping[str, int]) -> dict[str, Any]:
+        return {"version": STATE_VERSION, "settings": self._recipe.settings() | self._recipe.identity, **place}
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Raises a ValueError if a state is of another dataset, or of another epoch than the one that was chosen."""
+        saved, own = state["settings"], self._recipe.settings() | self._recipe.identity
+        if other := [name for name in {**own, **saved} if saved.get(name) != own.get(name)]:
+            shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
+            raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
+        if self._passes.epoch not in (None, epoch := state.get("epoch", 0)):
+            raise ValueError(
+                f"epoch must be that of the state that was loaded, {epoch}, got {self._passes.epoch}. Call set_epoch({epoch})"
+                " before you iterate, or load no state."
+            )
+
+
+def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind], ids: int) -> None:
+    of_special_tokens = [(f"{name} of special_tokens", getattr(special_tokens, name)) for name in _MARKS]
+    of_kinds = [(f"start_id and end_id of {kind.name}", max(kind.start_id, kind.end_id)) for kind in kinds]
+    for name, id in (*of_special_tokens, *of_kinds):
+        if id >= ids:
+            raise ValueError(
+                f"{name} must be below {ids}, the size of the vocabulary, got {id}."
+                " Add the token to the tokenizer, or pass the id of a token that no text needs."
+            )
+
+
+def _marks(kinds: Sequence[ElementKind]) -> tuple[int, ...]:
+    return tuple(id for kind in kinds if isinstance(kind, ElementKind) for id in (kind.start_id, kind.end_id))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ids:
+    """The ids of texts, the tokenizer's own. No text becomes a mark."""
+
+    vocabulary: seqio.Vocabulary
+    special_tokens: SpecialTokenConfig
+    others: tuple[int, ...] = ()  # marks of your own kinds
+
+    def __call__(self, text: str) -> Sequence[int]:
+        return self._encode(text)
+
+    @cached_property
+    def _encode(self) -> Callable[[str], Sequence[int]]:
+        from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
+
+        special_tokens, shift = self.special_tokens, id_shift(self.vocabulary)
+        marks = {id + shift for id in (*(getattr(special_tokens, name) for name in _MARKS), *self.others)}
+        of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
+        own_encoder = getattr(of_texts, "own_encoder", None)
+        return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
+        if isinstance(self._encode, OwnIds):
+            return copy.copy, (self._encode,)  # which comes out as it is
+        return _Ids, (self.vocabulary, self.special_tokens, self.others)
