@@ -1,7 +1,6 @@
 """What is written is whole, or not there: where the disk is full, too. A limit on the size of files stands for the disk."""
 
 import contextlib
-import dataclasses
 import os
 import resource
 import sys
@@ -17,11 +16,6 @@ from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.jobs.shards import JobShard, temporary_files, write_shard
-
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    text: str
 
 
 def tokens(path):
