@@ -214,6 +214,11 @@ def test_a_job_ends_as_it_did_where_its_claim_cannot_be_removed(monkeypatch):
     monkeypatch.setattr(retries, "_WAITS", (0.01,))
     with pytest.raises(KeyError, match="of the job"):
         end_where_nothing_is_removed(monkeypatch)
+    monkeypatch.undo()
+    began = time.monotonic()
+    with taken("troubled://ended/parts"):
+        assert time.monotonic() - began < claim.STALE / 2
+    assert not exists("troubled://ended/parts")
 
 
 def test_a_folder_that_keeps_no_claim_is_an_error_and_not_for_ever(monkeypatch):
