@@ -28,6 +28,7 @@ from typing import Any
 
 from absl import logging
 
+from ul2_tasks.files.atomic import removed_on_failure
 from ul2_tasks.files.systems import exists, is_local, make_folders, names_in, open_to_write, place, read, remove, remove_tree
 
 STALE = 90.0  # seconds without a change after which a claim is that of a job that was killed; NFS shows files up to 60 s late
@@ -53,8 +54,9 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
         try:
             own = _take(records, claim, files)
         except BaseException:
-            if not is_local(records) and "lock" in claim:
-                os.remove(claim["lock"])
+            if not is_local(records):
+                with contextlib.suppress(OSError):
+                    os.remove(claim.get("lock", ""))
             raise
 
         def keep() -> None:
@@ -63,7 +65,7 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
                     return
                 with contextlib.suppress(Exception):  # of any file system; what a job writes says what is wrong with the folder
                     found = _claims(records)
-                    if max(found) != own or claim["token"].encode() not in found[own]:
+                    if max(found, default=-1) != own or claim["token"].encode() not in found[own]:
                         lost.set()
                         return
                     _write(_path(records, own), {**claim, "beat": beat})
@@ -119,7 +121,8 @@ def _create(path: str, claim: dict[str, Any], files: contextlib.ExitStack) -> bo
         claim["locked_on"] = _machine()
     if not is_local(path) and exists(path):
         return False
-    _write(path, claim)
+    with removed_on_failure(path, where=path):
+        _write(path, claim)
     time.sleep(0 if is_local(path) else _SETTLED)
     return claim["token"].encode() in read(path)
 
