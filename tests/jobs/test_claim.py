@@ -17,7 +17,7 @@ from support import at_once, refused
 
 from ul2_tasks.files import retries
 from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.files.systems import exists, make_folders, read
+from ul2_tasks.files.systems import exists, make_folders, read, remove_tree
 from ul2_tasks.jobs import claim
 from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.job import Job, run_job
@@ -86,6 +86,10 @@ def test_a_job_that_did_not_run_for_long_ends_when_another_one_has_begun(tmp_pat
         with pytest.raises(ValueError, match=f"another job took {records}"):
             checked(check)
     assert "running.1" in os.listdir(records), "the other's"
+    with taken(str(tmp_path / "removed")) as check:
+        remove_tree(str(tmp_path / "removed"))  # as another job does that has taken it and ended
+        with pytest.raises(ValueError, match="another job took"):
+            checked(check)
 
 
 def test_a_job_elsewhere_that_rewrites_its_claim_has_the_folder_whatever_its_clock_says(tmp_path, monkeypatch):
@@ -214,6 +218,11 @@ def test_a_job_ends_as_it_did_where_its_claim_cannot_be_removed(monkeypatch):
     monkeypatch.setattr(retries, "_WAITS", (0.01,))
     with pytest.raises(KeyError, match="of the job"):
         end_where_nothing_is_removed(monkeypatch)
+    monkeypatch.undo()
+    began = time.monotonic()
+    with taken("troubled://ended/parts"):
+        assert time.monotonic() - began < claim.STALE / 2
+    assert not exists("troubled://ended/parts")
 
 
 def test_a_folder_that_keeps_no_claim_is_an_error_and_not_for_ever(monkeypatch):

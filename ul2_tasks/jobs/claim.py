@@ -4,8 +4,9 @@ A job's claim is a file in the folder of records, `running`, which it rewrites w
 dead job is `running.1`, the next one `running.2`: the last one has the folder. Of jobs that find the same dead claim, one alone
 creates the file of the next number.
 
-A job keeps its claim locked, so that on the same machine, in any container, the system tells whether it is dead. On another one, or
-where files cannot be locked, the claim is watched until it is rewritten. Clocks of two machines are never compared.
+A job keeps its claim locked, or for one in an object store a temporary file, so that on the same machine the system tells whether
+it is dead. On another one, or where the lock cannot be seen, the claim is watched until it is rewritten. Clocks of two machines are
+never compared.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import pathlib
 import re
 import socket
+import tempfile
 import threading
 import time
 import uuid
@@ -26,6 +28,7 @@ from typing import Any
 
 from absl import logging
 
+from ul2_tasks.files.atomic import removed_on_failure
 from ul2_tasks.files.systems import exists, is_local, make_folders, names_in, open_to_write, place, read, remove, remove_tree
 
 STALE = 90.0  # seconds without a change after which a claim is that of a job that was killed; NFS shows files up to 60 s late
@@ -48,7 +51,13 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
     claim: dict[str, Any] = {"host": socket.gethostname(), "process": os.getpid(), "token": uuid.uuid4().hex}
     stop, lost = threading.Event(), threading.Event()
     with contextlib.ExitStack() as files:
-        own = _take(records, claim, files)
+        try:
+            own = _take(records, claim, files)
+        except BaseException:
+            if not is_local(records):
+                with contextlib.suppress(OSError):
+                    os.remove(claim.get("lock", ""))
+            raise
 
         def keep() -> None:
             for beat in itertools.count(1):
@@ -56,7 +65,7 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
                     return
                 with contextlib.suppress(Exception):  # of any file system; what a job writes says what is wrong with the folder
                     found = _claims(records)
-                    if max(found) != own or claim["token"].encode() not in found[own]:
+                    if max(found, default=-1) != own or claim["token"].encode() not in found[own]:
                         lost.set()
                         return
                     _write(_path(records, own), {**claim, "beat": beat})
@@ -72,7 +81,7 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
         finally:
             stop.set()
             keeper.join()
-            _release(records, -1 if lost.is_set() else own)
+            _release(records, -1 if lost.is_set() else own, claim["lock"])
 
 
 def is_claim(name: str) -> bool:
@@ -102,17 +111,18 @@ def _take(records: str, claim: dict[str, Any], files: contextlib.ExitStack) -> i
 
 def _create(path: str, claim: dict[str, Any], files: contextlib.ExitStack) -> bool:
     """Writes a claim where there is none of this name. Of jobs that do so at once, one is told that it did."""
-    if is_local(path):
-        try:
-            file = files.enter_context(open(path, "xb"))  # noqa: SIM115 (it stays open)
-        except FileExistsError:
-            return False
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            claim["locked_on"] = _machine()
-    elif exists(path):
+    claim["lock"] = path if is_local(path) else os.path.join(tempfile.gettempdir(), f"ul2_{claim['token']}.lock")
+    try:
+        file = files.enter_context(open(claim["lock"], "xb" if is_local(path) else "wb"))  # noqa: SIM115 (it stays open)
+    except FileExistsError:
         return False
-    _write(path, claim)
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        claim["locked_on"] = _machine()
+    if not is_local(path) and exists(path):
+        return False
+    with removed_on_failure(path, where=path):
+        _write(path, claim)
     time.sleep(0 if is_local(path) else _SETTLED)
     return claim["token"].encode() in read(path)
 
@@ -143,9 +153,10 @@ def _refuse_living(path: str, content: bytes) -> None:
 
 def _is_locked(path: str, claim: dict[str, Any]) -> bool | None:
     """Whether a job keeps a claim locked; None where a job that does would not be seen from here."""
-    if not is_local(path):
-        return None
-    with open(path, "rb") as file:
+    lock = path if is_local(path) else claim.get("lock", "")
+    if not os.path.exists(lock):
+        return None  # it has ended, or is in another container
+    with open(lock, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
@@ -161,7 +172,7 @@ def _machine() -> str:
         return f"{uuid.getnode():x}"
 
 
-def _release(records: str, own: int) -> None:
+def _release(records: str, own: int, lock: str) -> None:
     """Removes the claim, those of dead jobs before it, and then the folder, if nothing else is in it."""
     with contextlib.suppress(Exception):
         for number in sorted(_claims(records)):
@@ -169,8 +180,10 @@ def _release(records: str, own: int) -> None:
                 remove(_path(records, number))
         if is_local(records):
             os.rmdir(records)  # which fails where another job has written into it meanwhile
-        elif not names_in(records):
-            remove_tree(records)
+        else:
+            os.remove(lock)
+            if not names_in(records):
+                remove_tree(records)
 
 
 def _claims(records: str) -> dict[int, bytes]:
