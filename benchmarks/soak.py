@@ -189,7 +189,7 @@ def kill(process: int) -> None:
 
 
 def run_command(kind: str, output: str, options: tuple[str, ...] = ()) -> int:
-    of_kind = {"cache": (), "export": ("--format", "jsonl", "--shards", str(FILES), "--lengths", "64,64")}[kind]
+    of_kind = {"cache": (), "export": ("--format", "parquet", "--shards", str(FILES), "--lengths", "64,64")}[kind]
     arguments = [kind, *CORPUS, "--output", output, *of_kind, *options]
     return forked(lambda: command(arguments, prog_name="ul2"))
 
