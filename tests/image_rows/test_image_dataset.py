@@ -311,22 +311,28 @@ def test_a_state_is_of_the_files_and_of_the_schema_that_it_was_taken_of(tmp_path
     file = tmp_path / "a.jsonl"
     file.write_text('{"a": 1}\n' * 40)
 
-    def of(schema):
-        schema.__qualname__ = "schema"
+    def of(version):
+        def schema(record, draws):
+            return [Text("one", learned=True)]
+
+        schema.version = version
         return dataset(Source(open_records(file), schema, SIZES))
 
-    data = of(lambda record, draws: [Text("one", learned=True)])
+    data = of(1)
     next(iter(data))
     state = json.loads(json.dumps(data.state_dict()))
+    same = of(1)
+    same.load_state_dict(state)
+    assert next(iter(same))
+    other = of(2)
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match="the state must be of the same dataset, got another: code was"):
+        iter(other)
     file.write_text('{"a": 2}\n' * 40)
-    for schema, what in (
-        (lambda record, draws: [Text("one", learned=True)], "files"),
-        (lambda record, draws: [Text("two")], "code"),
-    ):
-        other = of(schema)
-        other.load_state_dict(state)
-        with pytest.raises(ValueError, match=f"the state must be of the same dataset, got another: .*{what} was"):
-            iter(other)
+    other = of(1)
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match="the state must be of the same dataset, got another: files was"):
+        iter(other)
 
 
 def test_an_epoch_of_bad_records_ends_with_an_error():

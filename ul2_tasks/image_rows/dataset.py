@@ -243,14 +243,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
 
-            for epoch in range(3):
-                dataset.set_epoch(epoch)
-                for row in loader:
-                    ..
-
         Iteration 0 has the first `num_epochs` epochs, as without a call, iteration 1 the next ones, and so on. Without `num_epochs`
-        the rows begin at that epoch, see `ImageRows.epoch`. Workers read it when their iterator begins. A state has it: resume with
-        the same number.
+        the rows begin at that epoch, see `ImageRows.epoch`. Workers read it when their iterator begins. A state has it.
 
         Args:
             epoch: the number of the iteration, from 0.
@@ -284,7 +278,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             num_workers: of its DataLoader.
         """
         _, world_size = reading_process(self._process, self._started_in)
-        begun = self._passes.loaded or {"epoch": self._passes.epoch or 0}
+        loaded, epoch = self._passes.loaded, self._passes.epoch
+        begun = loaded if loaded and epoch in (None, loaded.get("epoch", 0)) else {"epoch": epoch or 0}
         reading = _Reading(self._rows_of(begun), 0, world_size * max(1, num_workers), begun)
         return self._state({"epoch": reading.rows.number, **reading.state(rows * world_size)})
 

@@ -15,7 +15,7 @@ def stored_tokens(corpus: Corpus, split: str, use_cached: bool, separate_documen
     """The tokens of a corpus where they lie: in its cache, if that is to be used, or in the files that it is; else None.
 
     With `separate_documents` an EOS follows each document, as it was written. A cache that is another corpus's, or not whole,
-    raises a ValueError, and so do tokens that were written without EOS, if it is to be there.
+    raises a ValueError, and so do tokens that were written with or without EOS, if it is to be otherwise.
     """
     if corpus.is_tokens:
         store = corpus.stored(split)
@@ -26,10 +26,11 @@ def stored_tokens(corpus: Corpus, split: str, use_cached: bool, separate_documen
         store = cache.open_store(corpus.cache_dir, manifest, split)
     else:
         return None
-    if separate_documents and store.end is None:
+    has_ends = store.end is not None
+    if separate_documents != has_ends and (separate_documents or not corpus.is_tokens):
         raise ValueError(
-            f"separate_documents must be False for {corpus.name!r}, whose documents have no EOS at their ends, got True. Write the"
-            " tokens again, with an EOS after each document."
+            f"separate_documents must be {has_ends} for {corpus.name!r}, whose tokens were written so, got {separate_documents}."
+            " Write them again for the other value."
         )
     if separate_documents and store.end == _eos(corpus):
         return store.whole

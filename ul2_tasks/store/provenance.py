@@ -188,12 +188,6 @@ class Provenance:
         return int(self._borders[-1])
 
     @property
-    def hashes(self) -> np.ndarray:
-        """The hashes of all documents, [documents] uint64, which takes 8 bytes each."""
-        found = parallel_map(lambda table: _columns(table).get("hash", np.zeros(table.documents, np.uint64)), self.tables)
-        return np.concatenate([np.zeros(0, np.uint64), *found])
-
-    @property
     def has_ids(self) -> bool:
         """Whether ids and hashes are recorded of some documents."""
         return any(table.path for table in self.tables)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import collections
 import hashlib
-import itertools
 import os
 import threading
 import weakref
@@ -24,11 +23,8 @@ from ul2_tasks.store.provenance import Provenance, provenance_of_pairs
 from ul2_tasks.store.samples import sampled_hash
 
 _MOST_INDEXES = 1 << 12  # of all stores, if a process may have so many open files
-_indexes: collections.OrderedDict[tuple[int, int], Index] = (
-    collections.OrderedDict()
-)  # by store and pair; the last used is the last
-_lock = threading.RLock()  # a store may go while its thread has the lock
-_numbers = itertools.count()
+_used: collections.OrderedDict[tuple[weakref.ref[Store], int], None] = collections.OrderedDict()  # indexes, the last at the end
+_lock = threading.Lock()
 _Of = TypeVar("_Of")
 
 
@@ -154,8 +150,8 @@ class Store(TokenStore):
         self.provenance, self.end = provenance, end
         self._values: dict[int, Array] = {}
         self._pairs: dict[int, np.ndarray] = {}
-        self._number = next(_numbers)
-        weakref.finalize(self, _forget, self._number).atexit = False
+        self._indexes: dict[int, Index] = {}
+        self._ref = weakref.ref(self)
 
     @classmethod
     def open(cls, prefixes: Sequence[str]) -> Store:
@@ -283,27 +279,28 @@ class Store(TokenStore):
     def _opened(self, pairs: Sequence[int]) -> list[Array]:
         """The `.bin` files of pairs, which may have been written anew since this store was made."""
         found = _of_pairs(_counted, [self.prefixes[pair] for pair in pairs])
-        expected = np.stack([np.diff(self.borders), np.diff(self._token_starts)], axis=1)[list(pairs)].tolist()
-        for pair, (documents, tokens, _), counts in zip(pairs, found, expected):
-            if [documents, tokens] != counts:
+        for pair, (*got, _) in zip(pairs, found):
+            expected = [int(np.diff(borders[pair : pair + 2])[0]) for borders in (self.borders, self._token_starts)]
+            if got != expected:
                 raise ValueError(
-                    f"{self.prefixes[pair]} must have {counts[0]} documents and {counts[1]} tokens, as when its dataset was made,"
-                    f" got {documents} and {tokens}. Make the dataset again, because the file was rewritten."
+                    f"{self.prefixes[pair]} must have {expected[0]} documents and {expected[1]} tokens, as when its dataset was"
+                    f" made, got {got[0]} and {got[1]}. Make the dataset again, because the file was rewritten."
                 )
-        return [array for _, _, array in found]
+        return [array for *_, array in found]
 
     def _index(self, pair: int) -> Index:
         """The index of a pair. Of all stores of this process, those that were used last stay open, within their share of files."""
-        key = self._number, pair
         with _lock:
-            if key in _indexes:
-                _indexes.move_to_end(key)
-                return _indexes[key]
+            if pair in self._indexes:
+                _used.move_to_end((self._ref, pair))
+                return self._indexes[pair]
         index = read_index(f"{self.prefixes[pair]}.idx")
         with _lock:
-            _indexes[key] = index
-            while len(_indexes) > max(1, min(_MOST_INDEXES, most_open(8))):
-                _indexes.popitem(last=False)
+            self._indexes[pair], _used[self._ref, pair] = index, None
+            while len(_used) > max(1, min(_MOST_INDEXES, most_open(8))):
+                (reference, oldest), _ = _used.popitem(last=False)
+                if store := reference():
+                    del store._indexes[oldest]
         return index
 
     def _files(self, pairs: np.ndarray) -> tuple[list[Array], np.ndarray]:
@@ -342,17 +339,10 @@ def by_pair(borders: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple
     return ranges, pairs, np.maximum(starts[ranges], before) - before, np.minimum(stops[ranges], borders[pairs + 1]) - before
 
 
-def _forget(number: int) -> None:
-    """Closes the indexes of a store that is gone."""
-    with _lock:
-        for key in [key for key in list(_indexes) if key[0] == number]:
-            _indexes.pop(key, None)
-
-
 def _unlock() -> None:
     """In a process that was forked, in which the thread that has the lock is not there."""
     global _lock
-    _lock = threading.RLock()
+    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_unlock)

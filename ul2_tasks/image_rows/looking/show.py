@@ -150,22 +150,15 @@ def show_rows(
 
 def find_rows(recipe: Recipe, record: str, epochs: int, batch_size: int | None) -> None:
     """Prints which rows of the first `epochs` have a record, and the steps that read them."""
-    console, table = Console(), Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for title in ("epoch", "row", "index", *(["step"] if batch_size else [])):
-        table.add_column(title, justify="right")
-    first, rows = 0, ImageRows(recipe)
+    console, found, first, rows = Console(), [], 0, ImageRows(recipe)
     for epoch in range(epochs):
         rows = rows.epoch(epoch)
-        length = len(rows)
         for index in rows.find(record):
-            steps = [(first + index) // batch_size] if batch_size else []
-            table.add_row(*map(str, (epoch, first + index, index, *steps)))
-        first += length
-    console.print(Text(f"{first:,} rows in {epochs} epoch{'s' if epochs > 1 else ''}; {visible(record)} is in {table.row_count:,}"))
-    if table.row_count:
-        console.print(table)
-    else:
-        console.print(Text("It was skipped, or all of it is dropped: `ul2 show --record` says which.", "bold yellow"))
+            step = f", step {(first + index) // batch_size}" if batch_size else ""
+            found.append(f"row {first + index}, index {index} of epoch {epoch}{step}")
+        first += len(rows)
+    console.print(Text(f"{first:,} rows in {epochs} epoch{'s' if epochs > 1 else ''}; {visible(record)} is in {len(found):,}"))
+    console.print(Text("\n".join(found) or "It was skipped, or all of it is dropped: `ul2 show --record` says which."))
 
 
 def _numbers(step: int, batch_size: int | None, host: tuple[int, int] | None) -> range:
