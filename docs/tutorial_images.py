@@ -103,8 +103,8 @@ ul2("show", *captions, "--count", "2")
 # %% [markdown]
 # ## 4. Look for problems, and measure
 #
-# `ul2 doctor` lists what would end a run. `ul2 stats` packs the first rows of training and checks them. `ul2 report` writes a
-# page with thumbnails, attention masks and how full rows are. Open it in a browser.
+# `ul2 doctor` lists what would end a run. `ul2 stats` packs the first rows of training. `ul2 report` writes what it and
+# `ul2 show` print as a page.
 
 # %%
 print("\n## 4. Look for problems, and measure")
@@ -248,7 +248,7 @@ same &= all(
 print(f"a state of {len(str(state))} characters; the resumed rows are", "equal" if same else "DIFFERENT")
 
 # %% [markdown]
-# That is all. Next: your records in `set/`, the sizes and budgets of [your model](guides/images/records.md), or UL2 on
+# That is all. Next: your records in `set/`, the sizes and budgets of [your model](guides/images/rows.md), or UL2 on
 # image–text data for [T5Gemma 2](guides/images/t5gemma2.md).
 
 # %%

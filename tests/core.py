@@ -36,39 +36,15 @@ CORE = {
     "mixtures": set(),
 }
 BESIDE = {
-    "converters.row_format",
-    "converters.hugging_face",
-    "converters.of_model",
-    "tasks.examples",
-    "measured_loader",
-    "pytorch.collator",
-    "pytorch.states",
-    *(
-        f"looking.{name}"
-        for name in (
-            "audit",
-            "chat_samples",
-            "contamination",
-            "find",
-            "image_samples",
-            "printing",
-            "readable",
-            "run",
-            "samples",
-            "steps",
-        )
-    ),
-    *(f"looking.texts.{name}" for name in ("draw", "length_table", "show", "tasks")),
+    *("converters.row_format", "converters.hugging_face", "converters.of_model", "tasks.examples", "measured_loader"),
+    *("looking.audit", "looking.chat_samples", "looking.contamination", "looking.find", "looking.image_samples"),
+    *("looking.printing", "looking.readable", "looking.run", "looking.samples", "looking.steps"),
+    *("looking.texts.draw", "looking.texts.length_table", "looking.texts.show", "looking.texts.tasks"),
+    *("pytorch.collator", "pytorch.states"),
 }
 OF_TORCH = {  # where that is installed
-    *(
-        "pytorch.collate",
-        "pytorch.dataset",
-        "pytorch.indexed",
-        "pytorch.t5gemma2_collator",
-        "image_rows.dataset",
-        "pytorch.packed_attention",
-    )
+    *("pytorch.collate", "pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.packed_attention"),
+    "image_rows.dataset",
 }
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LENGTHS = {"inputs": 96, "targets": 80}

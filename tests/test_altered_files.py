@@ -254,19 +254,6 @@ def read_tokenizer(folder: pathlib.Path, number: int) -> None:
     assert ul2_tasks.examples(ul2_tasks.Mixture("altered", "embedded", vocabulary), LENGTHS)[0]
 
 
-def write_run(folder: pathlib.Path) -> None:
-    record = {"mixture": "ul2_mix", "sequence_length": LENGTHS, "split": "train", "shuffle": True, "seed": 0}
-    (folder / "ul2_run.json").write_text(json.dumps({**record, "pack": False, "batch_size": 8, "first_step": 0}))
-
-
-def read_run(folder: pathlib.Path, number: int) -> object:
-    """Its values are those of options, which errors name instead of the file."""
-    try:
-        return ul2("show", "--run", folder, "--step", 1, "--count", 1)
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from None
-
-
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """Files that `write` writes, of which those of `names` are altered, and `read` reads; what it returns is what was written."""
@@ -285,12 +272,10 @@ KINDS = {
     "parquet": Kind(write_corpus("corpus.parquet", as_parquet(RECORDS)), read_corpus),
     "arrow": Kind(write_arrow, read_corpus),
     "megatron's pair": Kind(write_pair, read_pair, names="*.[bi]*"),
-    "cache": Kind(lambda folder: own_mixture().cache(str(folder)), read_cache, altered_json, "*/manifest.json"),
-    "export, jsonl": Kind(write_export("jsonl"), read_export),
+    "cache": Kind(lambda folder: own_mixture().cache(str(folder)), read_cache, names="*/*.idx"),
     "export, parquet": Kind(write_export("parquet"), read_export, names="*.parquet"),
     "export, tfrecord": Kind(write_export("tfrecord"), read_export, names="*.tfrecord"),
-    "export, its manifest": Kind(write_export("jsonl"), read_export, altered_json, "_manifest.json"),
-    "export, not verified": Kind(write_export("jsonl"), lambda *case: read_export(*case, verify=False), altered_lines, "*.jsonl"),
+    "export, not verified": Kind(write_export("parquet"), lambda *case: read_export(*case, verify=False), names="*.parquet"),
     "tokenizer.json": Kind(write_tokenizer, read_tokenizer, altered_json),
     "sentencepiece": Kind(
         lambda folder: shutil.copy(REPOSITORY / "ul2_tasks" / "data" / "default.model", folder / "some.model"), read_tokenizer
@@ -303,7 +288,6 @@ KINDS = {
     "images": Kind(write_image_files, read_images, names="*.[pgbw]*"),
     "tar": Kind(write_tar, read_images),
     "texts with images": Kind(write_interleaved, lambda *case: read_images(*case, "interleaved")),
-    "record of a run": Kind(write_run, read_run, altered_json),
 }
 
 

@@ -3,8 +3,6 @@
 import ast
 import pathlib
 
-import pytest
-
 import ul2_tasks
 
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
@@ -55,9 +53,3 @@ FILES = [path for folder in (PACKAGE, PACKAGE.parent / "ul2_command") for path i
 def test_no_function_takes_more_than_six_arguments_by_position():
     found = set().union(*map(long_ones, FILES))
     assert found == ALLOWED.keys(), "what is listed and is no more goes from the list"
-
-
-@pytest.mark.parametrize("starred", ["*, g", "*g"])
-def test_keywords_do_not_count(starred):
-    (function,) = ast.parse(f"def f(self, a, b, c, d, e, f, {starred}): ...").body
-    assert by_position(function) == list("abcdef")

@@ -88,3 +88,10 @@ def test_rooms_below_tasks_know_no_registry():
 def test_nothing_imports_image_rows_but_the_command():
     for path in PACKAGE.glob("*/**/*.py"):
         assert "image_rows" not in layers_of(path) or path.is_relative_to(PACKAGE / "image_rows"), path
+    lines = [
+        line
+        for path in (PACKAGE.parent / "ul2_command").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if "import" in line and "image_rows" in line
+    ]
+    assert lines == ["    from ul2_tasks.image_rows.looking import command"]

@@ -3,8 +3,6 @@
 import ast
 import pathlib
 
-import pytest
-
 TESTS = pathlib.Path(__file__).parent
 # Packages that are not in the extra `test`, and the marker of the tests that need them.
 WITH_TORCH = ("accelerate", "grain", "lightning", "megatron", "torch", "torchdata", "torchtitan", "trl")
@@ -55,20 +53,3 @@ def unmarked(tree: ast.Module) -> list[str]:
 def test_what_needs_more_than_the_extra_test_is_marked():
     found = {str(path.relative_to(TESTS)): unmarked(ast.parse(path.read_text())) for path in TESTS.rglob("test_*.py")}
     assert {path: places for path, places in found.items() if places} == {}
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        ("import torch", ["1: torch"]),
-        ("import pytest\npytestmark = pytest.mark.torch\nfrom torch import nn", []),
-        ("import pytest\npytestmark = [pytest.mark.train, pytest.mark.torch]\nimport torchdata.x", []),
-        ("def test_a():\n    import torch.utils", ["1: torch"]),
-        ("@pytest.mark.torch\ndef test_a():\n    pytest.importorskip('torch.utils')", []),
-        ("@pytest.mark.torch\ndef test_a():\n    import t5x", ["2: t5x"]),
-        ("def given():\n    import torch", []),
-        ("def given():\n    return pytest.importorskip('torch')", ["1: torch"]),
-    ],
-)
-def test_what_is_not_marked_is_found(lines, expected):
-    assert unmarked(ast.parse(lines)) == expected

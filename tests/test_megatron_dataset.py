@@ -274,13 +274,3 @@ def test_each_denoiser_and_corpus_is_logged_with_its_loss_its_targets_and_its_we
         assert logged[f"weight_{name}"] == pytest.approx((weighted[of].sum() / weighted.sum()).item())
     plain = as_megatron_logs([task_report(*part, TASKS, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))])
     assert sum(plain[f"weight_{name}"] * plain[f"loss_{name}"] for name in ("s", "x", "web_t")) == pytest.approx(plain["loss"])
-
-
-@pytest.mark.parametrize("which", ["lossmask", "tokens"])
-def test_values_of_another_type_are_refused(tmp_path, which):
-    prefix = write_triple(tmp_path / "chat", [7, 8, 9])
-    values = np.zeros(24, np.int32 if which == "lossmask" else np.uint8)
-    with PairWriter(f"{prefix}_{which}.bin", f"{prefix}_{which}.idx", values.dtype) as pair:
-        pair.add(values, np.array([7, 8, 9]))
-    with pytest.raises(ValueError, match=f"chat_{which} must have values of"):
-        opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))

@@ -28,7 +28,6 @@ from ul2_tasks import (
     mix,
     open_source,
     register,
-    register_chat,
 )
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.t5x_dataset import RUN_RECORD
@@ -270,35 +269,15 @@ def mixture(tmp_path, nothing_registered) -> str:
     return cached_corpus(tmp_path / "cache", long_documents())
 
 
-def batches_at_step(
-    model_dir,
-    mixture,
-    shard=0,
-    shards=1,
-    count=4,
-    initial=None,
-    converter=EncDecFeatureConverter,
-    lengths=LENGTHS,
-    exclude=None,
-    skip=(),
-    **settings,
-) -> list[list[str]]:
+def batches_at_step(model_dir, mixture, shard=0, shards=1, count=4, initial=None, left_out=None, **settings) -> list[list[str]]:
     """The next batches of one of several data shards, by t5x's own configuration; each batch a list of its rows."""
     defaults = {"split": "train", "batch_size": 8, "shuffle": True, "seed": 0, "use_cached": True, "pack": True}
-    config = utils.DatasetConfig(mixture_or_task_name=mixture, task_feature_lengths=lengths, **{**defaults, **settings})
+    config = utils.DatasetConfig(mixture_or_task_name=mixture, task_feature_lengths=LENGTHS, **{**defaults, **settings})
     checkpoints = utils.CheckpointConfig(save=utils.SaveCheckpointConfig(), restore=utils.RestoreCheckpointConfig(path=[]))
-    dataset = get_dataset_at_step(
-        config,
-        shard,
-        shards,
-        converter,
-        model_dir=str(model_dir),
-        checkpoint_cfg=checkpoints,
-        initial_checkpoint=initial,
-        exclude=exclude,
-        skip=skip,
-    )
-    assert set(utils.get_dataset(config, shard, shards, converter).element_spec) == set(dataset.element_spec)
+    reads = (config, shard, shards, EncDecFeatureConverter)
+    begun = {"model_dir": str(model_dir), "checkpoint_cfg": checkpoints, "initial_checkpoint": initial}
+    dataset = get_dataset_at_step(*reads, **begun, **(left_out or {}))
+    assert set(utils.get_dataset(*reads).element_spec) == set(dataset.element_spec)
     rows = range(config.batch_size // shards)
     batches = itertools.islice(dataset.as_numpy_iterator(), count)
     return [[str({key: value[row].tolist() for key, value in batch.items()}) for row in rows] for batch in batches]
@@ -338,20 +317,6 @@ def test_a_stream_is_refused_with_its_reason_and_what_to_do(mixture, tmp_path):
 
 
 @pytest.fixture
-def records(tmp_path, nothing_registered) -> None:
-    """Whole records with random access and caches, and `text_and_replies_mix` of two of them; `stream_*` are streams."""
-    for name, asked in (("", True), ("stream_", False)):
-        replies = register_chat(f"{name}told", format="prompt_completion", random_access=asked)
-        vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
-        web = register(f"{name}web", vocabulary=vocabulary, denoisers="UL2", random_access=asked)
-        register(f"{name}apart", vocabulary=vocabulary, merge_examples=False, random_access=asked)
-        mix(f"{name}text_and_replies", {web: 3, replies: 1})
-    for corpus in ("told", "web", "apart"):
-        build(f"{corpus}_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
-    seqio.set_global_cache_dirs([str(tmp_path / "cache")])
-
-
-@pytest.fixture
 def corpora(tmp_path, nothing_registered) -> None:
     """Three mixtures, `web_mix`, `code_mix` and `books_mix`, of corpora in blocks that have caches."""
     vocabulary, modes = byte_vocabulary()
@@ -380,6 +345,18 @@ def killed_and_resumed(run, mixture, step, hosts, **settings) -> list[list[str]]
     (run / f"checkpoint_{step + 1}.orbax-checkpoint-tmp-123").mkdir()
     shares = [batches_at_step(run, mixture, host, hosts, **settings) for host in range(hosts)]
     return [list(itertools.chain(*zip(*parts))) for parts in zip(*shares)]
+
+
+def test_documents_and_steps_are_left_out_on_any_number_of_hosts(mixture, tmp_path):
+    run, left_out = tmp_path / "run", {"exclude": {4: [{"document": 3}, {"document": 11}]}, "skip": [(6, 9)]}
+    plain = batches_at_step(tmp_path / "plain", mixture, count=16)
+    whole = batches_at_step(run, mixture, count=12, left_out=left_out)
+    assert whole[:4] == plain[:4]
+    for batch, data in zip(whole, [*range(6), *range(9, 15)], strict=True):
+        assert len({*batch} & {*plain[data]}) >= 3, "most rows stay"
+    assert killed_and_resumed(run, mixture, 5, 2, left_out=left_out) == whole[5:9]
+    with pytest.raises(ValueError, match=r"was begun with other data, .*(exclude|skip)"):
+        batches_at_step(run, mixture)
 
 
 @pytest.mark.parametrize("pack", [False, True])

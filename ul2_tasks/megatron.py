@@ -20,7 +20,7 @@ except ImportError as error:
 
 __all__ = ["AlignedGPTDataset", "LossGroupWeights", "group_counts", "group_loss", "group_report", "group_sums", "task_report"]
 
-TOKENS, LOSS_MASK, SPAN = SUFFIXES = "_tokens", "_lossmask", "_span"
+TOKENS, LOSS_MASK, SPAN = "_tokens", "_lossmask", "_span"
 _REMEDY = "Copy or write the three pairs of the export again."
 
 

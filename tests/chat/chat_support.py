@@ -12,6 +12,8 @@ from ul2_tasks.chat.harmony import HarmonyRenderer
 from ul2_tasks.chat.objective import Objective
 from ul2_tasks.chat.segments import as_arrays
 from ul2_tasks.chat.supervision import Supervision
+from ul2_tasks.export.conversations_folder import COLUMNS
+from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
 
 GOLDEN = [
@@ -50,3 +52,10 @@ def read(renderer, conversations, budget=None, format="chat", **supervision) -> 
     split = {key: np.split(values, bounds[key]) for key, values in examples.values.items()}
     number = len(examples.conversations)
     return [{key: split[key][place].tolist() for key in split} for place in range(number)]
+
+
+def read_shard(where: str, shard: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The tokens, masks and loss groups of a shard of an export, [tokens] each, and the length of each sequence."""
+    stores = {column: Store.open([f"{where}/{shard}_{column}"]) for column in COLUMNS}
+    of_each = {column: store.read_documents(np.arange(store.documents)) for column, store in stores.items()}
+    return {column: values for column, (values, _) in of_each.items()}, of_each["tokens"][1]

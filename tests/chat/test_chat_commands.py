@@ -38,8 +38,6 @@ def test_a_cache_says_how_to_use_it_and_is_verified(cached, corpus):
     assert "is complete already" in again.stderr
     done = ul2("verify", cached / "cache" / "talked_corpus")
     assert (done.exit_code, "is as it was written: 80 documents" in done.stdout) == (0, True)
-    fresh = ul2("cache", "talked", *options(corpus), "--output", cached / "other")
-    assert "seqio.get_mixture_or_task('talked_chat').get_dataset({'tokens': 4096}, use_cached=True)" in fresh.stderr
 
 
 def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):

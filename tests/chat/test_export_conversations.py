@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import seqio
-from chat_support import GOLDEN, o200k_file
+from chat_support import GOLDEN, o200k_file, read_shard
 from rich.console import Console
 from test_register_chat import CONVERSATIONS, write_jsonl, write_parquet
 
@@ -17,7 +17,7 @@ import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
-from ul2_tasks.export.conversations_folder import read_shard, verify
+from ul2_tasks.export.conversations_folder import verify
 from ul2_tasks.looking.verification import examine
 
 QUIET = Console(quiet=True)

@@ -6,13 +6,14 @@ import pathlib
 import numpy as np
 import pytest
 import seqio
+from chat_support import read_shard
 from rich.console import Console
 from test_register_chat import CONVERSATIONS
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.conversations import write_conversations
-from ul2_tasks.export.conversations_folder import LEFT_OUT, read_shard, verify
+from ul2_tasks.export.conversations_folder import LEFT_OUT, verify
 from ul2_tasks.store.provenance import hash_of, provenance_of_pairs
 
 QUIET = Console(quiet=True)

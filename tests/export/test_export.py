@@ -268,28 +268,6 @@ def test_examples_of_tasks_that_are_not_ours_are_exported_too(write, tmp_path):
     assert set(manifest["ids"]["tasks"]) == {"export_ours_r1"}
 
 
-@pytest.mark.parametrize(
-    ("change", "wrong"),
-    [
-        (lambda manifest: manifest["shards"][0].update(file="../outside.parquet"), "shards.0.file"),
-        (lambda manifest: manifest["shards"][0].pop("sha256"), "shards.0.sha256"),
-        (lambda manifest: manifest["arguments"].update(format=["parquet"]), "arguments.format"),
-        (lambda manifest: manifest["shards"][0]["tasks"].update(exported_s=7), "shards.0.tasks.exported_s"),
-        (lambda manifest: manifest.update(features="tokens"), "features"),
-        (lambda manifest: manifest.update(features=[7]), "features.0"),
-    ],
-)
-def test_a_manifest_that_was_altered_is_refused(folders, tmp_path, change, wrong):
-    folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "altered"))
-    manifest = json.loads((folder / "_manifest.json").read_text())
-    change(manifest)
-    (folder / "_manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=re.escape(wrong)):
-        list(read_examples(str(folder)))
-    ((_, (found,), _),) = examine(str(folder))
-    assert wrong in found
-
-
 def test_two_processes_write_the_same_bytes_from_a_cache_too(write_alone, tmp_path, monkeypatch):
     """Workers know neither the mixture nor where the cache is, before they are told."""
     monkeypatch.setenv("PYTHONPATH", WORKERS_PATH)
@@ -315,7 +293,7 @@ def test_a_remote_folder_gets_the_same_bytes(folders_alone, write_alone):
         assert read(f"memory://written/export/{name}") == content, name
 
 
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])  # files of others are read by their own packages
+@pytest.mark.parametrize("format", ["parquet"])  # files of others are read by their own packages
 def test_a_remote_folder_is_read(folders, wanted, format):
     for path in folders(format).iterdir():
         copy(str(path), f"memory://{format}/{path.name}")
@@ -512,7 +490,7 @@ def test_what_is_no_export_is_not_read(tmp_path, folders):
     with pytest.raises(ValueError, match=r"which has no _manifest\.json"):
         read_examples(str(tmp_path))
     (tmp_path / "_manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ValueError, match="schema_version"):
+    with pytest.raises(ValueError, match="version 99"):
         read_examples(str(tmp_path))
 
 

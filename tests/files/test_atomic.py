@@ -1,7 +1,6 @@
 """What is written is whole, or not there: where the disk is full, too. A limit on the size of files stands for the disk."""
 
 import contextlib
-import dataclasses
 import os
 import resource
 import sys
@@ -15,16 +14,8 @@ from support import byte_vocabulary
 
 from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register
 from ul2_tasks.export.megatron import write_megatron
-from ul2_tasks.export.plan import plan_export
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.jobs.shards import JobShard, temporary_files, write_shard
-
-EXPORT = {"mixture": "ul2_mix", "format": "parquet", "split": "train", "seed": 0, "epochs": 1, "shards": 1, "use_cached": False}
-
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    text: str
 
 
 def tokens(path):
@@ -126,8 +117,3 @@ def test_a_command_ends_at_once_after_an_error_whatever_is_still_there_to_be_tor
     assert time.monotonic() - began < 19
     assert (done.returncode, done.stdout) == (2, "some output\n"), done.stderr
     assert done.stderr.endswith("Error: the disk is full\n")
-
-
-def test_an_export_has_no_thread_that_tunes_it():
-    export = plan_export("nowhere", {**EXPORT, "sequence_length": {"inputs": 64, "targets": 64}})
-    assert not export.dataset(0).options().autotune.enabled

@@ -9,7 +9,6 @@ from ul2_tasks.files.atomic import removed_on_failure, write_atomically
 from ul2_tasks.files.listing import contents, list_files, stamp
 from ul2_tasks.files.opening import open_file
 from ul2_tasks.files.systems import (
-    absolute,
     copy,
     exists,
     file_system,
@@ -145,18 +144,6 @@ def test_a_changed_file_is_told(folder):
     write(path, b"another")
     assert stamp(path) != before[0]
     assert contents([path]) != before[1]
-
-
-def test_local_paths_are_taken_as_they_are_spelled(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_folders("~")
-    write("~/a.txt", b"a")
-    assert os.listdir(tmp_path) == ["~"]
-    assert names_in("~") == {"a.txt"}
-    assert not exists("")
-    assert not is_folder("")
-    assert absolute("a") == f"{tmp_path}/a"
-    assert absolute("memory://a") == "memory://a"
 
 
 @pytest.mark.parametrize(("path", "named"), [("nothing://a/b", "nothing"), ("lakefs://a/b", "lakefs-spec")])

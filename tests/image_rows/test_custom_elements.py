@@ -102,7 +102,8 @@ def test_looking_knows_kinds_of_your_own():
     assert found["row_counts"]["sound"] <= 9
     show_records(made, 1, console)
     print_images(statistics, console)
-    assert all(said in console.export_text() for said in ("features of sound", " of steps"))
+    printed = console.export_text()
+    assert all(said in printed for said in ("features of sound", " of steps"))
     short = of_both(budgets=with_others(("sound", "steps"))(400, 0, 200, 9, 3))
     assert any("do not fit into a row: " in finding.what and " of steps" in finding.what for finding in examine_recipe(short))
 

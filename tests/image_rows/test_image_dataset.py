@@ -21,6 +21,7 @@ from test_hugging_face_vocabulary import exclamation_first
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from ul2_tasks import ImageTextDataset, open_vocabulary  # noqa: E402
+from ul2_tasks.image_rows import dataset as dataset_module  # noqa: E402
 from ul2_tasks.image_rows.dropout import Dropout  # noqa: E402
 from ul2_tasks.image_rows.recipe import Source  # noqa: E402
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig  # noqa: E402
@@ -108,6 +109,7 @@ def test_iterators_have_places_of_their_own_and_the_state_is_the_last_ones():
 @pytest.mark.parametrize("epochs", [1, None])
 def test_a_state_of_any_numbers_of_processes_and_workers_goes_on_with_any_others(epochs, monkeypatch):
     """Exactly: each row of an epoch, or of the first reads without an end, once, wherever runs were interrupted."""
+    monkeypatch.setattr(dataset_module, "_RUN", 4)
     drawn = np.random.default_rng(0)
     for epoch in (0, 1, 0, 0, 2, 0) if epochs else (0, 1):
         seen, state = [], None
@@ -125,7 +127,7 @@ def test_a_state_of_any_numbers_of_processes_and_workers_goes_on_with_any_others
                     info = types.SimpleNamespace(id=worker, num_workers=workers, seed=worker)
                     monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda info=info: info)
                     seen += digests(itertools.islice(copy.deepcopy(data), given // workers + (worker < given % workers)))
-                monkeypatch.undo()
+                monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: None)
             assert all(one == states[0] for one in states)
             state = states[0]
         whole = dataset(source(made(90)), num_epochs=epochs, pool=7)
@@ -133,26 +135,9 @@ def test_a_state_of_any_numbers_of_processes_and_workers_goes_on_with_any_others
         again = dataset(source(made(90)), num_epochs=epochs, pool=7)
         again.load_state_dict(state)
         rest = digests(again) if epochs else []
-        expected = digests(whole if epochs else itertools.islice(whole, 9 * 32 * 4))
+        expected = digests(whole if epochs else itertools.islice(whole, 200))
         assert len(set(seen)) == len(seen) == state["number"]
         assert sorted(seen + rest) == sorted(expected) if epochs else {*seen} <= {*expected}
-
-
-def test_processes_that_resume_read_what_their_states_say():
-    whole, states, seen = digests(dataset(source(made(90)))), [], []
-    for rank in range(3):
-        data = dataset(source(made(90)), rank=rank, world_size=3)
-        seen += digests(itertools.islice(data, 4))
-        states.append(data.state_dict())
-    assert states[0] == states[1] == states[2] == data.state_after(4)
-    for world_size in (1, 2):
-        rest = []
-        for rank in range(world_size):
-            data = dataset(source(made(90)), rank=rank, world_size=world_size)
-            data.load_state_dict(states[0])
-            rest += digests(data)
-            assert data.state_dict()["number"] == len(whole)
-        assert sorted(seen + rest) == sorted(whole)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -298,7 +283,7 @@ def test_it_goes_on_after_it_was_killed(tmp_path):
     [
         ({"seed": 1}, "seed was '0' and is '1'"),
         ({"pool": 13}, "pool was '12' and is '13'"),
-        ({"shuffle_blocks": 2}, "shuffle_blocks was None and is '2'"),
+        ({"shuffle_blocks": 2}, "shuffle_blocks was '0' and is '2'"),
         ({"vocabulary": lambda text: [9]}, "text was "),
     ],
 )
@@ -326,22 +311,28 @@ def test_a_state_is_of_the_files_and_of_the_schema_that_it_was_taken_of(tmp_path
     file = tmp_path / "a.jsonl"
     file.write_text('{"a": 1}\n' * 40)
 
-    def of(schema):
-        schema.__qualname__ = "schema"
+    def of(version):
+        def schema(record, draws):
+            return [Text("one", learned=True)]
+
+        schema.version = version
         return dataset(Source(open_records(file), schema, SIZES))
 
-    data = of(lambda record, draws: [Text("one", learned=True)])
+    data = of(1)
     next(iter(data))
     state = json.loads(json.dumps(data.state_dict()))
+    same = of(1)
+    same.load_state_dict(state)
+    assert next(iter(same))
+    other = of(2)
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match="the state must be of the same dataset, got another: code was"):
+        iter(other)
     file.write_text('{"a": 2}\n' * 40)
-    for schema, what in (
-        (lambda record, draws: [Text("one", learned=True)], "files"),
-        (lambda record, draws: [Text("two")], "code"),
-    ):
-        other = of(schema)
-        other.load_state_dict(state)
-        with pytest.raises(ValueError, match=f"the state must be of the same dataset, got another: .*{what} was"):
-            iter(other)
+    other = of(1)
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match="the state must be of the same dataset, got another: files was"):
+        iter(other)
 
 
 def test_an_epoch_of_bad_records_ends_with_an_error():

@@ -53,7 +53,7 @@ def packed_row() -> tuple[RowMaker, list]:
     sources = source(made()), source(edits(), "unified_edit", name="edits"), source(talks(), "vlm_sft", name="talks")
     maker = RowMaker(recipe(*sources, budgets=(1500, 1000, 1000), epochs=None, pool=12))
     packed = max(maker.packed(0), key=len)
-    assert {name.split(",")[0] for name, _ in packed} == {"made", "edits", "talks"}
+    assert {each.file for each in packed} == {"made", "edits", "talks"}
     return maker, packed
 
 

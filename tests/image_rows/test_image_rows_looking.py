@@ -212,7 +212,7 @@ def test_each_record_of_two_epochs_is_in_the_row_that_training_has():
     two = recipe(*sources, epochs=1, on_error="skip")
     for epoch in (0, 1):
         rows = ImageRows(two, epoch=epoch)
-        placed = {(each.source, each.name): index for index in range(len(rows)) for each in rows.samples(index)}
+        placed = {(each.source, each.name): index for index in range(len(rows)) for each in rows.locate(index)}
         for number in range(len(records)):
             name = f"made, record {number}, epoch {epoch}"
             for of, found in enumerate(draw_record(two, name)):
@@ -220,7 +220,7 @@ def test_each_record_of_two_epochs_is_in_the_row_that_training_has():
                 if index is None or found["set_epoch"] != epoch:
                     assert found["set_epoch"] != epoch or (found["row"], found["samples"], of) == (None, [], 0)
                 else:
-                    assert found["samples"] == [each.name for each in rows.samples(index)]
+                    assert found["samples"] == [each.name for each in rows.locate(index)]
     (bad, _) = draw_record(two, "made, record 20")
     assert bad["problem"].startswith("made, record 20: the image must be one of JPEG")
 

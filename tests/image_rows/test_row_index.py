@@ -148,20 +148,6 @@ def test_a_second_opening_reads_no_record_to_count_and_another_recipe_counts_ane
     assert len(opened()) < len(first)
 
 
-def test_a_row_of_pools_that_are_counted_needs_no_others_counted():
-    """Such as after a count that was interrupted, which keeps what it has."""
-    of = recipe(source(made(120)), pool=10, epochs=None)
-    found, reports = ImageRows(of), []
-    found.epoch(1).count(lambda done, pools: reports.append((done, pools)))
-    assert reports[-1] == (24, 24)
-    assert all(0 < done <= pools == 24 for done, pools in reports)
-    expected = plain(found[0])
-    part = ImageRows(of)
-    part._count_to(3)
-    assert plain(part[0]) == expected
-    assert len(part._ends) == 3
-
-
 def test_counts_are_kept_in_the_folder_that_is_named(tmp_path):
     data, kept = dataset(counts_folder=tmp_path / "kept"), tmp_path / "kept"
     kept.mkdir()
@@ -192,16 +178,8 @@ def test_a_row_of_which_no_image_can_be_decoded_has_the_content_of_the_next():
         list(ImageRows(recipe(source([CUT, *made(8)]), budgets=(150, 100, 120), pool=1)))
 
 
-def test_what_gives_no_row_is_an_error_as_in_the_stream():
-    with pytest.raises(ValueError, match=r"3 records in a row were skipped|sources must give at least one row"):
-        len(ImageRows(recipe(source([BAD] * 3), on_error="skip")))
-    with pytest.raises(ValueError, match="made, record 0"):
-        len(ImageRows(recipe(source([BAD] * 3))))
-
-
-@pytest.mark.parametrize("method", ["fork"])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*fork.*:DeprecationWarning")
-def test_workers_of_a_loader_read_the_rows_of_a_sampler(tmp_path, method):
+def test_workers_of_a_loader_read_the_rows_of_a_sampler(tmp_path):
     """Also after the file was read here: its place is not that of the workers."""
     write(tmp_path / "talks.jsonl", talks(60))
     of = recipe(Source(open_records(tmp_path / "talks.jsonl"), text_alone, sizes=SIZES), budgets=(200, 200, 300), pool=10)
@@ -209,7 +187,7 @@ def test_workers_of_a_loader_read_the_rows_of_a_sampler(tmp_path, method):
     expected = [plain(row) for row in found]
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
     loader = torch.utils.data.DataLoader(
-        found, batch_size=None, sampler=order, num_workers=2, multiprocessing_context=multiprocessing.get_context(method)
+        found, batch_size=None, sampler=order, num_workers=2, multiprocessing_context=multiprocessing.get_context("fork")
     )
     assert [plain(as_numpy(row)) for row in loader] == [expected[index] for index in order]
     assert plain(pickle.loads(pickle.dumps(found))[-1]) == expected[-1]

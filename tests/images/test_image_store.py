@@ -47,7 +47,7 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
     other_run = ImageTextCorpusTask(
         "stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
     )
-    with pytest.raises(ValueError, match='was made with other settings: run is "PictureRun'):
+    with pytest.raises(ValueError, match="run is"):
         other_run.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
 
 

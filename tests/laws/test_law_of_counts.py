@@ -59,9 +59,10 @@ def case(request, tmp_path_factory) -> Case:
     for number in range(int(rng.integers(1, 5))):
         lengths = rng.integers(0, int(rng.choice([8, 60, 400])), int(rng.integers(5, 60)))
         lengths = lengths[np.cumsum(lengths) < MOST] if lengths.sum() else np.array([7, 0, 5])
-        with PairWriter(f"{tmp_path}/{number}.bin", f"{tmp_path}/{number}.idx", np.dtype(np.uint16)) as pair:
-            pair.add(first + np.arange(lengths.sum(), dtype=np.int32), lengths)
         form = rng.choice(["joined", "separated", "apart"])
+        end = VOCABULARY.eos_id if form == "separated" else None
+        with PairWriter(f"{tmp_path}/{number}.bin", f"{tmp_path}/{number}.idx", np.dtype(np.uint16), end) as pair:
+            pair.add(first + np.arange(lengths.sum(), dtype=np.int32), lengths)
         denoisers = [T5GEMMA2, T5GEMMA2[:1], UL2][int(rng.integers(3))]
         mixture = Mixture(
             f"counted_{number}",

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ul2_tasks import T5GEMMA2
 from ul2_tasks.denoising.lengths import example_lengths
 from ul2_tasks.order.best_fit import best_fit
-from ul2_tasks.order.packing import assign_rows
 
 BUDGETS = [(512, 512), (2048, 512), (7, 1), (40,), (9_000,), (2**31 - 1,), (16, 24, 9), (36_864, 0, 5_000), (4, 5, 6, 7)]
 GOLDEN = {1: 3495352344, 2: 214133614, 3: 2397682962}
@@ -124,14 +123,6 @@ def test_rows_have_the_order_of_the_records_with_which_they_are_begun(sizes):
     assert longest == sorted(longest)
 
 
-@given(pools())
-def test_the_same_records_have_the_same_rows(pool):
-    budgets, sizes = pool
-    rows = best_fit(sizes, budgets)
-    np.testing.assert_array_equal(best_fit(np.asfortranarray(sizes.astype(np.int32)), budgets), rows)
-    np.testing.assert_array_equal(best_fit(sizes.tolist(), tuple(map(np.int64, budgets))), rows)
-
-
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.parametrize("count", [1, 20, 200, 1500])
 def test_no_more_rows_than_first_fit(name, count):
@@ -140,39 +131,6 @@ def test_no_more_rows_than_first_fit(name, count):
     for seed in range(4):
         sizes = draw(count, seed)
         assert len(sums_of(sizes, budgets)) <= first_fit(sizes, budgets) + (name == "images")
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_fewer_rows_than_pools_of_64(name):
-    draw, budgets = DRAWN[name]
-    sizes = draw(4096, 0)
-    bound = (sizes.sum(axis=0) / budgets).max()
-    assert bound <= len(sums_of(sizes, budgets)) < assign_rows(np.maximum(sizes, 1), budgets).max() + 1
-
-
-@pytest.mark.parametrize(
-    ("sizes", "rows"),
-    [
-        ([], 0),
-        ([(0, 0)], 1),
-        ([(512, 1)], 1),
-        ([(0, 0)] * 1000, 1),
-        ([(512, 512)] * 3, 3),
-        ([(512, 512)] * 3 + [(0, 0)], 3),
-        ([(1, 1)] * 512, 1),
-        ([(1, 1)] * 513, 2),
-        ([(512, 0)] * 5 + [(0, 512)] * 5, 5),
-        ([(400, 100)] * 8 + [(112, 412)] * 8, 8),
-        ([(500 + i, 100 + i) for i in range(10)] + [(12 - i, 412 - i) for i in range(10)], 10),
-    ],
-)
-def test_small_pools_and_exact_fits(sizes, rows):
-    assert len(sums_of(np.array(sizes, np.int64).reshape(-1, 2), (512, 512))) == rows
-
-
-def test_rows_of_one_long_and_of_many_short_records_come_in_no_order():
-    records = np.bincount(best_fit(chats(1 << 14, 0), (4096,)))
-    np.testing.assert_allclose([eighth.mean() for eighth in np.array_split(records, 8)], records.mean(), rtol=0.05)
 
 
 @pytest.mark.parametrize("sizes", [[(-1, 5)], [(5, 513)], [(1, 1), (5, -1)], [(400, 400), (-2, 5), (5, 600)]])

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, cut, order_of, packed_order
+from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, packed_order
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
-from ul2_tasks.order.epochs import Order
 
 T5GEMMA2 = nearest_cycle([1, 1, 1, 1, 4])
 FULL = (567, 943, 597, 990, 680)  # the full chunks at 512/512
@@ -45,19 +44,6 @@ def test_in_each_epoch_each_token_is_in_one_example(order, epoch):
     found = order.ranges(epochs, slots)
     assert (found.sizes <= np.array(order.lengths)[found.kinds]).all(), "no chunk is longer than its denoiser's"
     assert len(np.unique(order.noise_keys(epochs, slots))) == len(slots)
-
-
-@given(orders(), st.integers(0, 100))
-def test_each_full_cycle_of_a_window_has_the_exact_ratio(order, epoch):
-    first = 0
-    for section in order.sections:
-        inner = section.inner
-        for window in range(section.windows):
-            slots = first + window * inner.examples + np.arange(inner.cycles * len(inner.cycle))
-            kinds = order.ranges(np.full_like(slots, epoch), slots).kinds
-            assert all(tuple(np.bincount(cycle).tolist()) == order.cycle.counts for cycle in kinds.reshape(-1, len(inner.cycle)))
-        first += section.windows * inner.examples
-    assert first == order.examples
 
 
 @given(orders(), st.integers(0, 100), st.data())
@@ -141,40 +127,8 @@ def test_rows_hold_each_example_once_and_are_undone(order, epoch, example):
     assert sorted(zip(held.epochs, held.slots)) == sorted(zip(*as_examples))
 
 
-@pytest.mark.parametrize("blocks", [None, BlockShuffle(1 << 20, 1, 1), BlockShuffle(1000, 64, 16), BlockShuffle(20_000, 1, 4)])
-def test_a_corpus_without_a_block_for_each_partition_has_the_order_that_it_has_without_blocks(blocks):
-    assert order_of(T5GEMMA2, FULL, 20_001, 7, True, blocks) == Order(T5GEMMA2, FULL, 20_001, 7, True)
-
-
-def test_unshuffled_examples_follow_the_corpus():
-    order = BlockOrder(T5GEMMA2, FULL, 100_000, 7, False, BlockShuffle(9_000, 3, 2))
-    found = order.ranges(*order.slots(np.arange(order.examples)))
-    firsts = np.flatnonzero(np.diff(found.of, prepend=-1))
-    assert order.slots(np.arange(order.examples))[1].tolist() == list(range(order.examples))
-    assert (np.diff(found.starts[firsts] // 18_000) >= 0).all()
-
-
-def test_a_golden_of_the_order():
-    order = BlockOrder(T5GEMMA2, FULL, 10**9, 0, True, BlockShuffle(1 << 20, 8, 4))
-    found = order.ranges(*order.slots(np.array([0, 1, 123_456, 7_654_321])))
-    assert order.examples == 1_375_439
-    assert found.kinds.tolist() == [1, 2, 2, 4]
-    assert found.starts.tolist() == [84_082_433, 741_011_991, 428_862_152, 794_011_458]
-
-
 @pytest.mark.parametrize("arguments", [{"block_tokens": 0}, {"partitions": 1.5}, {"window_blocks": True}, {"partitions": "64"}])
 def test_what_is_no_shuffle_of_blocks_is_rejected(arguments):
     ((name, value),) = arguments.items()
     with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
         BlockShuffle(**arguments)
-
-
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 50)), max_size=10), st.integers(1, 40))
-def test_ranges_are_cut_at_the_multiples_of_a_size(ranges, size):
-    starts = np.array([start for start, _ in ranges], np.int64)
-    stops = starts + np.array([length for _, length in ranges], np.int64)
-    of, firsts, lasts = cut(starts, stops, size)
-    parts = [(number, list(range(first, last))) for number, first, last in zip(of.tolist(), firsts, lasts)]
-    assert all(tokens and tokens[0] // size == tokens[-1] // size for _, tokens in parts)
-    for number, (start, stop) in enumerate(zip(starts, stops)):
-        assert [token for which, tokens in parts if which == number for token in tokens] == list(range(start, stop))

@@ -86,15 +86,6 @@ def test_example_to_slot_to_token_and_back_for_corpora_of_up_to_a_million_millio
         assert order.slots_of(epochs, tokens).tolist() == slots.tolist()
 
 
-@pytest.mark.parametrize("tokens", [1, 2])
-def test_a_corpus_of_one_or_two_tokens_is_one_example_seen_under_all_denoisers(tokens):
-    order = Order(T5GEMMA2, FULL, tokens, seed=0)
-    assert order.examples == 1
-    kinds, starts, stops = order.chunks(*order.slots(np.arange(8)))
-    assert (stops - starts).tolist() == [tokens] * 8
-    assert np.bincount(kinds).tolist() == [1, 1, 1, 1, 4]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -107,12 +98,6 @@ def test_a_corpus_of_one_or_two_tokens_is_one_example_seen_under_all_denoisers(t
 def test_what_cannot_be_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Order(*arguments)
-
-
-@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 3), (0, 28)])
-def test_a_range_that_cannot_be_is_refused(start, stop):
-    with pytest.raises(ValueError, match=rf"must be non-empty ranges of tokens within 0 to 27, got \[{start}\] to \[{stop}\]"):
-        Order(T5GEMMA2, FULL, 27, 0).slots_with(0, np.array([start]), np.array([stop]))
 
 
 def test_unshuffled_examples_follow_each_other_and_begin_at_the_first_token():
@@ -130,14 +115,6 @@ def denoiser_of_each_token(order, epoch, tokens):
     return order.chunks(epochs, order.slots_of(epochs, tokens)).kinds
 
 
-def test_epochs_differ_in_borders_and_order():
-    (slots, chunks), (other_slots, others) = epoch_of(ORDER, 0), epoch_of(ORDER, 1)
-    assert (slots == other_slots).sum() < 10  # one of 8,000 is expected
-    assert len(np.intersect1d(chunks.starts, others.starts)) < 0.02 * ORDER.examples
-    again, _ = epoch_of(Order(T5GEMMA2, FULL, ORDER.tokens, seed=8), 0)
-    assert (slots == again).sum() < 10
-
-
 def test_over_the_epochs_a_token_comes_under_each_denoiser_as_often_as_its_share_and_not_by_chance():
     """By chance the number of 200 epochs under S would vary by sqrt(200 * 0.47 * 0.53) = 7."""
     tokens = np.random.default_rng(0).integers(0, ORDER.tokens, 200)
@@ -146,38 +123,6 @@ def test_over_the_epochs_a_token_comes_under_each_denoiser_as_often_as_its_share
         found = (kinds == kind).sum(axis=0)
         assert np.abs(found - 200 * count * length / 5817).max() <= 6
         assert found.std() < 2
-
-
-def test_the_order_is_without_a_trace_of_the_corpus_where_a_shuffle_buffer_leaves_one():
-    """Serial correlation of places, and how far apart neighbours lie: at chance, of the whole corpus and in one shard alike."""
-    _, (kinds, starts, _) = epoch_of(ORDER, 0)
-    chance = 4 / np.sqrt(len(starts))
-    buffered = np.arange(len(starts)) + np.random.default_rng(0).integers(0, 1000, len(starts))
-    for lag in (1, 2, 8, 128):
-        assert abs(np.corrcoef(starts[:-lag], starts[lag:])[0, 1]) < chance
-        assert np.corrcoef(buffered[:-lag], buffered[lag:])[0, 1] > 10 * chance
-    assert scipy.stats.kstest(starts[:1000] / ORDER.tokens, "uniform").pvalue > 0.001
-    assert scipy.stats.kstest(buffered[:1000] / len(buffered), "uniform").pvalue < 1e-9
-    # Of two neighbours both are under S as often as chance has it.
-    both = ((kinds[:-1] == 4) & (kinds[1:] == 4)).mean()
-    assert abs(both - 0.25) < chance
-
-
-def test_denoisers_read_other_documents_at_a_time():
-    """The first thousand examples under S and the first under others lie as in two draws from the whole corpus."""
-    _, (kinds, starts, _) = epoch_of(ORDER, 0)
-    ours, others = starts[kinds == 4][:1000], starts[kinds != 4][:1000]
-    assert scipy.stats.ks_2samp(ours, others).pvalue > 0.001
-    assert not set(ours.tolist()) & set(others.tolist())
-
-
-def test_a_place_far_along_in_a_corpus_of_a_million_million_tokens_has_an_address():
-    """Ten thousand examples from example 10**15 on: a table or a loop up to there would never end."""
-    order = Order(T5GEMMA2, FULL, 10**12, seed=0)
-    examples = 10**15 + np.arange(10_000)
-    epochs, slots = order.slots(examples)
-    assert epochs.min() == 10**15 // order.examples
-    assert order.examples_at(epochs, slots).tolist() == examples.tolist()
 
 
 GRID = np.meshgrid(np.arange(64), np.arange(1024), indexing="ij")
@@ -194,26 +139,6 @@ def test_noise_keys_are_uniform_and_all_different():
     for shift in range(0, 64, 8):
         counts = np.bincount((keys.ravel() >> np.uint64(shift)).astype(np.int64) & 255, minlength=256)
         assert scipy.stats.chisquare(counts).pvalue > 0.0001
-
-
-def test_noise_keys_of_neighbouring_slots_epochs_and_seeds_are_independent():
-    keys = noise_keys(3, *GRID)
-    pairs = {
-        "slots": (keys[:, 1:], keys[:, :-1]),
-        "epochs": (keys[1:], keys[:-1]),
-        "seeds": (keys, noise_keys(4, *GRID)),
-        "epoch and slot": (keys[1:, :-1], keys[:-1, 1:]),
-        "transposed": (keys[:64, :64], keys[:64, :64].T),
-    }
-    for name, (one, other) in pairs.items():
-        off = one != other
-        flipped = bits(one[off] ^ other[off])
-        chance = 5 * 0.5 / np.sqrt(len(flipped))
-        assert np.abs(flipped.mean(axis=0) - 0.5).max() < chance, f"each bit flips in half of the cases: {name}"
-        assert abs(np.corrcoef(one[off].astype(float), other[off].astype(float))[0, 1]) < 5 / np.sqrt(len(flipped)), name
-        low = [(keys[off] & np.uint64(15)).astype(np.int64) for keys in (one, other)]
-        low = np.bincount(16 * low[0] + low[1], minlength=256)
-        assert scipy.stats.chisquare(low).pvalue > 0.0001, name
 
 
 def test_noise_is_drawn_from_a_key_as_splitmix64_does():

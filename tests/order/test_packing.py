@@ -41,23 +41,6 @@ def next_fit(lengths, budgets) -> int:
     return count
 
 
-@given(st.lists(st.integers(1, 40), max_size=40))
-def test_of_one_feature_the_longest_that_fits_is_taken(lengths):
-    lengths = [*lengths, *range(1, MAX_KINDS + 2)]  # one group, of more kinds than are packed as kinds
-    left, expected = sorted(range(len(lengths)), key=lambda example: (-lengths[example], example)), {}
-    while left:
-        first, room = left[0], 40
-        for example in list(left):
-            if lengths[example] <= room:
-                room -= lengths[example]
-                expected[example] = first
-                left.remove(example)
-    rows = list(dict.fromkeys(expected[example] for example in range(len(lengths))))
-    assert assign_rows(np.array(lengths)[:, np.newaxis], (40,)).tolist() == [
-        rows.index(expected[example]) for example in range(len(lengths))
-    ]
-
-
 def draw(denoisers, chunk_tokens, count, seed, longest_documents=None, budgets=(512, 512)):
     """[count, 2] lengths of examples of a mixture; `longest_documents` for chunks that end early, with their documents."""
     random = np.random.RandomState(seed)
@@ -98,22 +81,6 @@ def test_every_example_gets_one_row_and_no_row_is_over_its_budget(pool):
     assert count >= np.ceil(lengths.sum(axis=0) / budgets).max(initial=0)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "rows"), [([], 0), ([(512, 1)], 1), ([(512, 512)] * 3, 3), ([(1, 1)] * 512, 1), ([(1, 1)] * 513, 2)]
-)
-def test_small_pools(lengths, rows):
-    assert rows_of(np.array(lengths, np.int32).reshape(-1, 2), (512, 512)) == rows
-
-
-def test_complements_find_each_other():
-    # inputs 400 + 112 = 512 and targets 100 + 412 = 512: eight pairs fill eight rows; in this order next-fit needs 16.
-    lengths = np.array([(400, 100)] * 8 + [(112, 412)] * 8, np.int32)
-    assert rows_of(lengths, (512, 512)) == 8
-    # Twenty kinds, too many for patterns: 500 + i and 12 - i.
-    lengths = np.array([(500 + i, 100 + i) for i in range(10)] + [(12 - i, 412 - i) for i in range(10)], np.int32)
-    assert rows_of(lengths, (512, 512)) == 10
-
-
 @pytest.mark.parametrize("lengths", [[(0, 5)], [(5, 513)], [(1, 1), (5, -1)], [(400, 400), (0, 5), (5, 600)]])
 def test_a_length_that_no_row_can_hold_is_refused_and_told(lengths):
     first = next(pair for pair in lengths if min(pair) < 1 or max(pair) > 512)
@@ -142,28 +109,6 @@ def test_fewer_rows_than_seqio_on_the_same_examples(name):
     stock_rows = sum(1 for _ in stock)
     assert stock_rows == next_fit(lengths, (512, 512)), "the rule as this test understands it"
     assert rows_of(lengths, (512, 512)) <= 0.96 * stock_rows
-
-
-@pytest.mark.parametrize("budgets", [(512, 512), (2048, 512)])
-@pytest.mark.parametrize("count", [1, 2, 5, 20, 100])
-@pytest.mark.parametrize("name", MIXTURES)
-def test_never_more_rows_than_seqio_would_make(name, count, budgets):
-    denoisers, chunk_tokens, longest_documents = MIXTURES[name]
-    for seed in range(4):
-        lengths = draw(denoisers, chunk_tokens, count, seed, longest_documents, budgets)
-        assert rows_of(lengths, budgets) <= next_fit(lengths, budgets)
-
-
-def test_nearly_as_few_rows_as_can_be():
-    lengths = draw(T5GEMMA2, 256, 1024, seed=0)
-    # Kinds (67, 194) (134, 133) (141, 140) (221, 40) (233, 52): fractional patterns need 0.333 rows an example (a linear
-    # programme over all patterns), divisible examples 0.281; SeqIO makes 0.394.
-    assert rows_of(lengths, (512, 512)) / 1024 < 0.345
-
-
-def test_a_pool_has_the_same_rows_each_time():
-    for pool in draw(T5GEMMA2, 128, 300, seed=1), draw(UL2R, 128, 300, seed=1):  # few kinds, many kinds
-        np.testing.assert_array_equal(assign_rows(pool, (512, 512)), assign_rows(pool.copy(), (512, 512)))
 
 
 def test_a_golden_of_the_rows():

@@ -10,8 +10,6 @@ from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.packing import count_rows
 from ul2_tasks.order.packing_plans import best_cycles, template
 
-HALVES = ((6, 2), (3, 7))
-
 
 @st.composite
 def kinds(draw):
@@ -29,23 +27,6 @@ def test_a_template_holds_the_examples_of_its_cycles_and_no_row_is_over_its_budg
     assert rows.sum(axis=0).tolist() == [cycles * count for count in counts]
     assert (rows @ np.array(sizes) <= budgets).all()
     assert rows.any(axis=1).all(), "no row is empty"
-
-
-@pytest.mark.parametrize(
-    ("sizes", "counts", "budgets", "cycles", "rows"),
-    [
-        (HALVES, (1, 1), (12, 12), 1, 1),
-        (HALVES, (1, 1), (9, 9), 1, 1),  # 6 + 3 and 2 + 7
-        (HALVES, (1, 1), (8, 8), 1, 2),
-        (((1,),), (1,), (7,), 7, 1),
-        (((2,),), (1,), (7,), 3, 1),
-        (((4,), (3,)), (2, 3), (17,), 1, 1),  # 2 * 4 + 3 * 3
-        (((51, 1), (1, 51)), (2, 2), (100, 100), 1, 2),  # one of each a row; two of a kind fit no row
-    ],
-)
-def test_rows_that_can_be_counted_by_hand(sizes, counts, budgets, cycles, rows):
-    assert best_cycles(sizes, counts, budgets) == cycles
-    assert len(template(sizes, counts, budgets, cycles)) == rows
 
 
 @pytest.mark.parametrize("lengths", [(512, 512), (2048, 512), (16384, 16384)])

@@ -29,15 +29,6 @@ def test_a_size_that_cannot_be_is_refused(size):
         permute(np.array([0]), size, key=1)
 
 
-def test_neighbours_are_no_neighbours_any_more():
-    """Serial correlation of what stands at one place and the next: at chance, where a shuffle buffer of 1,000 has 0.99."""
-    size = 100_000
-    numbers = permute(np.arange(size), size, key=1)
-    assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 4 / np.sqrt(size)
-    buffered = np.arange(size) + np.random.default_rng(0).integers(0, 1000, size)
-    assert np.corrcoef(buffered[:-1], buffered[1:])[0, 1] > 0.99
-
-
 def test_each_key_has_an_order_of_its_own_and_each_number_every_place():
     """Of the number at place 0, over many keys: chi-square against all places alike."""
     first = [int(permute(np.array([0]), 16, key)[0]) for key in range(4000)]
@@ -49,15 +40,6 @@ def test_each_key_has_an_order_of_its_own_and_each_number_every_place():
 def test_a_key_depends_on_all_numbers_and_their_order():
     assert len({keyed(0, 1, 2), keyed(0, 2, 1), keyed(1, 1, 2), keyed(0, 1), keyed(0, 1, 2, 0), keyed(-1, 1, 2)}) == 6
     assert keyed(7, 3) == keyed(7, 3) < 1 << 64
-
-
-def test_places_of_several_permutations_at_once_are_those_of_each_alone():
-    sizes, numbers = np.array([1, 7, 1000, 10**12, 1 << 62]), np.array([5, 6, 5, 6, 7])
-    places = sizes // 3
-    together = permute(places, sizes, keys(9, numbers))
-    alone = [permute(np.array([place]), size, keyed(9, number))[0] for place, size, number in zip(places, sizes.tolist(), numbers)]
-    assert together.tolist() == alone
-    assert invert(together, sizes, keys(9, numbers)).tolist() == places.tolist()
 
 
 def test_keys_of_many_numbers_are_those_of_each():

@@ -1,7 +1,6 @@
 """Packed rows have addresses: each example in one row, undone, the same examples as without packing."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,14 +45,6 @@ def test_row_to_slots_and_back(packed, first, data):
     assert packed.rows_at(epochs, slots).tolist() == rows[places].tolist()
 
 
-@given(packed_orders())
-def test_the_rows_of_one_call_are_those_of_many(packed):
-    rows = np.arange(3 * packed.rows)
-    together = [found.tolist() for found in packed.slots(rows)[1:]]
-    single = [packed.slots(rows[place : place + 1])[1:] for place in range(len(rows))]
-    assert together == [np.concatenate(found).tolist() for found in zip(*single)]
-
-
 def test_a_row_has_examples_from_anywhere_and_neighbours_share_no_pattern():
     places, epochs, slots = PACKED.slots(np.arange(PACKED.rows))
     kinds, starts, _ = ORDER.chunks(epochs, slots)
@@ -66,23 +57,7 @@ def test_a_row_has_examples_from_anywhere_and_neighbours_share_no_pattern():
         assert abs(correlation) < 4 / np.sqrt(PACKED.rows), "else a host would always have rows of the same pattern"
 
 
-def test_two_epochs_share_no_rows():
-    neighbours = []
-    for epoch in (0, 1):
-        places, _, slots = PACKED.slots(epoch * PACKED.rows + np.arange(PACKED.rows))
-        pairs = np.flatnonzero(np.diff(places) == 0)
-        neighbours.append(set(zip(slots[pairs].tolist(), slots[pairs + 1].tolist())))
-    assert len(neighbours[0] & neighbours[1]) < 0.01 * len(neighbours[0])
-
-
 def test_unshuffled_rows_follow_the_corpus():
     order = Order(ORDER.cycle, ORDER.lengths, ORDER.tokens, seed=3, shuffle=False)
     places, _, slots = PackedOrder(order, SIZES, (512, 512)).slots(np.arange(PACKED.rows))
     assert np.abs(slots / len(slots) - places / PACKED.rows).max() < 0.01
-
-
-def test_sizes_of_other_denoisers_are_refused():
-    with pytest.raises(
-        ValueError, match=r"sizes must be those of 5 denoisers, got \(\(255, 255\), \(364, 67\), \(255, 254\), \(73, 214\)\)"
-    ):
-        PackedOrder(ORDER, SIZES[1:], (512, 512))

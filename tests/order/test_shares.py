@@ -46,18 +46,6 @@ def test_a_place_and_its_position_are_of_one_partition(weights, partitions, key,
     assert (positions % partitions == places % partitions).all()
 
 
-def test_a_group_of_all_partitions_has_all_kinds_in_their_ratio():
-    """Not the same kind in all partitions at a time, which would make batches of one corpus."""
-    kinds, _ = Shares((0.5, 0.25, 0.25), 64).positions(np.arange(64 * 64), key=5)
-    counts = np.stack([np.bincount(group, minlength=3) for group in kinds.reshape(64, 64)])
-    assert np.abs(counts - [32, 16, 16]).max() <= 3
-
-
-def test_a_reader_of_every_eighth_place_sees_all_kinds_in_their_ratio():
-    kinds, _ = Shares((0.5, 0.375, 0.125)).positions(np.arange(0, 1 << 16, 8), key=3)
-    assert np.bincount(kinds) / len(kinds) == pytest.approx([0.5, 0.375, 0.125], abs=0.02)
-
-
 def test_one_in_a_million_beside_nine_tenths_is_exact_over_the_run():
     weights = np.array([0.9, 0.0999, 1e-6, 0.00003])
     taken = Shares(tuple(weights)).taken(10**12 // 64)

@@ -1,7 +1,6 @@
 """Weights change while a run goes on: each position of a corpus once, whatever comes later; an order ends at the end of a round."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,16 +124,6 @@ def test_over_all_stages_each_token_is_read_as_often_as_there_were_epochs(schedu
         assert set(np.unique(seen).tolist()) == {epochs}
 
 
-@pytest.mark.parametrize("key", [None, 3])
-def test_one_stage_is_the_mixture_as_it_is(key):
-    mixing = Shares((3.0, 1.0))
-    timeline = arrange([Wanted(0, mixing, (0, 1), (0, 3))], orders(), key)
-    found, indices = timeline.elements(np.arange(5000))
-    kinds, positions = mixing.positions(np.arange(5000), key)
-    assert (found == kinds * 3).all()
-    assert (indices == positions).all()
-
-
 def test_a_golden():
     """Corpus 1 joins at element 1001, with other denoisers on corpus 0, from the end of the round that is being read on."""
     schedule = [
@@ -146,12 +135,3 @@ def test_a_golden():
     assert timeline.parts[0] == ((0, 0, 0), (1057, 1, 981))
     assert found.tolist() == [0, 0, 0, 0, 3, 3, 0, 3]
     assert indices.tolist() == [998, 999, 1000, 1001, 0, 1, 1002, 2]
-
-
-@pytest.mark.parametrize("partitions", [1, 3])
-def test_a_long_stage_is_arranged_without_all_that_it_reads(partitions):
-    """A list of 10^12 positions would not fit in memory."""
-    mixing = Shares((0.7, 0.3), partitions)
-    timeline = arrange([Wanted(first, mixing, (0, 1), (0, 3)) for first in (0, 10**12 + 7, 3 * 10**12)], orders(), 5)
-    found, indices = timeline.elements(np.arange(10**12, 10**12 + 1000))
-    assert timeline.numbers(0, indices[found == 0]).tolist() == (10**12 + np.flatnonzero(found == 0)).tolist()

@@ -161,37 +161,21 @@ def restore(dataset: tf.data.Dataset, path: str):
 
 
 @pytest.mark.parametrize(
-    ("change", "saved", "this"),
+    ("change", "named"),
     [
-        ({"seed": 4}, "seed: 3", "seed: 4"),
-        ({"shuffle": False}, "shuffle: true", "shuffle: false"),
-        ({"dataset_split": "validation"}, "split: train", "split: validation"),
-        ({"lengths": {"inputs": 90, "targets": 80}}, "inputs: 80", "inputs: 90"),
-        ({"shard_info": seqio.ShardInfo(0, 2)}, r"shard: \[0, 1\]", r"shard: \[0, 2\]"),
-        ({"pack": True}, "pack: false", "pack: true"),
-        ({"batch_size": 2}, "batch_size: null", "batch_size: 2"),
-        ({"seed": None}, "seed: 3", "seed: none, so it cannot be resumed"),
+        ({"seed": 4}, "seed: 4"),
+        ({"shuffle": False}, "shuffle: false"),
+        ({"dataset_split": "validation"}, "split: validation"),
+        ({"lengths": {"inputs": 90, "targets": 80}}, "inputs: 90"),
+        ({"shard_info": seqio.ShardInfo(0, 2)}, "shard: "),
+        ({"pack": True}, "pack: true"),
+        ({"batch_size": 2}, "batch_size: 2"),
+        ({"seed": None}, "seed: none"),
     ],
 )
-def test_an_iterator_of_another_pipeline_is_refused_and_both_are_named(saved_rows, change, saved, this):
-    other = rows_of("numbered_r1", **{"pack": False, **change})
-    expected = "built without a seed cannot be resumed" if change == {"seed": None} else "was saved by another pipeline"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){expected}.*{saved}.*{this}"):
-        restore(other, saved_rows)
-
-
-def test_what_decides_the_numbers_is_told():
-    told = fingerprint_of(rows_of("numbered_both_mix", pack=True))
-    assert told["mixture"] == "numbered_both_mix"
-    assert (told["seed"], told["split"], told["shuffle"], told["pack"], told["sequence_length"]) == (
-        3,
-        "train",
-        True,
-        True,
-        LENGTHS,
-    )
-    assert set(told["corpora"]) == {"numbered_corpus", "numbered_other_corpus"}
-    assert set(told["tasks"]) == set(told["rates"]) >= {"numbered_s", "numbered_other_r2"}
+def test_an_iterator_of_another_pipeline_is_refused_by_what_differs(saved_rows, change, named):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){named}"):
+        restore(rows_of("numbered_r1", **{"pack": False, **change}), saved_rows)
 
 
 def test_what_has_no_numbers_stays_a_stream(tmp_path):
@@ -203,13 +187,6 @@ def test_what_has_no_numbers_stays_a_stream(tmp_path):
         with pytest.raises(ValueError, match="dataset must have random access, but is a stream, or was changed after get_dataset"):
             continued(dataset, 5)
     assert len(flat(drawn.take(5))) == 5
-
-
-def test_passthrough_names_the_denoiser_and_the_task():
-    found = examples_of("numbered_mix", 50, passthrough_features=["denoiser", "task"])
-    sequence = ul2_tasks.examples("numbered_mix", LENGTHS, seed=3)
-    for example, other in zip(found, sequence):
-        assert (example["denoiser"].decode(), example["task"].decode()) == (other["denoiser"], other["task"])
 
 
 def test_a_task_that_is_not_ours_is_mixed_in_and_stays_a_stream(tmp_path):
@@ -238,20 +215,6 @@ def test_fewer_examples_than_hosts_are_refused(name):
         examples_of(name, split="validation", shard_info=seqio.ShardInfo(5, 900))
 
 
-def test_tasks_of_one_mixture_have_orders_of_their_own():
-    """So that a stock mixture of them does not show the same text under each denoiser at the same time."""
-    starts = [
-        [each.tokens[0][0] for each in map(found.locate, range(20))]
-        for found in (ul2_tasks.examples(name, LENGTHS, seed=3) for name in ("numbered_s", "numbered_r1"))
-    ]
-    assert not set(starts[0][:5]) & set(starts[1][:5])
-
-
-def test_without_a_seed_each_dataset_is_another():
-    first, second = (examples_of("numbered_other_mix", 5, seed=None) for _ in range(2))
-    assert not all(map(equal, first, second))
-
-
 def test_a_stock_mixture_of_cached_tasks_resumes_where_it_was(tmp_path):
     """It mixes by draws of its own, which are not by number, and the tasks in it are."""
     if "numbered_stock" not in seqio.MixtureRegistry.names():
@@ -265,32 +228,13 @@ def test_a_stock_mixture_of_cached_tasks_resumes_where_it_was(tmp_path):
         assert all(np.array_equal(one[key], other[key]) for key in one)
 
 
-def test_numbers_of_numpy_are_numbers():
-    plain = {"seed": 3, "num_epochs": 1, "shuffle": True, "shard_info": seqio.ShardInfo(1, 2)}
-    of_numpy = {"seed": np.int64(3), "num_epochs": np.int8(1), "shuffle": np.bool_(True)}
-    of_numpy["shard_info"] = seqio.ShardInfo(np.int64(1), np.int32(2))
-    for use_cached in (True, False):
-        found, wanted = (examples_of("numbered_other_mix", 5, use_cached=use_cached, **each) for each in (of_numpy, plain))
-        assert len(found) == 5
-        assert all(map(equal, found, wanted))
-    many = examples_of("numbered_other_mix", 3, num_epochs=np.int32(2**31 - 1))
-    assert all(map(equal, many, examples_of("numbered_other_mix", 3)))
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_epochs": -1}, "num_epochs must be an integer of at least 1, or None for no end, got -1"),
-        ({"num_epochs": 1.5}, r"num_epochs must be an integer of at least 1, or None for no end, got 1\.5"),
-        ({"shard_info": seqio.ShardInfo(2, 2)}, "shard_info must have an index from 0 to 1, got"),
-        ({"shard_info": seqio.ShardInfo(-1, 2)}, "shard_info must have an index from 0 to 1, got"),
-        ({"seed": 3.7}, r"seed must be an integer, or None for another order each time, got 3\.7"),
-        ({"seed": 1 << 63}, r"seed must be an integer of 64 bits, from -2\*\*63 to 2\*\*63 - 1, got"),
-    ],
+    "arguments",
+    [{"num_epochs": -1}, {"num_epochs": 1.5}, {"shard_info": seqio.ShardInfo(2, 2)}, {"seed": 3.7}, {"seed": 1 << 63}],
 )
 @pytest.mark.parametrize("use_cached", [True, False])
-def test_a_host_an_epoch_or_a_seed_that_is_none_is_refused(arguments, message, use_cached):
-    with pytest.raises(ValueError, match=message):
+def test_a_host_an_epoch_or_a_seed_that_is_none_is_refused(arguments, use_cached):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
         examples_of("numbered_mix", 1, use_cached=use_cached, **arguments)
 
 
@@ -304,47 +248,10 @@ def test_a_place_or_a_batch_size_that_is_none_is_refused():
             next(iter(rows.batch(batch_size, drop_remainder=True)))
 
 
-def test_the_other_arguments_of_seqio_reach_the_tasks_that_are_not_ours():
-    def long(split, shuffle_files, seed=None):
-        return tf.data.Dataset.range(50).map(lambda _: {key: tf.fill([200], 20) for key in LENGTHS})
-
-    features = {key: seqio.Feature(BYTES, add_eos=False) for key in LENGTHS}
-    source = seqio.FunctionDataSource(long, splits=["train"])
-    seqio.TaskRegistry.add("numbered_long", source, output_features=features, preprocessors=[])
-    mixture = seqio.get_mixture_or_task(mix("numbered_beside_long", {"numbered_other_mix": 1, "numbered_long": 1}))
-    common = LENGTHS, "train", True, True, 3, None, None, False, False, False, ["task"]  # by their places, as SeqIO has them
-    for trimmed, longest in ((True, 80), (False, 200)):
-        dataset = mixture.get_dataset(*common, trimmed, False)
-        found = list(itertools.islice(dataset.as_numpy_iterator(), 40))
-        assert {len(example["inputs"]) for example in found if example["task"] == b"numbered_long"} == {longest}
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_lengths_of_rows_may_be_numpys_integers(pack):
-    of_numpy = {"inputs": np.int64(LENGTHS["inputs"]), "targets": np.int32(LENGTHS["targets"])}
-    one, other = (flat(rows_of("numbered_r1", pack, lengths=lengths, num_epochs=1)) for lengths in (LENGTHS, of_numpy))
-    assert list(map(as_text, one)) == list(map(as_text, other))
-
-
 def uncached(**arguments):
     name = register("numbered_uncached", MemoryDataSource(lambda: TEXTS, validation=0), BYTES, modes=MODES)
     dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, shuffle=True, seed=5, **arguments)
     return [example["targets"].tolist() for example in dataset.take(400).as_numpy_iterator()], name
-
-
-def test_an_epoch_without_a_cache_is_that_of_the_index_in_which_denoisers_share_the_corpus():
-    targets, name = uncached(num_epochs=1)
-    expected = ul2_tasks.examples(name, LENGTHS, seed=5)
-    assert targets == [example["targets"].tolist() for example in expected][:400]
-    assert len(expected) > 20
-
-
-def test_an_epoch_of_a_stream_of_several_denoisers_says_that_tokens_come_more_than_once(caplog):
-    name = register("numbered_apart", MemoryDataSource(lambda: TEXTS, validation=0), BYTES, modes=MODES, merge_examples=False)
-    for num_epochs in (1, None):
-        caplog.clear()
-        seqio.get_mixture_or_task(name).get_dataset(LENGTHS, seed=5, num_epochs=num_epochs)
-        assert ("an epoch of 'numbered_apart_mix'" in caplog.text) == bool(num_epochs)
 
 
 @pytest.mark.xfail(strict=True, reason="without a cache and an end, a corpus is a stream of which each denoiser reads all")

@@ -5,8 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Chat, Mix, Mixture, Stage
@@ -152,21 +150,6 @@ def test_find_is_the_inverse_of_locate_and_elements_are_the_same_in_another_proc
     assert [found.locate(place) for place in places] == [again.locate(place) for place in places]
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=5))
-def test_skipped_elements_are_never_read_and_each_other_once(skips):
-    skips = sorted(skips, key=lambda skip: skip[0])
-    leaving_out, numbers = LeavingOut(skips=tuple(Skip(*skip) for skip in skips)), np.arange(60)
-    data = list(range(200))
-    for first, count in skips:  # one after the other, each of the steps as they are then
-        del data[first : first + count]
-    assert leaving_out.data_of(numbers).tolist() == data[:60]
-    of_data = leaving_out.numbers_of(np.arange(100))
-    assert of_data.tolist() == [data.index(number) if number in data else -1 for number in range(100)]
-    assert leaving_out.first_from(np.arange(100)).tolist() == [
-        next(place for place, number in enumerate(data) if number >= first) for first in range(100)
-    ]
-
-
 @of_pipelines
 @pytest.mark.parametrize("skips", [[(8, 16), (24, 8)], [(0, 16), (0, 8)], [(0, 1), (3, 2)]], ids=str)
 def test_after_skipped_steps_come_the_data_of_the_next(pipeline, skips):
@@ -199,14 +182,6 @@ def test_stages_begin_at_their_steps_with_skipped_steps_before():
         )
     seen = [(where.epoch, where.tokens) for where in map(found.locate, range(len(found))) if where.corpus == pre.corpus().name]
     assert len(set(seen)) == len(seen), "nothing is read twice"
-
-
-@of_pipelines
-@pytest.mark.parametrize("pack", [False, True])
-def test_a_list_of_all_documents_is_refused(pipeline, pack):
-    before = read(pipeline, pack)
-    with pytest.raises(ValueError, match=r"exclude must leave some of '.*', got lists without which"):
-        without(before, [(0, [1]), (90, range(before.numbering.corpora[0].store.documents))])
 
 
 @of_pipelines

@@ -63,11 +63,6 @@ def test_what_was_pickled_is_the_same_before_and_after_it_was_read(mixtures, kin
         assert again.find(7, "pickled_tokens_corpus" if kind == "mixture" else None) is not None
 
 
-@pytest.mark.parametrize(("kind", "most"), [("tokens", 20_000), ("cache", 20_000), ("memory", 40_000)])
-def test_files_travel_by_their_paths_and_memory_with_its_tokens(mixtures, kind, most):
-    assert len(pickle.dumps(examples(mixtures[kind], LENGTHS))) < most
-
-
 def test_a_new_process_in_which_nothing_is_registered_reads_it(mixtures, tmp_path):
     found = examples(mixtures["mixture"], LENGTHS, seed=3)
     (tmp_path / "examples").write_bytes(pickle.dumps(found))

@@ -130,18 +130,6 @@ def test_each_example_is_there_once_an_epoch_in_the_ratio_and_is_found(described
     assert plain(again[3]) == plain(found[3])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_element_is_of_one_partition_which_has_its_own_blocks(described, kind):
-    found = of_kind(described, kind)
-    order, elements = found.numbering.corpora[0].order, np.arange(len(found))
-    held = collections.defaultdict(set)
-    ranges = order.ranges(*order.slots(elements))
-    of_rounds = np.asarray(order.windows.partitions)[order.windows.places(elements).sections] == PARTITIONS
-    for element in elements[of_rounds].tolist():
-        held[ranges.starts[element] // order.blocks.block_tokens].add(element % PARTITIONS)
-    assert set(map(len, held.values())) == {1}
-
-
 @pytest.mark.parametrize("max_bytes", [1 << 14, 1 << 24])
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
@@ -220,40 +208,3 @@ def test_a_registered_one_has_the_same_examples_on_any_number_of_hosts(described
     _, resumed = saved_and_resumed(dataset, 7, tmp_path)
     assert [example["tokens"].numpy().tolist() for example in resumed] == whole[7:]
     assert fingerprint_of(dataset())["tasks"]["talks_chat"]["block_shuffle"] == dataclasses.asdict(BLOCKS)
-
-
-@pytest.mark.parametrize("kind", ["chat", "photos"])
-def test_without_blocks_a_fingerprint_is_as_before_and_with_others_it_differs(described, kind):
-    with_blocks, without, others = (
-        of_kind(described, kind, block_shuffle=each).describe()
-        for each in (BLOCKS, None, dataclasses.replace(BLOCKS, window_blocks=3))
-    )
-    assert with_blocks != without != others != with_blocks
-    assert "block_shuffle" not in json.dumps(without)
-    case, _, _ = described[kind]
-    assert case.described.fingerprint() != dataclasses.replace(case.described, block_shuffle=None).fingerprint()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            {"block_shuffle": BLOCKS},
-            "block_shuffle must be None for .* without random access, got BlockShuffle.* Pass random_access=True",
-        ),
-        ({"block_shuffle": 64, "random_access": True}, "block_shuffle must be a ul2_tasks.BlockShuffle or None, got 64"),
-    ],
-)
-def test_blocks_of_a_stream_are_refused(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Chat("no_blocks", **arguments)
-    with pytest.raises(ValueError, match=sentence):
-        ul2_tasks.register_chat("no_blocks", **arguments)
-    with pytest.raises(ValueError, match=sentence):
-        ul2_tasks.ImageText("no_blocks", **arguments)
-
-
-def test_few_records_are_shuffled_as_a_whole():
-    found = ul2_tasks.examples(Chat("few", block_shuffle=BlockShuffle(), random_access=True, truncation="drop"), CHATS)
-    whole = ul2_tasks.examples(Chat("few", random_access=True, truncation="drop"), CHATS)
-    assert [plain(example) for example in found] == [plain(example) for example in whole]

@@ -13,7 +13,7 @@ from support import saved_and_resumed
 
 import ul2_tasks
 from ul2_command.commands import main
-from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mix, Mixture, Stage
+from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mixture
 from ul2_tasks.example_features import TEXT
 from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.dataset import fingerprint_of
@@ -94,21 +94,6 @@ def test_the_ratio_of_denoisers_is_exact_and_each_piece_comes_under_each_of_them
     assert seen == {denoiser.name for denoiser in T5GEMMA2}
 
 
-def test_packed_sequences_have_the_examples_and_the_inverse_is_exact():
-    mixture = apart(denoisers=UL2)
-    alone, packed = (ul2_tasks.examples(mixture, LENGTHS, pack=pack) for pack in (False, True))
-    made = {where.chunk_index: example for example, where in zip(alone, locations(alone))}
-    for index, row in enumerate(packed):
-        for segment, where in enumerate(packed.locate(index), start=1):
-            example = made.pop(where.chunk_index)
-            for key in LENGTHS:
-                assert row[key][row[f"{key}_segment_ids"] == segment].tolist() == example[key].tolist()
-    assert not made
-    for document in range(len(list(filter(None, SIZES)))):
-        rows = packed.find(document)
-        assert rows == sorted({i for i in range(len(packed)) if any(w.documents[0][0] == document for w in packed.locate(i))})
-
-
 def test_rows_of_windows_are_counted_and_inverted_over_epochs(monkeypatch):
     monkeypatch.setattr("ul2_tasks.order.window_rows._WINDOW", 32)
     found = ul2_tasks.examples(apart(), LENGTHS, pack=True)
@@ -185,34 +170,6 @@ def test_a_step_is_the_same_on_any_number_of_hosts_and_a_state_is_a_number(tmp_p
     assert [row["encoder_input_tokens"].numpy().tolist() for row in resumed] == whole[5:]
 
 
-def test_stages_and_corpora_share_the_pieces_of_documents():
-    pre = apart("stages_pre")
-    post = Mixture("stages_post", corpus=pre, denoisers=[T5GEMMA2[0]], merge_examples=False)
-    planned = Mix("stages_whole", schedule=[Stage(0, {pre: 1}), Stage(40, {post: 1})], batch_size=4, steps=90)
-    for pack in (False, True):
-        found = ul2_tasks.examples(planned, LENGTHS, pack=pack)
-        seen = collections.Counter((where.epoch, where.tokens) for where in locations(found))
-        assert max(seen.values()) == 1
-        tasks = [np.atleast_1d(np.array(found.locate(index), object))[0].task for index in range(len(found))]
-        assert tasks[0].startswith("stages_pre")
-        assert tasks[-1] == "stages_post_r1"
-
-
-def test_what_tasks_of_one_corpus_do_with_documents_is_the_same():
-    joined = Mixture("differ_joined", ul2_tasks.MemoryDataSource(texts, validation=0))
-    kept = Mixture("differ_apart", corpus=joined, merge_examples=False)
-    with pytest.raises(ValueError, match="merge_examples must be the same for all tasks of 'differ_joined_corpus', got"):
-        ul2_tasks.examples(Mix("differ", {joined: 1, kept: 1}), LENGTHS)
-
-
-def test_without_being_asked_documents_apart_are_a_stream_as_before():
-    name = ul2_tasks.register("unasked", ul2_tasks.MemoryDataSource(texts, validation=0), merge_examples=False)
-    dataset = seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", seed=0, num_epochs=1)
-    assert fingerprint_of(dataset) is None
-    with pytest.raises(ValueError, match="random_access must be True or False, got 'yes'"):
-        ul2_tasks.register("asked_wrongly", random_access="yes")
-
-
 CHATS = {"tokens": 512}
 
 
@@ -259,49 +216,6 @@ def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
     expected = ul2_tasks.examples(both, lengths, pack=pack)
     assert len(rows) == len(expected)
     assert sum(int(row["decoder_loss_weights"].sum()) for row in rows) == sum(int(each["loss_mask"].sum()) for each in expected)
-
-
-def test_replies_join_a_schedule():
-    chat = ul2_tasks.register_chat("joins_chat", format="prompt_completion", random_access=True)
-    vocabulary = seqio.TaskRegistry.get(chat).output_features["targets"].vocabulary
-    web = ul2_tasks.register("joins_web", vocabulary=vocabulary, merge_examples=False, random_access=True)
-    stages = [Stage(0, {web: 1}), Stage(5, {web: 3, chat: 1})]
-    found = ul2_tasks.examples(ul2_tasks.mix("joins", schedule=stages, batch_size=8, steps=12), {"inputs": 512, "targets": 512})
-    of_steps = [sum(found[8 * step + place]["task"] == chat for place in range(8)) for step in range(12)]
-    assert of_steps == [0] * 5 + [2] * 7
-    pages, talks = Mixture("joins_web", vocabulary=vocabulary, merge_examples=False), ul2_tasks.Chat("joins_chat")
-    described = Mix("joins", schedule=[Stage(0, {pages: 1}), Stage(5, {pages: 3, talks: 1})], batch_size=8, steps=12)
-    same = ul2_tasks.examples(described, {"inputs": 512, "targets": 512})
-    assert all(one["targets"].tolist() == other["targets"].tolist() for one, other in zip(found, same))
-    for alone in ({"mixtures": None, "schedule": [Stage(0, {talks: 1})], "batch_size": 8, "steps": 2},):
-        with pytest.raises(ValueError, match=r"schedule must have a ul2_tasks\.Mixture, got"):
-            Mix("joins_alone", **alone)
-    with pytest.raises(ValueError, match="schedule must have a denoising task, got"):
-        ul2_tasks.mix("joins_alone", schedule=[Stage(0, {chat: 1})], batch_size=8, steps=2)
-
-
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("is_indexed", [False, True])
-def test_denoisers_alone_are_pairs_that_are_trained_on_as_text(is_indexed, pack):
-    """As t5x evaluates each task of a mixture with the converter of its model."""
-    name = ul2_tasks.register(f"alone_{is_indexed}", denoisers=T5GEMMA2[:1], random_access=is_indexed)
-    rows, plain = (
-        list(seqio.get_dataset(name, LENGTHS, converter(pack=pack), num_epochs=1, seed=0).take(50).as_numpy_iterator())
-        for converter in (ul2_tasks.PromptCompletionFeatureConverter, ul2_tasks.EncDecFeatureConverter)
-    )
-    for row, expected in zip(rows, plain, strict=True):
-        assert row.pop("decoder_span_ids").tolist() == (TEXT * expected["decoder_loss_weights"]).tolist()
-        assert {key: value.tolist() for key, value in row.items()} == {key: value.tolist() for key, value in expected.items()}
-
-
-def test_a_mixture_keeps_the_masks_of_replies_with_random_access():
-    replies = ul2_tasks.register_chat("kept_chat", format="prompt_completion", random_access=True)
-    vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
-    both = ul2_tasks.mix("kept", {ul2_tasks.register("kept_web", vocabulary=vocabulary, random_access=True): 1, replies: 1})
-    examples = seqio.get_mixture_or_task(both).get_dataset({"inputs": 512, "targets": 512}, "train", seed=0, num_epochs=1)
-    groups = [set(example["span_id"].tolist()) for example in examples.take(20).as_numpy_iterator()]
-    assert sum(group == {TEXT} for group in groups) == 10
-    assert examples.element_spec.keys() == {"inputs", "targets", "loss_mask", "span_id"}
 
 
 def test_beside_replies_targets_of_texts_with_images_are_trained_on_too():

@@ -14,12 +14,10 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, BlockShuffle, EncDecFeatureConverter, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.looking.run import Run
-from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.schedule import schedule_of
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.pytorch.states import number_of, state_of
 from ul2_tasks.random_access.dataset import continued
-from ul2_tasks.random_access.fingerprint import until
 from ul2_tasks.t5x_dataset import Start, begin_or_compare
 
 BYTES, MODES = byte_vocabulary()
@@ -109,13 +107,6 @@ def test_a_document_is_found_in_all_stages(found):
         assert found.find(document, "staged_a_corpus") == held
 
 
-def test_one_stage_is_the_mixture_without_a_schedule():
-    staged = ul2_tasks.examples(planned(Stage(0, {A: 2, B: 1})), LENGTHS, seed=1)
-    plain = ul2_tasks.examples(Mix("staged", {A: 2, B: 1}), LENGTHS, seed=1)
-    assert len(staged) == BATCH * STEPS
-    assert all(same(*pair) for pair in zip(staged[: min(len(plain), len(staged))], plain[: len(staged)]))
-
-
 @pytest.mark.parametrize("step", [1, 41, 57, 99])
 def test_what_was_read_does_not_depend_on_what_comes(found, step):
     other = [Stage(step, {B: 3, A: 1}), Stage(step + 20, {C: 1})]
@@ -143,11 +134,6 @@ def registered(tmp_path_factory) -> str:
     return mix("staged", schedule=stages, batch_size=BATCH, steps=STEPS)
 
 
-def test_what_is_registered_has_the_examples_of_what_is_described(found, registered):
-    pack = bool(found.numbering.packed)
-    assert all(same(*pair) for pair in zip(found[::17], ul2_tasks.examples(registered, LENGTHS, seed=1, pack=pack)[::17]))
-
-
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_a_dataset_has_them_on_any_hosts_from_any_step(found, registered, hosts):
     pack = bool(found.numbering.packed)
@@ -160,18 +146,6 @@ def test_a_dataset_has_them_on_any_hosts_from_any_step(found, registered, hosts)
             for at, row in zip(range(first, first + 20), continued(rows, first).as_numpy_iterator()):
                 expected = found[at * hosts + host]["targets"]
                 assert np.array_equal(row["decoder_target_tokens"][: len(expected)], expected)
-
-
-def test_without_a_cache_small_corpora_are_read_from_memory_and_documents_that_are_kept_apart_are_not(registered):
-    dataset = seqio.get_mixture_or_task(registered).get_dataset(LENGTHS, split="train", seed=1)
-    expected = ul2_tasks.examples(planned(*STAGES), LENGTHS, seed=1)
-    assert all(same(*pair) for pair in zip(dataset.take(500).as_numpy_iterator(), expected[:500]))
-    register("staged_apart", A.source, BYTES, (R1,), modes=MODES, merge_examples=False)
-    apart = mix("staged_kept_apart", schedule=[Stage(0, {"staged_apart_mix": 1})], batch_size=8, steps=9)
-    with pytest.raises(
-        ValueError, match="must have random access, but 'staged_kept_apart_mix' has none, because documents are kept apart"
-    ):
-        seqio.get_mixture_or_task(apart).get_dataset(LENGTHS, split="train", seed=1)
 
 
 def told(*stages):
@@ -226,13 +200,6 @@ def test_a_run_goes_on_with_other_denoisers_of_a_later_stage_also_once_that_has_
         begin(C, 60)
 
 
-def test_what_is_told_until_an_element_has_nothing_of_later_stages():
-    early = until(told(*STAGES), 41 * BATCH)
-    assert early == until(told(STAGES[0]), 10)
-    assert early["corpora"].keys() == {"staged_a_corpus", "staged_b_corpus"}
-    assert "staged_c_r1" in until(told(*STAGES), 41 * BATCH + 1)["tasks"]
-
-
 def test_the_table_has_what_is_read(found):
     run = Run(planned(*STAGES), LENGTHS, seed=1, pack=bool(found.numbering.packed), batch_size=BATCH)
     located = [locations_of(found, number) for number in range(len(found))]
@@ -246,12 +213,6 @@ def test_the_table_has_what_is_read(found):
         assert row.tokens == sum(stop - start for each in of_corpus for location in each for start, stop in location.tokens)
         assert row.is_exact
         assert {(row.corpus, step) for step in row.epoch_ends} <= {(corpus, step) for (corpus, _), step in last_step.items()}
-
-
-def test_statistics_expect_the_weights_of_the_stages_that_they_are_of(registered):
-    statistics = measure(registered, LENGTHS, examples=600)
-    assert {task.task: task.share["expected"] for task in statistics.tasks}["staged_c_s"] < 0.8 / 3
-    assert all(check.passed for check in statistics.checks if check.name == "mixing rates as expected")
 
 
 def test_a_ramp_is_a_line_of_stages():
@@ -271,97 +232,50 @@ def test_a_stage_ends_a_ramp_that_goes_on():
     assert [(first, dict(weights)) for first, weights in ended[3:]] == [(13, {"c": 1}), (20, {"c": 0.5, "a": 0.5}), (22, {"a": 1})]
 
 
-def test_the_order_in_which_weights_are_written_says_nothing():
-    weights = {A: 0.1, B: 0.2, C: 0.3}
-    one, other = ((Stage(0, {A: 1}), Stage(10, each, ramp_steps=4)) for each in (weights, list(reversed(weights.items()))))
-    assert one == other
-    assert Schedule(one, 8, 20).flat() == Schedule(other, 8, 20).flat()
-    assert planned(*one) == planned(*other)
-
-
-def test_weights_are_added_as_on_all_versions_of_python():
-    (_, first), *_ = Schedule((Stage(0, {"a": 1}), Stage(1, dict.fromkeys(map(str, range(10)), 0.1), 1, 1)), 8, 20).flat()[1:]
-    assert first["1"] == 0.05
-
-
-def test_a_mix_is_made_again_with_more_steps_which_its_fingerprint_does_not_have():
-    mix = planned(*STAGES)
-    longer = dataclasses.replace(mix, steps=2 * STEPS)
-    assert (longer.schedule, longer.steps) == (mix.schedule, 2 * STEPS)
-    assert longer.fingerprint() == mix.fingerprint()
-    assert dataclasses.replace(mix, batch_size=2 * BATCH).fingerprint() != mix.fingerprint()
-
-
-def test_a_fraction_of_one_in_a_million_is_not_raised(caplog):
-    rare = ul2_tasks.examples(Mix("staged_rare", {A: 0.9, B: 0.1, C: 1e-6}), LENGTHS)
-    assert rare.numbering.timeline.stages[0].mixing.taken(1 << 30)[2] == pytest.approx((1 << 37) * 1e-6, rel=1e-4)
-    assert "differs by" not in caplog.text
+ASKED = {"schedule": STAGES, "batch_size": 8, "steps": 9}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        ({"mixtures": {A: 1}, "schedule": STAGES, "batch_size": 8, "steps": 9}, "mixtures must be left out with a schedule"),
-        ({"schedule": STAGES, "steps": 9}, "batch_size must be an integer of at least 1 with a schedule, got None"),
-        ({"schedule": STAGES, "batch_size": 8, "steps": 0}, "steps must be an integer of at least 1 with a schedule, got 0"),
-        ({"schedule": [], "batch_size": 8, "steps": 9}, "schedule must be a list of ul2_tasks.Stage"),
-        ({"schedule": STAGES[0], "batch_size": 8, "steps": 9}, "schedule must be a list of ul2_tasks.Stage"),
-        ({"schedule": [(0, {A: 1})], "batch_size": 8, "steps": 9}, "schedule must be a list of ul2_tasks.Stage"),
-        ({"schedule": STAGES[1:], "batch_size": 8, "steps": 9}, r"ascending first steps, of which the first is 0, got \[41, 100\]"),
-        ({"schedule": [Stage(0, {A: 1}), Stage(0, {B: 1})], "batch_size": 8, "steps": 9}, r"ascending first steps"),
-        (
-            {"schedule": [Stage(0, {A: 1}, ramp_steps=5)], "batch_size": 8, "steps": 9},
-            "ramp_steps must be 0 in the first stage, got 5",
-        ),
-        (
-            {"schedule": [Stage(0, {A: 1}), Stage(10**15, {B: 1})], "batch_size": 10**6, "steps": 9},
-            r"batch_size times the steps of a schedule must be below 2\*\*60, got 1000000 \* 1000000000000000. Lower steps",
-        ),
-        ({"mixtures": {A: 1}, "batch_size": 8}, "batch_size and steps must be left out without a schedule, got 8 and None"),
-        (
-            {"schedule": [Stage(0, {"a_mix": 1})], "batch_size": 8, "steps": 9},
-            "mixtures must be ul2_tasks.Mixture or ul2_tasks.Chat objects",
-        ),
+        (ASKED | {"mixtures": {A: 1}}, "mixtures"),
+        (ASKED | {"batch_size": None}, "batch_size"),
+        (ASKED | {"steps": 0}, "steps"),
+        (ASKED | {"schedule": []}, "schedule"),
+        (ASKED | {"schedule": [(0, {A: 1})]}, "schedule"),
+        (ASKED | {"schedule": STAGES[1:]}, "first steps"),
+        (ASKED | {"schedule": [Stage(0, {A: 1}), Stage(0, {B: 1})]}, "first steps"),
+        (ASKED | {"schedule": [Stage(0, {A: 1}, ramp_steps=5)]}, "ramp_steps"),
+        (ASKED | {"schedule": [Stage(0, {A: 1}), Stage(10**15, {B: 1})], "batch_size": 10**6}, "batch_size"),
+        (ASKED | {"schedule": [Stage(0, {"a_mix": 1})]}, "mixtures"),
+        ({"mixtures": {A: 1}, "batch_size": 8}, "batch_size"),
     ],
 )
-def test_what_is_no_schedule_is_rejected(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_is_no_schedule_is_rejected(arguments, named):
+    with pytest.raises(ValueError, match=named):
         Mix("staged", **arguments)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        ((-1, {"a": 1}), "first_step must be an integer of at least 0, got -1"),
-        ((0.5, {"a": 1}), "first_step must be an integer of at least 0, got 0.5"),
-        ((0, {"a": 0}), "mixtures must map distinct names to positive numbers"),
-        ((0, {}), "mixtures must map distinct names to positive numbers"),
-        ((0, {"a": 1}, 0, 0), "ramp_every must be an integer of at least 1, got 0"),
-        ((5, {"a": 1}, 10**9, 1), "ramp_every must be at least 100000 for ramp_steps=1000000000, got 1. A ramp has at most 10,000"),
+        ((0.5, {"a": 1}), "first_step"),
+        ((0, {"a": 0}), "mixtures"),
+        ((0, {}), "mixtures"),
+        ((0, {"a": 1}, 0, 0), "ramp_every"),
+        ((5, {"a": 1}, 10**9, 1), "ramp_every"),
     ],
 )
-def test_what_is_no_stage_is_rejected(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_is_no_stage_is_rejected(arguments, named):
+    with pytest.raises(ValueError, match=named):
         Stage(*arguments)
 
 
 def test_a_schedule_has_denoising_tasks_alone(registered):
     features = {key: seqio.Feature(BYTES) for key in ("inputs", "targets")}
     seqio.TaskRegistry.add("staged_other", MemoryDataSource(lambda: ["x"], validation=0), output_features=features)
-    with pytest.raises(ValueError, match=r"and others with random access, alone, got \['staged_other'\]"):
+    with pytest.raises(ValueError, match="staged_other"):
         mix("staged_with_other", schedule=[Stage(0, {"staged_a_mix": 1, "staged_other": 1})], batch_size=8, steps=9)
-
-
-def test_windows_that_shorten_all_examples_are_warned_of(caplog):
-    def window(blocks):
-        mixture = Mixture("staged_b", B.source, BYTES, (R1,), modes=MODES, block_shuffle=BlockShuffle(20, 2, blocks))
-        return len(ul2_tasks.examples(mixture, LENGTHS))
-
-    whole = window(40)
-    assert not caplog.records
-    assert window(2) > 1.5 * whole
-    assert "block_shuffle of 'staged_b_corpus' must have windows of at least" in caplog.text
-    assert "got 40, so its examples are shortened. Raise block_tokens or window_blocks." in caplog.text
 
 
 def test_corpora_of_a_mixture_may_have_other_blocks_but_a_corpus_has_one_kind():
@@ -372,9 +286,7 @@ def test_corpora_of_a_mixture_may_have_other_blocks_but_a_corpus_has_one_kind():
         Mixture(f"staged_{count}", B.source, BYTES, (R1,), modes=MODES, block_shuffle=BlockShuffle(20, count, 1))
         for count in (89, 97)
     ]
-    with pytest.raises(
-        ValueError, match=r"partitions of mixed corpora must have a common multiple of at most 4,096, got \[89, 97\]"
-    ):
+    with pytest.raises(ValueError, match="partitions"):
         ul2_tasks.examples(Mix("staged_many", {many[0]: 1, many[1]: 1}), LENGTHS)
-    with pytest.raises(ValueError, match=r"block_shuffle must be a ul2_tasks\.BlockShuffle or None, got 64"):
+    with pytest.raises(ValueError, match="block_shuffle"):
         Mixture(block_shuffle=64)

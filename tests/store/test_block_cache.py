@@ -30,7 +30,7 @@ LENGTHS = np.array([300, 1, 500, 199])
 class Counted:
     """Notes which ranges are read, holds answers back until `opened` is set, and knows how many bytes of them are still there."""
 
-    documents, tokens, dtype = 4, 1000, np.dtype(np.uint16)
+    documents, tokens, dtype, provenance = 4, 1000, np.dtype(np.uint16), None
 
     def __init__(self):
         self.ranges: list[tuple[int, int]] = []

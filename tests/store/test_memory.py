@@ -49,7 +49,7 @@ def test_processes_of_a_host_share_the_default_bound(monkeypatch):
 class Bytes:
     """A store of bytes."""
 
-    documents, tokens, dtype = 1, 1 << 15, np.dtype(np.uint8)
+    documents, tokens, dtype, provenance = 1, 1 << 15, np.dtype(np.uint8), None
 
     def read_values(self, start, stop):
         return np.zeros(stop - start, np.uint8)

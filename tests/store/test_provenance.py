@@ -44,7 +44,6 @@ def test_each_document_is_where_it_was_written(tmp_path_factory, rows_at_a_time,
     assert found.of(range(len(origins))) == origins
     some = data.draw(st.lists(st.integers(0, len(origins) - 1), max_size=5)) if origins else []
     assert pickle.loads(pickle.dumps(found)).of(some) == [origins[number] for number in some]
-    assert found.hashes.tolist() == [origin.hash for origin in origins]
 
     def expected(values, is_meant):
         return [
@@ -79,7 +78,7 @@ def test_no_document_makes_no_table(tmp_path):
     assert table.entry is None
     assert not (tmp_path / "table").exists()
     assert Provenance(()).of([]) == []
-    assert len(Provenance(()).hashes) == len(Provenance(()).with_ids(["a"]).documents) == 0
+    assert not len(Provenance(()).with_ids(["a"]).documents)
 
 
 def test_a_pair_without_a_table_is_known_by_its_name(tmp_path):
@@ -93,7 +92,6 @@ def test_a_pair_without_a_table_is_known_by_its_name(tmp_path):
     assert found.of([1, 2]) == [Origin(prefixes[0], 1, "", 0), Origin("a.jsonl", 4, "x", 1)]
     assert str(found.of([2])[0]) == "a.jsonl, row 4, id x"
     assert found.in_rows([("one", 1), ("a.jsonl", 9)]).documents.tolist() == [1, 3]
-    assert found.hashes.tolist() == [0, 0, 1, 2]
 
 
 def test_what_is_no_table_of_these_documents_is_refused(tmp_path):

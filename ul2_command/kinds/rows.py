@@ -56,10 +56,10 @@ class Rows(Kind):
         _rows(data).show(as_json, count=count, step=step, host=host, batch_size=batch_size)
 
     def find(self, data, *, epochs, batch_size, **others):
-        _rows(data).find(epochs=epochs, batch_size=batch_size)
+        _looking().find_rows(_rows(data).recipe, data.given["record"], epochs, batch_size)
 
     def measure(self, data, **others):
-        return _rows(data).measure(data.given.get("examples", _RECORDS))
+        return _looking().measure_images(_rows(data).recipe, data.given.get("examples", _RECORDS))
 
     def print_statistics(self, statistics, console):
         _looking().print_images(statistics, console)
@@ -73,7 +73,7 @@ class Rows(Kind):
     def examine(self, data, split):
         from ul2_tasks.looking.findings import each_once, examine_image_packages, examine_installation
 
-        return each_once([*examine_installation(), *examine_image_packages(), *_rows(data).examine()])
+        return each_once([*examine_installation(), *examine_image_packages(), *_looking().examine_recipe(*_rows(data).looked_at)])
 
 
 def _dataset(data: Data) -> Any:

@@ -179,7 +179,8 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             for of in shard.pairs():
                 bin_path, idx_path = (path_of[f"{shard.pair(*of)}.{suffix}"] for suffix in ("bin", "idx"))
                 dtype = corpus.columns[of[1]] if of[1] else stored_dtype(corpus)
-                writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype))
+                end = None if of[1] else corpus.configuration.end(corpus.vocabulary)
+                writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype, end))
             tables = {split: pairs.enter_context(TableWriter(path_of[name], told)) for split, name in shard.beside(TABLE).items()}
             refused = {
                 split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
@@ -407,7 +408,7 @@ def manifest_of(
     corpus: Corpus, begun: Mapping[str, Any], splits: Mapping[str, Sequence[Mapping]], git_revision: str | None
 ) -> dict[str, Any]:
     """What a cache says of itself: the "settings" that made it, what `cache.MOST` has, and the shards of each split."""
-    counted = (*COUNTED, "bytes")
+    counted, end = (*COUNTED, "bytes"), corpus.configuration.end(corpus.vocabulary)
     return {
         "schema_version": cache.SCHEMA_VERSION,
         "corpus": corpus.name,
@@ -415,6 +416,7 @@ def manifest_of(
         "git_revision": git_revision,
         "dtype": stored_dtype(corpus).name,
         "id_shift": id_shift(corpus.vocabulary),  # how much higher ids are here than in the files
+        **({} if end is None else {"end": end}),  # the EOS after each document
         "settings": begun["settings"],
         "read_as": begun["read_as"],
         **{name: begun[name] for name in cache.MOST},

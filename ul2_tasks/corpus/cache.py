@@ -62,8 +62,8 @@ def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None
     shards = manifest["splits"][split]["shards"]
     held = [shard for shard in shards if shard["documents"]]
     counts = (tuple(shard[count] for shard in held) for count in ("documents", column or "tokens"))
-    tables = None if column else _tables(cache_dir, shards)
-    return _store(_hash(shards), tuple(place(cache_dir, pair_name(shard["shard"], column)) for shard in held), *counts, tables)
+    tables, end = (None, None) if column else (_tables(cache_dir, shards), manifest.get("end"))
+    return _store(_hash(shards), tuple(place(cache_dir, pair_name(shard["shard"], column)) for shard in held), *counts, tables, end)
 
 
 def _tables(cache_dir: str, shards: Sequence[Mapping]) -> tuple[Table, ...] | None:
@@ -102,11 +102,16 @@ def pair_name(shard: str, column: str | None) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _store(
-    hashes: str, prefixes: tuple[str, ...], documents: tuple[int, ...], tokens: tuple[int, ...], tables: tuple[Table, ...] | None
+    hashes: str,
+    prefixes: tuple[str, ...],
+    documents: tuple[int, ...],
+    tokens: tuple[int, ...],
+    tables: tuple[Table, ...] | None,
+    end: int | None,
 ) -> Store:
     """Under other hashes it is another: the cache was written anew."""
     del hashes
-    return Store(prefixes, documents, tokens, None if tables is None else Provenance(tables))
+    return Store(prefixes, documents, tokens, None if tables is None else Provenance(tables), end)
 
 
 def check_stored(cache_dir: str, corpus: Corpus, expected: Mapping[str, str]) -> dict:
@@ -248,7 +253,7 @@ def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
         for pair in sorted({file["file"].rpartition(".")[0] for file in pairs_of(shard)}):
             column = pair.removeprefix(shard["shard"]).removeprefix(".") or "tokens"
             index, _ = open_pair(place(cache_dir, pair))
-            found, said = (index.entries - 1, index.tokens), (shard["documents"], shard[column])
+            found, said = (index.documents, index.tokens), (shard["documents"], shard[column])
             if found != said:
                 yield f"{pair} has {found[0]} documents and {found[1]} {column}, but the manifest says {said[0]} and {said[1]}"
 
@@ -269,8 +274,8 @@ def _check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
 
 def _other_settings(cache_dir: str, found: object, expected: Mapping[str, str]) -> ValueError:
     before = found if isinstance(found, Mapping) else expected
-    different = [key for key in expected if before.get(key) != expected[key]]
-    changes = "; ".join(f"{key} is {before.get(key)!r} in the cache, and {expected[key]!r} here" for key in different)
+    different = [key for key in {**expected, **before} if before.get(key) != expected.get(key)]
+    changes = "; ".join(f"{key} is {before.get(key)!r} in the cache, and {expected.get(key)!r} here" for key in different)
     return ValueError(
         f"the cache {cache_dir} was made with other settings: {changes or f'{found} in the cache, and {dict(expected)} here'}."
         " Register with the cache's settings, or write another cache. See docs/help/troubleshooting.md#the-cache-is-rejected."

@@ -9,7 +9,13 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, text_vocabulary, vocabulary_identity
+from ul2_tasks.vocabulary.special_ids import (
+    SpecialTokensRequest,
+    encodable_ids,
+    id_shift,
+    text_vocabulary,
+    vocabulary_identity,
+)
 
 if TYPE_CHECKING:
     import seqio
@@ -21,12 +27,18 @@ class CorpusConfiguration:
 
     `on_error` says what becomes of a record with a problem, or with a text that is not UTF-8 and that a tokenizer would change
     without a word: "raise", or "skip", which keeps it without tokens, so that a cache counts it. No text becomes one of the
-    `special_tokens`.
+    `special_tokens`. With `separate_documents` a cache has an EOS after each document.
     """
 
     text_key: str = "text"
     on_error: str = "raise"
     special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
+    separate_documents: bool = False
+
+    def end(self, vocabulary: seqio.Vocabulary) -> int | None:
+        """The tokenizer's own id that a cache has after each document; None where it has none."""
+        eos = vocabulary.eos_id if self.separate_documents else None
+        return None if eos is None else eos - id_shift(vocabulary)
 
 
 def text_tokenizer(vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration) -> seqio.Vocabulary:
@@ -40,6 +52,7 @@ def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusCon
     A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count. `source` is
     the identity of the source, see `identity.source_identity`.
     """
+    end = configuration.end(vocabulary)
     in_text = encodable_ids(vocabulary, configuration.special_tokens.ids(vocabulary))
     return {
         "vocabulary": vocabulary_identity(vocabulary),
@@ -47,7 +60,7 @@ def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusCon
         "source": source,
         "text_key": configuration.text_key,
         "on_error": configuration.on_error,
-    }
+    } | ({} if end is None else {"separate_documents": f"{end} after each"})
 
 
 def digest(settings: Mapping[str, str]) -> str:

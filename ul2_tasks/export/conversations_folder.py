@@ -22,7 +22,6 @@ from ul2_tasks.files.systems import exists, names_in, place, read
 from ul2_tasks.jobs.manifest import faults, load, parse_manifest
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.store.provenance import TABLE
-from ul2_tasks.store.read import Store, open_pair
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
@@ -68,17 +67,6 @@ def verify(folder: str) -> Iterator[str]:
         files = [file for shard in entry["shards"] for file in shard["files"]]
         present = {name for name in names_in(where) if name.endswith((".bin", ".idx", f".{TABLE}", f".{LEFT_OUT}"))}
         yield from (f"{folder_of(split)}/{sentence}" for sentence in faults(where, files, present))
-
-
-def read_shard(where: str, shard: str, most: int | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The tokens, masks and loss groups of a shard, [tokens] each, and the length of each sequence, [sequences] int64.
-
-    `shard` is its name, such as "shard_00", in `where`, the folder of its split. Reads the first `most` sequences; None for all.
-    """
-    index, _ = open_pair(place(where, f"{shard}_tokens"))
-    lengths = np.asarray(index.lengths[:most], np.int64)
-    stores = {column: Store.open([place(where, f"{shard}_{column}")]) for column in COLUMNS}
-    return {column: store.read_tokens(0, int(lengths.sum())) for column, store in stores.items()}, lengths
 
 
 def table_of(shard: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import corpus_documents, files_of, stored_dtype
 from ul2_tasks.files.atomic import removed_on_failure
@@ -44,10 +42,9 @@ def write_megatron(
         remove_records(records)  # of a job that was killed
         files = files_of(corpus, split, use_cached)
         bin_path, idx_path, table_path = temporary
-        with PairWriter(bin_path, idx_path, stored_dtype(corpus)) as pair, TableWriter(table_path, files or []) as table:
+        end = vocabulary.eos_id - id_shift(vocabulary) if append_eod else None
+        with PairWriter(bin_path, idx_path, stored_dtype(corpus), end) as pair, TableWriter(table_path, files or []) as table:
             for tokens, lengths, origins in corpus_documents(corpus, split, use_cached):
-                if append_eod:
-                    tokens, lengths = np.insert(tokens, np.cumsum(lengths), vocabulary.eos_id - id_shift(vocabulary)), lengths + 1
                 pair.add(tokens, lengths)
                 if origins and files is not None:
                     add_origins(table, files, origins())

@@ -47,7 +47,7 @@ class KeptCounts:
             total += len(entries[key])
             if total > _MOST_COUNTS:
                 del entries[key]
-        np.savez(content, **entries)
+        np.savez(content, **entries)  # type: ignore[arg-type]  # no key is that of its other argument
         try:
             write_atomically(place(self.folder, FILE), content.getvalue())
         except failures():

@@ -113,27 +113,22 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     Divide losses by the totals, summed over all processes.
 
-    **Order.** See `pools`. Weights count samples. A source repeats when it ends, in another order and with other random choices,
-    until the epochs end. An epoch is over when each source was read once; others than the one that takes longest repeat in it. Each
-    iterator has the epochs that `set_epoch` chose. All rows have a number, see `ImageRows`. Processes and workers take turns at
-    them, each at runs of 32: any number of them gives the same rows, in another order. Every file is read, however few there are.
+    **Order.** See `pools`. Weights count samples. An epoch is over when each source was read once; others than the one that takes
+    longest repeat in it, in another order and with other random choices. All rows have a number, see `ImageRows`. Processes and
+    workers take turns at them, each at runs of 32: any number of them gives the same rows, in another order.
 
-    **Counts.** Several readers must know how many rows each pool of records has, and so must a dataset that resumes. Rows are
-    counted as far as they are asked for, and the counts are kept in the file `.ul2_rows` beside the records. Where that folder
-    cannot be written, each process counts for itself, which reads all records: `counts_folder` names another one.
-    `len(dataset.rows())` in one process counts an epoch before all others begin.
+    **Counts.** Several readers, and one that resumes, must know how many rows pools have. These are counted as far as they are
+    asked for, by reading records, and kept in the file `.ul2_rows` beside the records or in `counts_folder`. Let one process count
+    an epoch before others begin, by `len(dataset.rows())`.
 
-    **Memory** of a worker: the encoded images of two pools, the page of Parquet that is read, and the pixels of a row; with
-    `shuffle_blocks` the encoded images of that many blocks of each source.
+    **Memory** of a worker: the encoded images of two pools, and of `shuffle_blocks` blocks of each source; the pixels of a row.
 
-    **Resume.** A state is a number, with the settings. It is that of the last iterator, right after each of its rows, and that of
-    all processes where each has read as many. Any number of processes and workers can load it; other settings are refused with
-    both shown. `torchdata.stateful_dataloader.StatefulDataLoader` keeps the states of its workers. With a plain DataLoader and
-    workers, `state_after` has the state by the number of rows.
+    **Resume.** A state is a number, with the settings: that of the last iterator, right after each of its rows, and of all
+    processes where each has read as many. Any number of processes and workers can load it. `StatefulDataLoader` of torchdata keeps
+    the states of its workers; with a plain DataLoader, `state_after` has the state by the number of rows.
 
-    **Errors.** A record with an error or one that is too long, and any error of a schema, an encoder or a decoder, raises a
-    `RecordError` with its file and index. With on_error="skip" it is logged, counted by source and cause, see `skipped` and
-    `skipped_by_source`, and written to `skipped_file`; 100 of one source in succession end the run.
+    **Errors.** A record with an error, or one that is too long, raises a `RecordError`. With on_error="skip" it is logged, counted,
+    see `skipped`, and written to `skipped_file`; 100 of one source in succession end the run.
     """
 
     def __init__(
@@ -248,14 +243,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
 
-            for epoch in range(3):
-                dataset.set_epoch(epoch)
-                for row in loader:
-                    ..
-
         Iteration 0 has the first `num_epochs` epochs, as without a call, iteration 1 the next ones, and so on. Without `num_epochs`
-        the rows begin at that epoch, see `ImageRows.epoch`. Workers read it when their iterator begins. A state has it: resume with
-        the same number.
+        the rows begin at that epoch, see `ImageRows.epoch`. Workers read it when their iterator begins. A state has it.
 
         Args:
             epoch: the number of the iteration, from 0.
@@ -289,7 +278,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             num_workers: of its DataLoader.
         """
         _, world_size = reading_process(self._process, self._started_in)
-        begun = self._passes.loaded or {"epoch": self._passes.epoch or 0}
+        loaded, epoch = self._passes.loaded, self._passes.epoch
+        begun = loaded if loaded and epoch in (None, loaded.get("epoch", 0)) else {"epoch": epoch or 0}
         reading = _Reading(self._rows_of(begun), 0, world_size * max(1, num_workers), begun)
         return self._state({"epoch": reading.rows.number, **reading.state(rows * world_size)})
 

@@ -10,14 +10,13 @@ them by several threads, and kept in a file beside the records, see `files.kept_
 from __future__ import annotations
 
 import collections
-import copy
 import dataclasses
 import json
 import operator
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -35,23 +34,6 @@ _THREADS = 16
 _AT_ONCE = 64  # pools that a thread counts in succession, at most
 _HELD = 2  # pools that are held in memory, of which rows are read
 EPOCH = re.compile(r", epoch (\d+)$")
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordLocation:
-    """Where a sample of a row is from.
-
-    Attributes:
-        source: the number of its source, from 0, in the order of the dataset.
-        file: the file of the record; the name of records in memory.
-        record: the name of the record, as in errors: "edits/0.parquet, row group 3, row 17".
-        epoch: of the source, from 0.
-    """
-
-    source: int
-    file: str
-    record: str
-    epoch: int
 
 
 class _Pool(NamedTuple):
@@ -76,21 +58,25 @@ class ImageRows(Sequence[dict[str, Any]]):
     content of the row after it.
     """
 
-    def __init__(self, recipe: Recipe, folder: str | None = None, skipped_file: str | None = None, epoch: int = 0):
-        """Reads nothing yet. Counts are kept in `folder`, by default beside the first file of records."""
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: str | None = None,
+        skipped_file: str | None = None,
+        epoch: int = 0,
+        counted: Sequence[int] | np.ndarray = (),
+    ):
+        """Reads nothing yet. Counts are kept in `folder`, by default beside the first file of records.
+
+        `counted` is how many rows each of the first pools has, as far as that is known; where there is no end, of all epochs.
+        """
         self.recipe, self.number, self.problems = recipe, epoch, recipe.problems(skipped_file)
         self._folder, self._skipped_file = folder, skipped_file
-        self._set(np.zeros([0], np.int64))
-
-    def _set(self, counted: np.ndarray) -> None:
-        """What is known: how many rows each of the first pools of the epochs until this one's has."""
-        is_endless = self.recipe.epochs is None
-        self._pools = self.recipe.pools(self.iteration)
+        self._pools = recipe.pools(self.iteration)
         self._of_epoch = self._pools.count or _pools_with_all(self._pools)
-        self._first_pool = self.number * self._of_epoch if is_endless else 0
-        self._ends = np.cumsum(counted)
+        self._first_pool = epoch * self._of_epoch if recipe.epochs is None else 0
+        self._ends, self._kept_pools = np.cumsum(np.asarray(counted, np.int64)), len(counted)
         self._is_taken_up = bool(len(counted))
-        self._kept_pools = len(counted)
         self._held: collections.OrderedDict[int, _Pool] = collections.OrderedDict()
         self._told: set[int] = set()  # pools whose problems were counted
         self._maker: RowMaker | None = None
@@ -98,17 +84,11 @@ class ImageRows(Sequence[dict[str, Any]]):
 
     def __reduce__(self) -> tuple:
         """For another process, which opens the files again, with what is counted here."""
-        counted = np.diff(self._ends, prepend=0)
-        return _again, (self.recipe, self._folder, self._skipped_file, self.number, counted)
+        return ImageRows, (self.recipe, self._folder, self._skipped_file, self.number, np.diff(self._ends, prepend=0))
 
     def __len__(self) -> int:
         """Returns the number of rows of the epoch; all of its records are read for it once, unless their counts are kept."""
-        return self.count()
-
-    def count(self, report: Callable[[int, int], None] = lambda done, pools: None) -> int:
-        """Returns the number of rows. `report` is called with how many pools are counted, and of how many, while they are."""
         last = self._first_pool + self._of_epoch
-        self._count_to(last, report)
         rows = self._before(last) - self._before(self._first_pool)
         if not rows:
             raise self._no_row(self._of_epoch)
@@ -118,10 +98,8 @@ class ImageRows(Sequence[dict[str, Any]]):
         """Returns another epoch, from 0."""
         if not is_integer(epoch, at_least=0):
             raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}.")
-        found = ImageRows(self.recipe, self._folder, self._skipped_file, int(epoch))
-        if self.recipe.epochs is None:
-            found._set(np.diff(self._ends, prepend=0))
-        return found
+        counted = np.diff(self._ends, prepend=0) if self.recipe.epochs is None else ()
+        return ImageRows(self.recipe, self._folder, self._skipped_file, int(epoch), counted)
 
     def __getitem__(self, index):
         """Returns the row at an index, negative ones from the end; or the list of a slice."""
@@ -132,19 +110,14 @@ class ImageRows(Sequence[dict[str, Any]]):
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Returns the rows at several indices; the records of a pool are read once for all of its rows."""
         numbers = [self._checked(index) for index in indices]
-        made = {number: self._row(number) for number in sorted(set(numbers))}
-        again = set(numbers) if len(made) < len(numbers) else ()
-        return [copy.deepcopy(made[number]) if number in again else made[number] for number in numbers]
+        made = {place: self._row(numbers[place]) for place in sorted(range(len(numbers)), key=numbers.__getitem__)}
+        return [made[place] for place in range(len(numbers))]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[index] for index in range(len(self)))
 
-    def locate(self, index: int) -> list[RecordLocation]:
-        """Returns the location of each sample of a row, in its order."""
-        return [RecordLocation(each.source, each.file, each.record, each.epoch) for each in self.samples(index)]
-
-    def samples(self, index: int) -> list[Placed]:
-        """Returns the samples of a row, each with the record that it is of. No image is decoded for it."""
+    def locate(self, index: int) -> list[Placed]:
+        """Returns the samples of a row, each with the source, file, record and epoch that it is of. No image is decoded."""
         pool, row = self._place(self._checked(index))
         return self._pool(pool).rows[row]
 
@@ -268,7 +241,7 @@ class ImageRows(Sequence[dict[str, Any]]):
             self._take_up()
             if pool == len(self._ends):
                 self._ends = np.append(self._ends, self._before(pool) + len(rows))
-                self._keep(len(self._ends) == self._pools.count)
+                self._keep()
             expected = self._before(pool + 1) - self._before(pool)
             if len(rows) != expected:
                 raise ValueError(
@@ -302,7 +275,7 @@ class ImageRows(Sequence[dict[str, Any]]):
         self._count_to(pool)
         return int(self._ends[pool - 1]) if pool else 0
 
-    def _count_to(self, stop: int, report: Callable[[int, int], None] = lambda done, pools: None) -> None:
+    def _count_to(self, stop: int) -> None:
         """Counts the rows of the pools before `stop`."""
         if len(self._ends) >= stop:
             return
@@ -325,11 +298,11 @@ class ImageRows(Sequence[dict[str, Any]]):
                     for rows in threads.map(counted, some):
                         before = int(self._ends[-1]) if len(self._ends) else 0
                         self._ends = np.concatenate([self._ends, before + np.cumsum(rows)])
-                    report(len(self._ends), stop)
-                    self._keep(len(self._ends) == stop)
+                    self._keep()
 
-    def _keep(self, is_last: bool) -> None:
-        more = len(self._ends) - self._kept_pools
+    def _keep(self) -> None:
+        """Keeps the counts, from time to time and at the end of the epoch."""
+        more, is_last = len(self._ends) - self._kept_pools, len(self._ends) == self._first_pool + self._of_epoch
         if more > (0 if is_last else max(_THREADS, self._kept_pools // 16)) and (kept := self._kept) is not None:
             kept.save(np.diff(self._ends, prepend=0))
             self._kept_pools = len(self._ends)
@@ -346,12 +319,6 @@ class ImageRows(Sequence[dict[str, Any]]):
         folder = self._folder or next(filter(None, besides), None)
         told = {**self.recipe.settings(), **self.recipe.identity, "iteration": str(self.iteration), "rows": str(_VERSION)}
         return None if folder is None else KeptCounts(os.fspath(folder), json.dumps(told, sort_keys=True))
-
-
-def _again(recipe: Recipe, folder: str | None, skipped_file: str | None, epoch: int, counted: np.ndarray) -> ImageRows:
-    found = ImageRows(recipe, folder, skipped_file, epoch)
-    found._set(counted)
-    return found
 
 
 def _pools_with_all(pools: Pools) -> int:

@@ -28,6 +28,7 @@ from ul2_tasks.images.schemas import Record, vlm_sft
 from ul2_tasks.scalars import as_python, check_on_error, is_integer
 from ul2_tasks.sources.image_records import Records, listed_records
 
+_PLAIN_SETTINGS = ("seed", "pool", "epochs", "on_error", "shrink", "shuffle_blocks")
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
@@ -192,9 +193,8 @@ class Recipe:
             "text": f"{len(probe)} ids of a text, {_digest(probe)}",
             "budgets": repr(tuple(map(as_python, self.budgets))),
             "required_modalities": repr(tuple(self.required_modalities)),
-            **{name: repr(as_python(getattr(self, name))) for name in ("seed", "pool", "epochs", "on_error", "shrink")},
-            **({"shuffle_blocks": repr(as_python(self.shuffle_blocks))} if self.shuffle_blocks else {}),
-            **({"kinds": "; ".join(map(_kind_in_words, self.kinds))} if self.kinds else {}),
+            "kinds": "; ".join(map(_kind_in_words, self.kinds)),
+            **{name: repr(as_python(getattr(self, name))) for name in _PLAIN_SETTINGS},
         }
 
     @property

@@ -8,20 +8,19 @@ Memory holds the encoded images of one pool, and the pixels of one row. The rows
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ul2_tasks.image_rows.custom import Custom
-from ul2_tasks.image_rows.fitting import fitted
 from ul2_tasks.image_rows.packing import pack
 from ul2_tasks.image_rows.patches import patches
 from ul2_tasks.image_rows.pools import in_order
 from ul2_tasks.image_rows.problems import Problems, RecordError, Step, told_as
 from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.row_arrays import Row, custom_arrays, lay_out
-from ul2_tasks.image_rows.samples import Sample, Sizes, dummy, sample_of, taken
+from ul2_tasks.image_rows.samples import Sample, Sizes, dummy, fitted, sample_of, taken
 from ul2_tasks.image_rows.sizes import Grid, Size
 from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Image
@@ -133,10 +132,9 @@ class RowMaker:
         with told_as("schema", told, name):
             layout = source.elements(record, draws)
             self._recipe.check_kinds(layout)
-        size_once = _by_identity(size_of)
 
         def measure(sizes: Sizes) -> Sample:
-            return sample_of(layout, draws, self._encode, size_once, sizes, source.dropout)
+            return sample_of(layout, draws, self._encode, size_of, sizes, source.dropout)
 
         with told_as("sample", told, name):
             sample = measure(source.sizes)
@@ -195,18 +193,6 @@ def _id_of(record: object) -> str:
     """
     id = record.get("id") if isinstance(record, Mapping) else None
     return f", id {id!r}" if isinstance(id, str | int) else ""
-
-
-def _by_identity(size_of: Callable[[object], tuple[int, int]]) -> Callable[[object], tuple[int, int]]:
-    """The same function, called once for each image, by its identity: an image may have no hash, or a slow one."""
-    sizes: dict[int, tuple[int, int]] = {}
-
-    def once(image: object) -> tuple[int, int]:
-        if id(image) not in sizes:
-            sizes[id(image)] = size_of(image)
-        return sizes[id(image)]
-
-    return once
 
 
 def _of_size(pixels: np.ndarray, width: int, height: int) -> np.ndarray:

@@ -112,7 +112,7 @@ def _contents(video: object) -> _Contents:
                 tail = bytes(packet) if not told else b""
             if packet.pts is not None:
                 end, is_exact = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base)), bool(packet.duration)
-            if packet.stream is not stream:
+            if packet.stream.index != stream.index:
                 continue
             if first is None:
                 first = next(iter(packet.decode()), None)

@@ -50,34 +50,28 @@ class ImageTextShown(NamedTuple):
     image_tokens: ImageTokens
 
 
-def image_text_sample(
-    shown: ImageTextShown, number: int, example: Mapping[str, np.ndarray], begins: Sequence[int], images: Iterable[object]
-) -> Sample:
+def image_text_sample(shown: ImageTextShown, number: int, example: Mapping[str, np.ndarray], images: Iterable[object]) -> Sample:
     """A sample of an example, see `samples.reconstructed`, in which an image is `[image 1024x768]`.
 
-    `begins` are the tokens of the chunk that begin a record. `images` are those of the example, encoded.
+    `images` are those of the example, encoded.
     """
     task, image_tokens = shown
     held = iter(images)
 
-    def read(feature: str, ids: Sequence[int], borders: Sequence[int]) -> list[Stretch]:
+    def read(feature: str, ids: Sequence[int], _: Sequence[int]) -> list[Stretch]:
         """Inputs or targets as `readable.stretches` has them, with a stretch for each image token sequence."""
         found, end = list[Stretch](), 0
         while end < len(ids):
             start, stop = end, ids.index(image_tokens.boi_id, end) if image_tokens.boi_id in ids[end:] else len(ids)
             special = task.special if start == 0 else dataclasses.replace(task.special, mode=())
-            of_text = [border - start for border in borders if start <= border < stop]
-            found += stretches(task.vocabulary, ids[start:stop], special, feature, of_text)
+            found += stretches(task.vocabulary, ids[start:stop], special, feature)
             end = stop
             if stop < len(ids):
                 end = ids.index(image_tokens.eoi_id, stop) + 1
-                if stop in borders:
-                    found.append(Stretch("border", "", 0, None))
-                said = "[image {}x{}]".format(*size_of(next(held)))
-                found.append(Stretch("image", said, end - stop, 0 if feature == "targets" else None))
+                found.append(Stretch("image", "[image {}x{}]".format(*size_of(next(held))), end - stop, None))
         return found
 
-    return reconstructed(task, number, example, np.array(begins, np.int64), read)
+    return reconstructed(task, number, example, np.zeros(0, np.int64), read)
 
 
 def image_places(sample: Sample, images: Iterable[object]) -> list[ImagePlace]:

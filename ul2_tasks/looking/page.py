@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import io
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,11 +10,9 @@ from types import ModuleType
 from typing import Any
 
 from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.images.pixels import pillow, pixels, resized
 from ul2_tasks.looking.printing import as_shown
 
 TEMPLATES = pathlib.Path(__file__).parents[1] / "data"
-_THUMBNAIL = 128  # pixels of the longer side
 
 
 def write_page(path: str | os.PathLike, template: str, statistics: Any, **shown: Any) -> pathlib.Path:
@@ -38,18 +34,6 @@ def write_page(path: str | os.PathLike, template: str, statistics: Any, **shown:
     page = environment.get_template(template).render(statistics=statistics, verdict=verdict(checks), as_shown=as_shown, **shown)
     write_atomically(path, page)
     return pathlib.Path(path)
-
-
-def thumbnail(image: object, width: int, height: int) -> str:
-    """An image in the proportions of a width and a height, as a data: address; empty if it cannot be decoded."""
-    scale = _THUMBNAIL / max(width, height)
-    try:
-        small = resized(pixels(image), max(1, round(width * scale)), max(1, round(height * scale)))
-    except ValueError:
-        return ""
-    file = io.BytesIO()
-    pillow().fromarray(small).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def check_path(path: str | os.PathLike) -> None:

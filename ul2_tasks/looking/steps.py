@@ -188,7 +188,7 @@ def _fed_images(
     images: Sequence[bytes],
 ) -> FedImages:
     ((record, _),) = location.documents
-    sample = image_text_sample(ImageTextShown(task, member.corpus.seqio_image_tokens), number, ids, [], images)
+    sample = image_text_sample(ImageTextShown(task, member.corpus.seqio_image_tokens), number, ids, images)
     places, data = image_places(sample, images), member.index.data
     return FedImages(sample, segment, location, places, data.locate(record), data.tokens.tokens_of(record))
 

@@ -125,7 +125,7 @@ class Mixture(Description):
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """Returns the corpus, whose cache may be in one of these folders."""
         owner = owner_of(self)
-        configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner))
+        configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner), owner.separate_documents)
         return TextCorpus(f"{owner.name}_corpus", owner.source, owner.vocabulary, configuration, folders(cache_dirs))
 
     def _arguments(self) -> Mapping[str, object]:

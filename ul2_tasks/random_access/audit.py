@@ -166,8 +166,8 @@ def _ranges(
 def _tally(ranges: Ranges, members: int) -> np.ndarray:
     """[2, members] int64, how many examples each has, and how many tokens."""
     found = np.zeros([2, members], np.int64)
-    for of_members, counts in zip(found, (1, ranges.sizes)):
-        np.add.at(of_members, ranges.kinds, counts)
+    np.add.at(found[0], ranges.kinds, 1)
+    np.add.at(found[1], ranges.kinds, ranges.sizes)
     return found
 
 

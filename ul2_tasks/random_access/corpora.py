@@ -24,7 +24,7 @@ from ul2_tasks.order.window_rows import WindowRows, rows_in_words
 from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
 from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
-from ul2_tasks.store.read import TokenStore
+from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def blocks_of(blocks: BlockShuffle | None, count: int, tokens: int) -> BlockShuf
 
 def in_blocks(store: TokenStore, blocks: BlockShuffle | None, pieces: Pieces | None) -> TokenStore:
     """A store, which is read in the blocks of the order where there are some and it is remote."""
-    if not blocks or not is_remote(store):
+    if not blocks or not is_remote(store) or not isinstance(store, Store):
         return store
     if pieces is None:
         return BlockCache(store, blocks.block_tokens)

@@ -7,32 +7,34 @@ import numpy as np
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, corpus_tokens
-from ul2_tasks.store.ends import WithEnds
-from ul2_tasks.store.read import MemoryStore, Store, TokenStore
+from ul2_tasks.store.read import MemoryStore, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 
 def stored_tokens(corpus: Corpus, split: str, use_cached: bool, separate_documents: bool) -> TokenStore | None:
     """The tokens of a corpus where they lie: in its cache, if that is to be used, or in the files that it is; else None.
 
-    With `separate_documents` an EOS follows each document. A cache that is another corpus's, or not whole, raises a ValueError.
+    With `separate_documents` an EOS follows each document, as it was written. A cache that is another corpus's, or not whole,
+    raises a ValueError, and so do tokens that were written with or without EOS, if it is to be otherwise.
     """
     if corpus.is_tokens:
         store = corpus.stored(split)
-        if not store.has_ends:
-            return with_ends(store, corpus, separate_documents)
-        is_eos = separate_documents and store.end == _eos(corpus)
-        return store.with_last() if is_eos else None  # to leave out its ends it has to be read as a stream
-    if use_cached and corpus.cache_dir:
+    elif use_cached and corpus.cache_dir:
         manifest = cache.check(corpus.cache_dir, corpus, corpus_settings(corpus))
-        if manifest and manifest["splits"].get(split, {}).get("documents"):  # the stream says what is wrong
-            return with_ends(cache.open_store(corpus.cache_dir, manifest, split), corpus, separate_documents)
-    return None
-
-
-def with_ends(store: MemoryStore | Store, corpus: Corpus, separate_documents: bool) -> TokenStore:
-    """The documents of a corpus, each followed by an EOS if they are to be separated."""
-    return WithEnds(store, _eos(corpus)) if separate_documents else store
+        if not manifest or not manifest["splits"].get(split, {}).get("documents"):
+            return None  # the stream says what is wrong
+        store = cache.open_store(corpus.cache_dir, manifest, split)
+    else:
+        return None
+    has_ends = store.end is not None
+    if separate_documents != has_ends and (separate_documents or not corpus.is_tokens):
+        raise ValueError(
+            f"separate_documents must be {has_ends} for {corpus.name!r}, whose tokens were written so, got {separate_documents}."
+            " Write them again for the other value."
+        )
+    if separate_documents and store.end == _eos(corpus):
+        return store.whole
+    return store if store.end is None else None  # to leave out its ends it has to be read as a stream
 
 
 def _eos(corpus: Corpus) -> int:
@@ -42,7 +44,7 @@ def _eos(corpus: Corpus) -> int:
 
 
 def tokens_in_memory(corpus: Corpus, split: str, separate_documents: bool, first: int | None = None) -> TokenStore:
-    """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with ends.
+    """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with other ends.
 
     With `first` it stops after the first documents that have so many tokens.
     """
@@ -59,4 +61,7 @@ def tokens_in_memory(corpus: Corpus, split: str, separate_documents: bool, first
                 " memory, but has more. Write its cache first, with `ul2 cache`, and name its folder"
                 " (seqio.add_global_cache_dirs). See docs/help/troubleshooting.md#a-corpus-too-large-for-memory."
             )
-    return with_ends(MemoryStore(np.concatenate(tokens), np.concatenate(lengths)), corpus, separate_documents)
+    all_tokens, all_lengths = np.concatenate(tokens), np.concatenate(lengths)
+    if separate_documents:
+        all_tokens, all_lengths = np.insert(all_tokens, np.cumsum(all_lengths), _eos(corpus)), all_lengths + 1
+    return MemoryStore(all_tokens, all_lengths)

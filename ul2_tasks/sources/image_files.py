@@ -12,7 +12,6 @@ place of a record that is wrong there is a ValueError.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import os
 import re
@@ -24,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
+from ul2_tasks.sources.files import Segment
+from ul2_tasks.sources.records import lines_in, parsed_json
 
 _logger = logging.getLogger(__name__)
 _BLOCK = 1 << 16  # bytes
@@ -115,11 +116,9 @@ def jsonl_pieces(path: str) -> list[Piece]:
 
 def read_jsonl(piece: Piece, start: int) -> Iterator[Named]:
     """The objects of the lines from the piece's record `start` on."""
-    with open_file(piece.path) as file:
-        file.seek(piece.start)
-        named = ((piece.first + number, line) for number, line in enumerate(file) if line.strip())
-        for number, line in itertools.islice(named, start, piece.records):
-            yield _name(piece, f"line {number + 1}"), _object(line, "the line")
+    lines = ((piece.first + where.number, line) for where, line in lines_in(Segment(piece.path, piece.start)) if line.strip())
+    for number, line in itertools.islice(lines, start, piece.records):
+        yield _name(piece, f"line {number}"), _object(line, "the line")
 
 
 def tar_pieces(path: str) -> list[Piece]:
@@ -193,10 +192,9 @@ def _alone(batch: pa.RecordBatch) -> dict[str, Any] | ValueError:
 
 
 def _object(content: bytes, what: str) -> dict[str, Any] | ValueError:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        return ValueError(f"{what} must be JSON: {error}.")
+    value = parsed_json(content)
+    if isinstance(value, Exception):
+        return ValueError(f"{what} must be JSON: {value}.")
     return value if isinstance(value, dict) else ValueError(f"{what} must be an object, got a {type(value).__name__}.")
 
 

@@ -22,7 +22,7 @@ class MegatronSource(DataSource):
 
     The tokens are the tokenizer's own ids; a corpus of them is registered with the vocabulary that they were made with. Where
     every document ends with EOD, as after `preprocess_data.py --append-eod`, it is taken off, because a denoiser's examples have
-    EOS where they end.
+    EOS where they end; with `separate_documents` it stays, and has to be there.
     """
 
     def __init__(self, split_to_prefixes: Mapping[str, str | Sequence[str]], eod: int | str | None = None):
@@ -108,7 +108,7 @@ class MegatronSource(DataSource):
                 f"eod must be the id that ends each document of {self!r}, such as {last[last != eod][0]}, got {eod}. Pass that"
                 " id, or 'keep'."
             )
-        return store.without_last(int(eod))
+        return store.ending_with(int(eod))
 
     def _as_dataset(self, *arguments: object):
         """Raises a ValueError: there is no text."""

@@ -155,7 +155,7 @@ def fields(segment: Segment, layout: Layout) -> list[str] | None:
                 return schema.names
             if layout.format == "tfrecord":
                 return next((sorted(features_of(record)) for record in records_of(file)), None)
-        parsed = (_parsed(line) for _, line in itertools.islice(_lines(segment), _ROWS_LOOKED_AT))
+        parsed = (parsed_json(line) for _, line in itertools.islice(lines_in(segment), _ROWS_LOOKED_AT))
         rows = [row for row in parsed if isinstance(row, dict)]
         values = [row[layout.text_key] for row in rows if row.get(layout.text_key) is not None]
         if values and not any(isinstance(value, (str, list, Mapping) if layout.as_json else str) for value in values):
@@ -234,7 +234,7 @@ def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> R
         return record._replace(unread=unread)
     beside[MESSAGES] = record.text.decode() if record.value is None else record.value
     for key in (MESSAGES, *TEMPLATE_FIELDS):  # so that a conversation is the same in all formats
-        if isinstance(text := beside.get(key), str) and not isinstance(parsed := _parsed(text), Exception):
+        if isinstance(text := beside.get(key), str) and not isinstance(parsed := parsed_json(text), Exception):
             beside[key] = parsed
     return record._replace(value=beside, unread=unread)
 
@@ -263,7 +263,7 @@ def as_id(value: object) -> bytes:
 
 def _metadata(value: object) -> Mapping[str, object]:
     """The fields of a record's metadata: an object, or a text of JSON of one; none of anything else."""
-    parsed = _parsed(value) if isinstance(value, str | bytes) else value
+    parsed = parsed_json(value) if isinstance(value, str | bytes) else value
     return parsed if isinstance(parsed, Mapping) else {}
 
 
@@ -298,7 +298,7 @@ def row_in_file(where: object) -> int | None:
 def lines_of(segment: Segment, last: object) -> int:
     """How many lines begin in a segment, of which one that was read is known, such as the last; any other value is none of them."""
     number, byte = (last.number - 1, last.byte) if isinstance(last, _Line) else (0, segment.start)
-    return number + sum(1 for _ in _lines(dataclasses.replace(segment, start=byte)))
+    return number + sum(1 for _ in lines_in(dataclasses.replace(segment, start=byte)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -312,7 +312,7 @@ def _lines_before(path: str, start: int) -> int:
 
 
 def _read_lines(segment: Segment, layout: Layout) -> Iterator[Record]:
-    return (_document(line, where) for where, line in _lines(segment))
+    return (_document(line, where) for where, line in lines_in(segment))
 
 
 def _read_file(segment: Segment, layout: Layout) -> Iterator[Record]:
@@ -321,7 +321,7 @@ def _read_file(segment: Segment, layout: Layout) -> Iterator[Record]:
 
 
 def _read_paragraphs(segment: Segment, layout: Layout) -> Iterator[Record]:
-    for is_blank, lines in itertools.groupby(_lines(segment), key=lambda line: not line[1].strip()):
+    for is_blank, lines in itertools.groupby(lines_in(segment), key=lambda line: not line[1].strip()):
         if not is_blank:
             wheres, texts = zip(*lines)
             first = wheres[0].number
@@ -329,7 +329,7 @@ def _read_paragraphs(segment: Segment, layout: Layout) -> Iterator[Record]:
 
 
 def _read_json(segment: Segment, layout: Layout) -> Iterator[Record]:
-    for where, line in _lines(segment):
+    for where, line in lines_in(segment):
         if line.strip():
             yield _json_document(line, where, layout)
 
@@ -412,7 +412,7 @@ _READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
 }
 
 
-def _lines(segment: Segment) -> Iterator[tuple[_Line, bytes]]:
+def lines_in(segment: Segment) -> Iterator[tuple[_Line, bytes]]:
     """Yields each line that begins in the segment, and where it is. Line ends and a byte order mark are removed."""
     with open_file(segment.path) as file:
         position = segment.start
@@ -439,7 +439,7 @@ def _document(text: bytes, where: object) -> Record:
 
 
 def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
-    value = _parsed(line)
+    value = parsed_json(line)
     if isinstance(value, UnicodeDecodeError):
         return Record(problem=f"{where}: is not UTF-8, {value.reason} at byte {value.start}", where=where)
     if isinstance(value, Exception):
@@ -453,7 +453,7 @@ def _json_document(line: bytes, where: _Line, layout: Layout) -> Record:
     return document_of(value, where, layout, line)
 
 
-def _parsed(line: str | bytes) -> object:
+def parsed_json(line: str | bytes) -> object:
     """The value of a line of JSON; or the error, where it is not JSON."""
     try:  # what json.loads does with most lines, at half its cost
         text = line.decode() if isinstance(line, bytes) else line

@@ -103,7 +103,7 @@ def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
 def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """The ranges of `read_ranges`, of arrays of integers: [values] int32, one range's after the other's.
 
-    Raises a ValueError where a dtype wider than int32 holds what is no id, and an IndexError where a range is not in its array.
+    Raises an IndexError where a range is not in its array.
     """
     check_within(starts, stops, np.array([len(array) for array in arrays], np.int64)[numbers])
     fetched = _fetched(arrays, numbers, starts, stops)
@@ -118,10 +118,6 @@ def read_joined(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray
     for dtype in set(dtypes):
         chosen = np.flatnonzero(np.array([other == dtype for other in dtypes], bool)[numbers])
         of_dtype = np.zeros([0], dtype)
-        if dtype.itemsize > joined.itemsize:
-            least, most = _extremes(addresses[chosen], counts[chosen], of_dtype)
-            if least < 0 or most >= 1 << 31:
-                raise ValueError(f"tokens must be ids from 0 to 2**31 - 1, got {least} to {most}.")
         _copy(addresses[chosen], counts[chosen], of_dtype, places[chosen], joined)
     return joined
 
@@ -164,16 +160,6 @@ def _copy(addresses, counts, of_dtype, places, joined):
         found, place = _values_at(addresses[number], counts[number], of_dtype), joined[places[number] :]
         for value in range(len(found)):  # from 0 in both, which is compiled to copies of many values at once
             place[value] = found[value]
-
-
-@compiled
-def _extremes(addresses, counts, of_dtype):
-    """The least and the most of all values of ranges, see `_copy`, int64; of no values the least is more."""
-    least, most = np.int64((1 << 63) - 1), np.int64(-(1 << 63))
-    for number in range(len(addresses)):
-        for value in _values_at(addresses[number], counts[number], of_dtype):
-            least, most = min(least, np.int64(value)), max(most, np.int64(value))
-    return least, most
 
 
 @functools.cache

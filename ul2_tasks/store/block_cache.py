@@ -27,9 +27,7 @@ from ul2_tasks.files.systems import is_local
 from ul2_tasks.order.epochs import expanded
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.arrays import MemoryArray, check_within, read_joined
-from ul2_tasks.store.ends import WithEnds
 from ul2_tasks.store.memory import available_bytes
-from ul2_tasks.store.provenance import Provenance
 from ul2_tasks.store.read import Store, TokenStore
 
 _THREADS = 32
@@ -166,14 +164,14 @@ class _Held:
                 self._drop((reference, block))
 
 
-class BlockCache:
+class BlockCache(TokenStore):
     """The tokens of a store, of which whole blocks are read and held; see `TokenStore` for the methods that are not described here.
 
     `blocks` are of so many tokens each, see `Blocks.equal`, or others. What is read is the same as without it.
     """
 
-    def __init__(self, store: Store | WithEnds, blocks: int | Blocks):
-        self.store = store
+    def __init__(self, store: Store, blocks: int | Blocks):
+        self.store, self.provenance = store, store.provenance
         self.blocks = blocks if isinstance(blocks, Blocks) else Blocks.equal(store.tokens, blocks)
         self.held: dict[int, MemoryArray | futures.Future[MemoryArray]] = {}
         self.ref = weakref.ref(self)
@@ -191,21 +189,11 @@ class BlockCache:
     def tokens(self) -> int:
         return self.store.tokens
 
-    @property
-    def provenance(self) -> Provenance | None:
-        return self.store.provenance
-
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         return self.store.documents_at(start, stop)
 
-    def tokens_of(self, document: int) -> tuple[int, int]:
-        return self.store.tokens_of(document)
-
     def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.store.ranges_of(documents)
-
-    def read_tokens(self, start: int, stop: int) -> np.ndarray:
-        return self.read_chunks(np.array([start]), np.array([stop]))
 
     def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Store.read_documents`; of a store whose documents have no end."""
@@ -257,7 +245,7 @@ class BlockCache:
 
 def is_remote(store: TokenStore) -> bool:
     """Whether some of a store's files are not local ones."""
-    if isinstance(store, BlockCache | WithEnds):
+    if isinstance(store, BlockCache):
         return is_remote(store.store)
     return isinstance(store, Store) and not all(map(is_local, store.prefixes))
 

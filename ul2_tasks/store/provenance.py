@@ -73,7 +73,7 @@ def hash_of(text: bytes) -> int:
 
 def hashes_of(texts: Iterable[bytes]) -> np.ndarray:
     """`hash_of` of each, [n] uint64."""
-    return np.frombuffer(b"".join([hashlib.blake2b(text, digest_size=8).digest() for text in texts]), ">u8").astype(np.uint64)
+    return np.array(list(map(hash_of, texts)), np.uint64)
 
 
 class TableWriter:
@@ -188,12 +188,6 @@ class Provenance:
         return int(self._borders[-1])
 
     @property
-    def hashes(self) -> np.ndarray:
-        """The hashes of all documents, [documents] uint64, which takes 8 bytes each."""
-        found = parallel_map(lambda table: _columns(table).get("hash", np.zeros(table.documents, np.uint64)), self.tables)
-        return np.concatenate([np.zeros(0, np.uint64), *found])
-
-    @property
     def has_ids(self) -> bool:
         """Whether ids and hashes are recorded of some documents."""
         return any(table.path for table in self.tables)
@@ -230,11 +224,11 @@ class Provenance:
                 meant = [(which, number) for number, (name, own) in of_names for which in own if is_file(name, files[which])]
                 which, numbers = np.array(meant, np.int64).reshape(-1, 2).T
                 wanted = wanted.take(which).append_column("file", pa.array(numbers, pa.int32()))
-            keys, held = [name for name in wanted.column_names if name != "which"], _columns(table) if len(wanted) else {}
-            if not held.keys() >= {*keys}:
+            keys, columns = [name for name in wanted.column_names if name != "which"], _columns(table) if len(wanted) else {}
+            if not columns.keys() >= {*keys}:
                 return np.zeros(0, np.int64), np.zeros(0, np.int64)
-            held = {name: held[name] for name in keys} | {"document": border + np.arange(table.documents)}
-            found = pa.table(held).join(wanted, keys, join_type="inner")
+            held = pa.table({name: columns[name] for name in keys} | {"document": border + np.arange(table.documents)})
+            found = held.join(wanted, keys, join_type="inner")
             return found["document"].to_numpy(), found["which"].to_numpy()
 
         parts = parallel_map(lambda each: match(*each), zip(self.tables, self._borders.tolist()))

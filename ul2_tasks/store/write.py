@@ -21,11 +21,12 @@ class PairWriter:
             pair.add(np.array([5, 6, 7, 8, 9]), np.array([3, 2]))
         entries = pair.entries
 
-    At the end of the block `entries` has "bin" and "idx", the "bytes" and "sha256" of each; nothing where there is no document.
+    With `end` this token is written after each document, and belongs to it. At the end of the block `entries` has "bin" and "idx",
+    the "bytes" and "sha256" of each; nothing where there is no document.
     """
 
-    def __init__(self, bin_path: str, idx_path: str, dtype: np.dtype):
-        self._bin_path, self._idx_path, self._dtype = bin_path, idx_path, dtype
+    def __init__(self, bin_path: str, idx_path: str, dtype: np.dtype, end: int | None = None):
+        self._bin_path, self._idx_path, self._dtype, self._end = bin_path, idx_path, dtype, end
         self._lengths: list[np.ndarray] = []
         self._file: HashedFile | None = None
         self.documents = self.tokens = 0
@@ -35,6 +36,8 @@ class PairWriter:
         """Adds documents: [tokens] integers, document after document, and [documents] integers, how many tokens each has."""
         if not len(lengths):
             return
+        if self._end is not None:
+            tokens, lengths = np.insert(tokens, np.cumsum(lengths), self._end), lengths + 1
         limits = np.iinfo(self._dtype)
         if len(tokens) and not (limits.min <= tokens.min() and tokens.max() <= limits.max):
             raise ValueError(

@@ -84,7 +84,7 @@ def register(
         chunk_tokens: the longest chunk in tokens: one number for all denoisers, or numbers by their names, where a denoiser that is
             not named has no bound. By default chunks are as long as `sequence_length` allows.
         merge_examples: whether documents are joined to fill chunks, or kept apart.
-        separate_documents: whether an EOS ends each document when they are joined.
+        separate_documents: whether an EOS ends each document when they are joined. The cache is written so, and token files are.
         block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
             for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It needs random
             access; a stream has a shuffle buffer.

@@ -70,7 +70,7 @@ def test_the_examples_of_steps_are_all_that_training_reads(runs):
             for key, ids in each.sample.ids.items():
                 assert row[key].tolist() == ids
                 assert sum(stretch.tokens for stretch in getattr(each.sample, key)) == len(ids)
-    assert with_images > 2
+    assert with_images == len(runs)
 
 
 def test_images_are_told_by_number_size_and_place(runs):

@@ -152,4 +152,3 @@ def test_lengths_say_how_full_sequences_are(longer):
             for key, length in other.lengths.items():
                 assert key == "chunk" or (length is None and task.tokens[key] is None) or task.tokens[key] == length.mean
             assert task.fill == pytest.approx(other.fill)
-            assert not task.examples or task.cut > 0 or way.name == "double"

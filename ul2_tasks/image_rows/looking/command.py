@@ -9,32 +9,23 @@ import io
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.image_rows.looking.doctor import examine_recipe
+from ul2_tasks.image_rows.looking.doctor import examine_recipe as examine_recipe
 from ul2_tasks.image_rows.looking.measure import BUDGETS, ImageStatistics, measure_images, recipe_to_look_at
-from ul2_tasks.image_rows.looking.show import (
-    draw_record,
-    draw_records,
-    draw_rows,
-    find_rows,
-    show_record,
-    show_records,
-    show_rows,
-)
+from ul2_tasks.image_rows.looking.show import draw_record, draw_records, draw_rows, show_record, show_records, show_rows
+from ul2_tasks.image_rows.looking.show import find_rows as find_rows
 from ul2_tasks.image_rows.looking.table import print_images
 from ul2_tasks.image_rows.recipe import Recipe, Source, example_sources
 from ul2_tasks.image_rows.samples import Counts
 from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.example_set import example_records
-from ul2_tasks.looking.findings import Finding
-from ul2_tasks.looking.page import check_path
 from ul2_tasks.looking.printing import print_json_lines
 from ul2_tasks.sources.image_records import listed_records, open_records
 from ul2_tasks.vocabulary.by_name import open_vocabulary
@@ -65,7 +56,11 @@ class Rows:
         if self.dataset is not None:
             return self.dataset.recipe, self.dataset.recipe.special_tokens
         vocabulary = open_vocabulary(given["vocabulary"]) if "vocabulary" in given else None
-        found = recipe_to_look_at(self._sources(), vocabulary, lengths_of(given), given.get("seed", 0))
+        lengths = given.get("sequence_length", BUDGETS._asdict())
+        if set(lengths) != set(BUDGETS._fields):
+            got = ",".join(map(str, lengths.values()))
+            raise ValueError(f"--lengths must be tokens, ViT patches and VAE patches, such as 36864,16384,28672, got {got!r}.")
+        found = recipe_to_look_at(self._sources(), vocabulary, Counts(**lengths), given.get("seed", 0))
         if "position_embeddings" not in given:
             return found, found.special_tokens
         vit, vae = given["position_embeddings"]
@@ -85,27 +80,14 @@ class Rows:
         else:
             show(self.recipe, *asked, console)
 
-    def find(self, *, epochs: int, batch_size: int | None) -> None:
-        """`ul2 find`."""
-        find_rows(self.recipe, self.options["record"], epochs, batch_size, Console())
-
-    def measure(self, records: int) -> ImageStatistics:
-        """`ul2 stats`."""
-        return measure_images(self.recipe, records)
-
     def report(self, output: str, records: int, count: int) -> tuple[ImageStatistics, pathlib.Path]:
         """`ul2 report`: a page of what `ul2 stats` and `ul2 show` print."""
-        check_path(output)
-        console, statistics = Console(record=True, width=132, file=io.StringIO()), self.measure(records)
+        console, statistics = Console(record=True, width=132, file=io.StringIO()), measure_images(self.recipe, records)
         print_images(statistics, console)
         console.print()
         show_records(self.recipe, count, console)
         write_atomically(output, console.export_html())
         return statistics, pathlib.Path(output)
-
-    def examine(self) -> Iterator[Finding]:
-        """`ul2 doctor`."""
-        return examine_recipe(*self.looked_at)
 
     def _sources(self) -> Sequence[Source]:
         schema, spec = self.options.get("schema"), list(self.options.get("spec", ()))
@@ -116,15 +98,6 @@ class Rows:
         of_set = functools.partial(listed_records, name=f"embedded set, {schema}")
         records = open_records(spec, self.options.get("folder")) if spec else of_set(example_records(schema))
         return [Source(records, schema if schema in SCHEMAS else _own_schema(schema))]
-
-
-def lengths_of(options: Mapping[str, Any]) -> Counts:
-    """The budgets that --lengths names, or BAGEL's."""
-    lengths = options.get("sequence_length", BUDGETS._asdict())
-    if set(lengths) != set(BUDGETS._fields):
-        got = ",".join(map(str, lengths.values()))
-        raise ValueError(f"--lengths must be tokens, ViT patches and VAE patches, such as 36864,16384,28672, got {got!r}.")
-    return Counts(**lengths)
 
 
 def _own_schema(name: str) -> Any:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -113,7 +112,7 @@ def draw_rows(
     of its layout), "file", "record" and "epoch", and what `_plain` has.
     """
     for number, rows, index in _rows_at(recipe, _numbers(step, batch_size, host)[:count]):
-        samples = rows.samples(index)
+        samples = rows.locate(index)
         yield {
             "step": step,
             "number": number,
@@ -149,24 +148,17 @@ def show_rows(
         console.print(Text(f"and {len(numbers) - count:,} more rows. Pass --count {len(numbers)} to show all.", "dim"))
 
 
-def find_rows(recipe: Recipe, record: str, epochs: int, batch_size: int | None, console: Console) -> None:
+def find_rows(recipe: Recipe, record: str, epochs: int, batch_size: int | None) -> None:
     """Prints which rows of the first `epochs` have a record, and the steps that read them."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for title in ("epoch", "row", "index", *(["step"] if batch_size else [])):
-        table.add_column(title, justify="right")
-    first, rows = 0, ImageRows(recipe)
+    console, found, first, rows = Console(), [], 0, ImageRows(recipe)
     for epoch in range(epochs):
         rows = rows.epoch(epoch)
-        length = _counted(rows)
         for index in rows.find(record):
-            steps = [(first + index) // batch_size] if batch_size else []
-            table.add_row(*map(str, (epoch, first + index, index, *steps)))
-        first += length
-    console.print(Text(f"{first:,} rows in {epochs} epoch{'s' if epochs > 1 else ''}; {visible(record)} is in {table.row_count:,}"))
-    if table.row_count:
-        console.print(table)
-    else:
-        console.print(Text("It was skipped, or all of it is dropped: `ul2 show --record` says which.", "bold yellow"))
+            step = f", step {(first + index) // batch_size}" if batch_size else ""
+            found.append(f"row {first + index}, index {index} of epoch {epoch}{step}")
+        first += len(rows)
+    console.print(Text(f"{first:,} rows in {epochs} epoch{'s' if epochs > 1 else ''}; {visible(record)} is in {len(found):,}"))
+    console.print(Text("\n".join(found) or "It was skipped, or all of it is dropped: `ul2 show --record` says which."))
 
 
 def _numbers(step: int, batch_size: int | None, host: tuple[int, int] | None) -> range:
@@ -182,21 +174,12 @@ def _numbers(step: int, batch_size: int | None, host: tuple[int, int] | None) ->
 def _rows_at(recipe: Recipe, numbers: range) -> Iterator[tuple[int, ImageRows, int]]:
     """The rows of ascending numbers: each with its epoch and its index there."""
     rows, first = ImageRows(recipe), 0
-    length = _counted(rows)
+    length = len(rows)
     for number in numbers:
         while number >= first + length:
             first, rows = first + length, rows.epoch(rows.number + 1)
-            length = _counted(rows)
+            length = len(rows)
         yield number, rows, number - first
-
-
-def _counted(rows: ImageRows) -> int:
-    """How many rows an epoch has. If stderr is a terminal, a bar there shows how many pools are counted."""
-    console = Console(stderr=True)
-    columns = (TextColumn("counting rows, pools of records"), BarColumn(), TextColumn("{task.completed} of {task.total}"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-        return rows.count(lambda done, pools: progress.update(task, completed=done, total=pools))
 
 
 def _counts(recipe: Recipe, samples: Sequence[Placed]) -> dict[str, int]:

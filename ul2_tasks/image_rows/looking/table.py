@@ -11,22 +11,19 @@ from rich.text import Text
 from ul2_tasks.image_rows.looking.measure import PERCENTS, ImageSourceStatistics, ImageStatistics
 from ul2_tasks.looking.printing import as_shown, plain_table, shown_problems
 
-
-class _Named(dict):
-    """Names in words; others, of your own kinds, are their own words."""
-
-    def __missing__(self, name: str) -> str:
-        return name
-
-
-PARTS = _Named(tokens="tokens", vit="ViT patches", vae="patches of latents")
-KINDS = _Named(text="texts", vit="images for the ViT", clean="clean latents", noised="noised latents")
+_PARTS = {"tokens": "tokens", "vit": "ViT patches", "vae": "patches of latents"}
+_KINDS = {"text": "texts", "vit": "images for the ViT", "clean": "clean latents", "noised": "noised latents"}
 _LAYOUTS_SHOWN = 8
+
+
+def part(name: str) -> str:
+    """A budget in words; one of your own kinds is its own word."""
+    return _PARTS.get(name, name)
 
 
 def print_images(statistics: ImageStatistics, console: Console) -> None:
     """Prints the statistics as tables."""
-    budgets = ", ".join(f"{budget:,} {PARTS[name]}" for name, budget in statistics.budgets.items())
+    budgets = ", ".join(f"{budget:,} {part(name)}" for name, budget in statistics.budgets.items())
     console.print(Text(f"rows of at most {budgets}; seed {statistics.seed}; ul2_tasks {statistics.version}"))
     console.print(Text("layouts: T text, V image for the ViT, C clean latents, N noised latents", "dim"))
     for source in statistics.sources:
@@ -56,13 +53,13 @@ def shown_elements(source: ImageSourceStatistics) -> str:
     said = []
     for kind, found in source.elements.items():
         dropped = f" ({as_shown(found['dropped'] / found['all'], 'percent')} dropped)" if found["dropped"] else ""
-        said.append(f"{found['all']:,} {KINDS[kind]}{dropped}")
+        said.append(f"{found['all']:,} {_KINDS.get(kind, kind)}{dropped}")
     return ", ".join(said)
 
 
 def shown_too_long(source: ImageSourceStatistics) -> str:
     """How many samples take too much of what, in words; empty if none does."""
-    of_each = ", ".join(f"{source.too_long[name]:,} of {PARTS[name]}" for name in source.counts if source.too_long[name])
+    of_each = ", ".join(f"{source.too_long[name]:,} of {part(name)}" for name in source.counts if source.too_long[name])
     return f"{source.too_long['any']:,} samples do not fit into a row: {of_each}" if of_each else ""
 
 
@@ -71,7 +68,7 @@ def sentences_on_rows(statistics: ImageStatistics) -> Iterator[str]:
     if not statistics.rows:
         yield "no rows, since no record makes a sample that fits; `ul2 doctor` says why"
         return
-    fill = ", ".join(f"{as_shown(part, 'percent')} of {PARTS[name]}" for name, part in statistics.fill.items() if part is not None)
+    fill = ", ".join(f"{as_shown(fill, 'percent')} of {part(name)}" for name, fill in statistics.fill.items() if fill is not None)
     yield f"{statistics.rows:,} rows of {statistics.samples:,} samples" + (f"; they fill {fill}" if fill else "")
     lacking = {"vit": "no image for the ViT", "vae": "no latents", "text": "no text that is learned"}
     if any(statistics.lacking.values()):
@@ -95,5 +92,5 @@ def _counts(source: ImageSourceStatistics) -> Table:
     for name, summary in source.counts.items():
         if summary and summary.max:
             numbers = (summary.mean, summary.min, *summary.quantiles.values(), summary.max)
-            table.add_row(PARTS[name], *(f"{number:,.0f}" for number in numbers))
+            table.add_row(part(name), *(f"{number:,.0f}" for number in numbers))
     return table

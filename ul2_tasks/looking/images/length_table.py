@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -103,11 +102,11 @@ def _of_task(task: ImageTextTask, planned: Planned, lengths: Mapping[str, int]) 
 
 def sizes_of(task: ImageTextTask, planned: Planned, lengths: Mapping[str, int]) -> np.ndarray:
     """The inputs and the targets of each example in tokens, [examples, 2] int64."""
-    limits, lengths_of_pieces = task.limits(lengths), [each.pieces for each in planned.sources]
-    pieces = np.array([*itertools.chain.from_iterable(lengths_of_pieces)], np.int32)
-    firsts = np.cumsum([0, *map(len, lengths_of_pieces)])
-    keys = mix(np.arange(len(planned.sources), dtype=np.uint64))
-    sizes: np.ndarray = piece_sizes(recipe_of_pieces(limits), limits.splits_once, pieces, firsts, keys)
+    limits, pieces = task.limits(lengths), [found.pieces for _, found in planned.sources]
+    firsts = np.cumsum([0, *map(len, pieces)])
+    keys = mix(np.arange(len(pieces), dtype=np.uint64))
+    flat = np.concatenate([np.zeros(0, np.int32), *pieces])
+    sizes: np.ndarray = piece_sizes(recipe_of_pieces(limits), limits.splits_once, flat, firsts, keys)
     return sizes
 
 

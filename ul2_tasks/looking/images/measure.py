@@ -43,34 +43,19 @@ class Looked(NamedTuple):
     problems: Tally
 
 
-class Uncorrupted(NamedTuple):
-    """What an example is made of.
-
-    Attributes:
-        tokens: [tokens] int32.
-        pieces: see `interleaved`.
-        images: its images, encoded.
-        record: the place of its record.
-    """
-
-    tokens: np.ndarray
-    pieces: Sequence[int]
-    images: Sequence[object]
-    record: str
-
-
 class ImageTextExample(NamedTuple):
-    """An example: [tokens] int32 each, EOS included, and what it is made of."""
+    """An example: [tokens] int32 each, EOS included; the place of its record, and what that is."""
 
     inputs: np.ndarray
     targets: np.ndarray
-    source: Uncorrupted
+    where: str
+    source: Interleaved
 
 
 class Planned(NamedTuple):
-    """What a task makes examples of; and the records that make none, by cause."""
+    """What a task makes examples of, see `Looked.right`; and the records that make none, by cause."""
 
-    sources: Sequence[Uncorrupted]
+    sources: Sequence[tuple[str, Interleaved]]
     unusable: Tally
 
 
@@ -156,11 +141,11 @@ def plan_examples(
     limits = [task.limits(sequence_length)]
     if task.configuration.random_access:
         limits = [other.limits(sequence_length) for other in tasks if other.corpus is task.corpus]
-    sources, unusable = list[Uncorrupted](), Tally()
+    sources, unusable = list[tuple[str, Interleaved]](), Tally()
     for where, found in looked.right:
         denoiser, problem = problem_of(limits, found.pieces.tolist())
         if not problem.cause:
-            sources.append(Uncorrupted(found.tokens, found.pieces.tolist(), found.images, where))
+            sources.append((where, found))
             continue
         under = f", under {limits[denoiser].name}" if task.configuration.random_access else ""
         unusable.add(problem.cause, f"{where}{under}{problem.numbers}")
@@ -174,10 +159,10 @@ def make_examples(
     planned, corrupted = plan_examples(task, tasks, looked, sequence_length), task.corrupted(task.fit(sequence_length))
 
     def examples() -> Iterator[ImageTextExample]:
-        for number, each in enumerate(planned.sources):
-            made = corrupted(tf.constant(each.tokens), tf.constant(each.pieces, tf.int32), tf.constant([seed, number], tf.int64))
+        for number, (where, found) in enumerate(planned.sources):
+            made = corrupted(tf.constant(found.tokens), tf.constant(found.pieces), tf.constant([seed, number], tf.int64))
             inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
-            yield ImageTextExample(inputs, targets, each)
+            yield ImageTextExample(inputs, targets, where, found)
 
     return Made(examples(), planned.unusable)
 
@@ -229,7 +214,7 @@ def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float) -> ImageTa
     tokens = collections.Counter[str](text=0, images=0, noise=0)
     spans = images = 0
     for example in made.examples:
-        pieces = example.source.pieces
+        pieces = example.source.pieces.tolist()
         for key, length in zip(lengths, map(len, (example.inputs, example.targets, example.source.tokens))):
             lengths[key].append(length)
         whole = invert({"inputs": example.inputs, "targets": example.targets}, task.denoiser, fit.special)

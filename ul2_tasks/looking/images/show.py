@@ -90,7 +90,7 @@ def draw_looked(
         made = make_examples(task, image_text_tasks(name), found, sequence_length, seed)
         special, number = task.special_tokens(), -1
         for number, example in enumerate(itertools.islice(made.examples, count)):
-            yield Shown(task, _sample(task, special, number, example), example.source.record, example.source.images)
+            yield Shown(task, _sample(task, special, number, example), example.where, example.source.images)
         if number < 0:
             causes = [*found.problems.first.values(), *(f"{cause}: {first}" for cause, first in made.unusable.first.items())]
             raise ValueError(f"{task.name!r} makes no example of {found.records} records: {'; '.join(causes) or 'there is none'}")
@@ -99,4 +99,4 @@ def draw_looked(
 def _sample(task: ImageTextTask, special: SpecialTokens, number: int, example: ImageTextExample) -> Sample:
     shown = DenoisedTask(task.name, task.denoiser, special, task.output_features["targets"].vocabulary)
     made = {"inputs": example.inputs, "targets": example.targets}
-    return image_text_sample(ImageTextShown(shown, task.corpus.seqio_image_tokens), number, made, [0], example.source.images)
+    return image_text_sample(ImageTextShown(shown, task.corpus.seqio_image_tokens), number, made, example.source.images)

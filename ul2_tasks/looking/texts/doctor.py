@@ -72,7 +72,7 @@ def _examine_tokens_in_files(corpus: CorpusTask, source: MegatronSource, split: 
     held = source.store(split)
     counts = f"{held.documents:,} documents, {held.tokens:,} tokens in {len(store.prefixes)} pairs of files"
     yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; {split}: {counts}, read in place")
-    ends = "the EOD at the end of each document is taken off" if store.has_ends else "no EOD is taken off the documents"
+    ends = "the EOD at the end of each document is taken off" if store.end is not None else "no EOD is taken off the documents"
     beginning = vocabulary.decode(first[0][:40].numpy().tolist())[:80]
     yield Finding("ok", "corpus", f"{ends}; the first begins {beginning!r}")
     lengths = np.sort(first.row_lengths().numpy())

@@ -7,6 +7,7 @@ import json
 import lzma
 import tarfile
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,8 @@ from image_sources import write_tar
 
 from ul2_tasks.images.paths import Outside
 from ul2_tasks.sources.image_records import Reader, listed_records, open_records
+
+IMAGE = b"an image"
 
 
 def all_of(records) -> list:
@@ -320,3 +323,55 @@ def test_a_compressed_file_has_the_records_of_the_file_in_one_piece(kind, suffix
     assert [record for _, record in alone.read(alone.pieces[0], 0)] == records
     assert [record for _, record in alone.read(alone.pieces[0], 150)] == records[150:]
     assert len(alone) == len(records)
+
+
+def test_values_in_values_without_end_are_a_problem_of_their_record(tmp_path):
+    deep = "[" * 700 + "]" * 700
+    (tmp_path / "a.jsonl").write_text(f'{{"captions": "a", "image": {deep}}}\n{{"captions": "a", "image": {{"path": {deep}}}}}')
+    for _, record in open_records(tmp_path).read(open_records(tmp_path).pieces[0], 0):
+        assert isinstance(record["image"], list | dict)
+
+
+def test_a_row_that_is_no_unicode_costs_none_of_its_neighbours(tmp_path):
+    offsets = pa.py_buffer(np.array([0, 1, 2, 3], np.int32))
+    captions = pa.Array.from_buffers(pa.utf8(), 3, [None, offsets, pa.py_buffer(b"a\xffb")])
+    pq.write_table(pa.table({"image": [IMAGE] * 3, "captions": captions}), tmp_path / "a.parquet")
+    records = open_records(tmp_path)
+    found = [record for _, record in Reader(records).read(0, 0, 3)]
+    assert str(found[1]).startswith("the row cannot be read: ")
+    assert [found[0]["captions"], found[2]["captions"]] == ["a", "b"]
+
+
+def test_names_in_a_tar_may_be_any_bytes_and_no_file_is_of_more_bytes_than_it_has(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for name in ("\udce9.txt", "sparse.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 3
+            tar.addfile(member, io.BytesIO(b"cat"))
+    content = bytearray((tmp_path / "a.tar").read_bytes())
+    header = content[1024:1536]
+    header[156:157] = b"S"  # GNU's sparse file, of 2**40 bytes, of which none is there
+    header[386:482] = b"0" * 11 + b"\0" + b"0" * 11 + b"\0" + b"\0" * 72
+    header[483:495] = b"\x80" + (2**40).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    content[1024:1536] = header
+    (tmp_path / "a.tar").write_bytes(content)
+    (first, record), (_, sparse) = Reader(open_records(tmp_path)).read(0, 0, 2)
+    assert (first.encode().decode(), record) == (f"{tmp_path}/a.tar, sample 0 (\\udce9)", {"captions": "cat"})
+    assert "'sparse.txt' must be a file with a content of its own" in str(sparse)
+
+
+def test_a_tar_that_leads_back_is_not_followed(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for name in ("a.txt", "b.txt"):
+            tar.addfile(tarfile.TarInfo(name))
+    content = bytearray((tmp_path / "a.tar").read_bytes())
+    header = content[512:1024]
+    header[124:136] = b"\xff" + (256**11 - 1024).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    content[512:1024] = header
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(ValueError, match="must be of the format in its name, got another"):
+        open_records(tmp_path)
