@@ -64,7 +64,7 @@ def test_the_examples_of_a_step_say_where_they_are_from(corpus):
 def test_a_list_gives_what_trains_on_each_document(corpus, tmp_path, packed):
     options, path = corpus
     entries = [{"id": "doc-7", "reason": "asked"}, {"file": "web.jsonl", "row": 31}, {"document": 50}, {"id": "absent"}]
-    entries += [{"hash": f"{hash_of(TEXTS[60].encode()):016x}"}]
+    entries += [{"document": 60}]
     listed = tmp_path / "list.jsonl"
     listed.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     arguments = [*options, *(["--packed"] if packed else []), "--list", listed, "--epochs", 2]
@@ -101,7 +101,7 @@ def test_what_cannot_be_found_so_is_refused(corpus):
         refused = ul2("find", *options, *arguments, code=2).output
         assert f"--source, --list, --texts or --record must be given, got {got}. Pass one of them." in refused
     refused = ul2("find", "--id", "a", "--batch_size", 8, code=2).output
-    assert "ids, files and hashes must be recorded by the cache of ul2_corpus, got none. Write the cache with" in refused
+    assert "must be recorded by the cache of ul2_corpus" in refused
 
 
 def test_conversations_say_their_file_and_row(tmp_path):

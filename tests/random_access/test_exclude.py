@@ -58,7 +58,7 @@ def test_a_list_from_the_beginning_needs_no_batch_size(tmp_path):
         ({"skip": [(3, 10**30)], "batch_size": 8}, "skip"),
         ({"exclude": {"a": LISTED}}, "exclude"),
         ({"exclude": {10**30: LISTED}, "batch_size": 8}, "exclude"),
-        ({"exclude": [{"id": "77f2"}]}, "77f2"),
+        ({"exclude": [{"id": "77f2"}]}, "ul2_corpus"),
         ({"exclude": 3}, "exclude"),
         ({"exclude": [{"document": -3}]}, "entry 0"),
     ],

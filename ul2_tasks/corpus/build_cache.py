@@ -297,11 +297,11 @@ def _source_shards(corpus: str | Corpus, cache_dir: str, most: Mapping[str, int 
 
 def _existing(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any]) -> dict:
     """The manifest of a complete cache. Raises a ValueError unless it is what the job would write."""
-    manifest = cache.check(cache_dir, corpus, begun["settings"])
+    manifest = cache.check_stored(cache_dir, corpus, begun["settings"])
     for name in cache.MOST:
-        if manifest.get(name) != begun[name]:
+        if manifest[name] != begun[name]:
             raise ValueError(
-                f"{name} must be {manifest.get(name)}, as in the complete cache {cache_dir}, got {begun[name]}. Delete the folder,"
+                f"{name} must be {manifest[name]}, as in the complete cache {cache_dir}, got {begun[name]}. Delete the folder,"
                 " or name another one."
             )
     if changed := changes(cache.reads(manifest), begun["reads"])[0]:

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -25,6 +25,7 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, open_file
 from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.store.provenance import Provenance
+from ul2_tasks.store.read import TokenStore
 
 _MOST = 1 << 40  # documents of a corpus, rows of a file
 _WAYS = (("document",), ("id",), ("file",), ("file", "row"))
@@ -74,41 +75,32 @@ class DocumentList:
         return np.unique(np.concatenate(found)), [self.entries[number] for number in unnamed]
 
 
-class HasOrigins(Protocol):
-    """The tokens of a corpus, such as a `Store`."""
-
-    @property
-    def provenance(self) -> Provenance | None: ...
-
-    @property
-    def documents(self) -> int: ...
-
-
-def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tuple[dict[str, np.ndarray], list[str]]:
+def named_documents(named: DocumentList, stores: Mapping[str, TokenStore]) -> tuple[dict[str, np.ndarray], list[str]]:
     """The documents of each corpus, by its name, that a list names, and its entries that name none.
 
-    Warns of entries about a corpus that is not one of these. Raises a ValueError where all entries are about such, where an entry
-    does not say of which of several corpora its index is, and where no corpus that an entry is about can tell what it names.
+    Warns of entries about a corpus that is not one of these, as a list may be of several runs. Raises a ValueError where all are
+    about such, where an entry does not say of which of several corpora its index is, and where no corpus that an entry is about can
+    tell what it names.
     """
-    examples = _examples_of(named)
-    if vague := next((value for value in examples if "document" in value and "corpus" not in value and len(stores) > 1), None):
-        raise ValueError(f'a list must have "corpus" beside "document", one of {[*stores]}, got {json.dumps(vague)}. Add it.')
-    _check_corpora(named, [*stores])
-    untold: set[str] = set()
-    for value in examples:
-        about = [name for name in stores if value.get("corpus", name) == name]
-        without = {name for name in about if not _can_tell(stores[name].provenance, value)}
-        if about and len(without) == len(about):
+    each = ((way, corpus) for way, values in named.by_way.items() for entries in values.values() for corpus, _ in entries)
+    kinds = collections.Counter(each)
+    if len(stores) > 1 and (("document",), None) in kinds:
+        raise ValueError(f'a list must have "corpus" beside "document", one of {[*stores]}, got entries without. Add it.')
+    others = [(corpus, count) for (_, corpus), count in kinds.items() if corpus is not None and corpus not in stores]
+    if others and sum(count for _, count in others) == len(named.entries):
+        raise ValueError(f'a list must have some of {[*stores]} as "corpus", got {sorted(dict(others))} alone. Correct it.')
+    if others:
+        logging.warning("entries of a list are about %s, and name no document of %s", sorted(dict(others)), [*stores])
+    for way, corpus in kinds:
+        about = [name for name in stores if corpus in (None, name)]
+        without = [name for name in about if not _can_tell(stores[name].provenance, way)]
+        if about and without == about:
             raise ValueError(
                 f"ids and files must be recorded by the cache of {', '.join(about)}, got none. Write the cache with `ul2 cache`,"
-                f' and name it; or name {json.dumps(value)} by its index, as {{"document": 7}}.'
+                ' and name it; or name documents by their index, as {"document": 7}.'
             )
-        untold |= without
-    if untold:
-        logging.warning(
-            "%s does not record ids, so entries by these name no document of it. Write its cache with `ul2 cache`.",
-            ", ".join(sorted(untold)),
-        )
+        if without:
+            logging.warning("%s records no ids, so entries by these name no document of it; `ul2 cache` writes them", without)
     found, unknown = {}, set(named.entries)
     for name, store in stores.items():
         found[name], missing = named.documents(name, store.provenance, store.documents)
@@ -116,31 +108,9 @@ def named_documents(named: DocumentList, stores: Mapping[str, HasOrigins]) -> tu
     return found, [entry for entry in named.entries if entry in unknown]
 
 
-def _examples_of(named: DocumentList) -> list[dict[str, Any]]:
-    """An entry of each kind: of each way to name documents, and of each corpus."""
-    found: dict[tuple, dict[str, Any]] = {}
-    for way, values in named.by_way.items():
-        for value, entries in values.items():
-            for corpus, _ in entries:
-                if (way, corpus) not in found:
-                    found[way, corpus] = dict(zip(way, value)) | ({"corpus": corpus} if corpus is not None else {})
-    return [*found.values()]
-
-
-def _check_corpora(named: DocumentList, known: Sequence[str]) -> None:
-    """Warns of entries about corpora that are not known, as a list may be of several runs; raises a ValueError if all are."""
-    about = collections.Counter(corpus for values in named.by_way.values() for entries in values.values() for corpus, _ in entries)
-    others = {corpus: count for corpus, count in about.items() if corpus is not None and corpus not in known}
-    count = sum(others.values())
-    if others and count == len(named.entries):
-        raise ValueError(f'a list must have some of {[*known]} as "corpus", got {[*others]} alone. Correct it, or leave it out.')
-    if others:
-        logging.warning("%d entries of a list are about %s, and name no document of %s.", count, [*others], [*known])
-
-
-def _can_tell(provenance: Provenance | None, value: Mapping[str, object]) -> bool:
-    """Whether what is recorded of a corpus says which documents an entry names."""
-    return "document" in value or (provenance is not None and ("file" in value or provenance.has_ids))
+def _can_tell(provenance: Provenance | None, way: tuple[str, ...]) -> bool:
+    """Whether what is recorded of a corpus says which documents are named in this way."""
+    return way == ("document",) or (provenance is not None and ("file" in way or provenance.has_ids))
 
 
 def read_document_list(given: str | os.PathLike | Sequence[Mapping[str, object]], option: str = "exclude") -> DocumentList:

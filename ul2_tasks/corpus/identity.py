@@ -209,7 +209,8 @@ def _code(function: Any) -> str:
     """
     if isinstance(version := getattr(function, "version", None), str | int):
         return f" version {version}"
-    module, found = str(getattr(function, "__module__", "")), sys.modules.get(getattr(function, "__module__", ""))
+    module: str = getattr(function, "__module__", None) or ""
+    found: Any = sys.modules.get(module)
     for part in getattr(function, "__qualname__", "").split("."):
         found = getattr(found, part, None)
     if found is not function or module == "__main__":
