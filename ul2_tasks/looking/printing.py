@@ -7,7 +7,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO, TypeVar
+from typing import IO, Any, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -107,7 +107,7 @@ def as_json(statistics: Any) -> str:
     return json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def print_json_lines(lines: Iterable[Mapping[str, Any]], file: TextIO | None = None) -> None:
+def print_json_lines(lines: Iterable[Mapping[str, Any]], file: IO[str] | None = None) -> None:
     """Prints JSON Lines to a file, by default to standard output."""
     for line in lines:
         print(json.dumps(line, ensure_ascii=False, allow_nan=False), file=file or sys.stdout)
