@@ -272,10 +272,10 @@ KINDS = {
     "parquet": Kind(write_corpus("corpus.parquet", as_parquet(RECORDS)), read_corpus),
     "arrow": Kind(write_arrow, read_corpus),
     "megatron's pair": Kind(write_pair, read_pair, names="*.[bi]*"),
-    "cache": Kind(lambda folder: own_mixture().cache(str(folder)), read_cache, names="*/*.idx"),
-    "export, parquet": Kind(write_export("parquet"), read_export, names="*.parquet"),
-    "export, tfrecord": Kind(write_export("tfrecord"), read_export, names="*.tfrecord"),
-    "export, not verified": Kind(write_export("parquet"), lambda *case: read_export(*case, verify=False), names="*.parquet"),
+    "cache": Kind(lambda folder: own_mixture().cache(str(folder)), read_cache, names="*/*"),
+    "export, parquet": Kind(write_export("parquet"), read_export),
+    "export, tfrecord": Kind(write_export("tfrecord"), read_export),
+    "export, not verified": Kind(write_export("parquet"), lambda *case: read_export(*case, verify=False)),
     "tokenizer.json": Kind(write_tokenizer, read_tokenizer, altered_json),
     "sentencepiece": Kind(
         lambda folder: shutil.copy(REPOSITORY / "ul2_tasks" / "data" / "default.model", folder / "some.model"), read_tokenizer

@@ -7,6 +7,7 @@ exports' manifests say more, which is their own (`corpus.cache`, `export.folder`
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,9 @@ from ul2_tasks.files import systems
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import parallel_map, place, read, sha256
 from ul2_tasks.version import check_version
+
+
+_CHECKSUM = "sha256"  # of the rest of a manifest
 
 
 def load(path: str) -> Any:
@@ -48,17 +52,28 @@ def sizes(folder: str, names: Sequence[str]) -> list[int]:
 def parse_manifest(path: str, content: bytes, readable: int, remedy: str, fields: Collection[str]) -> dict:
     """A manifest, as JSON has it.
 
-    `readable` is the schema version that this package reads and writes. Another schema, or a manifest without these fields, raises
-    a ValueError, with `remedy`, which says what to do about it.
+    `readable` is the schema version that this package reads and writes. Another schema, a manifest that was altered, or one without
+    these fields raises a ValueError, with `remedy`, which says what to do about it.
     """
     manifest = _checked(_parse(path, content), path, remedy, ())
     check_version(path, manifest.get("schema_version"), readable, remedy)
+    if manifest.pop(_CHECKSUM, None) != _checksum(manifest):
+        raise ValueError(f"{path} is not as it was written: its {_CHECKSUM} is another. {remedy}")
     return _checked(manifest, path, remedy, fields)
 
 
 def write_manifest(path: str, manifest: Mapping[str, object]) -> None:
-    """Writes a manifest; see `files.atomic.write_atomically`."""
-    write_atomically(path, json.dumps(manifest, indent=1) + "\n")
+    """Writes a manifest with a checksum of itself, so that what reads it need not ask whether it was altered."""
+    write_json(path, {**manifest, _CHECKSUM: _checksum(manifest)})
+
+
+def write_json(path: str, value: Mapping[str, object]) -> None:
+    """Writes a value as JSON; see `files.atomic.write_atomically`."""
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
+
+
+def _checksum(manifest: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def total(counts: Iterable[Mapping[str, int]], keys: Sequence[str]) -> dict[str, int]:
