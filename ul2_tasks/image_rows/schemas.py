@@ -71,7 +71,7 @@ def story(record: Record, draws: Draws) -> Layout:
     The record has as many `texts` as `images`; its draws are not used.
 
     >>> from ul2_tasks.images.elements import letters
-    >>> letters(story({"texts": ["one", "two"], "images": [b"..", b".."]}, draws_of(0, 0, "r")))
+    >>> letters(story({"texts": ["one", "two"], "images": [b"..", b".."]}, draws=None))
     'T V C T N'
     """
     *pages, (text, image) = zip(record["texts"], record["images"])
