@@ -60,7 +60,6 @@ setuptools.setup(
         "tensorflow-text>=2.21,<2.22",
         "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
         "absl-py",
-        "array_record",  # which tensorflow-datasets, and so seqio, bring anyway
         "backports.zstd",
         "click>=8",
         "fsspec>=2024.2",
@@ -98,7 +97,6 @@ setuptools.setup(
             *IMAGES,
             *REPORT,
             *DOCS,
-            "selenium>=4.20",  # drives the report's page in Chromium
             # No torch, which would bring gigabytes of CUDA: the tests that need it skip, and .ci/run adds a CPU build.
             "pytest>=8",
             "pytest-xdist>=3.7",

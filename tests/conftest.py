@@ -109,13 +109,6 @@ def pytest_configure():
     os.environ[new_process.SHARED] = new_process.address()
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not choose
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if "chromium" in item.fixturenames:
-            item.add_marker("browser")
-
-
 def pytest_collection_finish():
     """TensorFlow's objects are there for good: the garbage collector need not look at them again and again."""
     gc.freeze()
