@@ -110,7 +110,7 @@ setuptools.setup(
             "bpe-openai",
             "transformers",
         ],
-        "benchmarks": [*T5, *CACHE, *REPORT],
+        "benchmarks": [*T5, *CACHE],
         "dev": DEV,
     },
 )

@@ -62,7 +62,7 @@ def graphs_as_built():
 
     Rewriting takes a fourth of the time of tests of pipelines.
     Tuning is done by a thread, for which an iterator waits when it ends: up to a minute if it is old, as those are that the
-    garbage collector finds (docs/explanation/limits.md).
+    garbage collector finds (docs/help/troubleshooting.md).
 
     No example depends on these. What a saved iterator holds does: tests that save and resume one make it by
     `support.iterate`, whose graph is rewritten. The programs of `new_process` make all as users do.

@@ -4,13 +4,13 @@
 """
 
 import contextlib
-import json
 import re
 import types
 
 import pytest
 
 from ul2_tasks import EncDecFeatureConverter, get_dataset_at_step
+from ul2_tasks.looking.run import read_record
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
 from ul2_tasks.t5x_dataset import RUN_RECORD, Start, begin_or_compare, check_has_iterators, step_of
 
@@ -41,7 +41,7 @@ def resume(folder, run=RUN, step=10, is_writer=False) -> int:
 @pytest.mark.parametrize("first_step", [0, 1_000_000])
 def test_a_run_keeps_the_step_it_began_at(tmp_path, first_step):
     assert begin(tmp_path, step=first_step) == first_step
-    assert json.loads((tmp_path / RUN_RECORD).read_text()) == {**RUN, "first_step": first_step}
+    assert read_record(str(tmp_path)) == {**RUN, "first_step": first_step}
     assert [resume(tmp_path, step=first_step + more) for more in (0, 10, 5)] == [first_step] * 3
 
 
@@ -185,7 +185,7 @@ def test_what_a_run_has_not_read_may_change_and_the_record_says_what_is_read_now
     begin(tmp_path, before, step=first_step)
     for _ in range(2):
         assert resume(tmp_path, now, step=first_step + step, is_writer=True) == first_step
-        assert json.loads((tmp_path / RUN_RECORD).read_text()) == {**now, "first_step": first_step}
+        assert read_record(str(tmp_path)) == {**now, "first_step": first_step}
 
 
 @pytest.mark.parametrize("first_step", [0, 1_000_000])
@@ -202,4 +202,4 @@ def test_what_a_run_has_read_may_not_change(tmp_path, now, told, first_step):
     begin(tmp_path, PLANNED, step=first_step)
     with pytest.raises(ValueError, match=told):
         resume(tmp_path, now, step=first_step + 21, is_writer=True)
-    assert json.loads((tmp_path / RUN_RECORD).read_text()) == {**PLANNED, "first_step": first_step}
+    assert read_record(str(tmp_path)) == {**PLANNED, "first_step": first_step}

@@ -22,7 +22,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
-from ul2_tasks.jobs.manifest import differences, load, write_json
+from ul2_tasks.jobs.manifest import differences, load_object, write_manifest
 from ul2_tasks.random_access.dataset import continued, fingerprint_of, numbering_of
 from ul2_tasks.random_access.exclude import Exclude, leaving_out_of, save_lists
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, changes_later, of_leaving_out, until
@@ -257,7 +257,7 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
         stages = earlier_stages(start)
         check_reads_anew(run, stages)
         if is_writer:
-            write_json(path, {**run, "first_step": start.step} | ({_EARLIER: stages} if stages else {}))
+            write_manifest(path, {**run, "first_step": start.step} | ({_EARLIER: stages} if stages else {}))
         return start.step
     if not exists(path):
         raise ValueError(
@@ -280,12 +280,12 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
         )
     changed = any(record.get(key) != run.get(key) for key in {*record, *run}.difference(_NOT_COMPARED))
     if is_writer and is_planned and changed:  # what comes: the schedule, what a later stage reads, what is left out
-        write_json(path, {**run, **{key: record[key] for key in ("first_step", _EARLIER) if key in record}})
+        write_manifest(path, {**run, **{key: record[key] for key in ("first_step", _EARLIER) if key in record}})
     return record["first_step"]
 
 
 def _record(path: str) -> dict[str, Any]:
-    record = load(path)
+    record = load_object(path, "Start another run, in another MODEL_DIR.")
     check_version(path, record.get("numbered_version"), NUMBERED_VERSION, "Start another run, in another MODEL_DIR.")
     return record
 

@@ -33,8 +33,12 @@ def _parse(path: str, content: bytes) -> Any:
 
 
 def load_object(path: str, remedy: str, fields: Collection[str] = ()) -> dict:
-    """The value of a JSON file that holds an object with these fields. Raises a ValueError, with the `remedy`, if it does not."""
-    return _checked(load(path), path, remedy, fields)
+    """The value of a JSON file that holds an object with these fields. Raises a ValueError, with the `remedy`, if it does not.
+
+    Where it has a checksum, see `write_manifest`, an altered one raises a ValueError, too.
+    """
+    value = _checked(load(path), path, remedy, ())
+    return _checked(_unaltered(value, path, remedy) if _CHECKSUM in value else value, path, remedy, fields)
 
 
 def _checked(value: object, path: str, remedy: str, fields: Collection[str]) -> dict:
@@ -56,19 +60,19 @@ def parse_manifest(path: str, content: bytes, readable: int, remedy: str, fields
     """
     manifest = _checked(_parse(path, content), path, remedy, ())
     check_version(path, manifest.get("schema_version"), readable, remedy)
+    return _checked(_unaltered(manifest, path, remedy), path, remedy, fields)
+
+
+def _unaltered(manifest: dict, path: str, remedy: str) -> dict:
+    """A manifest without its checksum, which is compared."""
     if manifest.pop(_CHECKSUM, None) != _checksum(manifest):
         raise ValueError(f"{path} is not as it was written: its {_CHECKSUM} is another. {remedy}")
-    return _checked(manifest, path, remedy, fields)
+    return manifest
 
 
 def write_manifest(path: str, manifest: Mapping[str, object]) -> None:
     """Writes a manifest with a checksum of itself, so that what reads it need not ask whether it was altered."""
-    write_json(path, {**manifest, _CHECKSUM: _checksum(manifest)})
-
-
-def write_json(path: str, value: Mapping[str, object]) -> None:
-    """Writes a value as JSON; see `files.atomic.write_atomically`."""
-    write_atomically(path, json.dumps(value, indent=1) + "\n")
+    write_atomically(path, json.dumps({**manifest, _CHECKSUM: _checksum(manifest)}, indent=1) + "\n")
 
 
 def _checksum(manifest: Mapping[str, object]) -> str:
