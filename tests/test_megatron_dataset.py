@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import pickle
 
 import numpy as np
 import pytest
@@ -148,13 +147,6 @@ def test_blends_of_prefixes_for_training_and_validation(tmp_path, process_group)
     for dataset in (blended, validation):
         for number in range(len(dataset)):
             assert_aligned(dataset[number])
-
-
-def test_a_worker_that_is_spawned_has_the_same_samples(tmp_path):
-    prefix = write_triple(tmp_path / "chat", sizes_of(60))
-    dataset = opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert all(torch.equal(copy[2][name], dataset[2][name]) for name in ("labels", "loss_mask", "span_id"))
 
 
 @pytest.mark.parametrize("spoilt", ["lossmask", "span"])

@@ -1,14 +1,11 @@
 """Conversations in the Harmony format, against openai-harmony itself."""
 
-import datetime
-import importlib.util
 import json
-import pathlib
 import random
 
 import pytest
 import tensorflow as tf
-from chat_support import GOLDEN, harmony, o200k_file, read
+from chat_support import GOLDEN, harmony, o200k_file
 
 from ul2_tasks import open_vocabulary
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
@@ -77,14 +74,6 @@ def test_the_golden_conversation(renderer):
     # The first message's <|start|>assistant is what a prompt ends with. The second one's is generated.
     assert [segment.prompt for segment in (question, analysis, final)] == [11, 2, 0]
     assert [segment.header for segment in (question, analysis, final)] == [3, 5, 5]
-
-
-@pytest.mark.parametrize(("train_on", "trained"), [("all", 16), ("generated", 14), ("content", 6)])
-def test_which_tokens_of_the_golden_conversation_are_trained_on(renderer, train_on, trained):
-    [example] = read(renderer, [GOLDEN], train_on=train_on)
-    assert sum(example["loss_mask"]) == trained
-    if train_on == "all":
-        assert example["span_id"] == [0] * 11 + [1] * 8 + [2] * 8 + [0]
 
 
 @pytest.mark.parametrize("conversations", [1500, pytest.param(10_000, marks=pytest.mark.docs, id="as in docs/guides/chat.md")])
@@ -182,31 +171,3 @@ def test_the_vocabulary_of_o200k(file):
     assert vocabulary.decode_tf(vocabulary.encode_tf(tf.constant(text))).numpy().decode() == text
     assert vocabulary == O200kVocabulary(str(file))
     assert vocabulary.decode([vocabulary.piece_id("<extra_id_0>"), vocabulary.piece_id("[X]")]) == "<extra_id_0>[X]"
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("turns", [1, 2, 3])
-def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turns):
-    """Its history leaves out the reasoning that led to an earlier answer, and so does ours."""
-    pytest.importorskip("jinja2")
-    from ul2_tasks.chat.template_engine import compile_template
-
-    trl = importlib.util.find_spec("trl")  # never imported
-    if trl is None:
-        pytest.skip("pip install --no-deps trl==1.16.0")
-    template = pathlib.Path(next(iter(trl.submodule_search_locations))) / "chat_templates" / "gptoss.jinja"
-    render = compile_template(template.read_text(), {}, date=datetime.date(2026, 1, 31))
-    ours, theirs = [], []
-    for turn in range(turns):
-        question = {"role": "user", "content": f"Question {turn}?"}
-        reasoning, answer = f"I think of {turn}.", f"Answer {turn}."
-        ours += [
-            question,
-            {"role": "assistant", "channel": "analysis", "content": reasoning},
-            {"role": "assistant", "channel": "final", "content": answer},
-        ]
-        theirs += [question, {"role": "assistant", "thinking": reasoning, "content": answer}]
-    for turn, example in enumerate(read(renderer, [ours], turns="each")):
-        text = renderer.vocabulary.decode([id + 1 for id in example["tokens"][:-1]])
-        written = render(theirs[: 2 * turn + 2], False, {})
-        assert written[written.index("<|end|>") + len("<|end|>") :] == text, "behind the system message"

@@ -36,13 +36,6 @@ def test_equal_descriptions_have_one_fingerprint():
     assert one.fingerprint() == other.fingerprint()
 
 
-@pytest.mark.parametrize("wrong", [0, -3, 1.5, "2", True])
-def test_how_many_documents_are_cached_is_checked(wrong, tmp_path):
-    with pytest.raises(ValueError, match="max_documents"):
-        Mixture().cache(tmp_path, max_documents=wrong)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("wrong", [None, 3, [Mixture()]])
 def test_what_has_no_examples_by_index_is_told(wrong):
     with pytest.raises(ValueError, match="mixture"):

@@ -11,7 +11,6 @@ import pytest
 from support import KINDS, denoiser_id, mistral_model
 from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, pairs_of
 from test_hugging_face_vocabulary import exclamation_first
-from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks import (
     T5GEMMA2,
@@ -223,14 +222,6 @@ def test_texts_ids_and_dictionaries_are_the_same_examples():
     assert_same(collate(forms[:3]), wanted)
 
 
-@pytest.mark.torch
-def test_tensors_are_torchs_by_default_and_the_same():
-    torch = pytest.importorskip("torch", reason="its tensors")
-    batch = UL2DataCollator("default", LENGTHS)(EXAMPLES)
-    assert {rows.dtype for rows in batch.values()} == {torch.int64}
-    assert_same({key: rows.numpy() for key, rows in batch.items()}, collator()(EXAMPLES))
-
-
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_no_text_becomes_a_special_token(vocabulary):
     opened = open_vocabulary(VOCABULARIES[vocabulary])
@@ -239,17 +230,6 @@ def test_no_text_becomes_a_special_token(vocabulary):
     example = invert(pairs(collator(T5GEMMA2[:1], opened)([spelled]))[0], T5GEMMA2[0], special)
     assert not set(example.chunk.tolist()) & special.reserved
     assert opened.decode(example.chunk.tolist()).replace(" ", "") == spelled.replace(" ", "")
-
-
-@pytest.fixture(scope="module")
-def own_zero(tmp_path_factory):
-    """The folder of a byte-level BPE whose 0 is "!", as Qwen's, and its tokenizer with the sentinels and modes that are added."""
-    folder = tmp_path_factory.mktemp("own_zero")
-    exclamation_first().save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<|endoftext|>")
-    tokenizer.add_special_tokens({"additional_special_tokens": [*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"]})
-    return str(folder), tokenizer
 
 
 def test_documents_are_cut_into_chunks_that_fit():

@@ -104,14 +104,6 @@ def test_folders_of_caches_go_along(told):
     assert told[1] in told[0]["cache_dirs"], "beside those that other tests have added"
 
 
-def test_what_is_registered_stays_and_nothing_is_unpickled(monkeypatch):
-    names()
-    found = carried("nested_mix")
-    monkeypatch.setattr(pickle, "loads", None)
-    found.register()
-    assert not carried("nobody_mix").pickled
-
-
 def registries(monkeypatch) -> Callable[[], None]:
     """Makes copies of the registries for a test. What is returned forgets what is registered from now on."""
     names()

@@ -12,17 +12,15 @@ import mistral_common
 import pytest
 import seqio
 import tensorflow as tf
-import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
-from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.vocabulary.special_ids import (
-    check_padding,
     encodable_ids,
     piece_names,
     special_ids,
@@ -166,17 +164,6 @@ def small(folder, words, model=models.WordLevel, special=("</s>",), added=(), eo
     return folder
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_text_becomes_what_transformers_makes_of_it(text, vocabulary, oracle):
-    shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
-    expected = oracle.encode(text, add_special_tokens=False)
-    ids = vocabulary.encode(text)
-    assert ids == [id + shift for id in expected]
-    assert vocabulary.decode(ids) == oracle.decode(expected, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    assert 0 not in ids
-    check_padding(vocabulary)
-
-
 @given(text=st.text())
 def test_any_text_becomes_what_transformers_makes_of_it(text, vocabulary, oracle):
     shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
@@ -193,22 +180,6 @@ def test_any_ids_decode_as_in_transformers_halves_of_characters_too(data, vocabu
     expected = oracle.decode([id - shift for id in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False)
     assert vocabulary.decode(ids) == expected
     assert vocabulary.decode_tf(tf.constant(ids, tf.int32)).numpy().decode() == expected
-
-
-@pytest.fixture(scope="module")
-def makers():
-    carried = json.loads((CARRIED / "tekken_240911.json").read_text())
-    tekken = tiktoken.Encoding(
-        "tekken", pat_str=carried["config"]["pattern"], mergeable_ranks=tekken_ranks(carried), special_tokens={}
-    )
-    return tekken, SentencePieceProcessor(str(CARRIED / "tokenizer.model.v1"))
-
-
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_text_becomes_what_the_tokenizers_makers_make_of_it(text, folders, makers):
-    tekken, mistral = makers
-    assert HuggingFaceVocabulary(str(folders["byte_level"])).encode(text) == [id + 1 for id in tekken.encode(text)]
-    assert HuggingFaceVocabulary(str(folders["byte_fallback"])).encode(text) == mistral.encode(text)
 
 
 def test_no_text_becomes_a_special_token(vocabulary):
@@ -313,20 +284,6 @@ def test_merges_never_make_a_sentinel(tmp_path):
     vocabulary = HuggingFaceVocabulary(str(folder))
     assert vocabulary.piece_id("[R]") == 5
     assert vocabulary.encode("[R]") == [4, 3]
-
-
-def test_in_a_graph_it_does_the_same(vocabulary):
-    texts = [*TEXTS.values(), "a </s> [R]"]
-    scalars = tf.data.Dataset.from_tensor_slices(texts).map(vocabulary.encode_tf)
-    assert scalars.element_spec == tf.TensorSpec([None], tf.int32)
-    expected = [vocabulary.encode(text) for text in texts]
-    assert [ids.tolist() for ids in scalars.as_numpy_iterator()] == expected
-    (batch,) = tf.data.Dataset.from_tensor_slices(texts).batch(100).map(vocabulary.encode_tf)
-    assert batch.to_list() == expected
-    decoded = tf.function(vocabulary.decode_tf)(batch.to_tensor()).numpy()
-    assert [text.decode() for text in decoded] == [vocabulary.decode(ids) for ids in expected]
-    with pytest.raises(ValueError, match="text"):
-        vocabulary.encode_tf(tf.constant([["a"]]))
 
 
 @pytest.mark.parametrize("module", [pickle, cloudpickle, dill])
