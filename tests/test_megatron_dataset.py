@@ -162,17 +162,6 @@ def test_a_triple_that_is_not_aligned_is_refused_before_an_index_is_written(tmp_
     assert not (tmp_path / "cache").exists()
 
 
-def test_documents_of_several_sequences_must_be_the_same(tmp_path):
-    """Megatron's own format lets a document have several."""
-    prefix = write_triple(tmp_path / "chat", [7, 8, 9])
-    path = pathlib.Path(f"{prefix}_span.idx")
-    content = bytearray(path.read_bytes())
-    content[-16:-8] = np.int64(1).tobytes()
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="chat_span"):
-        opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))
-
-
 WEIGHTS = LossGroupWeights(reasoning=1.0, answer=0.5, other=2.0)
 
 

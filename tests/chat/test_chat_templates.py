@@ -340,13 +340,10 @@ def test_calls_of_tools_are_written_as_transformers_writes_them_and_are_the_assi
     [
         {"tools": [WEATHER]},
         {"documents": [{"text": "a"}]},
-        {"functions": [WEATHER]},
         {"prompt": "What?"},
-        {"completion": [{"role": "assistant", "content": "No"}]},
         {"images": ["a.png"]},
         {"system": 5},
         {"system": "a", "system_prompt": "b"},
-        {"tools": "[{"},
         {"tools": {}, "chat_template_kwargs": ["thinking"]},
     ],
 )
@@ -408,14 +405,10 @@ def test_calls_of_tools_in_templates_of_trl(path, tmp_path, monkeypatch):
 
 WRONG = {
     "refusal": (CHATML, [{**PAIR[1], "refusal": "x"}]),
-    "name": (CHATML, [{**PAIR[0], "name": "x"}]),
     "message 1 of 1.* tool_calls": (CHATML, [{**PAIR[1], "tool_calls": [{"id": "1"}]}]),
-    "role .*'user'": (CHATML, [{**PAIR[0], "tool_calls": [{"id": "1"}]}]),
     "message 2 of 2: role": (CHATML, [PAIR[0], {"role": "bot", "content": "a"}]),
     "content": (CHATML, [{"role": "user", "content": [{"type": "image", "url": "x"}]}]),
     "reasoning_content and thinking": (CHATML, [{**PAIR[1], "thinking": "a", "reasoning_content": "b"}]),
-    "weight": (CHATML, [{**PAIR[1], "weight": 2}]),
-    "reasoning": (CHATML, [{**PAIR[1], "thinking": 5}]),
     "Unicode": (CHATML, [{"role": "user", "content": "\ud800"}]),
     "message 2 of 2: .* white space": (
         CHATML.replace("m.content", "m.content | trim"),
@@ -428,7 +421,6 @@ WRONG = {
     ),
     "message 1 of 2: .* 2 times": (CONTENTS + CONTENTS, PAIR),
     "message 1 of 2: .* a list": ("{% for m in messages %}{{ m.content[0].text }}{% endfor %}", PAIR),
-    "message 1 of 1: .* a string": (CONTENTS, [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]),
     "message 2 of 2: .* reasoning": (CONTENTS, [PAIR[0], TURNS[4]]),
     "no system": ("{{ raise_exception('no system') }}", PAIR),
     "date": ("{{ strftime_now('%d') }}" + CONTENTS, PAIR),

@@ -102,10 +102,3 @@ def test_samplers_of_pytorch_read_examples():
     assert [examples[index][key].tolist() for share in shares for index in itertools.islice(share, 3)] == [
         examples[index][key].tolist() for index in (0, 2, 4, 1, 3, 5)
     ]
-
-
-def test_grain_reads_examples():
-    grain = pytest.importorskip("grain")
-    examples = ul2_tasks.examples(chat(), CHATS)
-    found = list(grain.MapDataset.source(examples).shuffle(seed=3).to_iter_dataset())
-    assert sorted(map(str, found)) == sorted(map(str, examples))

@@ -133,17 +133,6 @@ def test_a_lambda_is_named_where_it_would_be_needed(monkeypatch, name):
         found.register()
 
 
-def test_a_task_of_seqio_is_named(monkeypatch):
-    forget = registries(monkeypatch)
-    features = seqio.get_mixture_or_task("ul2_mix").output_features
-    seqio.TaskRegistry.add("own_task", source=local_lambda(), preprocessors=[], output_features=features)
-    mixed = ul2_tasks.mix("with_own", {"ul2_mix": 3, "own_task": 1})
-    found = carried(mixed)
-    forget()
-    with pytest.raises(ValueError, match="own_task"):
-        found.register()
-
-
 def test_what_cannot_be_read_there_is_named(monkeypatch):
     """As a function of a notebook, which the process does not have."""
     forget = registries(monkeypatch)

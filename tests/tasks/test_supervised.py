@@ -88,7 +88,6 @@ def test_mixtures_nest_and_their_rates_are_their_shares():
     [
         dict,
         lambda: {ours(): 0},
-        lambda: {ours(): float("nan")},
         lambda: {ours(): 1, supervised("supervised_task"): lambda task: 1},
         lambda: [(ours(), 1), (ours(), 2)],
         lambda: {"supervised_nobody": 1},
