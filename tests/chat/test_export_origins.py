@@ -117,3 +117,10 @@ def test_a_cache_gives_the_same_origins_and_one_without_gives_none(source, writt
         else:
             assert from_cache[path] == content, path
     assert [shard["left_out"] for *_, shard in shards_of(manifest)] == [shard["left_out"] for *_, shard in shards_of(written[1])]
+
+
+def test_processes_of_a_job_write_the_same(written, source, tmp_path):
+    folder, _ = written
+    settings = {"pipeline_options": ["--runner=FnApiRunner"], "prepare": lambda: None, "console": QUIET}
+    write_conversations("eo_chat", str(tmp_path / "out"), **settings)
+    assert contents(tmp_path / "out") == contents(folder)

@@ -55,16 +55,6 @@ def test_the_examples_are_those_of_the_registered_mix(registered, tmp_path, pack
     assert cached.describe()["use_cached"]
 
 
-def test_a_fingerprint_is_of_conversations_and_weights():
-    chat = Chat("mc_print")
-    one = Mix("mc", {web(): 3, chat: 1})
-    assert one == Mix("mc", [(Chat("mc_print"), 1), (web(), 3)])
-    assert one.fingerprint() == Mix("other_name", {chat: 1, web(): 3}).fingerprint()
-    for weights in ({web(): 3, chat: 2}, {web(): 3, Chat("mc_print", train_on="content"): 1}, {web(): 3, Chat("mc_else"): 1}):
-        assert Mix("mc", weights) != one
-        assert Mix("mc", weights).fingerprint() != one.fingerprint()
-
-
 def test_masks_of_a_registered_mix_are_not_lost_in_silence(tmp_path):
     """A message of weight 0 is not trained on, whether its mask is asked for or not."""
     messages = [

@@ -260,8 +260,8 @@ def test_a_step_has_the_same_examples_on_any_processes_and_workers(new, kind, pr
         how = {"batch_size": own, "collate_fn": list} if kind == "single" else {"batch_size": None}
         loaders.append(torch.utils.data.DataLoader(dataset, num_workers=workers, **how))
     wanted = read(new(kind, own, num_epochs=None), 5 * elements)[2 * elements :]
-    for number, step in enumerate(itertools.islice(zip(*loaders), 3)):
-        assert sorted(plain(step)) == sorted(wanted[number * elements : (number + 1) * elements])
+    steps = [sorted(plain(step)) for step in itertools.islice(zip(*loaders), 3)]
+    assert steps == [sorted(wanted[number * elements : (number + 1) * elements]) for number in range(3)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -90,15 +90,3 @@ def test_workers_share_it_out(method):
         )
         found = [str(example) for batch in itertools.islice(loader, 5) for example in batch]
         assert sorted(found) == sorted(map(str, itertools.islice(iter(read(num_epochs=1)), len(found))))
-
-
-def test_samplers_of_pytorch_read_examples():
-    examples, key = ul2_tasks.examples(both(), PAIRS), "inputs"
-    sampler = torch.utils.data.RandomSampler(examples, generator=torch.Generator().manual_seed(1))
-    loader = torch.utils.data.DataLoader(examples, batch_size=4, sampler=sampler, collate_fn=list)
-    found = [str(example) for batch in loader for example in batch]
-    assert sorted(found) == sorted(map(str, examples))
-    shares = [torch.utils.data.DistributedSampler(examples, 2, rank, shuffle=False, drop_last=True) for rank in range(2)]
-    assert [examples[index][key].tolist() for share in shares for index in itertools.islice(share, 3)] == [
-        examples[index][key].tolist() for index in (0, 2, 4, 1, 3, 5)
-    ]

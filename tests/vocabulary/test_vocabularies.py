@@ -10,7 +10,6 @@ from sentencepiece import sentencepiece_model_pb2
 from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
-from ul2_tasks.vocabulary.sentencepiece import ControlledVocabulary
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
     encodable_ids,
@@ -82,22 +81,17 @@ def test_sentinels_by_ids_or_by_a_name_with_a_number(tmp_path):
     assert special_tokens(vocabulary, None, sentinels=range(4100, 4096, -1)).sentinels == (4100, 4099, 4098, 4097)
 
 
-@pytest.mark.parametrize(
-    "sentinels",
-    [[5000], [-1], [10, 11, 10], [0], [1], [2], [300], "<unused{}>", "<unused>"],
-)
-def test_a_bad_sentinel_is_named(sentinels):
-    with pytest.raises(ValueError, match="sentinels"):
-        special_tokens(default_vocabulary(), "[R]", sentinels=sentinels)
+BAD = {
+    "sentinels": [[5000], [-1], [10, 11, 10], [0], [1], [300], "<unused{}>", "<unused>"],
+    "mode": [{"[R]": mode} for mode in (5000, 0, 4000, 3, "", [])],
+}
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [5000, 0, 4000, 3, "", []],
-)
-def test_a_bad_mode_is_named(mode):
-    with pytest.raises(ValueError, match=r"mode '\[R\]'"):
-        special_tokens(default_vocabulary(), "[R]", sentinels=[3, 4, 5], modes={"[R]": mode})
+@pytest.mark.parametrize(("argument", "value"), [(argument, value) for argument in BAD for value in BAD[argument]])
+def test_bad_special_tokens_are_named(argument, value):
+    given = {"sentinels": value} if argument == "sentinels" else {"sentinels": [3, 4, 5], "modes": value}
+    with pytest.raises(ValueError, match=argument):
+        special_tokens(default_vocabulary(), "[R]", **given)
 
 
 def test_a_mode_as_text_is_its_tokens_and_they_stay_ordinary(mistral):
@@ -173,14 +167,3 @@ def test_all_other_text_is_tokenized_as_before(text, gemmas):
     assert not special & set(ids)
     assert ids == before or special & set(before)
     assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
-
-
-def test_control_pieces_are_appended_but_for_those_that_are_there(gemmas):
-    """On top of what is barred, so that both can be asked for."""
-    vocabulary = ControlledVocabulary(text_vocabulary(gemmas, {4}), appended=["<unused0>", "[R]", "the", "<extra_id_7>"])
-    assert vocabulary.vocab_size == gemmas.vocab_size + 3
-    assert piece_names(vocabulary, range(302, 305)) == ["[R]", vocabulary.spellings.get("the", "the"), "<extra_id_7>"]
-    assert special_tokens(vocabulary, "[R]", sentinels=[4, 304]).mode == (302,)
-    text = "the [R] of <extra_id_7> <unused0>"
-    assert not {4, 302, 303, 304} & set(vocabulary.encode(text))
-    assert vocabulary.decode(vocabulary.encode(text)) == text
