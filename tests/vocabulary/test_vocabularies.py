@@ -12,7 +12,6 @@ from support import byte_vocabulary, mistral_model, t5_model
 from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
-    encodable_ids,
     piece_names,
     special_ids,
     special_tokens,
@@ -140,22 +139,6 @@ def gemmas(request, tmp_path_factory):
         minloglevel=2,
     )
     return seqio.SentencePieceVocabulary(f"{path}.model", extra_ids=2)
-
-
-def test_a_users_piece_is_a_special_id_until_text_is_kept_from_it(gemmas):
-    special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
-    assert special == {4, 5, 300, 301}
-    assert encodable_ids(gemmas, special) == [4, 5, 300, 301]
-    texts = ["a <unused0> b", "<unused1>", "x<unused0>x", "is <extra_id_0> it", "\u2581<extra_id_1> ", "<extra_id_0><unused0>"]
-    barred = text_vocabulary(gemmas, special)
-    assert barred.vocab_size == gemmas.vocab_size
-    for text in texts:
-        assert special & set(gemmas.encode(text))
-        ids = barred.encode(text)
-        assert not special & set(ids)
-        assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
-        assert gemmas.decode(ids) == text.replace("\u2581", "").strip(), "nothing but the ids changes"
-    assert 6 in barred.encode("<unused2> is no special id here")
 
 
 @given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0"))
