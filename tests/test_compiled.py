@@ -33,12 +33,6 @@ def function_in(folder: pathlib.Path):
     return runpy.run_path(str(path))["double"]
 
 
-def test_it_is_kept_beside_its_file(tmp_path):
-    double = compiled(function_in(tmp_path))
-    assert doubles(double)
-    assert list((tmp_path / "__pycache__").glob("double.double-*.nbc"))
-
-
 def test_where_the_folder_cannot_be_written_any_more_it_runs(tmp_path):
     double = compiled(function_in(tmp_path))
     assert doubles(double)

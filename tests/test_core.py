@@ -7,7 +7,6 @@ import sys
 
 import core
 import pytest
-import seqio
 from new_process import FOLDERS, TESTS
 
 import ul2_tasks
@@ -44,43 +43,3 @@ def test_it_makes_the_same_beside_them(alone, tmp_path, monkeypatch):
 def _fingerprint(folder) -> str:
     """Of files in another folder, so another one."""
     return ul2_tasks.Mixture("core", str(folder / "texts.jsonl")).fingerprint()
-
-
-def test_a_mixture_has_the_examples_of_its_name(alone):
-    """As a description, in a process without SeqIO; and registered, with its cache in SeqIO's own directories."""
-    made, folder = alone
-    name = ul2_tasks.register("core", str(folder / "texts.jsonl"))
-    before = seqio.get_global_cache_dirs()
-    seqio.set_global_cache_dirs([str(folder / "CACHE")])
-    try:
-        assert core.digest(ul2_tasks.examples(name, core.LENGTHS, seed=3)[:20]) == made["texts"]["from a cache"]
-        assert core.digest(ul2_tasks.examples(name, core.LENGTHS, seed=3, pack=True)[:5]) == made["texts"]["packed"]
-        cached = seqio.get_mixture_or_task(name).get_dataset(core.LENGTHS, "train", use_cached=True, seed=3, num_epochs=1)
-        ul2_tasks.register("also", denoisers="UL2")
-        mixed = ul2_tasks.mix("mixed", {name: 2, "also_mix": 1.5})
-        assert core.digest(ul2_tasks.examples(mixed, core.LENGTHS, seed=3)[:20]) == made["texts"]["mixed"]
-        first = next(cached.as_numpy_iterator())
-        assert first["inputs"].tolist() == ul2_tasks.examples(name, core.LENGTHS, seed=3)[0]["inputs"].tolist()
-    finally:
-        seqio.set_global_cache_dirs(before)
-    assert made["texts"]["from memory"] == made["texts"]["from a cache"]
-
-
-def test_two_mixtures_are_equal_if_their_arguments_are(tmp_path):
-    (tmp_path / "a.txt").write_text("a text\n")
-    spec = str(tmp_path / "a.txt")
-    source = ul2_tasks.open_source(spec, documents="line")
-    same = ul2_tasks.Mixture("one", source), ul2_tasks.Mixture("one", ul2_tasks.open_source(spec, documents="line"))
-    assert same[0] == same[1]
-    assert hash(same[0]) == hash(same[1])
-    assert same[0].fingerprint() == same[1].fingerprint()
-    for other in (
-        ul2_tasks.Mixture("two", source),
-        ul2_tasks.Mixture("one", source, denoisers="UL2"),
-        ul2_tasks.Mixture("one", source, "bytes"),
-        ul2_tasks.Mixture("one", source, separate_documents=True),
-        ul2_tasks.Mixture("one"),
-    ):
-        assert other != same[0]
-    assert ul2_tasks.Mixture("two", source).fingerprint() == same[0].fingerprint(), "a name changes no example"
-    assert ul2_tasks.Mixture("one", source, separate_documents=True).fingerprint() != same[0].fingerprint()

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import pickle
 
 import numpy as np
 import pytest
@@ -150,13 +149,6 @@ def test_blends_of_prefixes_for_training_and_validation(tmp_path, process_group)
             assert_aligned(dataset[number])
 
 
-def test_a_worker_that_is_spawned_has_the_same_samples(tmp_path):
-    prefix = write_triple(tmp_path / "chat", sizes_of(60))
-    dataset = opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert all(torch.equal(copy[2][name], dataset[2][name]) for name in ("labels", "loss_mask", "span_id"))
-
-
 @pytest.mark.parametrize("spoilt", ["lossmask", "span"])
 def test_a_triple_that_is_not_aligned_is_refused_before_an_index_is_written(tmp_path, spoilt):
     prefix = write_triple(tmp_path / "chat", [7, 8, 9])
@@ -168,17 +160,6 @@ def test_a_triple_that_is_not_aligned_is_refused_before_an_index_is_written(tmp_
         with pytest.raises(ValueError, match=f"chat_{spoilt}"):
             opened(prefix, config)
     assert not (tmp_path / "cache").exists()
-
-
-def test_documents_of_several_sequences_must_be_the_same(tmp_path):
-    """Megatron's own format lets a document have several."""
-    prefix = write_triple(tmp_path / "chat", [7, 8, 9])
-    path = pathlib.Path(f"{prefix}_span.idx")
-    content = bytearray(path.read_bytes())
-    content[-16:-8] = np.int64(1).tobytes()
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="chat_span"):
-        opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None)))
 
 
 WEIGHTS = LossGroupWeights(reasoning=1.0, answer=0.5, other=2.0)

@@ -1,6 +1,5 @@
 """The commands with conversations."""
 
-import json
 import os
 import pathlib
 
@@ -8,7 +7,7 @@ import new_process
 import pytest
 import seqio
 from test_command_line import ul2
-from test_register_chat import CONVERSATIONS, examples, write_jsonl
+from test_register_chat import CONVERSATIONS, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -31,26 +30,6 @@ def cached(corpus, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
         yield folder
-
-
-def test_a_cache_says_how_to_use_it_and_is_verified(cached, corpus):
-    again = ul2("cache", "talked", *options(corpus), "--output", cached / "cache")
-    assert "is complete already" in again.stderr
-    done = ul2("verify", cached / "cache" / "talked_corpus")
-    assert (done.exit_code, "is as it was written: 80 documents" in done.stdout) == (0, True)
-
-
-def test_an_export_from_the_cache_has_the_examples_of_the_task(cached, corpus):
-    done = ul2(
-        "export", "talked", *options(corpus), "--cache", cached / "cache", "--format", "megatron", "--output", cached / "out"
-    )
-    assert done.exit_code == 0, done.output
-    manifest = json.loads((cached / "out" / "manifest.json").read_text())
-    for split in ("train", "validation"):
-        assert manifest["splits"][split]["sequences"] == len(examples("talked_chat", split))
-    assert len(manifest["splits"]["train"]["shards"]) == 2
-    done = ul2("verify", cached / "out")
-    assert (done.exit_code, "is as it was written: 80 sequences" in done.stdout) == (0, True)
 
 
 def test_workers_register_the_conversations_themselves(cached, corpus):

@@ -5,7 +5,6 @@ import importlib.util
 import itertools
 import json
 import pathlib
-import pickle
 import re
 
 import pytest
@@ -17,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks import open_renderer
 from ul2_tasks.chat import templates
-from ul2_tasks.chat.messages import Conversation, parse
+from ul2_tasks.chat.messages import parse
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
 
@@ -74,15 +73,6 @@ def joined(segments: list[Segment]) -> list[int]:
     return [id for segment in segments for id in segment.ids]
 
 
-def plain(segments: list[Segment]) -> list[tuple]:
-    return [segment._replace(ids=segment.ids.tolist()) for segment in segments]
-
-
-def rendered(renderer, messages):
-    """The segments with lists of ids, which can be compared."""
-    return [segment._replace(ids=segment.ids.tolist()) for segment in renderer.render(messages)]
-
-
 def shown(folder, messages):
     """Of each segment the role, the channel, and the texts of its prompt, of the rest of its header, and of its body."""
     decode = oracle(folder).decode
@@ -119,11 +109,6 @@ def test_reasoning_that_the_template_leaves_out_of_the_history_is_no_segment(ren
     assert joined(segments) == templated(chatml, both_names)
 
 
-def test_what_the_tags_enclose_is_the_end_of_a_message(tmp_path):
-    folder = write(tmp_path, TAGGED)
-    assert [each[4] for each in shown(folder, [*PAIR, *PAIR])] == ["Hi<|im_end|>\n", "Hello<|im_end|>\n"] * 2
-
-
 def test_a_prompt_is_what_generation_begins_with(tmp_path):
     """As far as the conversation goes on like that."""
     thinking = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
@@ -136,14 +121,6 @@ def test_a_prompt_is_what_generation_begins_with(tmp_path):
     assert joined(with_prompt.render(reasoned))[: len(prompt)] == prompt
     _, final, _ = with_prompt.render(PAIR)
     assert oracle(folder).decode(final.ids[: final.prompt]) == "<|im_start|>assistant\n"
-
-
-def test_a_token_of_the_prompt_and_the_content_is_the_contents(tmp_path):
-    tokenizer = exclamation_first()
-    folder = write(tmp_path, "{% for m in messages %}{{ m.role + ' a' + m.content + '<|im_end|>' }}{% endfor %}", tokenizer)
-    user, final = shown(folder, [PAIR[0], {"role": "assistant", "content": "nd so"}])
-    assert user[2:] == ("user a", "", "Hi<|im_end|>")
-    assert final[2:] == ("", "assistant", " and so<|im_end|>")
 
 
 TEXTS = st.text().filter(lambda text: not re.search("[<>]", text))
@@ -205,13 +182,6 @@ def test_no_text_becomes_a_marker(renderer, texts):
         body = renderer.vocabulary.decode([id + renderer.vocabulary.id_shift for id in ids])
         end = "\n" if segment.channel != "final" else ""
         assert body == contents[segment.channel or segment.role] + end
-
-
-def test_conversations_are_rendered_together_as_each_is_alone(renderer):
-    wrong = [{"role": "critic", "content": "x"}]
-    *rendered, error = renderer.render_all([*map(Conversation, (TURNS, PAIR, wrong))])
-    assert [*map(plain, rendered)] == [plain(renderer.render(TURNS)), plain(renderer.render(PAIR))]
-    assert re.search("message 1 of 1: role must be one of .*, got 'critic'", str(error))
 
 
 def test_a_conversation_that_is_too_long_is_refused(renderer, monkeypatch):
@@ -365,34 +335,15 @@ def test_calls_of_tools_are_written_as_transformers_writes_them_and_are_the_assi
     assert written == '<tool_call>\n{"name": "weather", "arguments": {"city": "Brno"}}\n</tool_call><|im_end|>'
 
 
-def test_results_that_a_template_writes_in_its_own_way(tmp_path):
-    folder = write(tmp_path, TOOLS.replace("{{ m.content }}\n</tool_response>", "{{ m.content | tojson }}\n</tool_response>"))
-    messages = [*CALLS[1:3], {"role": "tool", "content": 'a "quote"\n'}, CALLS[4]]
-    segments = TemplateRenderer(folder).render(messages)
-    assert joined(segments) == templated(folder, messages)
-    assert [(segment.role, segment.channel) for segment in segments[2:4]] == [("assistant", "commentary"), ("tool", None)]
-    assert '"a \\\\"quote\\\\"' in oracle(folder).decode(segments[3].ids).replace("\\", "\\\\")
-
-
-def test_results_of_tools_have_other_roles_in_some_templates(renderer, chatml):
-    messages = [*PAIR, {"role": "observation", "content": "21 °C"}, PAIR[1]]
-    segments = renderer.render(messages)
-    assert joined(segments) == templated(chatml, messages)
-    assert [segment.role for segment in segments] == ["user", "assistant", "tool", "assistant", "system"]
-
-
 @pytest.mark.parametrize(
     "beside",
     [
         {"tools": [WEATHER]},
         {"documents": [{"text": "a"}]},
-        {"functions": [WEATHER]},
         {"prompt": "What?"},
-        {"completion": [{"role": "assistant", "content": "No"}]},
         {"images": ["a.png"]},
         {"system": 5},
         {"system": "a", "system_prompt": "b"},
-        {"tools": "[{"},
         {"tools": {}, "chat_template_kwargs": ["thinking"]},
     ],
 )
@@ -454,14 +405,10 @@ def test_calls_of_tools_in_templates_of_trl(path, tmp_path, monkeypatch):
 
 WRONG = {
     "refusal": (CHATML, [{**PAIR[1], "refusal": "x"}]),
-    "name": (CHATML, [{**PAIR[0], "name": "x"}]),
     "message 1 of 1.* tool_calls": (CHATML, [{**PAIR[1], "tool_calls": [{"id": "1"}]}]),
-    "role .*'user'": (CHATML, [{**PAIR[0], "tool_calls": [{"id": "1"}]}]),
     "message 2 of 2: role": (CHATML, [PAIR[0], {"role": "bot", "content": "a"}]),
     "content": (CHATML, [{"role": "user", "content": [{"type": "image", "url": "x"}]}]),
     "reasoning_content and thinking": (CHATML, [{**PAIR[1], "thinking": "a", "reasoning_content": "b"}]),
-    "weight": (CHATML, [{**PAIR[1], "weight": 2}]),
-    "reasoning": (CHATML, [{**PAIR[1], "thinking": 5}]),
     "Unicode": (CHATML, [{"role": "user", "content": "\ud800"}]),
     "message 2 of 2: .* white space": (
         CHATML.replace("m.content", "m.content | trim"),
@@ -474,7 +421,6 @@ WRONG = {
     ),
     "message 1 of 2: .* 2 times": (CONTENTS + CONTENTS, PAIR),
     "message 1 of 2: .* a list": ("{% for m in messages %}{{ m.content[0].text }}{% endfor %}", PAIR),
-    "message 1 of 1: .* a string": (CONTENTS, [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]),
     "message 2 of 2: .* reasoning": (CONTENTS, [PAIR[0], TURNS[4]]),
     "no system": ("{{ raise_exception('no system') }}", PAIR),
     "date": ("{{ strftime_now('%d') }}" + CONTENTS, PAIR),
@@ -488,33 +434,6 @@ def test_what_cannot_be_attributed_is_an_error(message, tmp_path):
     renderer = TemplateRenderer(write(tmp_path, template))
     with pytest.raises(ValueError, match=message):
         renderer.render(messages)
-
-
-def test_a_date_is_pinned(tmp_path):
-    template = "{{ strftime_now('%d %b %Y') }}" + CHATML
-    folder = write(tmp_path, template)
-    assert (
-        oracle(folder)
-        .decode(joined(TemplateRenderer(folder, date="2026-01-31").render(PAIR)))
-        .startswith("31 Jan 2026<|im_start|>")
-    )
-
-
-def test_special_tokens_reach_the_template(tmp_path):
-    """Under the names and in the two forms that files have for them."""
-    folder = write(tmp_path, "{{ bos_token }}" + CHATML + "{{ eos_token }}", bos_token={"content": "<|im_start|>"})
-    pathlib.Path(folder, "special_tokens_map.json").write_text(json.dumps({"bos_token": "<|im_end|>", "unk_token": None}))
-    decoded = oracle(write(tmp_path / "other")).decode(joined(TemplateRenderer(folder).render(PAIR)))
-    assert decoded.startswith("<|im_end|><|im_start|>user"), "as for transformers the second file counts more"
-    assert decoded.endswith(EOD)
-
-
-def test_where_a_template_is_found(tmp_path):
-    """In a file of its own; else in the configuration, where it may be one of several."""
-    several = [{"name": "rag", "template": "no"}, {"name": "default", "template": CHATML}]
-    one, other = write(tmp_path / "one", several), write(tmp_path / "other", "no")
-    pathlib.Path(other, "chat_template.jinja").write_text(CHATML)
-    assert rendered(TemplateRenderer(one), PAIR) == rendered(TemplateRenderer(other), PAIR)
 
 
 def test_wrong_arguments_are_refused(tmp_path, chatml):
@@ -545,10 +464,3 @@ def test_equal_results_have_equal_identities(chatml, tmp_path):
         TemplateRenderer(write(tmp_path / "tokens", bos_token="<|im_end|>")),
     ]
     assert len({renderer.identity, *(other.identity for other in others)}) == 1 + len(others)
-
-
-def test_it_is_pickled(chatml):
-    renderer = TemplateRenderer(chatml, eod="<|im_end|>", date="2026-01-31", settings={"a": 1})
-    copied = pickle.loads(pickle.dumps(renderer))
-    assert (copied.identity, copied.eod, repr(copied)) == (renderer.identity, renderer.eod, repr(renderer))
-    assert rendered(copied, TURNS) == rendered(renderer, TURNS)

@@ -130,31 +130,6 @@ def test_what_is_wrong_is_named(written, tmp_path):
         assert f"train/{sentence}" in found
 
 
-def test_an_empty_split_has_no_files(source, tmp_path):
-    name = ul2_tasks.register_chat("ec_small", str(source / "*.parquet"), **SETTINGS | {"validation": 0.0001})
-    manifest = write_conversations(name, str(tmp_path / "smoke"), console=QUIET)
-    assert manifest["splits"]["validation"]["sequences"] == 0
-    assert not list((tmp_path / "smoke").glob("valid/*"))
-    assert list(verify(str(tmp_path / "smoke"))) == []
-
-
-def test_what_cannot_be_exported_is_an_error(name, tmp_path):
-    with pytest.raises(ValueError, match=r"must be a registered chat task, one of \[.*got 'ec_corpus'"):
-        write_conversations("ec_corpus", str(tmp_path / "x"), console=QUIET)
-    with pytest.raises(ValueError, match=r"got 'ec_prompt_completion', which has inputs and targets. Export 'ec_chat'"):
-        write_conversations("ec_prompt_completion", str(tmp_path / "x"), console=QUIET)
-    bare = ul2_tasks.register_chat("ec_bare", write_jsonl(tmp_path / "a.jsonl"))
-    with pytest.raises(ValueError, match="max_tokens"):
-        write_conversations(bare, str(tmp_path / "x"), max_tokens=0, console=QUIET)
-    nothing = ul2_tasks.register_chat("ec_nothing", write_jsonl(tmp_path / "b.jsonl", [GOLDEN[:1]]))
-    with pytest.raises(ValueError, match=r"must have an example to export, got none: 1 without a token to train on"):
-        write_conversations(nothing, str(tmp_path / "x"), console=QUIET)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "mine.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"files that do not belong to an export, such as 'mine.txt'"):
-        write_conversations(bare, str(tmp_path / "other"), console=QUIET)
-
-
 @pytest.mark.torch
 def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
     indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset")

@@ -121,7 +121,6 @@ def test_a_cache_gives_the_same_origins_and_one_without_gives_none(source, writt
 
 def test_processes_of_a_job_write_the_same(written, source, tmp_path):
     folder, _ = written
-    write_conversations(
-        "eo_chat", str(tmp_path / "out"), pipeline_options=["--runner=FnApiRunner"], prepare=lambda: None, console=QUIET
-    )
+    settings = {"pipeline_options": ["--runner=FnApiRunner"], "prepare": lambda: None, "console": QUIET}
+    write_conversations("eo_chat", str(tmp_path / "out"), **settings)
     assert contents(tmp_path / "out") == contents(folder)

@@ -1,14 +1,11 @@
 """Conversations in the Harmony format, against openai-harmony itself."""
 
-import datetime
-import importlib.util
 import json
-import pathlib
 import random
 
 import pytest
 import tensorflow as tf
-from chat_support import GOLDEN, harmony, o200k_file, read
+from chat_support import GOLDEN, harmony, o200k_file
 
 from ul2_tasks import open_vocabulary
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
@@ -79,14 +76,6 @@ def test_the_golden_conversation(renderer):
     assert [segment.header for segment in (question, analysis, final)] == [3, 5, 5]
 
 
-@pytest.mark.parametrize(("train_on", "trained"), [("all", 16), ("generated", 14), ("content", 6)])
-def test_which_tokens_of_the_golden_conversation_are_trained_on(renderer, train_on, trained):
-    [example] = read(renderer, [GOLDEN], train_on=train_on)
-    assert sum(example["loss_mask"]) == trained
-    if train_on == "all":
-        assert example["span_id"] == [0] * 11 + [1] * 8 + [2] * 8 + [0]
-
-
 @pytest.mark.parametrize("conversations", [1500, pytest.param(10_000, marks=pytest.mark.docs, id="as in docs/guides/chat.md")])
 def test_adversarial_conversations_have_the_ids_of_openai_harmony(renderer, oracle, conversations):
     import openai_harmony
@@ -134,15 +123,11 @@ def test_no_text_becomes_a_marker_in_another_vocabulary(spec):
         ({"tool_calls": [{"id": 1}]}, "tool_calls"),
         ({"role": "critic"}, "role"),
         ({"channel": "thoughts"}, "channel"),
-        ({"channel": ["analysis"]}, "channel"),
-        ({"recipient": {"to": "f"}}, "recipient"),
         ({"content": None}, "content"),
-        ({"content": "\ud800"}, "content"),
         ({"content": [{"type": "image", "url": "x"}]}, "image"),
         ({"content": [{"type": "text", "text": "a", "citations": 1}]}, "citations"),
         ({"role": "tool"}, "name"),
         ({"recipient": "f<|channel|>final"}, "recipient"),
-        ({"name": "<|end|>"}, "name"),
         ({"content_type": "<|constrain|>json<|message|>"}, "content_type"),
         ({"weight": 0.5}, "weight"),
     ],
@@ -182,31 +167,3 @@ def test_the_vocabulary_of_o200k(file):
     assert vocabulary.decode_tf(vocabulary.encode_tf(tf.constant(text))).numpy().decode() == text
     assert vocabulary == O200kVocabulary(str(file))
     assert vocabulary.decode([vocabulary.piece_id("<extra_id_0>"), vocabulary.piece_id("[X]")]) == "<extra_id_0>[X]"
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("turns", [1, 2, 3])
-def test_a_turn_of_its_own_is_what_the_template_of_gpt_oss_writes(renderer, turns):
-    """Its history leaves out the reasoning that led to an earlier answer, and so does ours."""
-    pytest.importorskip("jinja2")
-    from ul2_tasks.chat.template_engine import compile_template
-
-    trl = importlib.util.find_spec("trl")  # never imported
-    if trl is None:
-        pytest.skip("pip install --no-deps trl==1.16.0")
-    template = pathlib.Path(next(iter(trl.submodule_search_locations))) / "chat_templates" / "gptoss.jinja"
-    render = compile_template(template.read_text(), {}, date=datetime.date(2026, 1, 31))
-    ours, theirs = [], []
-    for turn in range(turns):
-        question = {"role": "user", "content": f"Question {turn}?"}
-        reasoning, answer = f"I think of {turn}.", f"Answer {turn}."
-        ours += [
-            question,
-            {"role": "assistant", "channel": "analysis", "content": reasoning},
-            {"role": "assistant", "channel": "final", "content": answer},
-        ]
-        theirs += [question, {"role": "assistant", "thinking": reasoning, "content": answer}]
-    for turn, example in enumerate(read(renderer, [ours], turns="each")):
-        text = renderer.vocabulary.decode([id + 1 for id in example["tokens"][:-1]])
-        written = render(theirs[: 2 * turn + 2], False, {})
-        assert written[written.index("<|end|>") + len("<|end|>") :] == text, "behind the system message"

@@ -6,7 +6,6 @@ import tensorflow as tf
 from test_register_chat import CONVERSATIONS, S, write_jsonl
 
 import ul2_tasks
-from ul2_tasks import HuggingFaceFeatureConverter
 from ul2_tasks.example_features import TEXT
 
 LENGTHS = {"inputs": 256, "targets": 256}
@@ -45,16 +44,6 @@ def test_a_mixture_of_texts_and_pairs_has_the_masks_that_are_named(half):
     assert len(text["targets"]) == len(text["loss_mask"])
     assert (set(text["loss_mask"].tolist()), set(text["span_id"].tolist())) == ({1}, {TEXT})
     assert (set(pair["loss_mask"].tolist()), set(pair["span_id"].tolist())) == ({0, 1}, {0, 2})
-
-
-@pytest.mark.torch
-def test_batches_for_transformers_of_texts_and_pairs(half):
-    pytest.importorskip("torch")
-    converter = HuggingFaceFeatureConverter("longest", batch_size=16, span_id=True)
-    batch = next(iter(ul2_tasks.UL2IterableDataset(half, LENGTHS, feature_converter=converter)))
-    assert set(batch["span_id"].unique().tolist()) == {0, 2, TEXT}
-    assert ((batch["labels"] == -100) == (batch["span_id"] == 0)).all()
-    assert (batch["decoder_attention_mask"].sum(1) > (batch["span_id"] > 0).sum(1)).any(), "context is read, and not trained on"
 
 
 @pytest.mark.torch

@@ -10,10 +10,8 @@ import seqio
 import tensorflow as tf
 from chat_support import GOLDEN
 from rich.console import Console
-from support import saved_and_resumed
 
 import ul2_tasks
-from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.mixtures.chat import open_conversations
 
@@ -48,12 +46,6 @@ def write_parquet(path, conversations=CONVERSATIONS):
     return str(path)
 
 
-def write_nested(path, conversations=CONVERSATIONS):
-    """Lists of structs: a message without a channel has a null there."""
-    pq.write_table(pa.table({"messages": conversations}), path)
-    return str(path)
-
-
 def examples(name, split="train", count=None, **settings) -> list[dict]:
     dataset = seqio.get_mixture_or_task(name).get_dataset(None, split, **{"seed": 0, "shuffle": False, **settings})
     return [{key: value.tolist() for key, value in one.items()} for one in itertools.islice(dataset.as_numpy_iterator(), count)]
@@ -85,18 +77,6 @@ def cached(jsonl, folder):
         yield jsonl
 
 
-def test_every_kind_of_file_gives_the_same_examples(jsonl, folder):
-    wanted = examples(jsonl)
-    assert len(wanted) == len(CONVERSATIONS)
-    parquet = ul2_tasks.register_chat("rc_parquet", write_parquet(folder / "b.parquet"), messages_key="messages_json")
-    nested = ul2_tasks.register_chat("rc_nested", write_nested(folder / "c.parquet"))
-    memory = ul2_tasks.MemoryDataSource(lambda: [json.dumps(messages) for messages in CONVERSATIONS], validation=0)
-    in_memory = ul2_tasks.register_chat("rc_memory", memory)
-    for other in (parquet, nested):
-        assert examples(other) == wanted
-    assert sorted(map(str, examples(in_memory))) == sorted(map(str, wanted))
-
-
 @pytest.mark.parametrize("format", ["chat", "prompt_completion"])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_the_cache_gives_the_examples_of_the_text(cached, format, shuffle):
@@ -106,47 +86,12 @@ def test_the_cache_gives_the_examples_of_the_text(cached, format, shuffle):
     assert len(of_text) == (150 if format == "chat" else sum(1 + number % 3 for number in range(150)))
 
 
-def test_the_cache_has_the_messages_beside_the_tokens_and_is_verified(cached, folder):
-    corpus = seqio.TaskRegistry.get("rc_jsonl_corpus")
-    manifest = cache.read_manifest(corpus.cache_dir)
-    shards = manifest["splits"]["train"]["shards"]
-    shard = shards[0]
-    names = [file["file"] for file in shard["files"]]
-    assert [name.split(".", 1)[1] for name in names] == ["bin", "idx", "messages.bin", "messages.idx", "origins.arrow"]
-    assert sum(shard["messages"] for shard in shards) == 5 * sum(1 + 3 * (1 + number % 3) for number in range(150))
-    assert list(cache.verify(corpus.cache_dir)) == []
-    path = folder / "cache" / "rc_jsonl_corpus" / names[2]
-    content = path.read_bytes()
-    path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
-    try:
-        assert [names[2] in sentence for sentence in cache.verify(corpus.cache_dir)] == [True]
-    finally:
-        path.write_bytes(content)
-
-
 @pytest.fixture(scope="module")
 def two(folder):
     """Two corpora of conversations, the second without a loss on headers, and the names in both formats."""
     ul2_tasks.register_chat("rc_one", write_jsonl(folder / "one.jsonl", CONVERSATIONS[:40]))
     ul2_tasks.register_chat("rc_two", write_jsonl(folder / "two.jsonl", CONVERSATIONS[40:60]), train_on="content")
     return {format: {f"rc_one_{format}": 3, f"rc_two_{format}": 1} for format in ("chat", "prompt_completion")}
-
-
-@pytest.mark.parametrize("format", ["chat", "prompt_completion"])
-def test_a_mixture_of_conversations_keeps_masks_and_spans(two, format, tmp_path):
-    name = ul2_tasks.mix(f"rc_kept_{format}", two[format])
-    own = [{str(example) for example in examples(task)} for task in two[format]]
-    read = [str(example) for example in examples(name, num_epochs=None, shuffle=True, count=400)]
-    shares = [sum(example in of_task for example in read) for of_task in own]
-    assert sum(shares) == 400
-    assert 250 <= shares[0] <= 350
-
-    def dataset():
-        return seqio.get_mixture_or_task(name).get_dataset(None, "train", seed=3, num_epochs=None)
-
-    saved, resumed = saved_and_resumed(dataset, 50, tmp_path)
-    for _ in range(50):
-        assert str(next(resumed)) == str(next(saved))
 
 
 def test_a_bad_conversation_is_named_by_file_and_row_or_skipped_and_counted(folder):
@@ -161,17 +106,6 @@ def test_a_bad_conversation_is_named_by_file_and_row_or_skipped_and_counted(fold
     assert (manifest["totals"]["documents"], manifest["totals"]["skipped"]) == (2, 2)
     with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: .*role"):
         build("rc_bad_corpus", str(folder / "raise"), console=quiet())
-
-
-def test_the_split_is_by_the_hash_of_the_id(folder):
-    path = write_parquet(folder / "ids.parquet")
-    settings = {"messages_key": "messages_json", "id_key": "synth_id", "validation": 0.2}
-    name = ul2_tasks.register_chat("rc_split", path, **settings)
-    train, validation = examples(name, "train"), examples(name, "validation")
-    assert len(train) + len(validation) == 150
-    assert 15 <= len(validation) <= 45
-    text = ul2_tasks.open_source(path, text_key="messages_json", id_key="synth_id", validation=0.2)
-    assert len(list(text.get_dataset("validation", shuffle=False))) == len(validation)
 
 
 def test_lengths_are_kept_or_an_error(jsonl):

@@ -26,18 +26,6 @@ def test_expected_fill_is_demand_over_budget():
     assert fill.packed == {"inputs": pytest.approx(demand_inputs / demand_targets), "targets": 1}
 
 
-def test_equal_chunks_cannot_fill_the_inputs_of_t5gemma2():
-    # 46 inputs to 54 targets, whatever the packer does: r1, r2, x1, x2, and four of s.
-    bound = expected_fill(T5GEMMA2, {"inputs": 512, "targets": 512}, 512).packed
-    inputs, targets = 463 + 279 + 439 + 266 + 4 * 131, 104 + 278 + 80 + 265 + 4 * 386
-    assert bound == {"inputs": pytest.approx(inputs / targets), "targets": 1}
-    assert round(inputs / (inputs + targets), 2) == 0.46
-    # R1 fills 22 % of its targets, X1 18 %, unpacked and with full chunks.
-    unpacked = expected_fill(T5GEMMA2, {"inputs": 512, "targets": 512}).unpacked
-    assert unpacked["r1"] == {"inputs": 1, "targets": 114 / 512}
-    assert unpacked["x1"] == {"inputs": 1, "targets": 94 / 512}
-
-
 def test_the_advice_fills_both_sides():
     lengths = {"inputs": 512, "targets": 512}
     advice = best_chunk_tokens(T5GEMMA2, lengths)
@@ -62,16 +50,6 @@ def test_advice_leaves_two_spans_where_a_full_chunk_has_them(quick_advice):
             if isinstance(denoiser, SpanDenoiser):
                 assert chunk_length(denoiser, lengths).spans >= 2
                 assert chunk_length(denoiser, lengths, chunk_tokens=advice[denoiser.name]).spans >= 2
-
-
-def test_advised_lengths_leave_two_spans_where_there_were_two():
-    # Two spans of x need inputs of 273 tokens; the fullest rows, with lengths of 168 and 392, would leave it one.
-    denoisers = [SpanDenoiser(name="x", mode="[X]", mean_span_length=32, noise_density=0.15), *T5GEMMA2[-1:]]
-    lengths = {"inputs": 280, "targets": 280}
-    assert chunk_length(denoisers[0], lengths).spans == 2
-    assert min(expected_fill(denoisers, {"inputs": 168, "targets": 392}).packed.values()) > 0.9
-    advice = best_lengths(denoisers, lengths)
-    assert chunk_length(denoisers[0], advice).spans >= 2
 
 
 def test_a_lone_span_is_told_with_the_lengths_that_give_two():

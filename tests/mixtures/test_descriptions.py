@@ -36,23 +36,13 @@ def test_equal_descriptions_have_one_fingerprint():
     assert one.fingerprint() == other.fingerprint()
 
 
-@pytest.mark.parametrize("wrong", [0, -3, 1.5, "2", True])
-def test_how_many_documents_are_cached_is_checked(wrong, tmp_path):
-    with pytest.raises(ValueError, match="max_documents"):
-        Mixture().cache(tmp_path, max_documents=wrong)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("wrong", [None, 3, [Mixture()]])
-def test_what_has_no_examples_by_index_is_told(wrong):
-    with pytest.raises(ValueError, match="mixture"):
-        examples(wrong, LENGTHS)
-
-
-@pytest.mark.parametrize("made", [mixture, Chat])
-def test_lengths_must_be_given(made):
-    with pytest.raises(ValueError, match="sequence_length"):
-        examples(made(), None)
+@pytest.mark.parametrize(
+    ("made", "lengths", "named"),
+    [(lambda: 3, LENGTHS, "mixture"), (mixture, None, "sequence_length"), (Chat, None, "sequence_length")],
+)
+def test_what_cannot_be_indexed_is_an_error_that_names_the_argument(made, lengths, named):
+    with pytest.raises(ValueError, match=named):
+        examples(made(), lengths)
 
 
 def test_epochs_of_epochs():

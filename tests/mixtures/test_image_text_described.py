@@ -31,7 +31,6 @@ def test_its_cache_is_that_of_its_name(tmp_path, monkeypatch):
     ("changed", "argument"),
     [
         ({"on_unusable": "drop"}, "on_unusable"),
-        ({"on_error": "drop"}, "on_error"),
         ({"split": "words"}, "split"),
         ({"image_tokens": 5}, "image_tokens"),
         ({"denoisers": ul2_tasks.CausalDenoiser()}, "denoisers"),

@@ -10,7 +10,6 @@ import seqio
 
 import ul2_tasks
 from ul2_tasks import Chat, Mix, Mixture
-from ul2_tasks.example_features import TEXT
 
 PAIRS, CHATS = {"inputs": 512, "targets": 512}, {"tokens": 512}
 SETTINGS = {"truncation": "drop", "random_access": True}
@@ -54,39 +53,6 @@ def test_the_examples_are_those_of_the_registered_mix(registered, tmp_path, pack
     cached = ul2_tasks.examples(mix, PAIRS, cache_dirs=[tmp_path], **settings)
     assert plain(cached) == plain(described)
     assert cached.describe()["use_cached"]
-
-
-@pytest.mark.parametrize("lengths", [PAIRS, CHATS], ids=["prompt_completion", "chat"])
-def test_conversations_alone_are_of_the_format_of_the_lengths(registered, lengths):
-    del registered
-    chats = [Chat(name, **SETTINGS) for name in ("mc_two", "mc")]
-    format = "chat" if "tokens" in lengths else "prompt_completion"
-    name = ul2_tasks.mix(f"mc_alone_{format}", {f"{chat.name}_{format}": weight for chat, weight in zip(chats, (2, 1))})
-    found = ul2_tasks.examples(Mix(f"mc_alone_{format}", dict(zip(chats, (2, 1)))), lengths)
-    assert plain(found) == plain(ul2_tasks.examples(name, lengths))
-    assert found[0].keys() > {*lengths, "loss_mask", "span_id"}
-
-
-def test_masks_are_kept_of_conversations_that_are_not_all_trained_on():
-    parts = Chat("mc_parts", train_on="content", truncation="drop")
-    mix = Mix("mc_masked", {web(): 1, parts: 1})
-    for example in ul2_tasks.examples(mix, PAIRS):
-        is_text = example["task"] != "mc_parts_prompt_completion"
-        assert (example["loss_mask"] == 1).all() == is_text
-        assert (example["span_id"] == TEXT).all() == is_text
-    for row in ul2_tasks.examples(mix, PAIRS, pack=True):
-        assert ((row["span_id"] > 0) == (row["loss_mask"] == 1)).all()
-        assert not row["span_id"][row["targets_segment_ids"] == 0].any()
-
-
-def test_a_fingerprint_is_of_conversations_and_weights():
-    chat = Chat("mc_print")
-    one = Mix("mc", {web(): 3, chat: 1})
-    assert one == Mix("mc", [(Chat("mc_print"), 1), (web(), 3)])
-    assert one.fingerprint() == Mix("other_name", {chat: 1, web(): 3}).fingerprint()
-    for weights in ({web(): 3, chat: 2}, {web(): 3, Chat("mc_print", train_on="content"): 1}, {web(): 3, Chat("mc_else"): 1}):
-        assert Mix("mc", weights) != one
-        assert Mix("mc", weights).fingerprint() != one.fingerprint()
 
 
 def test_masks_of_a_registered_mix_are_not_lost_in_silence(tmp_path):

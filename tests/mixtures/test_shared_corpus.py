@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 import ul2_tasks
-from ul2_tasks import BlockShuffle, Mix, Mixture, SequentialDenoiser, Stage, examples, mix, register
+from ul2_tasks import BlockShuffle, Mix, Mixture, SequentialDenoiser, Stage, examples, register
 from ul2_tasks.sources.memory import texts_in_memory
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
@@ -103,64 +103,6 @@ def test_the_ratio_of_denoisers_is_exact(weights):
         assert tasks == {task: share * cycle for task, share in shares.items()}
 
 
-def test_a_schedule_goes_from_one_objective_to_the_other():
-    """Over one corpus, of whose tokens none is read twice in an epoch; registered and described alike."""
-    source = texts_in_memory(ul2_tasks.embedded_documents()[:60])
-    blocks = BlockShuffle(block_tokens=256, partitions=2, window_blocks=2)
-    first = Mixture("sc_staged", source, denoisers="UL2", block_shuffle=blocks)
-    second = Mixture("sc_staged_s", corpus=first, denoisers=ul2_tasks.T5GEMMA2[4], block_shuffle=blocks)
-    one = register("sc_staged", source, denoisers="UL2", block_shuffle=blocks)
-    other = register("sc_staged_s", corpus=one, denoisers=ul2_tasks.T5GEMMA2[4], block_shuffle=blocks)
-    described, registered = (
-        [Stage(0, {before: 1}), Stage(6, {after: 1}), Stage(20, {before: 1, after: 1})]
-        for before, after in ((first, second), (one, other))
-    )
-    of_run = {"batch_size": 4, "steps": 60}
-    found = examples(Mix("sc_stages", schedule=described, **of_run), LENGTHS)
-    same = examples(mix("sc_stages", schedule=registered, **of_run), LENGTHS)
-    locations = [found.locate(number) for number in range(len(found))]
-    assert locations == [same.locate(number) for number in range(len(found))]
-    assert {location.task for location in locations[40:80]} == {"sc_staged_s_s"}
-    read = collections.defaultdict(collections.Counter)
-    for location in locations:
-        for start, stop in location.tokens:
-            read[location.epoch].update(range(start, stop))
-    assert len(read) == 4
-    assert {times for epoch in read.values() for times in epoch.values()} == {1}
-    whole = set(range(len(read[0])))
-    assert all(set(read[epoch]) == whole for epoch in range(3))
-
-
-def test_a_document_is_found_where_it_is_read(path):
-    found = examples(Mix("both", dict.fromkeys(pair(path), 1)), LENGTHS)
-    reading = [number for number in range(len(found)) if any(start <= 3 < stop for start, stop in found.locate(number).documents)]
-    assert found.find(3) == found.find(3, "sc_pre_corpus") == reading != []
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_what_is_registered_has_the_same_examples(path, tmp_path, monkeypatch, pack):
-    preset = "T5GEMMA2" if pack else "UL2"  # UL2 samples lengths
-    name = f"sc_{preset.lower()}"
-    first = Mixture(name, path, denoisers=preset)
-    second = Mixture(f"{name}_s", corpus=first, denoisers=ul2_tasks.T5GEMMA2[4])
-    one = register(name, path, denoisers=preset)
-    other = register(f"{name}_s", corpus=one, denoisers=ul2_tasks.T5GEMMA2[4])
-    both = Mix(f"{name}_both", {first: 3, second: 2})
-    mixed = mix(f"{name}_both", {one: 3, other: 2})
-    described, registered = (examples(each, LENGTHS, seed=5, pack=pack) for each in (both, mixed))
-    assert plain(described[:60]) == plain(registered[:60])
-    assert described.locate(17) == registered.locate(17)
-    assert described.describe() == registered.describe()
-    manifests = both.cache(tmp_path)
-    assert manifests[name] == manifests[f"{name}_s"]
-    assert [folder.name for folder in tmp_path.iterdir()] == [f"{name}_corpus"]
-    if not pack:
-        monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
-        for mixture, found in ((mixed, described), (other, examples(second, LENGTHS, seed=5))):
-            stream = seqio.get_mixture_or_task(mixture).get_dataset(LENGTHS, use_cached=True, seed=5, num_epochs=None)
-            assert plain(stream.take(20).as_numpy_iterator()) == [{key: one[key] for key in LENGTHS} for one in plain(found[:20])]
-
-
 def test_register_adds_no_corpus_and_is_idempotent(path):
     one, other = registered_pair(path)
     assert (one, other) == ("sc_pre_mix", "sc_s_mix")
@@ -184,8 +126,6 @@ def test_register_adds_no_corpus_and_is_idempotent(path):
     ("argument", "value"),
     [
         ("source", "other.jsonl"),
-        ("source", Mixture("sc_x")),
-        ("text_key", "body"),
         ("on_error", "skip"),
         ("vocabulary", "bytes"),
         ("sentinels", np.int64(9)),

@@ -19,7 +19,6 @@ from ul2_tasks import (  # noqa: E402
     LossGroupTrainer,
     LossGroupWeights,
 )
-from ul2_tasks.pytorch.group_loss import group_counts, group_loss  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -105,16 +104,6 @@ def assert_told(logged, wanted):
     assert {key: logged[key] for key in wanted} == pytest.approx(wanted, rel=1e-4)
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_the_gradient_is_that_of_the_undivided_batch(tmp_path, parts):
-    rows = chats()
-    wanted, told = undivided(rows)
-    settings = {"per_device_train_batch_size": ROWS // parts, "gradient_accumulation_steps": parts}
-    gradient, logged = step(rows, tmp_path, **settings)
-    assert_near(gradient, wanted)
-    assert_told(logged, told)
-
-
 def steps_beside_another_process(folder) -> None:
     torch.set_num_threads(1)
     settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "ddp_backend": "gloo"}
@@ -165,22 +154,6 @@ def test_a_step_without_a_span_is_the_others_alone(tmp_path, missing):
         assert not gradient.any()
     else:
         assert_near(gradient, undivided(rows)[0])
-
-
-@pytest.mark.parametrize("batch", [3, 8])
-def test_evaluation_has_the_means_over_all_of_the_data(tmp_path, batch):
-    rows = chats()
-    metrics = trainer(rows, tmp_path, per_device_eval_batch_size=batch).evaluate(rows)
-    assert_told(metrics, {f"eval_{key}": value for key, value in undivided(rows)[1].items()})
-    assert metrics["eval_other_weight"] == WEIGHTS.other
-
-
-def test_the_loss_of_parts_adds_up_to_that_of_the_whole():
-    losses, span_id = torch.rand(4, 9), torch.randint(0, 5, (4, 9))
-    counts = group_counts(span_id)
-    parts = [group_loss(losses[part], span_id[part], counts, WEIGHTS) for part in (0, slice(1, 4))]
-    means = [losses[span].mean() for span in (span_id == 1, span_id == 2, span_id > 2)]
-    assert sum(parts).item() == pytest.approx(sum(weight * mean.item() for weight, mean in zip(WEIGHTS, means)), rel=1e-6)
 
 
 def t5():

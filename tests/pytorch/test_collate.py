@@ -69,15 +69,6 @@ def test_packed_batches_are_those_of_the_iterable_dataset(decoder_only, task_id)
     assert_same(loader(rows, converter), expected, 10)
 
 
-def test_completions_have_the_labels_and_the_loss_groups_of_the_iterable_dataset():
-    found = ul2_tasks.examples(Chat(random_access=True, truncation="drop"), {"inputs": 512, "targets": 512})
-    more = {"span_id": True, "task_id": True}
-    expected = UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter("longest", 4, **more))
-    batches = loader(found, HuggingFaceFeatureConverter("longest", **more), batch_size=4)
-    assert_same(batches, torch.utils.data.DataLoader(expected, batch_size=None), 3)
-    assert {-100} < {*next(iter(batches))["labels"].ravel().tolist()}
-
-
 @pytest.mark.parametrize("pack", [True, False])
 def test_chats_are_those_of_the_iterable_dataset(pack):
     found = ul2_tasks.examples(Chat(random_access=True, truncation="drop"), {"tokens": 512}, pack=pack, task_id=True)
@@ -100,13 +91,6 @@ def test_a_sampler_and_a_subset_decide_who_reads_what(found):
             assert batch[key][row, : values.shape[1]].equal(values[0])
     (same,) = torch.utils.data.DataLoader(torch.utils.data.Subset(found, indices), batch_size=5, collate_fn=collate)
     assert_same([batch], [same], 0)
-
-
-def test_it_can_be_pickled_and_holds_no_examples(found):
-    collate = HuggingFaceFeatureConverter("longest").collator(found)
-    sent = pickle.dumps(collate)
-    assert len(sent) < 5_000
-    assert_same([pickle.loads(sent)(found[:4])], [collate(found[:4])], 0)
 
 
 def test_what_does_not_fit_is_an_error_that_says_what_to_pass(found):

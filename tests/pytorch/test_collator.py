@@ -11,7 +11,6 @@ import pytest
 from support import KINDS, denoiser_id, mistral_model
 from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, pairs_of
 from test_hugging_face_vocabulary import exclamation_first
-from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks import (
     T5GEMMA2,
@@ -97,9 +96,7 @@ def test_examples_that_name_their_denoiser_and_spans_are_those_that_it_makes(voc
         ({"denoiser": "r9"}, "example 1 .*'denoiser'"),
         ({"spans": [(0, 1)]}, "example 1 .*'denoiser'"),
         ({"denoiser": "r1", "spans": [(3, 2), (4, 1)]}, r"example 1 .*spans\[1\]"),
-        ({"denoiser": "r1", "spans": [(0, 0)]}, r"spans\[0\]"),
         ({"denoiser": "r1", "spans": [(48, 3)]}, r"spans\[0\]"),
-        ({"denoiser": "r1", "spans": [1, 2]}, "spans"),
         ({"denoiser": "r1", "spans": [(place, 1) for place in range(0, 50, 2)]}, "'spans' .* targets"),
     ],
 )
@@ -157,11 +154,7 @@ EXAMPLES = [text_ids(4096, length, seed) + 300 for seed, length in enumerate([50
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"padding": "max_length"},
-        {"decoder_only": True, "padding": "max_length"},
-        {"pad_to_multiple_of": 64, "decoder_only": True},
-    ],
+    [{"padding": "max_length"}, {"pad_to_multiple_of": 64, "decoder_only": True}],
     ids=str,
 )
 def test_rows_are_those_made_by_hand_and_the_converters(changed):
@@ -201,12 +194,10 @@ def test_a_state_is_the_epoch():
     resumed.load_state_dict(state)
     assert_same(resumed(EXAMPLES), collate(EXAMPLES))
     assert resumed.state_dict() == state
-    for bad in ({}, {"epoch": -1}, {"epoch": "2"}, 2):
-        with pytest.raises(ValueError, match="state"):
-            resumed.load_state_dict(bad)
-    for bad in (-1, 1.5, True, None, 2**63):
-        with pytest.raises(ValueError, match="epoch"):
-            resumed.set_epoch(bad)
+    with pytest.raises(ValueError, match="state"):
+        resumed.load_state_dict({"epoch": -1})
+    with pytest.raises(ValueError, match="epoch"):
+        resumed.set_epoch(1.5)
 
 
 @pytest.mark.torch
@@ -223,14 +214,6 @@ def test_texts_ids_and_dictionaries_are_the_same_examples():
     assert_same(collate(forms[:3]), wanted)
 
 
-@pytest.mark.torch
-def test_tensors_are_torchs_by_default_and_the_same():
-    torch = pytest.importorskip("torch", reason="its tensors")
-    batch = UL2DataCollator("default", LENGTHS)(EXAMPLES)
-    assert {rows.dtype for rows in batch.values()} == {torch.int64}
-    assert_same({key: rows.numpy() for key, rows in batch.items()}, collator()(EXAMPLES))
-
-
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_no_text_becomes_a_special_token(vocabulary):
     opened = open_vocabulary(VOCABULARIES[vocabulary])
@@ -239,17 +222,6 @@ def test_no_text_becomes_a_special_token(vocabulary):
     example = invert(pairs(collator(T5GEMMA2[:1], opened)([spelled]))[0], T5GEMMA2[0], special)
     assert not set(example.chunk.tolist()) & special.reserved
     assert opened.decode(example.chunk.tolist()).replace(" ", "") == spelled.replace(" ", "")
-
-
-@pytest.fixture(scope="module")
-def own_zero(tmp_path_factory):
-    """The folder of a byte-level BPE whose 0 is "!", as Qwen's, and its tokenizer with the sentinels and modes that are added."""
-    folder = tmp_path_factory.mktemp("own_zero")
-    exclamation_first().save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<|endoftext|>")
-    tokenizer.add_special_tokens({"additional_special_tokens": [*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"]})
-    return str(folder), tokenizer
 
 
 def test_documents_are_cut_into_chunks_that_fit():
@@ -272,16 +244,12 @@ def test_documents_are_cut_into_chunks_that_fit():
         [],
         {"text": ""},
         [300] * 200,
-        [300, 0, 300],
         [300, 5000],
         [300, -100],
         "special",
         "mode",
         [0.5],
-        [[300], [300, 301]],
-        np.array([2**64 - 1], np.uint64),
         b"bytes",
-        {"text": 7},
         "a\udc80",
         {"content": "a"},
     ],
@@ -298,14 +266,10 @@ def test_an_example_that_cannot_be_is_an_error_with_its_number(example):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"return_tensors": "tf"}, "return_tensors"),
         ({"seed": -1}, "seed"),
-        ({"padding": "most"}, "padding"),
         ({"denoisers": []}, "denoisers"),
         ({"sentinels": [4, 5]}, "sentinels"),
-        ({"modes": {"[R]": 0}}, "mode"),
         ({"lengths": {"inputs": 2, "targets": 2}}, "sequence_length"),
-        ({"vocabulary": "no such file"}, "vocabulary"),
     ],
     ids=str,
 )

@@ -248,6 +248,22 @@ def test_a_state_is_of_whole_batches_where_several_read_in_turn(new, kind):
         assert share.state_dict()["number"] == len(whole)
 
 
+@pytest.mark.parametrize("kind", ["single", "batches"])
+@pytest.mark.parametrize(("processes", "workers"), [(1, 3), (2, 2)])
+def test_a_step_has_the_same_examples_on_any_processes_and_workers(new, kind, processes, workers):
+    """From a number on, of each process its share of every step of 24."""
+    own, first, elements = 24 // processes, 48, 24 if kind == "single" else processes
+    loaders = []
+    for rank in range(processes):
+        dataset = new(kind, own, batch_size=own, num_epochs=None, rank=rank, world_size=processes)
+        dataset.load_state_dict({**dataset.state_dict(), "number": first})
+        how = {"batch_size": own, "collate_fn": list} if kind == "single" else {"batch_size": None}
+        loaders.append(torch.utils.data.DataLoader(dataset, num_workers=workers, **how))
+    wanted = read(new(kind, own, num_epochs=None), 5 * elements)[2 * elements :]
+    steps = [sorted(plain(step)) for step in itertools.islice(zip(*loaders), 3)]
+    assert steps == [sorted(wanted[number * elements : (number + 1) * elements]) for number in range(3)]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["single", "batches", "packed"])
 def test_a_step_of_processes_that_each_read_all_has_the_next_numbers(new, kind, workers):

@@ -72,27 +72,6 @@ def test_the_converter_and_the_collator_make_the_same_batch(seen):
     assert {tuple(row[row >= 0].tolist()) for row in converted["labels"]} == plain
 
 
-def test_a_batch_without_images_has_no_pixels(seen):
-    for batch in batches(batch_size=1):
-        assert ("pixel_values" in batch) == bool((batch["input_ids"] == RUN.image_id).any())
-    text = [{"input_ids": [5, 6, 1], "labels": [7, 1]}]
-    assert "pixel_values" not in T5Gemma2Collator()(text)
-
-
-def test_completions_with_parts_without_a_loss_are_read_in_full():
-    collator = T5Gemma2Collator(model=tiny())
-    pair = {"inputs": [5, 6, 1], "targets": [7, 8, 1], "loss_mask": np.array([0, 1, 1], np.uint8), "span_id": np.array([0, 2, 2])}
-    pair = {key: np.asarray(values) for key, values in pair.items()}
-    batch = collator([pair, {"input_ids": [5], "labels": [9, 1]}])
-    assert batch["labels"][:, :3].tolist() == [[-100, 8, 1], [9, 1, -100]]
-    assert batch["decoder_input_ids"][:, :3].tolist() == [[2, 7, 8], [2, 9, 1]]
-    with pytest.raises(ValueError, match=r"^examples must have targets, all ids that a decoder reads, where some labels are -100"):
-        collator([{"input_ids": [5], "labels": [-100, 1]}])
-    for wrong, got in (({"tokens": [5]}, r"\['tokens'\]"), (5, "5")):
-        with pytest.raises(ValueError, match=rf"^an example must have input_ids and labels, got {got}\. Pass those of"):
-            collator([wrong])
-
-
 def test_placeholders_without_their_images_are_refused(seen):
     example = next(example for example in UL2IterableDataset(seen, LENGTHS, seed=0) if example["images"])
     collator = T5Gemma2Collator(image_tokens=RUN, image_size=SIDE)
@@ -117,30 +96,10 @@ def numbered():
 
 
 @pytest.mark.parametrize("name", ["seen", "numbered"])
-@pytest.mark.parametrize(
-    "converter",
-    [
-        EncDecFeatureConverter(),
-        EncDecFeatureConverter(pack=False),
-        PrefixLMFeatureConverter(),
-        PrefixLMFeatureConverter(pack=False),
-        HuggingFaceFeatureConverter(),
-        HuggingFaceFeatureConverter(pack=True),
-    ],
-)
+@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), PrefixLMFeatureConverter(), HuggingFaceFeatureConverter()])
 def test_converters_that_know_no_images_refuse_them(seen, numbered, name, converter):
-    with pytest.raises(ValueError, match=r"must have no images with this converter\. Use T5Gemma2FeatureConverter"):
+    with pytest.raises(ValueError, match="T5Gemma2FeatureConverter"):
         seqio.get_dataset(f"{name}_mix", LENGTHS, feature_converter=converter, num_epochs=1)
-
-
-def test_arguments_are_checked(seen):
-    for settings in ({"batch_size": 0}, {"batch_size": 1, "image_size": 0}, {"batch_size": 1, "padding": "none"}):
-        with pytest.raises(ValueError, match="must be"):
-            T5Gemma2FeatureConverter(**settings)
-    with pytest.raises(ValueError, match="image_size must be an integer of at least 1, got 0"):
-        T5Gemma2Collator(image_size=0)
-    with pytest.raises(ValueError, match="must have lengths of inputs and targets alone"):
-        T5Gemma2FeatureConverter(1)(seqio.TaskRegistry.get("seen_s").get_dataset(LENGTHS), {**LENGTHS, "images": 1})
 
 
 def test_seqio_gives_whole_batches_of_fixed_length(seen):

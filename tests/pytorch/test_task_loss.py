@@ -103,19 +103,6 @@ def assert_told(logged, wanted):
 
 
 @of_models
-def test_in_a_loop_of_ones_own_means_are_those_of_all_steps(kind):
-    model, losses = MODELS[kind](), TaskLosses(TASKS, decoder_only=kind == "Llama")
-    for part in (slice(0, 1), slice(1, 5), slice(5, 8)):
-        batch = batch_of(rows(kind)[part])
-        task_id = batch.pop("task_id")
-        losses.add(model(**batch).logits, batch["labels"], task_id)
-    wanted = written_down(kind, rows(kind))[1]
-    found = losses.means()
-    assert found == pytest.approx(wanted, rel=1e-5)
-    assert losses.means() == {}
-
-
-@of_models
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_the_weighted_loss_of_a_loop_is_that_of_the_undivided_step(kind, parts):
     model, losses = MODELS[kind](), TaskLosses(TASKS, WEIGHTS, decoder_only=kind == "Llama")
@@ -192,20 +179,6 @@ def test_with_weights_the_gradient_is_that_of_the_undivided_batch(tmp_path, kind
     wanted, told = written_down(kind, rows(kind), task_weights(TASKS, weights))
     assert_near(gradient, wanted)
     assert_told(logged, told)
-
-
-@of_models
-@pytest.mark.parametrize(("weights", "batch"), [(None, 8), (WEIGHTS, 3)])
-def test_evaluation_has_the_means_over_all_of_the_data(tmp_path, kind, weights, batch):
-    given = rows(kind, 7)
-    run = trainer(kind, given, tmp_path, per_device_eval_batch_size=batch, loss_weights=weights)
-    _, told = written_down(kind, given, task_weights(TASKS, weights or {}))
-    metrics = run.evaluate(given)
-    assert_told(metrics, {f"eval_{name}": mean for name, mean in told.items() if weights or name != "loss"})
-    if weights is None:
-        before = trainer(kind, given, tmp_path, of=transformers.Trainer, per_device_eval_batch_size=batch)
-        assert metrics["eval_loss"] == before.evaluate(without_tasks(given))["eval_loss"]
-    assert_told(run.predict(given).metrics, {f"test_{name}": mean for name, mean in told.items() if weights or name != "loss"})
 
 
 def steps_beside_another_process(folder) -> None:

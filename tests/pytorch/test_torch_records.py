@@ -1,7 +1,6 @@
 """`UL2IterableDataset` of whole records with random access: conversations, and replies beside texts, as described and by name."""
 
 import itertools
-import pickle
 import random
 
 import numpy as np
@@ -14,22 +13,15 @@ import ul2_tasks  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     Chat,
     HuggingFaceChatConverter,
-    HuggingFaceFeatureConverter,
     Mix,
     Mixture,
     UL2IterableDataset,
 )
-from ul2_tasks.example_features import IGNORED, TEXT  # noqa: E402
+from ul2_tasks.example_features import IGNORED  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 PAIRS, CHATS = {"inputs": 512, "targets": 512}, {"tokens": 512}
-CONVERTERS = {
-    "single": None,
-    "longest": HuggingFaceFeatureConverter("longest", 4, pad_token_id=7, decoder_start_token_id=2, span_id=True),
-    "max_length": HuggingFaceFeatureConverter(),
-    "one row": HuggingFaceFeatureConverter("longest", 3, decoder_only=True),
-}
 OF_CHATS = {
     "single": None,
     "packed": HuggingFaceChatConverter(pad_token_id=3),
@@ -61,15 +53,6 @@ def mixed(name="torch_both") -> str:
     return ul2_tasks.mix(name, {texts: 3, talks: 1})
 
 
-def told(elements) -> list:
-    return [{key: (values.dtype, values.tolist()) for key, values in element.items()} for element in elements]
-
-
-def iterated(dataset: UL2IterableDataset, elements: int) -> UL2IterableDataset:
-    assert len(list(itertools.islice(iter(dataset), elements))) == elements
-    return dataset
-
-
 def test_single_examples_have_labels_where_they_are_trained_on():
     """A model of a chat predicts no first token; the targets of a pair are there in full, because its decoder reads them."""
     examples = ul2_tasks.examples(chat(), PAIRS, seed=5)
@@ -91,43 +74,11 @@ def test_single_examples_have_labels_where_they_are_trained_on():
         assert one["span_id"].tolist() == np.where(is_trained, example["span_id"], 0).tolist()
 
 
-@pytest.mark.parametrize("kind", CONVERTERS)
-@pytest.mark.parametrize("of", ["replies", "mixture"])
-def test_it_gives_what_the_name_gives(of, kind):
-    description = chat() if of == "replies" else both()
-    name = ul2_tasks.register_chat("torch_chat", **SETTINGS, format="prompt_completion") if of == "replies" else mixed()
-    for process in ({}, {"rank": 1, "world_size": 3}):
-        settings = {"feature_converter": CONVERTERS[kind], "num_epochs": 1, "seed": 5, **process}
-        described, named = (UL2IterableDataset(each, PAIRS, **settings) for each in (description, name))
-        found = told(described)
-        assert found == told(named)
-        assert len(found) > 1
-        assert iterated(described, 1).state_dict() == iterated(named, 1).state_dict()
-    if of == "mixture" and kind == "single":
-        spans = {span for element in found for span in element["span_id"][1]}
-        assert spans >= {TEXT, 2}
-
-
 READ = {
     "pairs": lambda **process: UL2IterableDataset(both(), PAIRS, seed=3, **process),
     "chats": lambda **process: UL2IterableDataset(chat(), CHATS, seed=3, **process),
     "rows": lambda **process: UL2IterableDataset(chat(), CHATS, seed=3, feature_converter=OF_CHATS["packed"], **process),
 }
-
-
-@pytest.mark.parametrize("kind", READ)
-def test_a_state_is_a_number_that_any_processes_load(kind):
-    whole = told(itertools.islice(iter(READ[kind](batch_size=2)), 40))
-    state = pickle.loads(pickle.dumps(iterated(READ[kind](batch_size=2), 4).state_dict()))
-    assert state["number"] == 4
-    for world_size in (2, 3):
-        found = []
-        for rank in range(world_size):
-            dataset = READ[kind](rank=rank, world_size=world_size, batch_size=2)
-            dataset.load_state_dict(state)
-            found.append(told(itertools.islice(iter(dataset), 6)))
-        steps = [[one for own in found for one in own[step : step + 2]] for step in range(0, 6, 2)]
-        assert list(itertools.chain(*steps)) == whole[4 : 4 + 6 * world_size]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -139,22 +90,3 @@ def test_workers_share_it_out(method):
         )
         found = [str(example) for batch in itertools.islice(loader, 5) for example in batch]
         assert sorted(found) == sorted(map(str, itertools.islice(iter(read(num_epochs=1)), len(found))))
-
-
-def test_samplers_of_pytorch_read_examples():
-    examples, key = ul2_tasks.examples(both(), PAIRS), "inputs"
-    sampler = torch.utils.data.RandomSampler(examples, generator=torch.Generator().manual_seed(1))
-    loader = torch.utils.data.DataLoader(examples, batch_size=4, sampler=sampler, collate_fn=list)
-    found = [str(example) for batch in loader for example in batch]
-    assert sorted(found) == sorted(map(str, examples))
-    shares = [torch.utils.data.DistributedSampler(examples, 2, rank, shuffle=False, drop_last=True) for rank in range(2)]
-    assert [examples[index][key].tolist() for share in shares for index in itertools.islice(share, 3)] == [
-        examples[index][key].tolist() for index in (0, 2, 4, 1, 3, 5)
-    ]
-
-
-def test_grain_reads_examples():
-    grain = pytest.importorskip("grain")
-    examples = ul2_tasks.examples(chat(), CHATS)
-    found = list(grain.MapDataset.source(examples).shuffle(seed=3).to_iter_dataset())
-    assert sorted(map(str, found)) == sorted(map(str, examples))

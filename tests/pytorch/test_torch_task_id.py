@@ -1,7 +1,6 @@
 """`task_id` beside the labels of a batch: the task of each label, -1 where that is -100; nothing else changes."""
 
 import itertools
-import pickle
 
 import numpy as np
 import pytest
@@ -14,10 +13,8 @@ from ul2_tasks import (  # noqa: E402
     HuggingFaceFeatureConverter,
     Mix,
     Mixture,
-    UL2DataCollator,
     UL2IterableDataset,
 )
-from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
 from ul2_tasks.sources.memory import embedded_conversations  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -80,22 +77,3 @@ def test_each_label_has_its_task_and_nothing_else_changes(mixture, kind):
 def resumed(dataset):
     dataset.load_state_dict(dataset.state_dict())
     return dataset
-
-
-@pytest.mark.parametrize("decoder_only", [False, True])
-def test_a_collator_says_which_denoiser_masked_each_text(decoder_only):
-    texts = [f"This is text number {number}, which some denoiser masks." * 3 for number in range(64)]
-    settings = {"vocabulary": "default", "sequence_length": LENGTHS, "decoder_only": decoder_only, "padding": "max_length"}
-    settings["chunk_tokens"] = 100
-    collator = pickle.loads(pickle.dumps(UL2DataCollator(**settings, task_id=True)))
-    assert collator.tasks == tuple(TaskInfo(name, name, "") for name in ("r1", "r2", "s", "x1", "x2"))
-    batch, same = collator(texts), UL2DataCollator(**settings)(texts)
-    ids = batch.pop("task_id")
-    assert batch.keys() == same.keys()
-    assert all(torch.equal(batch[key], same[key]) for key in same)
-    assert ((ids == -1) == (batch["labels"] == -100)).all()
-    for denoiser in T5GEMMA2:  # an example's mask depends on its tokens, and not on the other denoisers
-        alone = UL2DataCollator(**settings, denoisers=denoiser)(texts)
-        own = (ids == [info.denoiser for info in collator.tasks].index(denoiser.name)).any(1)
-        assert own.any()
-        assert torch.equal(batch["labels"][own], alone["labels"][own])

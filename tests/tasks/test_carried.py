@@ -104,14 +104,6 @@ def test_folders_of_caches_go_along(told):
     assert told[1] in told[0]["cache_dirs"], "beside those that other tests have added"
 
 
-def test_what_is_registered_stays_and_nothing_is_unpickled(monkeypatch):
-    names()
-    found = carried("nested_mix")
-    monkeypatch.setattr(pickle, "loads", None)
-    found.register()
-    assert not carried("nobody_mix").pickled
-
-
 def registries(monkeypatch) -> Callable[[], None]:
     """Makes copies of the registries for a test. What is returned forgets what is registered from now on."""
     names()
@@ -138,17 +130,6 @@ def test_a_lambda_is_named_where_it_would_be_needed(monkeypatch, name):
     found = pickle.loads(pickle.dumps(carried(name)))
     forget()
     with pytest.raises(ValueError, match=r"of_lambda_mix.*source"):
-        found.register()
-
-
-def test_a_task_of_seqio_is_named(monkeypatch):
-    forget = registries(monkeypatch)
-    features = seqio.get_mixture_or_task("ul2_mix").output_features
-    seqio.TaskRegistry.add("own_task", source=local_lambda(), preprocessors=[], output_features=features)
-    mixed = ul2_tasks.mix("with_own", {"ul2_mix": 3, "own_task": 1})
-    found = carried(mixed)
-    forget()
-    with pytest.raises(ValueError, match="own_task"):
         found.register()
 
 

@@ -3,13 +3,12 @@
 import pytest
 import seqio
 import tensorflow as tf
-from support import byte_vocabulary, flat, restore_all, special_for
+from support import byte_vocabulary
 
-from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, chunk_length, default_vocabulary, register
+from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, default_vocabulary, register
 from ul2_tasks.sources.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
-LENGTHS = {"inputs": 128, "targets": 128}
 
 
 def documents() -> list[str]:
@@ -58,11 +57,7 @@ def test_the_same_arguments_again_change_nothing():
         ("vocabulary", default_vocabulary()),
         ("denoisers", UL2),
         ("text_key", "body"),
-        ("sentinels", "<unused{}>"),
-        ("modes", {**MODES, "[R]": 258}),
         ("chunk_tokens", 100),
-        ("merge_examples", False),
-        ("separate_documents", True),
         ("source", MemoryDataSource(other_documents, validation=0.1)),
         ("source", MemoryDataSource(documents, validation=0.2)),
     ],
@@ -108,8 +103,6 @@ def test_names_that_others_hold_are_refused_and_nothing_is_registered():
     ("argument", "value"),
     [
         ("source", 3),
-        ("vocabulary", 3),
-        ("merge_examples", "yes"),
         ("denoisers", []),
         ("denoisers", [T5GEMMA2[0], T5GEMMA2[0]]),
         ("chunk_tokens", {"r1": 50, "r9": 50}),
@@ -119,31 +112,3 @@ def test_bad_arguments_are_named(argument, value):
     with pytest.raises(ValueError, match=argument):
         register("bad", **{argument: value})
     assert "bad_mix" not in seqio.MixtureRegistry.names()
-
-
-def test_chunks_may_be_capped_by_denoiser():
-    name = register("capped", source(), BYTES, modes=MODES, chunk_tokens={"r1": 40, "s": 30})
-    chunks = {task.denoiser.name: task.full_chunk(LENGTHS).length for task in seqio.get_mixture_or_task(name).tasks}
-    free = {denoiser.name: chunk_length(denoiser, LENGTHS).length for denoiser in T5GEMMA2}
-    assert chunks == {**free, "r1": 40, "s": 30}
-
-
-def test_a_researchers_own_text_files(tmp_path):
-    """Own files, vocabulary and denoisers."""
-    lines = [f"line number {n} of the corpus" for n in range(400)]
-    for part in range(4):
-        (tmp_path / f"part{part}.txt").write_text("\n".join(lines[part::4]) + "\n")
-    denoiser = SpanDenoiser(name="mine", mode="[R]", mean_span_length=5, noise_density=0.2)
-    mixture = register(
-        "own",
-        seqio.TextLineDataSource({"train": str(tmp_path / "*.txt")}),
-        BYTES,
-        [denoiser],
-        modes=MODES,
-        separate_documents=True,
-    )
-    assert mixture == "own_mix"
-    examples = list(seqio.get_mixture_or_task("own_mine").get_dataset(LENGTHS, split="train", seed=3).as_numpy_iterator())
-    # Examples are shuffled, so what is compared is how often each token occurs.
-    restored = restore_all(examples, denoiser, special_for(denoiser, BYTES, MODES))
-    assert sorted(restored) == sorted(flat([*BYTES.encode(line), 1] for line in lines))

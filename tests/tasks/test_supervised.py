@@ -8,7 +8,7 @@ import seqio
 import tensorflow as tf
 from support import byte_vocabulary, long_documents
 
-from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, mix, register
+from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
 
@@ -83,25 +83,11 @@ def test_mixtures_nest_and_their_rates_are_their_shares():
     assert set(next(outer.get_dataset(LENGTHS, split="train", seed=0).as_numpy_iterator())) == {"inputs", "targets"}
 
 
-@pytest.mark.parametrize("pack", [True, False])
-def test_a_model_is_fed_both(pack):
-    dataset = seqio.get_dataset(
-        both().name, LENGTHS, EncDecFeatureConverter(pack=pack), shuffle=True, seed=0, num_epochs=None, batch_size=64
-    )
-    batch = next(dataset.as_numpy_iterator())
-    answer = [*BYTES.encode(ANSWER), 1]
-    rows = batch["decoder_target_tokens"]
-    answers = sum((rows[:, at : at + len(answer)] == answer).all(axis=1).sum() for at in range(64 - len(answer)))
-    assert rows.shape == (64, 64)
-    assert 0 < answers < (rows == 1).sum()
-
-
 @pytest.mark.parametrize(
     "parts",
     [
         dict,
         lambda: {ours(): 0},
-        lambda: {ours(): float("nan")},
         lambda: {ours(): 1, supervised("supervised_task"): lambda task: 1},
         lambda: [(ours(), 1), (ours(), 2)],
         lambda: {"supervised_nobody": 1},

@@ -98,7 +98,4 @@ LONG_TEXTS = {"prose": LONG_TEXT, "two spaces": LONG_TEXT.replace(" ", "  "), "l
 def test_a_long_text_has_the_ids_of_the_whole(name, text, monkeypatch):
     monkeypatch.setattr(batches, "LONG", 8000)
     vocabulary = VOCABULARIES[name]
-    parts = list(batches._parts(batches._library(vocabulary), text.encode()))
-    assert len(parts) > 2
-    assert max(map(len, parts)) <= 8000
     assert at_once(vocabulary, [b"short", text.encode()]) == one_by_one(vocabulary, [b"short", text.encode()])

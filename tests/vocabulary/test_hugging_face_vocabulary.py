@@ -1,28 +1,23 @@
 """A tokenizer.json gives what `transformers` gives of it, and no text becomes a special token."""
 
 import base64
-import copy
 import json
 import pathlib
 import pickle
 
-import cloudpickle
-import dill
 import mistral_common
 import pytest
 import seqio
 import tensorflow as tf
-import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
-from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.vocabulary.special_ids import (
-    check_padding,
     encodable_ids,
     piece_names,
     special_ids,
@@ -166,17 +161,6 @@ def small(folder, words, model=models.WordLevel, special=("</s>",), added=(), eo
     return folder
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_text_becomes_what_transformers_makes_of_it(text, vocabulary, oracle):
-    shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
-    expected = oracle.encode(text, add_special_tokens=False)
-    ids = vocabulary.encode(text)
-    assert ids == [id + shift for id in expected]
-    assert vocabulary.decode(ids) == oracle.decode(expected, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    assert 0 not in ids
-    check_padding(vocabulary)
-
-
 @given(text=st.text())
 def test_any_text_becomes_what_transformers_makes_of_it(text, vocabulary, oracle):
     shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
@@ -193,22 +177,6 @@ def test_any_ids_decode_as_in_transformers_halves_of_characters_too(data, vocabu
     expected = oracle.decode([id - shift for id in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False)
     assert vocabulary.decode(ids) == expected
     assert vocabulary.decode_tf(tf.constant(ids, tf.int32)).numpy().decode() == expected
-
-
-@pytest.fixture(scope="module")
-def makers():
-    carried = json.loads((CARRIED / "tekken_240911.json").read_text())
-    tekken = tiktoken.Encoding(
-        "tekken", pat_str=carried["config"]["pattern"], mergeable_ranks=tekken_ranks(carried), special_tokens={}
-    )
-    return tekken, SentencePieceProcessor(str(CARRIED / "tokenizer.model.v1"))
-
-
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_text_becomes_what_the_tokenizers_makers_make_of_it(text, folders, makers):
-    tekken, mistral = makers
-    assert HuggingFaceVocabulary(str(folders["byte_level"])).encode(text) == [id + 1 for id in tekken.encode(text)]
-    assert HuggingFaceVocabulary(str(folders["byte_fallback"])).encode(text) == mistral.encode(text)
 
 
 def test_no_text_becomes_a_special_token(vocabulary):
@@ -289,56 +257,41 @@ def test_an_added_token_is_text_until_it_is_a_sentinel(folders):
         assert barred.encode(other) == vocabulary.encode(other)
 
 
-def test_models_of_words_have_no_injection_either(tmp_path):
-    words = {"[PAD]": 0, "[UNK]": 1, "[SEP]": 2, "a": 3, "##b": 4}
-    special = ["[PAD]", "[UNK]", "[SEP]"]
-    folder = small(tmp_path / "pieces", words, models.WordPiece, special, eos="[SEP]", unk_token="[UNK]")
-    vocabulary = HuggingFaceVocabulary(str(folder))
-    assert vocabulary.encode("ab [SEP] [PAD] a") == [3, 4, 1, 1, 3]
-    assert (vocabulary.unk_id, vocabulary.eos_id) == (1, 2)
+@pytest.mark.parametrize(
+    ("words", "settings", "text", "ids"),
+    [
+        (
+            {"[PAD]": 0, "[UNK]": 1, "[SEP]": 2, "a": 3, "##b": 4},
+            {"model": models.WordPiece, "special": ["[PAD]", "[UNK]", "[SEP]"], "eos": "[SEP]", "unk_token": "[UNK]"},
+            "ab [SEP] [PAD] a",
+            [3, 4, 1, 1, 3],
+        ),
+        (  # as Llama 3 has it: a word that is a token is not put together of others
+            {"<": 1, "s": 2, ">": 3, "<s>": 4, "</s>": 5, "/": 6, "<pad>": 0},
+            {"model": models.BPE, "special": ["<pad>", "<s>", "</s>"], "merges": [], "ignore_merges": True},
+            "<s> </s> ss",
+            [1, 2, 3, 1, 6, 2, 3, 2, 2],
+        ),
+        (
+            {"<pad>": 0, "[": 1, "R": 2, "]": 3, "[R": 4, "[R]": 5, "</s>": 6},
+            {"model": models.BPE, "special": ["<pad>", "</s>"], "added": ["[R]"], "merges": [("[", "R"), ("[R", "]")]},
+            "[R]",
+            [4, 3],
+        ),
+    ],
+    ids=["WordPiece", "ignore_merges", "merges"],
+)
+def test_no_model_makes_a_special_token_of_text(tmp_path, words, settings, text, ids):
+    assert HuggingFaceVocabulary(str(small(tmp_path / "model", words, **settings))).encode(text) == ids
 
 
-def test_a_model_that_takes_whole_words_has_no_injection_either(tmp_path):
-    """`ignore_merges`, as Llama 3 has it: a word that is a token is not put together of others."""
-    words = {"<": 1, "s": 2, ">": 3, "<s>": 4, "</s>": 5, "/": 6, "<pad>": 0}
-    special = ["<pad>", "<s>", "</s>"]
-    folder = small(tmp_path / "whole", words, models.BPE, special, merges=[("<", "s")][:0], ignore_merges=True)
-    vocabulary = HuggingFaceVocabulary(str(folder))
-    assert vocabulary.encode("<s> </s> ss") == [1, 2, 3, 1, 6, 2, 3, 2, 2]
-
-
-def test_merges_never_make_a_sentinel(tmp_path):
-    words = {"<pad>": 0, "[": 1, "R": 2, "]": 3, "[R": 4, "[R]": 5, "</s>": 6}
-    folder = small(tmp_path / "merged", words, models.BPE, ["<pad>", "</s>"], ["[R]"], merges=[("[", "R"), ("[R", "]")])
-    vocabulary = HuggingFaceVocabulary(str(folder))
-    assert vocabulary.piece_id("[R]") == 5
-    assert vocabulary.encode("[R]") == [4, 3]
-
-
-def test_in_a_graph_it_does_the_same(vocabulary):
-    texts = [*TEXTS.values(), "a </s> [R]"]
-    scalars = tf.data.Dataset.from_tensor_slices(texts).map(vocabulary.encode_tf)
-    assert scalars.element_spec == tf.TensorSpec([None], tf.int32)
-    expected = [vocabulary.encode(text) for text in texts]
-    assert [ids.tolist() for ids in scalars.as_numpy_iterator()] == expected
-    (batch,) = tf.data.Dataset.from_tensor_slices(texts).batch(100).map(vocabulary.encode_tf)
-    assert batch.to_list() == expected
-    decoded = tf.function(vocabulary.decode_tf)(batch.to_tensor()).numpy()
-    assert [text.decode() for text in decoded] == [vocabulary.decode(ids) for ids in expected]
-    with pytest.raises(ValueError, match="text"):
-        vocabulary.encode_tf(tf.constant([["a"]]))
-
-
-@pytest.mark.parametrize("module", [pickle, cloudpickle, dill])
-def test_it_is_pickled_and_equal_by_content(module, folders, tmp_path):
+def test_it_is_pickled_and_equal_by_content(folders, tmp_path):
     folder = folders["byte_level"]
     vocabulary = HuggingFaceVocabulary(str(folder))
     vocabulary.encode("loaded")
-    again = module.loads(module.dumps(vocabulary))
-    assert len(module.dumps(vocabulary)) < 10_000, "the path, not the tokenizer"
+    again = pickle.loads(pickle.dumps(vocabulary))
     assert (again, hash(again)) == (vocabulary, hash(vocabulary))
     assert again.encode("naïve") == vocabulary.encode("naïve")
-    assert copy.deepcopy(vocabulary) == vocabulary
 
     moved = tmp_path / "moved.json"
     moved.write_bytes((folder / "tokenizer.json").read_bytes())
@@ -355,26 +308,12 @@ def test_it_is_pickled_and_equal_by_content(module, folders, tmp_path):
     assert len({vocabulary_identity(other) for other in [vocabulary, *others]}) == 6
 
 
-def test_eos_must_be_found(tmp_path):
-    folder = str(small(tmp_path / "none", {"a": 0}, special=["<end>", "<s>"], eos=None))
-    for eos in (None, "a"):
-        with pytest.raises(ValueError, match="eos"):
-            HuggingFaceVocabulary(folder, eos=eos).encode("a")
-    assert HuggingFaceVocabulary(folder, eos="<end>").eos_id == 2
-
-
 @pytest.mark.parametrize(
     ("file", "content"),
     [
         ("tokenizer.json", b"{"),
-        ("tokenizer.json", b"[" * 100_000),
         ("tokenizer.json", b'{"model": {"vocab": {}}}'),
         ("tokenizer.json", b'{"model": {"vocab": {"a": -1}}, "added_tokens": []}'),
-        (
-            "tokenizer.json",
-            b'{"model": {"type": "WordLevel", "vocab": {"a": 4294967295}, "unk_token": "a"}, "added_tokens": []}',
-        ),
-        ("tokenizer_config.json", b"[]"),
         ("tokenizer_config.json", b'{"eos_token": 7}'),
     ],
 )
@@ -383,3 +322,5 @@ def test_files_that_were_altered_are_named(tmp_path, file, content):
     (folder / file).write_bytes(content)
     with pytest.raises(ValueError, match=file):
         HuggingFaceVocabulary(str(folder)).encode("text")
+    with pytest.raises(ValueError, match="eos"):
+        HuggingFaceVocabulary(str(small(tmp_path / "none", {"a": 0}, special=["<s>"], eos=None))).encode("a")

@@ -10,11 +10,9 @@ import seqio
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 from support import denoise, flat, restore_all
-from tokenizers import Tokenizer, models
 
-from ul2_tasks import T5GEMMA2, default_vocabulary, embedding_rows
+from ul2_tasks import T5GEMMA2, embedding_rows
 from ul2_tasks.vocabulary.by_name import open_vocabulary
-from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
@@ -133,18 +131,6 @@ def test_where_0_is_no_padding_all_ids_are_one_higher(layout, tmp_path):
         check_padding(plain)
 
 
-def test_special_pieces_of_every_layout_are_seen_when_decoded(model):
-    vocabulary = open_vocabulary(model, sentinels=8)
-    special = special_tokens(vocabulary, "[S]")
-    words = vocabulary.encode("plain text")
-    ids = [*special.mode, *words, special.sentinels[2], *words, special.eos, 0, 0]
-    assert vocabulary.decode(ids) == "[S] plain text<extra_id_2> plain text"
-    assert vocabulary.decode_tf(tf.constant([ids])).numpy()[0].decode() == "[S] plain text<extra_id_2> plain text"
-    barred = text_vocabulary(vocabulary, special_ids(vocabulary, MODES))
-    assert barred.decode(ids) == vocabulary.decode(ids)
-    assert id_shift(vocabulary) == 0
-
-
 def test_bytes_have_modes_by_name():
     vocabulary = open_vocabulary("bytes")
     specials = [special_tokens(vocabulary, mode) for mode in MODES]
@@ -169,18 +155,6 @@ def test_bytes_have_modes_by_name():
         assert vocabulary_identity(other) != vocabulary_identity(vocabulary)
 
 
-def test_a_folder_is_what_is_in_it(model, tmp_path):
-    (tmp_path / "tokenizer.model").write_bytes(pathlib.Path(model).read_bytes())
-    sentencepiece_only = open_vocabulary(str(tmp_path))
-    assert sentencepiece_only == open_vocabulary(str(tmp_path / "tokenizer.model"))
-    assert sentencepiece_only.encode("text") == open_vocabulary(model).encode("text")
-
-    Tokenizer(models.BPE({"a": 0}, [])).save(str(tmp_path / "tokenizer.json"))
-    for spec in (str(tmp_path), str(tmp_path / "tokenizer.json")):
-        vocabulary = open_vocabulary(spec, sentinels=7, modes=["[R]"])
-        assert vocabulary == HuggingFaceVocabulary(spec, sentinels=7, modes=["[R]"])
-
-
 def test_tokenizers_in_other_formats_are_refused(tmp_path):
     """Mistral's own, and tiktoken's, which Llama 3 has under SentencePiece's name."""
     carried = pathlib.Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
@@ -201,11 +175,3 @@ def test_a_model_that_was_altered_is_refused_by_its_name(tmp_path, damage):
     (tmp_path / "altered.model").write_bytes(content)
     with pytest.raises(ValueError, match=r"altered\.model"):
         open_vocabulary(tmp_path / "altered.model").encode("text")
-
-
-def test_the_default_has_more_sentinels_if_more_are_asked_for():
-    vocabulary = open_vocabulary("default", sentinels=300)
-    names = [f"<extra_id_{n}>" for n in range(300)]
-    assert piece_names(vocabulary, special_tokens(vocabulary, "[R]").sentinels) == names
-    assert special_tokens(vocabulary, "[R]").mode == special_tokens(default_vocabulary(), "[R]").mode
-    assert open_vocabulary("default", sentinels=9) == default_vocabulary()

@@ -96,13 +96,3 @@ def test_t5s_own_has_its_sentinels_and_its_modes_take_spare_rows():
     special = special_tokens(vocabulary, "[R]")
     assert list(special.sentinels) == tokenizer.convert_tokens_to_ids([f"<extra_id_{number}>" for number in range(100)])
     assert (special.mode, special.eos, vocabulary.vocab_size) == ((len(tokenizer),), tokenizer.eos_token_id, len(tokenizer) + 3)
-
-
-def test_what_is_no_open_vocabulary_has_no_rows_and_what_is_no_tokenizer_no_vocabulary():
-    with pytest.raises(ValueError, match="vocabulary"):
-        ul2_tasks.embedding_rows(transformers.T5Tokenizer())
-    for wrong in (None, 5, transformers.T5Tokenizer):
-        with pytest.raises(ValueError, match="spec"):
-            open_vocabulary(wrong)
-        with pytest.raises(ValueError, match="vocabulary"):
-            Mixture(vocabulary=wrong)

@@ -1,7 +1,5 @@
 """Which ids mean what: sentinels and modes found in real layouts, and each bad one named."""
 
-import pickle
-
 import pytest
 import sentencepiece
 import seqio
@@ -12,10 +10,8 @@ from sentencepiece import sentencepiece_model_pb2
 from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
-from ul2_tasks.vocabulary.sentencepiece import ControlledVocabulary
 from ul2_tasks.vocabulary.special_ids import (
     check_padding,
-    encodable_ids,
     piece_names,
     special_ids,
     special_tokens,
@@ -64,19 +60,6 @@ def test_no_text_becomes_a_special_id_of_the_default_vocabulary_or_an_unknown(te
     assert vocabulary.decode(ids) == normalized
 
 
-def test_seqios_extra_ids_come_in_t5s_order(tmp_path):
-    """`<extra_id_0>` is the last id: T5's own checkpoints were trained so."""
-    plain = edited(
-        tmp_path / "plain.model",
-        lambda model: [setattr(p, "piece", f"x{i}") for i, p in enumerate(model.pieces) if "extra_id" in p.piece],
-    )
-    vocabulary = seqio.SentencePieceVocabulary(plain.sentencepiece_model_file, extra_ids=100)
-    special = special_tokens(vocabulary, "[X]")
-    assert vocabulary.vocab_size == 4196
-    assert special.sentinels == tuple(range(4195, 4095, -1))
-    assert vocabulary.decode([special.sentinels[0]]).strip() == "<extra_id_0>"
-
-
 def test_the_rows_of_t5s_checkpoints_have_room_for_the_modes(tmp_path):
     """As in gin/t5_vocabulary.gin: every sentinel of T5 keeps its id, and the 32,128 rows are as many as before."""
     vocabulary = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
@@ -97,27 +80,17 @@ def test_sentinels_by_ids_or_by_a_name_with_a_number(tmp_path):
     assert special_tokens(vocabulary, None, sentinels=range(4100, 4096, -1)).sentinels == (4100, 4099, 4098, 4097)
 
 
-def test_mistrals_control_pieces_serve_as_sentinels_and_modes(mistral):
-    special = special_tokens(mistral, "[S]", sentinels=range(10, 700), modes={"[S]": 701})
-    assert (len(special.sentinels), special.mode, special.eos) == (690, (701,), 2)
+BAD = {
+    "sentinels": [[5000], [-1], [10, 11, 10], [0], [1], [300], "<unused{}>", "<unused>"],
+    "mode": [{"[R]": mode} for mode in (5000, 0, 4000, 3, "", [])],
+}
 
 
-@pytest.mark.parametrize(
-    "sentinels",
-    [[5000], [-1], [10, 11, 10], [0], [1], [2], [300], "<unused{}>", "<unused>"],
-)
-def test_a_bad_sentinel_is_named(sentinels):
-    with pytest.raises(ValueError, match="sentinels"):
-        special_tokens(default_vocabulary(), "[R]", sentinels=sentinels)
-
-
-@pytest.mark.parametrize(
-    "mode",
-    [5000, 0, 4000, 3, "", []],
-)
-def test_a_bad_mode_is_named(mode):
-    with pytest.raises(ValueError, match=r"mode '\[R\]'"):
-        special_tokens(default_vocabulary(), "[R]", sentinels=[3, 4, 5], modes={"[R]": mode})
+@pytest.mark.parametrize(("argument", "value"), [(argument, value) for argument in BAD for value in BAD[argument]])
+def test_bad_special_tokens_are_named(argument, value):
+    given = {"sentinels": value} if argument == "sentinels" else {"sentinels": [3, 4, 5], "modes": value}
+    with pytest.raises(ValueError, match=argument):
+        special_tokens(default_vocabulary(), "[R]", **given)
 
 
 def test_a_mode_as_text_is_its_tokens_and_they_stay_ordinary(mistral):
@@ -168,22 +141,6 @@ def gemmas(request, tmp_path_factory):
     return seqio.SentencePieceVocabulary(f"{path}.model", extra_ids=2)
 
 
-def test_a_users_piece_is_a_special_id_until_text_is_kept_from_it(gemmas):
-    special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
-    assert special == {4, 5, 300, 301}
-    assert encodable_ids(gemmas, special) == [4, 5, 300, 301]
-    texts = ["a <unused0> b", "<unused1>", "x<unused0>x", "is <extra_id_0> it", "\u2581<extra_id_1> ", "<extra_id_0><unused0>"]
-    barred = text_vocabulary(gemmas, special)
-    assert barred.vocab_size == gemmas.vocab_size
-    for text in texts:
-        assert special & set(gemmas.encode(text))
-        ids = barred.encode(text)
-        assert not special & set(ids)
-        assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
-        assert gemmas.decode(ids) == text.replace("\u2581", "").strip(), "nothing but the ids changes"
-    assert 6 in barred.encode("<unused2> is no special id here")
-
-
 @given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0"))
 @example(text="line\n\nline <unused2> <unused")
 def test_all_other_text_is_tokenized_as_before(text, gemmas):
@@ -193,24 +150,3 @@ def test_all_other_text_is_tokenized_as_before(text, gemmas):
     assert not special & set(ids)
     assert ids == before or special & set(before)
     assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
-
-
-def test_a_barred_vocabulary_is_pickled_and_compared(gemmas):
-    once, again = (text_vocabulary(gemmas, {4, 5}) for _ in range(2))
-    assert once == again == pickle.loads(pickle.dumps(once))
-    assert vocabulary_identity(once) == vocabulary_identity(again)
-    others = [gemmas, text_vocabulary(gemmas, {4})]
-    assert all(other != once and once != other for other in others)
-    assert len({vocabulary_identity(each) for each in (once, *others)}) == 3
-    assert pickle.loads(pickle.dumps(once)).encode("<unused0>") == once.encode("<unused0>")
-
-
-def test_control_pieces_are_appended_but_for_those_that_are_there(gemmas):
-    """On top of what is barred, so that both can be asked for."""
-    vocabulary = ControlledVocabulary(text_vocabulary(gemmas, {4}), appended=["<unused0>", "[R]", "the", "<extra_id_7>"])
-    assert vocabulary.vocab_size == gemmas.vocab_size + 3
-    assert piece_names(vocabulary, range(302, 305)) == ["[R]", vocabulary.spellings.get("the", "the"), "<extra_id_7>"]
-    assert special_tokens(vocabulary, "[R]", sentinels=[4, 304]).mode == (302,)
-    text = "the [R] of <extra_id_7> <unused0>"
-    assert not {4, 302, 303, 304} & set(vocabulary.encode(text))
-    assert vocabulary.decode(vocabulary.encode(text)) == text
