@@ -76,27 +76,6 @@ def batches(pairs, size):
     return [pairs[start : start + size] for start in range(0, len(pairs), size)]
 
 
-def test_golden_batches_that_a_reader_sees():
-    (batch,) = converted(PAIRS, batch_size=3, padding="longest", pad_to_multiple_of=4, decoder_start_token_id=2)
-    assert {key: rows.tolist() for key, rows in batch.items()} == {
-        "input_ids": [[5, 6, 1, 0, 0, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0, 0], [4, 4, 4, 4, 1, 0, 0, 0]],
-        "attention_mask": [[1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0, 0, 0]],
-        "decoder_input_ids": [[2, 7, 8, 9], [2, 7, 1, 0], [2, 3, 0, 0]],
-        "decoder_attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]],
-        "labels": [[7, 8, 9, 1], [7, 1, -100, -100], [3, -100, -100, -100]],
-    }
-    (batch,) = converted(PAIRS, batch_size=3, padding="longest", pad_to_multiple_of=1, decoder_only=True)
-    assert {key: rows.tolist() for key, rows in batch.items()} == {
-        "input_ids": [[5, 6, 1, 7, 8, 9, 1], [5, 1, 7, 1, 0, 0, 0], [4, 4, 4, 4, 1, 3, 0]],
-        "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0]],
-        "labels": [
-            [-100, -100, -100, 7, 8, 9, 1],
-            [-100, -100, 7, 1, -100, -100, -100],
-            [-100, -100, -100, -100, -100, 3, -100],
-        ],
-    }
-
-
 def stream(count):
     """Examples of any lengths within the bounds, of any ids, 0 among them: a task that is not ours may have it."""
     random = np.random.RandomState(count)
@@ -202,16 +181,6 @@ def test_an_example_that_is_empty_or_too_long_is_an_error_with_its_number(paddin
         converted(pairs, batch_size=3, padding=padding, decoder_only=decoder_only)
 
 
-def test_as_many_rows_as_examples_are_announced():
-    """t5x asks for the length of a dataset before it predicts."""
-    known = tf.data.Dataset.from_tensors({key: tf.ones([3], tf.int32) for key in LENGTHS}).repeat(300)
-    for dataset in (known, known.repeat()):
-        assert HuggingFaceFeatureConverter()(dataset, LENGTHS).cardinality() == dataset.cardinality()
-    assert HuggingFaceFeatureConverter("longest", 7)(known, LENGTHS).cardinality() == 43
-    assert len(list(HuggingFaceFeatureConverter()(known, LENGTHS))) == 300
-    assert HuggingFaceFeatureConverter()(examples([]), LENGTHS).cardinality() == tf.data.UNKNOWN_CARDINALITY
-
-
 @pytest.mark.parametrize("padding", ["longest", "max_length"])
 def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
     rows = tf.data.Dataset.range(300, output_type=tf.int32).map(lambda id: {key: tf.fill([id % 20 + 1], id) for key in LENGTHS})
@@ -247,11 +216,6 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
 def test_arguments_out_of_range_are_named(arguments, named):
     with pytest.raises(ValueError, match=f"^{named}"):
         HuggingFaceFeatureConverter(**arguments)
-
-
-def test_rows_as_long_as_the_longest_of_a_batch_need_a_batch_size_where_there_are_batches():
-    with pytest.raises(ValueError, match="batch_size"):
-        HuggingFaceFeatureConverter("longest")(examples(PAIRS), LENGTHS)
 
 
 def log_probabilities(logits, labels):

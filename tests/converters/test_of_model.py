@@ -117,12 +117,6 @@ def test_decoders_read_what_the_model_makes_of_the_labels(encoder_decoder):
     assert model(**batch).loss.isfinite()
 
 
-def test_a_given_argument_wins(encoder_decoder):
-    model, _, _ = encoder_decoder
-    given = {"pad_token_id": 11, "decoder_start_token_id": 12, "embedding_rows": ROWS + 5, "decoder_only": False}
-    assert HuggingFaceFeatureConverter(model=model, **given).row_format == HuggingFaceFeatureConverter(**given).row_format
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_too_few_rows_are_an_error_with_the_number_that_ends_it(name):
     """Of the model's embedding as it is, also after it was made larger."""

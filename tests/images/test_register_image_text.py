@@ -14,7 +14,6 @@ import ul2_tasks
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
 from ul2_tasks.denoising.denoisers import T5GEMMA2
 from ul2_tasks.images.interleaved import ImageTokens
-from ul2_tasks.sources.memory import MemoryDataSource
 
 IMAGES = [image(colour) for colour in range(0, 250, 50)]
 RECORD = ["An image of a cat that sits: ", IMAGES[0], "It sleeps by day, and it hunts by night.", IMAGES[1], "End."]
@@ -74,12 +73,6 @@ def test_a_record_that_makes_no_example_is_named(record, settings, message, requ
         read(f"{name}_mix", (120, 120))
 
 
-def test_a_corpus_that_makes_no_example_is_refused():
-    registered("barren", *UNFIT.values(), denoisers=S, on_unusable="skip")
-    with pytest.raises(ValueError, match="makes no example of split 'train': 1 of its records because there is no text; 1 of"):
-        read("barren_mix", (120, 120), num_epochs=None)
-
-
 def test_an_example_of_exactly_the_budget_is_made():
     registered("exact_images", ["abcdefgh", IMAGES[0]], denoisers=S)  # 6 of 8 are noise
     lengths = 1 + 2 + 1 + len(A_RUN) + 1, 1 + 6 + 1
@@ -87,20 +80,6 @@ def test_an_example_of_exactly_the_budget_is_made():
     assert (len(example["inputs"]), len(example["targets"])) == lengths
     with pytest.raises(tf.errors.OpError, match="its inputs are too long: up to 15 tokens with all images, 1, of 14 in"):
         read("exact_images_s", (lengths[0] - 1, lengths[1]))
-
-
-PROBLEMS = {
-    "train, record 1: the image is damaged": ["Cut off:", NOISE[: len(NOISE) // 2]],
-    "train, record 2: the image begins with": ["No image:", b"text"],
-}
-
-
-def test_records_with_a_problem_are_named_or_counted():
-    registered("problem_raise", RECORD, *PROBLEMS.values(), denoisers=S)
-    with pytest.raises(tf.errors.OpError, match="|".join(PROBLEMS)):  # records are read in parallel
-        read("problem_raise_mix")
-    registered("problem_skip", RECORD, *PROBLEMS.values(), RECORD, denoisers=S, on_error="skip")
-    assert len(read("problem_skip_mix")) == 2
 
 
 class OneRecord(seqio.DataSource):
@@ -202,24 +181,3 @@ def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(c
         ImageTextCorpusTask(
             "cached_images_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
         ).records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
-
-
-def test_interleaved_data_are_mixed_with_texts_alone():
-    registered("mixed_images", *MANY, denoisers=[S])
-    text = MemoryDataSource(lambda: [f"Some text, number {n}, without any image." for n in range(50)], validation=0)
-    texts = ul2_tasks.register("mixed_texts", text, VOCABULARY, S, sentinels=SENTINELS, modes=MODES)
-    mixture = seqio.MixtureRegistry.get(ul2_tasks.mix("mixed", {"mixed_images_mix": 1, texts: 3}))
-    assert {task.name: mixture.get_rate(task) for task in mixture.tasks} == {
-        "mixed_images_s": 1,
-        "mixed_texts_s": 3,
-    }
-    examples = list(mixture.get_dataset({"inputs": 256, "targets": 256}, "train", seed=0).take(100).as_numpy_iterator())
-    seen = [len(example["images"]) for example in examples]
-    assert set(seen) == {0, 1}
-    assert abs(sum(seen) - 100 / 4) < 20
-    clash = ul2_tasks.register("clash_texts", text, VOCABULARY, S, sentinels=[300, RUN.image_id], modes=MODES)
-    with pytest.raises(ValueError, match="image_tokens"):
-        seqio.MixtureRegistry.get(ul2_tasks.mix("clash_images", {"mixed_images_mix": 1, clash: 1})).get_dataset(
-            {"inputs": 256, "targets": 256}, "train"
-        )
-    assert all((RUN.image_id in example["inputs"]) == bool(number) for number, example in zip(seen, examples))

@@ -56,11 +56,6 @@ def corpus(renderer, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def golden(corpus):
-    return corpus("look_golden", [GOLDEN])
-
-
-@pytest.fixture(scope="module")
 def call(corpus):
     return corpus("look_call", [CALL], mode=300)
 
@@ -74,22 +69,6 @@ def shown(name, **settings) -> str:
 def as_lines(name, **settings) -> list[dict]:
     print_json_lines(itertools.starmap(as_plain, draw_chat(name, **settings)), file := io.StringIO())
     return [json.loads(line) for line in file.getvalue().splitlines()]
-
-
-def test_a_conversation_is_shown_message_by_message(golden):
-    assert shown(golden) == (
-        "look_golden_chat: split train, seed 0, tokens at most: any number\n"
-        "\n"
-        "look_golden_chat: conversation 0, 66 tokens: 26 reasoning, 20 answer, 20 not trained on\n"
-        "user                   <|start|>user<|message|>What is 2+2?<|end|>\n"
-        "  0 of 19\n"
-        "assistant/analysis     <|start|>assistant<|channel|>analysis<|message|>Easy.<|end|>\n"
-        "  26 of 26: reasoning\n"
-        "assistant/final        <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
-        "  20 of 20: answer\n"
-        "end                    </s>\n"
-        "  0 of 1\n"
-    )
 
 
 @pytest.mark.parametrize("format", ["chat", "prompt_completion"])
@@ -151,15 +130,6 @@ def test_the_tokens_of_a_corpus_are_counted(call):
     assert json.loads(as_json(statistics))["tasks"][0]["kinds"][0]["kind"] == "developer"
 
 
-def test_pairs_and_their_lengths_are_measured(call):
-    [task] = measure_chat("look_call_prompt_completion").tasks
-    assert task.examples == 2, "the completion that ends in a call, and that of `Sure?`; the answer of weight 0 is none"
-    assert task.left_out == {"without a token to train on": 1}
-    lines = as_lines("look_call_prompt_completion", count=9)
-    assert task.lengths["targets"].max == max(len(line["targets"]) for line in lines)
-    assert task.lengths["inputs"].min == min(len(line["inputs"]) for line in lines)
-
-
 def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(corpus):
     longer = [{"role": "user", "content": "long " * 20}, *GOLDEN[1:]]
     conversations = [GOLDEN, longer, [{"role": "user", "content": "Anyone?"}], [{"role": "critic", "content": "x"}], []]
@@ -195,11 +165,6 @@ def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_p
 
 def findings(name, kind, **settings) -> list[str]:
     return [f"{each.about}: {each.what}; {each.remedy}" for each in examine_conversations(name, **settings) if each.kind == kind]
-
-
-def test_a_doctor_finds_nothing_in_a_good_corpus_and_says_which_lengths_it_needs(golden):
-    assert findings(golden, "problem") == findings(golden, "note") == []
-    assert "lengths: 1 examples; 99 % of them have at most: tokens 66 (the longest 66); " in findings(golden, "ok")
 
 
 U, A, F = GOLDEN
