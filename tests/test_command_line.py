@@ -76,21 +76,15 @@ ERRORS = [  # what is asked, and the argument, or the name, that the sentence ha
     (["cache", "nothing", "--output", "out"], "nothing"),
     (["show", "x", "--corpus", "/nowhere/*.txt"], "/nowhere/*.txt"),
     (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "vocabulary"),
-    (["show", "x3", "--corpus", "a.txt", "--documents", "page"], "documents"),
     (["show", "--lengths", "512"], "--lengths"),
     (["show", "--denoiser", "q"], "denoiser"),
     (["show", "ul2_r1"], "ul2_r1"),
     (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file"),
-    (["show", "--step", "3", "--batch_size", "8", "--text", "a"], "--text and --file"),
     (["show", "--step", "3"], "--batch_size"),
     (["show", "--step", "3", "--batch_size", "8", "--host", "64/64"], "--host"),
     (["show", "--step", "3", "--run", "folder"], "ul2_run.json"),
-    *(
-        (["show", f"--{option}", value], f"--{option} must be given with --step")
-        for option, value in (("host", "3/64"), ("run", "folder"), ("exclude", "list.jsonl"), ("skip", "1:2"))
-    ),
+    (["show", "--host", "3/64"], "--host must be given with --step"),
     (["show", "x4", "--module", "json", "--corpus", "a", "--preset", "UL2"], "--corpus, --preset"),
-    (["show", "x5", "--corpus", "a.jsonl", "--renderer", "harmony:default", "--preset", "UL2"], "--preset"),
     (["stats", "--examples", "0"], "--examples"),
     (["lengths", "--chunk_tokens", "r1="], "--chunk_tokens"),
     (["find"], "--document, --text, --id, --source, --list, --texts or --record"),
@@ -155,12 +149,10 @@ def test_ones_own_text_is_shown_whole(tmp_path):
 @pytest.mark.parametrize(
     ("content", "options", "found"),
     [
-        ('{"text": "good"}\n["bad"]\n', [], "a.jsonl, line 2"),
         ('{"text": "good"}\nbad\n', [], "a.jsonl, line 2"),
         ("", [], "empty"),
         ('{"text": ""}\n', [], "1 empty"),
         ('{"text": "good"}\n', ["--lengths", "4096,4096"], "sentinels"),
-        ('{"text": "good"}\n', ["--sentinels", "<unused{}>"], "<unused0>"),
         ('{"text": "good"}\n', ["--split", "test"], "split"),
     ],
 )
@@ -182,13 +174,6 @@ def test_what_is_skipped_and_what_a_vocabulary_loses_is_no_problem(tmp_path):
 
 def findings(*arguments) -> list[dict]:
     return json.loads(ul2("doctor", *arguments, "--json").stdout)["findings"]
-
-
-def test_the_doctor_tells_one_fault_of_many_tasks_once():
-    told = findings("doctor_once", "--sentinels", "<unused{}>")
-    (problem,) = (finding for finding in told if finding["kind"] == "problem")
-    assert problem["about"] == "vocabulary"
-    assert problem["concerns"] == [f"doctor_once_{name}" for name in ("r1", "r2", "s", "x1", "x2")]
 
 
 def test_the_doctor_looks_at_all_corpora_of_a_mixture_and_at_each_once(tmp_path, monkeypatch):

@@ -101,6 +101,12 @@ def test_ids_are_the_tokenizers_own(shifted, given_by):
     assert row["labels"].tolist() == [IGNORED, 2, 1]
 
 
+def test_a_shift_that_the_vocabulary_does_not_have_is_refused(shifted):
+    dataset = with_id_shift(chat_dataset(CHATS), shifted)
+    with pytest.raises(ValueError, match="vocabulary"):
+        HuggingFaceChatConverter(vocabulary=seqio.ByteVocabulary())(dataset, {"tokens": 8})
+
+
 @pytest.mark.parametrize("pack", [True, False])
 def test_a_conversation_that_is_too_long_is_an_error_with_its_length(pack):
     with pytest.raises(

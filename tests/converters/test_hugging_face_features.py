@@ -2,18 +2,14 @@
 
 import numpy as np
 import pytest
-import seqio
 import tensorflow as tf
 from support import saved_and_resumed
 from test_hugging_face_vocabulary import exclamation_first
 
-from ul2_tasks import T5GEMMA2, default_vocabulary, open_vocabulary, register
 from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
 from ul2_tasks.example_features import IGNORED
-from ul2_tasks.sources.memory import texts_in_memory
 
 LENGTHS = {"inputs": 24, "targets": 20}
-SMALL = {"inputs": 64, "targets": 64}
 FORMAT = {"padding": "longest", "pad_to_multiple_of": 8, "decoder_start_token_id": 0, "decoder_only": False}
 PAIRS = [([5, 6, 1], [7, 8, 9, 1]), ([5, 1], [7, 1]), ([4, 4, 4, 4, 1], [3])]
 
@@ -120,49 +116,6 @@ def own_zero(tmp_path_factory):
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
     tokenizer.add_special_tokens([*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"])
     return tokenizer, str(folder)
-
-
-def read_back(tokenizer, inputs, targets) -> str:
-    """The text of an example in the tokenizer's own ids, by the tokenizer itself: each span is put back where its sentinel is."""
-    sentinels, span, spans = {tokenizer.token_to_id(f"<extra_id_{n}>") for n in range(256)}, [], {}
-    for id in targets[:-1]:
-        if id in sentinels:
-            span = spans[id] = []
-        else:
-            span.append(id)
-    ids = [part for id in inputs for part in spans.get(id, [id])]
-    return tokenizer.decode(ids, skip_special_tokens=False)
-
-
-def vocabulary_task(name, folder, text):
-    """From a text to nothing, in SeqIO's own way."""
-    feature = seqio.Feature(open_vocabulary(folder), add_eos=True)
-    source = texts_in_memory([text])
-    seqio.TaskRegistry.add(
-        name,
-        source=source,
-        preprocessors=[
-            lambda ds: ds.map(lambda document: {"inputs": document["text"], "targets": ""}),
-            seqio.preprocessors.tokenize,
-            seqio.preprocessors.append_eos,
-        ],
-        output_features={"inputs": feature, "targets": feature},
-    )
-    return name
-
-
-def test_another_task_is_converted_by_the_vocabulary_that_is_given(own_zero):
-    tokenizer, folder = own_zero
-    name = vocabulary_task("hf_own_other", folder, "so! and so!")
-    vocabulary = open_vocabulary(folder)
-    converter = HuggingFaceFeatureConverter("longest", 1, vocabulary=vocabulary, decoder_start_token_id=7)
-    (batch,) = seqio.get_dataset(name, SMALL, converter).as_numpy_iterator()
-    assert read_back(tokenizer, *pairs_of(batch)[0]) == "so! and so!<|endoftext|>"
-    ours = register("hf_own_told", texts_in_memory(["so!"] * 500), folder, T5GEMMA2[:1])
-    with pytest.raises(ValueError, match="vocabulary"):
-        seqio.get_dataset(ours, SMALL, HuggingFaceFeatureConverter("longest", 1, vocabulary=default_vocabulary()))
-    (batch,) = seqio.get_dataset(ours, SMALL, converter, seed=1).take(1).as_numpy_iterator()
-    assert "so!" in read_back(tokenizer, *pairs_of(batch)[0])
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import pickle
 import numpy as np
 import pytest
 import seqio
-from hypothesis import given
-from hypothesis import strategies as st
 from image_support import A_RUN, MODES, NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of, text_keys
 from rich.console import Console
 from support import restore
@@ -81,38 +79,6 @@ def test_examples_are_those_of_the_streams_that_every_denoiser_makes(split):
             assert [len(inputs), len(targets)] == [len(of_stream[key]) for key in ("inputs", "targets")]
             assert held == of_stream["images"].tolist()
     assert index.count + sum(index.left_out.values()) == len(RECORDS)
-
-
-def test_lengths_and_records_are_known_without_reading():
-    index = index_of(described())
-    numbers = np.random.default_rng(0).permutation(index.count)
-    kinds = numbers % 3
-    found = index.read(numbers, kinds, text_keys(0, len(numbers)))
-    assert index.sizes(numbers, kinds, text_keys(0, len(numbers))).tolist() == np.stack([*found.lengths.values()], axis=1).tolist()
-    of_records = index.records(numbers)
-    assert [index.examples_of(record) for record in of_records.tolist()] == [(number, number + 1) for number in numbers.tolist()]
-    assert all(start == stop for start, stop in map(index.examples_of, set(range(len(RECORDS))) - {*of_records.tolist()}))
-    with pytest.raises(IndexError, match="numbers"):
-        index.records(np.array([index.count]))
-    with pytest.raises(IndexError, match="record"):
-        index.examples_of(-1)
-
-
-@given(numbers=st.lists(st.integers(0, 20), max_size=6), key=st.integers(0, 2**64 - 9))
-def test_an_example_is_the_same_whatever_is_read_beside_it(numbers, key):
-    index = ALL_TOGETHER
-    kinds = np.arange(len(numbers)) % 3
-    together = index.read(np.array(numbers, np.int64), kinds, np.array([key + number for number in numbers], np.uint64))
-    ends = {name: np.cumsum(lengths) for name, lengths in together.lengths.items()}
-    for place, number in enumerate(numbers):
-        alone = index.read(np.array([number]), kinds[place : place + 1], np.array([key + number], np.uint64))
-        for name, values in together.values.items():
-            stop = ends[name][place]
-            assert values[stop - together.lengths[name][place] : stop].tolist() == alone.values[name].tolist()
-        assert together.images[place] == alone.images[0]
-
-
-ALL_TOGETHER = index_of(described())
 
 
 def test_a_cache_gives_what_memory_gives_and_so_does_another_process(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import seqio
 from image_support import RUN, VOCABULARY
+from support import saved_and_resumed
 from test_image_index import described
 
 import ul2_tasks
@@ -47,6 +48,20 @@ def test_a_description_and_its_dataset_have_the_same_examples(cached, tmp_path):
     assert equal(again[3], found[3])
     where = found.locate(3)
     assert 3 in found.find(where.documents[0][0])
+
+
+def test_a_dataset_with_images_resumes_and_is_shared_by_hosts(tmp_path):
+    name = registered(described(name="seen_hosts", random_access=True))
+
+    def dataset(host=0, hosts=1):
+        share = seqio.ShardInfo(host, hosts)
+        return seqio.get_mixture_or_task(name).get_dataset(LENGTHS, num_epochs=2, seed=1, shard_info=share, shuffle=True)
+
+    whole = [example["targets"].tolist() for example in dataset().as_numpy_iterator()]
+    parts = [[example["targets"].tolist() for example in dataset(host, 3).as_numpy_iterator()] for host in range(3)]
+    assert [parts[number % 3][number // 3] for number in range(len(whole))] == whole
+    _, resumed = saved_and_resumed(dataset, 7, tmp_path)
+    assert [example["targets"].numpy().tolist() for example in resumed] == whole[7:]
 
 
 def test_texts_and_images_are_mixed_with_random_access():

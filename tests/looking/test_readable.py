@@ -92,32 +92,6 @@ def test_half_a_character_is_its_bytes(vocabulary, character):
     assert restored([half, other]) in data
 
 
-def test_what_is_kept_what_is_noise_and_where_spaces_are():
-    vocabulary = open_vocabulary("default")
-    special = special_tokens(vocabulary, "[R]")
-    encode = vocabulary.encode
-    under = encode("uncommonly")
-    assert len(under) > 1
-    inputs = [*special.mode, *encode("I can"), special.sentinels[0], *under[1:], special.sentinels[1], special.eos]
-    tail = "uncommonly".removeprefix(vocabulary.decode(under[:1]))
-    assert stretches(vocabulary, inputs, special, "inputs") == [
-        Stretch("mode", "[R]", 1, None),
-        Stretch("text", " I can", len(encode("I can")), None),
-        Stretch("sentinel", "<extra_id_0>", 1, 0),
-        Stretch("text", tail, len(under) - 1, None),
-        Stretch("sentinel", "<extra_id_1>", 1, 1),
-        Stretch("eos", "</s>", 1, None),
-    ]
-    targets = [special.sentinels[0], under[0], special.sentinels[1], *encode("déjà vu"), special.eos]
-    assert stretches(vocabulary, targets, special, "targets") == [
-        Stretch("sentinel", "<extra_id_0>", 1, 0),
-        Stretch("text", " " + vocabulary.decode(under[:1]), 1, 0),
-        Stretch("sentinel", "<extra_id_1>", 1, 1),
-        Stretch("text", " déjà vu", len(encode("déjà vu")), 1),
-        Stretch("eos", "</s>", 1, None),
-    ]
-
-
 def test_a_token_with_a_character_and_a_part_of_another_counts_where_it_begins(tmp_path):
     (tmp_path / "tokenizer.json").write_text(tokenizer("byte_level"), encoding="utf-8")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))

@@ -12,10 +12,9 @@ import ul2_tasks
 from ul2_tasks import Chat
 from ul2_tasks.looking.conversations.length_table import look_at_chats
 from ul2_tasks.looking.find import find
-from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
+from ul2_tasks.looking.run import Run, locations_of
 from ul2_tasks.looking.steps import chats_at, fed_at, show_step
 from ul2_tasks.looking.texts.schedule import schedule_of
-from ul2_tasks.random_access.fingerprint import LEFT_OUT
 
 PAIRS = {"inputs": 512, "targets": 512}
 
@@ -96,17 +95,6 @@ def test_a_text_is_found_in_the_examples_that_have_it_and_says_what_is_trained_o
             ((has, trained),) = counts
             assert has >= 3
             assert trained == has * is_trained
-
-
-def test_a_run_of_chats_is_known_by_its_record(tmp_path):
-    run = Run(Chat("looked_recorded", random_access=True, truncation="drop"), {"tokens": 128}, pack=True, batch_size=4)
-    own = {field.name: getattr(run, field.name) for field in dataclasses.fields(run) if field.name not in ("cache_dirs", *LEFT_OUT)}
-    record = {**own, **identities(run), "mixture": run.name}
-    (tmp_path / RUN_RECORD).write_text(json.dumps(record))
-    read = read_record(str(tmp_path))
-    assert dataclasses.replace(run_of(read), mixture=run.mixture) == run
-    assert read["window_rows"] == 1
-    run.check(read, "folder")
 
 
 @pytest.mark.parametrize("pack", [False, True])

@@ -20,7 +20,7 @@ from ul2_tasks.looking.conversations.doctor import examine_conversations
 from ul2_tasks.looking.conversations.measure import measure_chat
 from ul2_tasks.looking.conversations.show import draw_chat, show_chat
 from ul2_tasks.looking.conversations.table import print_chat
-from ul2_tasks.looking.printing import as_json, print_json_lines
+from ul2_tasks.looking.printing import print_json_lines
 
 CALL = [
     {"role": "developer", "content": "You may add."},
@@ -115,21 +115,6 @@ def test_texts_are_never_taken_for_markup(corpus):
     assert "rejected  1: message N of N: role must be one of" in console.file.getvalue()
 
 
-def test_the_tokens_of_a_corpus_are_counted(call):
-    statistics = measure_chat(call)
-    [task] = statistics.tasks
-    kinds = {kind.kind: kind for kind in task.kinds}
-    assert statistics.passed
-    assert (task.conversations, task.examples, dict(task.left_out)) == (1, 1, {})
-    assert sum(kind.tokens for kind in task.kinds) + 1 == task.tokens == task.lengths["tokens"].max
-    final = kinds["assistant/final"]
-    assert (final.messages, final.tokens, final.header, final.content, final.stop) == (2, 42, 34, 6, 2)
-    assert final.trained == len("<assistant#final:Yes..")
-    assert task.loss_groups == {"0": task.tokens - sum(kind.trained for kind in task.kinds), "1": 53, "2": 22, "3": 46}
-    assert kinds["assistant/commentary>tool"].trained == 46
-    assert json.loads(as_json(statistics))["tasks"][0]["kinds"][0]["kind"] == "developer"
-
-
 def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(corpus):
     longer = [{"role": "user", "content": "long " * 20}, *GOLDEN[1:]]
     conversations = [GOLDEN, longer, [{"role": "user", "content": "Anyone?"}], [{"role": "critic", "content": "x"}], []]
@@ -168,42 +153,25 @@ def findings(name, kind, **settings) -> list[str]:
 
 
 U, A, F = GOLDEN
-FOUND = {
-    "role": (
-        [GOLDEN, [{"role": "critic", "content": "x"}]],
-        r"corpus: 1 of 2 records are rejected, the first: .*line 2: message 1 .*'critic'",
-    ),
-    "fields": (
-        [GOLDEN, [{**U, "tool_calls": [1]}]],
-        r"corpus: 1 of 2 records are rejected, the first: .*line 2: .*\['tool_calls'\]",
-    ),
-    "kind": (
-        [GOLDEN, [U, {"role": "assistant", "content": "x"}]],
-        r"corpus: loss_groups has no .*: 1 assistant \(the first: .*jsonl, line 2\); pass loss_groups=\{.*'assistant': 3\}",
-    ),
-    "none": ([[{"role": "critic"}]], "corpus: no conversation in the first 1 records of split 'train'"),
-    "silent": ([[U]], "lengths: no example of 1 conversations has a token to train on"),
+FOUND = {  # conversations, settings, and of which kind the finding is
+    "role": ([GOLDEN, [{"role": "critic", "content": "x"}]], {}, "problem", "corpus: .*line 2: message 1 .*'critic'"),
+    "kind": ([GOLDEN, [U, {"role": "assistant", "content": "x"}]], {}, "problem", "corpus: loss_groups .*'assistant': 3"),
+    "none": ([[{"role": "critic"}]], {}, "problem", "corpus: no conversation"),
+    "silent": ([[U]], {}, "problem", "lengths: no example"),
+    "nothing": ([GOLDEN, [U]], {}, "note", "lengths: 1 examples are left out"),
+    "same": ([GOLDEN, GOLDEN], {}, "note", "corpus: 1 of 2 conversations are the same"),
+    "raises": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "raise"}, "problem", r"lengths: 1 .*; --lengths \d+"),
+    "dropped": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop"}, "note", r"lengths: 1 .*; --lengths \d+"),
+    "oldest": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop_oldest_turns"}, "note", "lengths: 1 examples lose"),
 }
 
 
 @pytest.mark.parametrize("case", FOUND)
-def test_a_doctor_finds_problems(corpus, case):
-    conversations, expected = FOUND[case]
-    name = corpus(f"look_problem_{case}", conversations)
-    assert any(re.match(expected, found) for found in findings(name, "problem"))
-
-
-NOTES = {
-    "nothing": ([GOLDEN, [U]], "lengths: 1 examples are left out, without a token to train on"),
-    "same": ([GOLDEN, GOLDEN], "corpus: 1 of 2 conversations are the same as an earlier one, the first: .*line 2"),
-}
-
-
-@pytest.mark.parametrize("case", NOTES)
-def test_a_doctor_notes_what_is_odd(corpus, case):
-    conversations, expected = NOTES[case]
-    name = corpus(f"look_note_{case}", conversations)
-    assert any(re.match(expected, found) for found in findings(name, "note"))
+def test_a_doctor_finds_problems_and_notes_what_is_odd(corpus, case):
+    conversations, settings, kind, expected = FOUND[case]
+    name = corpus(f"look_found_{case}", conversations, **settings)
+    length = {"sequence_length": {"tokens": 100}} if settings else {}
+    assert any(re.match(expected, found) for found in findings(name, kind, **length))
 
 
 def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus, renderer, tmp_path):
@@ -217,27 +185,6 @@ def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus
     path.write_text("".join(json.dumps({"synth_id": "same", "messages_json": json.dumps(row["messages"])}) + "\n" for row in rows))
     by_default = ul2_tasks.register_chat("look_synth_ids", str(path), renderer, messages_key="messages_json")
     assert any("1 of 2 conversations have the id of an earlier one" in note for note in findings(by_default, "note"))
-
-
-@pytest.mark.parametrize(
-    ("truncation", "kind", "expected"),
-    [
-        (
-            "raise",
-            "problem",
-            r"lengths: 1 examples are longer than \{'tokens': 100\}, and raise an error; --lengths \d+ holds",
-        ),
-        ("drop", "note", r"lengths: 1 examples are longer than \{'tokens': 100\}, and are dropped; --lengths \d+ holds 99 %"),
-        (
-            "drop_oldest_turns",
-            "note",
-            r"lengths: 1 examples lose their oldest turns at \{'tokens': 100\}; --lengths \d+ keeps more",
-        ),
-    ],
-)
-def test_a_doctor_says_how_many_are_too_long(corpus, truncation, kind, expected):
-    name = corpus(f"look_long_{truncation}", [GOLDEN, [*GOLDEN, *GOLDEN]], truncation=truncation)
-    assert any(re.match(expected, found) for found in findings(name, kind, sequence_length={"tokens": 100}))
 
 
 def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_missing(corpus, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import Run, locations_of
 from ul2_tasks.looking.steps import FedImages, chats_at, fed_at, show_step
 
-LENGTHS, PAIRS = {"inputs": 64, "targets": 64}, {"inputs": 256, "targets": 256}
+PAIRS = {"inputs": 256, "targets": 256}
 RECORDS = [
     record_of([f"Image {n} of a cat that sits: ", image(n), "It sleeps.", *([NOISE, "Noise."] if n % 2 else [])]) for n in range(20)
 ]
