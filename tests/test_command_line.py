@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 
+import click
 import new_process
 import pytest
 from click.testing import CliRunner
 
 import ul2_tasks
 from ul2_command import main
+from ul2_tasks import T5GEMMA2
 from ul2_tasks.looking.run import Run, identities
 from ul2_tasks.random_access.fingerprint import LEFT_OUT
 from ul2_tasks.random_access.numbering import RUN_RECORD
@@ -213,9 +215,6 @@ def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path
     told = json.loads(ul2("lengths", *asked, "--json").stdout)
     assert [task["task"] for task in told["tasks"]] == ["ul2_r1"]
     assert told["left_out"] == ["doctor_plain"]
-    shown = ul2("lengths", *asked).stdout
-    assert "left out, because they are not text of ul2_tasks: doctor_plain" in shown
-    assert "recommendations need one corpus at a time: run ul2 lengths with ul2_mix" in shown
 
 
 def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
@@ -243,6 +242,16 @@ for line in sys.stdin.read().splitlines():
     asked = ["", *COMMANDS]
     done = subprocess.run([sys.executable, "-c", program], input="\n".join(asked), check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"0 False {['Usage:', 'main', *command.split()]}" for command in asked]
+
+
+def test_the_help_of_each_command_has_all_of_its_options():
+    for line in COMMANDS:
+        command = main
+        for word in line.split():
+            command = command.commands[word]
+        told = ul2(*line.split(), "--help").stdout
+        names = [option.opts for option in command.params if isinstance(option, click.Option)]
+        assert [own for own in names if not any(re.search(rf"^  .*{name}\b", told, re.MULTILINE) for name in own)] == []
 
 
 @pytest.mark.parametrize("data", ["texts", "conversations"])
@@ -407,3 +416,9 @@ def test_libraries_are_quiet_and_errors_are_not(tmp_path):
 def without_tensorflow(stderr: str) -> str:
     """Without the lines that TensorFlow writes before it reads how much it is to write."""
     return re.sub(r"^(WARNING: All log messages before absl|[IWE]\d{4} ).*\n", "", stderr, flags=re.MULTILINE)
+
+
+def test_the_first_command_shows_the_examples_and_their_checks():
+    done = ul2()
+    assert (done.exit_code, all(f"ul2_{denoiser.name} " in done.stdout for denoiser in T5GEMMA2)) == (0, True)
+    assert "8 of 8 PASS" in done.stdout

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ul2_tasks import T5GEMMA2, MemoryDataSource, register
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.looking.run import Run, identities, read_record, run_of
+from ul2_tasks.looking.run import Run, identities, read_record
 from ul2_tasks.random_access.numbering import RUN_RECORD
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -68,14 +68,6 @@ def record_of(run: Run) -> dict:
         "first_step": run.first_step,
     }
     return json.loads(json.dumps({"ul2_tasks": "1.0", **own, **identities(run)}))
-
-
-def test_a_run_is_known_by_its_record(cached, tmp_path):
-    run = cached("recorded")
-    (tmp_path / RUN_RECORD).write_text(json.dumps(record_of(run)))
-    record = read_record(str(tmp_path))
-    assert run_of(record) == run
-    run.check(record, "folder")
 
 
 def test_what_is_registered_otherwise_is_refused_and_named(cached):
