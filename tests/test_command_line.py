@@ -327,7 +327,7 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
         done = ul2("find", "--document", 3, *recorded, *given)
         assert done.exit_code == 2
         assert f"{given[0] if given[0].startswith('--') else 'NAME'} must be " in done.stderr
-    (tmp_path / RUN_RECORD).write_text(json.dumps(record | {"vocabulary": "another"}))
+    (tmp_path / RUN_RECORD).write_text(json.dumps(record | identities(run) | {"vocabulary": "another"}))
     assert "vocabulary was 'another', and is now 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
 
 

@@ -154,10 +154,8 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
     [
         ({"padding": "shortest"}, "padding"),
         ({"padding": "longest", "batch_size": 0}, "batch_size"),
-        ({"padding": "longest", "batch_size": 8.0}, "batch_size"),
         ({"batch_size": 8}, "batch_size"),
         ({"pad_to_multiple_of": 0}, "pad_to_multiple_of"),
-        ({"pad_to_multiple_of": 8.0}, "pad_to_multiple_of"),
         ({"pad_token_id": -1}, "pad_token_id"),
         ({"decoder_start_token_id": -1}, "decoder_start_token_id"),
         ({"decoder_only": 1}, "decoder_only"),

@@ -74,18 +74,9 @@ def test_the_doctor_tells_what_is_wrong(name, records, lengths, said):
     assert said in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["find", "looked_images", "--document", 0], "Register these with random_access=True"),
-        (["show", "looked_images", "--step", 1, "--batch_size", 2], "Register these with random_access=True"),
-    ],
-    ids=lambda arguments: arguments[0],
-)
-def test_what_a_stream_cannot_say_what_to_do(images, arguments, said):
-    done = ul2(*arguments)
-    assert done.exit_code == 2
-    assert said in done.stderr
+def test_what_a_stream_cannot_say_what_to_do(images):
+    done = ul2("find", "looked_images", "--document", 0)
+    assert (done.exit_code, "random_access=True" in done.stderr) == (2, True)
 
 
 LENGTHS = {"inputs": 64, "targets": 40}

@@ -1,6 +1,5 @@
 """`ul2 show`: what a researcher sees first."""
 
-import functools
 import io
 import re
 
@@ -9,7 +8,6 @@ from rich.console import Console
 
 from ul2_tasks import register
 from ul2_tasks.looking.printing import visible
-from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.show import show
 from ul2_tasks.sources.memory import MemoryDataSource
 
@@ -18,22 +16,6 @@ TEXT = (
     "A text in [bold]brackets[/bold] :smile: with \x1b[31mescapes\x07 and\ttabs,\r\nline\nends\u2028of all kinds and a \u202eturn."
     " 日本語の文章です。我能吞下玻璃而不伤身体。 나는 유리를 먹을 수 있어요. أنا قادر على أكل الزجاج 👨‍👩‍👧‍👦🇨🇿👍🏽"
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def drawn_once():
-    """What is shown several times is drawn once."""
-
-    @functools.cache
-    def drawn(mixture, lengths, count, seed, split, denoisers):
-        return list(draw(mixture, dict(lengths), count, seed=seed, split=split, denoisers=denoisers))
-
-    def draw_once(mixture, lengths, count, seed, split, denoisers):
-        return drawn(mixture, tuple(lengths.items()), count, seed, split, denoisers and tuple(denoisers))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ul2_tasks.looking.texts.show.draw", draw_once)
-        yield draw_once
 
 
 def shown(mixture: str, width: int = 1000, **settings) -> str:
