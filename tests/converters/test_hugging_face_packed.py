@@ -150,6 +150,12 @@ def test_a_state_of_padded_examples_is_not_taken_for_one_of_packed_rows():
         iter(padded)
 
 
+def test_an_id_that_the_model_has_no_row_for_is_an_error():
+    few = RowFormat(**FORMAT, decoder_only=False, pack=True, embedding_rows=90)
+    with pytest.raises(ValueError, match="embedding_rows"):
+        packed_inputs(packed([[([5, 6], [7]), ([9, 90], [1])]]), few)
+
+
 def test_examples_of_a_stream_that_are_empty_or_too_long_are_errors():
     def convert(inputs, targets):
         spec = {key: tf.TensorSpec([None], tf.int32) for key in LENGTHS}

@@ -50,6 +50,12 @@ def test_a_record_is_an_example_of_each_denoiser_or_of_none(name, records):
     assert causes_of(records, limits) == expected
 
 
+def test_a_text_of_any_length_is_measured():
+    """Also one that is longer than both budgets together."""
+    ((_, cause),) = causes_of([[100_000]], limits_of(T5GEMMA2[2:3]))
+    assert cause
+
+
 def test_an_eos_that_a_vocabulary_has_not_is_not_measured():
     special = [SPECIAL, dataclasses.replace(SPECIAL, eos=None)]
     for run, causes in ((11, ["", ""]), (12, ["its inputs are too long", ""])):  # 44 and 45 inputs with EOS, of 44

@@ -26,7 +26,7 @@ from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.files.systems import copy
+from ul2_tasks.files.systems import copy, names_in, read
 from ul2_tasks.looking.verification import examine
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.registration import Registration
@@ -282,6 +282,13 @@ def test_two_processes_write_the_same_bytes_from_a_cache_too(write_alone, tmp_pa
     assert one == two
     assert files(tmp_path / "one") == files(tmp_path / "two")
     assert one["pipeline"]["corpora"]["alone_corpus"]["read"].startswith("cache: store of ")
+
+
+def test_a_remote_folder_gets_the_same_bytes(folders_alone, write_alone):
+    write_alone("memory://written/export/", format="parquet")
+    assert names_in("memory://written/export") == set(files(folders_alone("parquet")))
+    for name, content in files(folders_alone("parquet")).items():
+        assert read(f"memory://written/export/{name}") == content, name
 
 
 @pytest.mark.parametrize("format", ["parquet"])  # files of others are read by their own packages

@@ -100,6 +100,14 @@ def test_of_jobs_that_write_one_pair_one_alone_does_and_the_others_are_refused(t
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"megatron_at_once-train.{suffix}" for suffix in SUFFIXES]
 
 
+def test_what_a_killed_job_left_is_removed_by_the_next(tmp_path):
+    left = tmp_path / "megatron_killed-train_parts"
+    left.mkdir()
+    (left / "bin.tmp").write_bytes(b"half")
+    write_megatron(corpus("megatron_killed"), str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"megatron_killed-train.{suffix}" for suffix in SUFFIXES]
+
+
 def test_the_command_says_what_it_wrote_and_refuses_what_goes_with_examples(tmp_path):
     mixture = corpus("megatron_command").name.removesuffix("_corpus")
     command = ["export", mixture, "--format", "megatron", "--output", str(tmp_path)]

@@ -67,6 +67,20 @@ def test_an_example_of_exactly_the_budget_is_made():
         read("exact_images_s", (lengths[0] - 1, lengths[1]))
 
 
+PROBLEMS = {
+    "train, record 1: the image is damaged": ["Cut off:", NOISE[: len(NOISE) // 2]],
+    "train, record 2: the image begins with": ["No image:", b"text"],
+}
+
+
+def test_records_with_a_problem_are_named_or_counted():
+    registered("problem_raise", RECORD, *PROBLEMS.values(), denoisers=S)
+    with pytest.raises(tf.errors.OpError, match="|".join(PROBLEMS)):  # records are read in parallel
+        read("problem_raise_mix")
+    registered("problem_skip", RECORD, *PROBLEMS.values(), RECORD, denoisers=S, on_error="skip")
+    assert len(read("problem_skip_mix")) == 2
+
+
 class OneRecord(seqio.DataSource):
     """A source of one's own."""
 
