@@ -118,26 +118,6 @@ def test_golden_rows_that_a_reader_sees():
     assert second["decoder_loss_weights"].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 0]
 
 
-def test_a_golden_row_of_replies():
-    """The prompt of one is long, the reply of the other."""
-    replies = [
-        {"inputs": [5, 6, 7], "targets": [8, 9], "loss_mask": [1, 0], "span_id": [1, 0]},
-        {"inputs": [4], "targets": [3, 2, 9], "loss_mask": [0, 1, 1], "span_id": [0, 2, 2]},
-    ]
-    (row,) = rows_of("prompt_completion", replies, lengths={"inputs": 5, "targets": 6})
-    assert {key: values.tolist() for key, values in row.items()} == {
-        "encoder_input_tokens": [5, 6, 7, 4, 0],
-        "encoder_segment_ids": [1, 1, 1, 2, 0],
-        "encoder_positions": [0, 1, 2, 0, 0],
-        "decoder_target_tokens": [8, 9, 3, 2, 9, 0],
-        "decoder_input_tokens": [0, 8, 0, 3, 2, 0],
-        "decoder_loss_weights": [1, 0, 0, 1, 1, 0],
-        "decoder_span_ids": [1, 0, 0, 2, 2, 0],
-        "decoder_segment_ids": [1, 1, 2, 2, 2, 0],
-        "decoder_positions": [0, 1, 0, 1, 2, 0],
-    }
-
-
 LONG = {"tokens": [7] * 25, "loss_mask": [1] * 25, "span_id": [1] * 25}
 
 
@@ -158,11 +138,6 @@ def test_what_no_row_can_hold_is_an_error_with_its_lengths(pack, example, messag
     good = {"tokens": [1, 2], "loss_mask": [0, 1], "span_id": [0, 1]}
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         rows_of("chat", [good, example, good], pack=pack)
-
-
-def test_as_many_rows_as_examples_are_announced():
-    known = tf.data.Dataset.from_tensors({key: tf.ones([3], feature.dtype) for key, feature in CHAT.items()}).repeat(300)
-    assert ChatFeatureConverter(pack=False)(known, {"tokens": ROW}).cardinality() == 300
 
 
 @pytest.mark.parametrize("lengths", [{"tokens": 24, "loss_mask": 24, "span_id": 24}, {"targets": 24}, {}])

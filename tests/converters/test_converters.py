@@ -11,8 +11,6 @@ from support import saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks import EncDecFeatureConverter
-from ul2_tasks.converters.encoder_decoder import model_arrays, model_features, pack_rows, pad_rows
-from ul2_tasks.example_features import EXAMPLE, NO_TOKEN
 
 LENGTHS = {"inputs": 128, "targets": 96}
 
@@ -47,15 +45,6 @@ def test_unpacked_features_are_seqios_bit_for_bit(count):
         for key in wanted:
             assert row[key].dtype == wanted[key].dtype
             np.testing.assert_array_equal(row[key], wanted[key], err_msg=key)
-
-
-@pytest.mark.parametrize("pack", [True, False])
-def test_the_element_spec_is_seqios(pack):
-    ours, theirs = (
-        converter(pack=pack)(examples([]), LENGTHS).element_spec
-        for converter in (EncDecFeatureConverter, seqio.EncDecFeatureConverter)
-    )
-    assert ours == theirs
 
 
 def test_as_many_rows_as_examples_are_announced():
@@ -127,16 +116,6 @@ def test_golden_rows_that_a_reader_sees():
     assert second["decoder_input_tokens"].tolist() == [0, 25, 26]
 
 
-def test_packed_features_of_one_row_are_seqios():
-    """Where all examples fit one row there is one way to pack them."""
-    pairs = [(list(range(1, 20)), [4, 5, 1]), ([7, 1], list(range(1, 30))), ([8, 8, 1], [1])]
-    (ours,) = converted(pairs, pack=True)
-    (theirs,) = seqio.EncDecFeatureConverter(pack=True)(examples(pairs), LENGTHS).as_numpy_iterator()
-    assert ours.keys() == theirs.keys()
-    for key in theirs:
-        np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
-
-
 @pytest.mark.parametrize(
     ("pack", "pair", "feature", "length"),
     [
@@ -174,24 +153,3 @@ def test_it_resumes_in_the_middle_of_a_batch(tmp_path, monkeypatch, pack):
         wanted, got = next(first), next(resumed)
         for key in wanted:
             np.testing.assert_array_equal(got[key], wanted[key], err_msg=key)
-
-
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("count", [0, 40])
-def test_arrays_have_the_features_of_tensors(pack, count):
-    """What rows by number come to, beside what streams come to."""
-    draw = np.random.default_rng(0)
-    sizes = draw.integers(1, 13, [count, 2])
-    examples = {
-        key: tf.ragged.constant([draw.integers(2, 50, size).tolist() for size in sizes[:, place]], tf.int32, ragged_rank=1)
-        for place, key in enumerate(EXAMPLE)
-    }
-    padding = NO_TOKEN if pack else 0
-    padded = {key: feature.to_tensor(padding, shape=[None, 12]) for key, feature in examples.items()}
-    rows = (pack_rows if pack and count else pad_rows)(padded, {"inputs": 32, "targets": 30}, EXAMPLE)
-    wanted = model_features(rows)
-    found = model_arrays({key: feature.numpy() for key, feature in rows.items()})
-    assert found.keys() == wanted.keys()
-    for key, feature in found.items():
-        assert feature.dtype == np.int32
-        np.testing.assert_array_equal(feature, wanted[key])

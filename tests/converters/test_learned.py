@@ -63,14 +63,6 @@ def test_golden_rows_of_replies_for_transformers():
     assert (second["labels"], second["span_id"]) == ([6, 5, 1, NO, NO], [1, 2, 2, 0, 0])
 
 
-def test_golden_rows_of_replies_for_a_decoder_alone():
-    converter = HuggingFaceFeatureConverter("longest", batch_size=2, pad_to_multiple_of=8, decoder_only=True, span_id=True)
-    (batch,) = rows_of(converter)
-    assert batch["input_ids"] == [[5, 6, 1, 7, 8, 9, 4, 0], [3, 2, 6, 5, 1, 0, 0, 0]]
-    assert batch["labels"] == [[NO, NO, NO, NO, NO, 9, 4, NO], [NO, NO, 6, 5, 1, NO, NO, NO]]
-    assert batch["span_id"] == [[0, 0, 0, 0, 0, 1, 2, 0], [0, 0, 1, 2, 2, 0, 0, 0]]
-
-
 def test_replies_beside_images():
     dataset = replies(images=tf.zeros([0], tf.string))
     (batch,) = rows_of(T5Gemma2FeatureConverter(batch_size=2, image_size=14), dataset)

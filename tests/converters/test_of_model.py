@@ -117,12 +117,6 @@ def test_decoders_read_what_the_model_makes_of_the_labels(encoder_decoder):
     assert model(**batch).loss.isfinite()
 
 
-def test_a_given_argument_wins(encoder_decoder):
-    model, _, _ = encoder_decoder
-    given = {"pad_token_id": 11, "decoder_start_token_id": 12, "embedding_rows": ROWS + 5, "decoder_only": False}
-    assert HuggingFaceFeatureConverter(model=model, **given).row_format == HuggingFaceFeatureConverter(**given).row_format
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_too_few_rows_are_an_error_with_the_number_that_ends_it(name):
     """Of the model's embedding as it is, also after it was made larger."""
@@ -199,12 +193,8 @@ def test_conversations_take_the_same_of_a_model(name, pack):
     make, pad, _ = DECODER_ONLY[name]
     model, left = make(4096 + 128), {"pad_token_id": 4} if pad is None else {}
     talks = ul2_tasks.Chat("of_model", truncation="drop", random_access=True)
-    for source in (model, model.config):
-        taken, expected = (
-            HuggingFaceChatConverter(pack, **given)
-            for given in ({"model": source, **left}, {"pad_token_id": pad or 4, "embedding_rows": 4096 + 128})
-        )
-        assert (vars(taken), repr(taken)) == (vars(expected), repr(expected))
+    taken = HuggingFaceChatConverter(pack, model=model, **left)
+    assert repr(taken) == repr(HuggingFaceChatConverter(pack, pad_token_id=pad or 4, embedding_rows=4096 + 128))
     few = HuggingFaceChatConverter(pack, model=make(4000), **left)
     for mixture in (talks, ul2_tasks.register_chat("of_model", truncation="drop")):
         with pytest.raises(ValueError, match="embedding_rows"):

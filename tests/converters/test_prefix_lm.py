@@ -84,25 +84,6 @@ def test_rows_continue_at_any_row_and_are_shared_out_among_hosts(mixtures):
     np.testing.assert_array_equal([row["decoder_target_tokens"] for row in second], whole[1::3])
 
 
-def test_the_example_of_seqio():
-    """That of the docstring of its converter."""
-    rows = {
-        "inputs": [[7, 8, 5, 1, 8, 4, 9, 3, 1]],
-        "inputs_segment_ids": [[1, 1, 1, 1, 2, 2, 2, 2, 2]],
-        "targets": [[3, 9, 1, 4, 1, 0]],
-        "targets_segment_ids": [[1, 1, 1, 2, 2, 0]],
-    }
-    found = PrefixLMFeatureConverter()._model_arrays({key: np.array(value, np.int32) for key, value in rows.items()})
-    assert {key: values[0].tolist() for key, values in found.items()} == {
-        "decoder_target_tokens": [7, 8, 5, 1, 3, 9, 1, 8, 4, 9, 3, 1, 4, 1, 0],
-        "decoder_input_tokens": [0, 7, 8, 5, 1, 3, 9, 0, 8, 4, 9, 3, 1, 4, 0],
-        "decoder_loss_weights": [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0],
-        "decoder_causal_attention": [1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0],
-        "decoder_segment_ids": [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 0],
-        "decoder_positions": [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6, 0],
-    }
-
-
 def test_targets_that_are_masked_have_no_loss():
     lengths = {"inputs": 512, "targets": 512}
     told = ul2_tasks.register_chat("plm_told", format="prompt_completion", random_access=True)

@@ -57,12 +57,6 @@ def test_ids_are_beside_the_same_rows_and_are_those_of_random_access(mixture, pa
     assert len(seen) > len(tasks) / 2, "examples of many tasks were seen"
 
 
-def test_ids_count_the_names_that_the_converter_has_also_where_one_task_is_read(mixture):
-    tasks = ["ids_code_s", "ids_code_r1", "other"]
-    (row,) = rows_of("ids_code_r1", TaskIdFeatureConverter(tasks, pack=False), LENGTHS, 1, num_epochs=2)
-    assert {*row["decoder_task_ids"].tolist()} == {-1, 1}
-
-
 def test_a_task_without_a_name_is_rejected(mixture):
     with pytest.raises(ValueError, match="tasks"):
         rows_of("ids_web_r1", TaskIdFeatureConverter(["ids_web_s"]), LENGTHS, 1)

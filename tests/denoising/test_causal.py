@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 from support import byte_vocabulary, denoise, flat
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, CausalDenoiser, chunk_length
-from ul2_tasks.denoising.reconstruction import invert
-from ul2_tasks.example_features import DENOISER
+from ul2_tasks import CausalDenoiser
 from ul2_tasks.sources.memory import texts_in_memory
-from ul2_tasks.vocabulary.special_ids import special_tokens
 
 VOCABULARY = byte_vocabulary()[0]
 LM = 262  # the id after the three modes of byte_vocabulary
@@ -55,12 +52,6 @@ def test_windows_hold_every_token_once(sizes, length, merged):
     assert windows(documents, length, merge_examples=merged) == wanted
 
 
-def test_the_window_is_the_targets_budget():
-    chunk = chunk_length(CausalDenoiser(), {"inputs": 2, "targets": 512})
-    assert (chunk.length, chunk.noise, chunk.spans, chunk.inputs, chunk.targets) == (512, 512, 1, 2, 512)
-    assert chunk_length(CausalDenoiser(), {"targets": 512}).length == 512
-
-
 @pytest.mark.parametrize(
     ("denoiser", "lengths", "argument"),
     [
@@ -85,20 +76,3 @@ def test_seqios_decoder_converter_shifts_by_one():
     for row in rows:
         np.testing.assert_array_equal(row["decoder_input_tokens"], [0, *row["decoder_target_tokens"][:-1]])
         np.testing.assert_array_equal(row["decoder_loss_weights"], row["decoder_target_tokens"] > 0)
-
-
-def test_half_ul2_half_causal_lm():
-    name = ul2_tasks.register("half", denoisers=[*T5GEMMA2[::4], CausalDenoiser(weight=5)])
-    mixture = seqio.get_mixture_or_task(name)
-    special = {task.denoiser.name: (task.denoiser, task.special_tokens()) for task in mixture.tasks}
-    assert special["lm"][1].mode == (4096,), "appended to the default vocabulary"
-    assert special["r1"][1] == special_tokens(ul2_tasks.default_vocabulary(), "[R]")
-    lengths = {"inputs": 64, "targets": 64}
-    dataset = mixture.get_dataset(lengths, seed=0, num_epochs=None, passthrough_features=[DENOISER]).take(1000)
-    drawn = []
-    for example in dataset.as_numpy_iterator():
-        drawn.append(example[DENOISER].decode())
-        whole = invert(example, *special[drawn[-1]])
-        assert whole.is_noise.all() == (drawn[-1] == "lm")
-        assert len(example["targets"]) <= 64
-    assert abs(drawn.count("lm") - 500) < 4.5 * 1000**0.5 / 2

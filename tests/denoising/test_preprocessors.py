@@ -8,7 +8,6 @@ import seqio
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sentencepiece import sentencepiece_model_pb2
 from support import (
     DENOISERS,
     KINDS,
@@ -26,12 +25,11 @@ from support import (
     token_dataset,
 )
 
-from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser, chunk_length, default_vocabulary
+from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, default_vocabulary
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tokenization import tokenize
-from ul2_tasks.denoising.lengths import example_lengths
 from ul2_tasks.denoising.preprocessors import denoise as denoise_dataset
-from ul2_tasks.denoising.preprocessors import not_text, prepend_mode
+from ul2_tasks.denoising.preprocessors import prepend_mode
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 BYTES, MODES = byte_vocabulary()
@@ -99,20 +97,6 @@ def test_joined_documents_are_lossless_and_every_full_chunk_is_exact(denoiser, v
                 assert (len(example["inputs"]), len(example["targets"])) == (full.inputs, full.targets)
 
 
-@pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
-def test_documents_kept_apart_are_lossless_each_on_its_own(denoiser):
-    documents = random_documents(0, 700, 1, 2, 3, 0, 900, 33, 0)
-    examples = denoise(documents, LENGTHS, denoiser, BYTES, modes=MODES, merge_examples=False)
-    special = special_for(denoiser, BYTES, MODES)
-    full = chunk_length(denoiser, LENGTHS).length
-    wanted = [document[start : start + full] for document in documents for start in range(0, len(document), full)]
-    assert [restore(example, denoiser, special) for example in examples] == wanted
-    for example, tokens in zip(examples, wanted):
-        longest = example_lengths(denoiser, len(tokens), mode_tokens=1)
-        assert len(example["inputs"]) <= longest[0]
-        assert len(example["targets"]) <= longest[1]
-
-
 @given(st.lists(st.lists(st.integers(3, 258), max_size=90), max_size=8), st.sampled_from(DENOISERS), st.booleans(), st.booleans())
 @settings(max_examples=7)
 def test_any_documents_of_any_length_pass(documents, denoiser, merge_examples, separate_documents):
@@ -130,48 +114,12 @@ def test_any_documents_of_any_length_pass(documents, denoiser, merge_examples, s
         assert 0 not in example["targets"]
 
 
-@pytest.mark.parametrize("separate", [True, False])
-def test_an_eos_between_joined_documents_is_a_choice(separate):
-    documents = [[10, 11], [], [12], [13, 14, 15]]
-    (example,) = denoise(documents, LENGTHS, T5GEMMA2[0], BYTES, modes=MODES, separate_documents=separate)
-    special = special_for(T5GEMMA2[0], BYTES, MODES)
-    joined = restore(example, T5GEMMA2[0], special)
-    assert joined == ([10, 11, EOS, 12, EOS, 13, 14, 15, EOS] if separate else [10, 11, 12, 13, 14, 15])
-
-
 def test_a_one_token_document_is_all_noise_and_an_empty_one_adds_nothing():
     (example,) = denoise([[], [77], []], LENGTHS, T5GEMMA2[0], BYTES, modes=MODES, merge_examples=False)
     assert example["inputs"].tolist() == [MODES["[R]"], 361, EOS]
     assert example["targets"].tolist() == [361, 77, EOS]
     assert denoise([[], []], LENGTHS, T5GEMMA2[0], BYTES, modes=MODES) == []
     assert denoise([], LENGTHS, T5GEMMA2[0], BYTES, modes=MODES) == []
-
-
-def test_t5gemma2s_own_lengths_with_gemmas_layout(tmp_path):
-    """16,384 inputs and targets; `<unused..>` sentinels that are not the last ids, as in Gemma's vocabulary."""
-    denoiser = T5GEMMA2[1]  # that of most spans
-    vocabulary = gemma_like(tmp_path / "gemma_like.model", sentinels=1300)
-    (document,) = random_documents(70_000, low=600, high=4096)
-    budgets = {"inputs": 16384, "targets": 16384}
-    examples = denoise([document], budgets, denoiser, vocabulary, sentinels="<unused{}>")
-
-    special = special_tokens(vocabulary, denoiser.mode, sentinels="<unused{}>")
-    assert special.sentinels == tuple(range(4096, 4096 + 1300))
-    assert vocabulary.vocab_size > 4096 + 1300
-    assert restore_all(examples, denoiser, special) == document
-    full = chunk_length(denoiser, budgets)
-    assert (len(examples[0]["inputs"]), len(examples[0]["targets"]), full.spans) == (full.inputs, full.targets, 1260)
-
-
-def gemma_like(path, sentinels):
-    """The default model with `<unused0>` .. in the middle, and ordinary pieces after them."""
-    model = sentencepiece_model_pb2.ModelProto.FromString(default_vocabulary().sp_model)
-    for number in range(sentinels):
-        model.pieces.add(piece=f"<unused{number}>", type=sentencepiece_model_pb2.ModelProto.SentencePiece.USER_DEFINED)
-    for number in range(50):
-        model.pieces.add(piece=f"ordinary{number}", score=-20)
-    path.write_bytes(model.SerializeToString())
-    return seqio.SentencePieceVocabulary(str(path))
 
 
 def test_a_mode_of_several_tokens_counts_in_the_budget():
@@ -182,27 +130,12 @@ def test_a_mode_of_several_tokens_counts_in_the_budget():
     assert len(example["inputs"]) == 64 == chunk_length(denoiser, LENGTHS, mode_tokens=len(text)).inputs
 
 
-def test_features_without_eos_get_none():
-    denoiser = T5GEMMA2[0]
-    (example, *_) = denoise(random_documents(500), LENGTHS, denoiser, BYTES, modes=MODES, add_eos=False)
-    assert EOS not in example["inputs"].tolist() + example["targets"].tolist()
-    assert len(example["inputs"]) == 64 == chunk_length(denoiser, LENGTHS, add_eos=(False, False)).inputs
-
-
 @pytest.mark.parametrize(("bad", "merge_examples"), [(361, True), (0, False)], ids=["joined", "apart"])
 def test_an_id_that_no_text_may_have_is_refused_by_number(bad, merge_examples):
     documents = [[10, 11, 12], [20, bad, 21]]
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"id beyond the 362 of the vocabulary") as error:
         denoise(documents, LENGTHS, T5GEMMA2[0], BYTES, modes=MODES, merge_examples=merge_examples)
     assert f"[{bad}]" in str(error.value)
-
-
-@pytest.mark.parametrize("bad", [0, 361, 262, MODES["[X]"], -1, 9999], ids=["pad", "first", "last", "mode", "negative", "beyond"])
-def test_such_ids_are_found_among_others(bad):
-    reserved = special_for(T5GEMMA2[0], BYTES, MODES).reserved
-    find = functools.partial(not_text, reserved=reserved, vocab_size=BYTES.vocab_size)
-    assert find(tf.constant([10, 11, 12, 20, bad, 21])).numpy().tolist() == [bad]
-    assert find(tf.constant([10, 11, 12, 20, 21])).numpy().tolist() == []
 
 
 PLAIN = SpanDenoiser(name="d", mean_span_length=3, noise_density=0.15)
@@ -225,22 +158,6 @@ def test_bad_features_fail_when_the_dataset_is_built():
     ):
         with pytest.raises(ValueError, match=argument):
             denoise([[5]], LENGTHS, PLAIN, **arguments)
-
-
-def test_a_configuration_with_empty_inputs_is_refused():
-    plain = SequentialDenoiser(name="plain", noise_density=0.75, sentinel=False)
-    with pytest.raises(ValueError, match="inputs"):
-        denoise([[5]], LENGTHS, plain, BYTES, modes=MODES, add_eos=False)
-    assert denoise([[5]], LENGTHS, plain, BYTES, modes=MODES)[0]["inputs"].tolist() == [EOS]
-
-
-def test_documents_of_one_static_length_and_of_int64_pass():
-    tokens = np.random.default_rng(0).integers(3, 259, size=(10, 50))
-    dataset = tf.data.Dataset.from_tensor_slices({"targets": tokens, "other": np.arange(10)})
-    denoiser = T5GEMMA2[1]
-    examples = denoise_dataset(dataset, LENGTHS, features(BYTES), configuration=configured(denoiser, modes=MODES))
-    restored = restore_all(examples.as_numpy_iterator(), denoiser, special_for(denoiser, BYTES, MODES))
-    assert restored == tokens.ravel().tolist()
 
 
 def test_noise_is_new_for_each_seed_denoiser_and_content_and_the_same_otherwise():

@@ -1,48 +1,15 @@
 """`invert` is the way back from every denoiser's examples, and says what is wrong with what is no example."""
 
-import numpy as np
 import pytest
-from support import KINDS, byte_vocabulary, denoise, denoiser_id, restore, special_for
 
-from ul2_tasks import SequentialDenoiser, SpanDenoiser, chunk_length
-from ul2_tasks.denoising.reconstruction import invert, places
+from ul2_tasks import SequentialDenoiser, SpanDenoiser
+from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
-LENGTHS = {"inputs": 96, "targets": 96}
-VOCABULARY, MODES = byte_vocabulary()
 SPAN = SpanDenoiser(name="span", mode="[R]", mean_span_length=2, noise_density=0.4)
 PREFIX = SequentialDenoiser(name="prefix", mode="[R]", noise_density=0.5, sentinel=False)
 SPECIAL = SpecialTokens(sentinels=(90, 91, 92), mode=(80,), eos=1, reserved=frozenset({0, 80, 90, 91, 92}))
 INPUTS, TARGETS = [80, 3, 90, 4, 5, 91, 6, 1], [90, 10, 91, 11, 12, 1]
-
-
-@pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
-def test_it_undoes_every_kind_of_denoiser(denoiser):
-    documents = [np.random.default_rng(length).integers(3, 259, length) for length in (1, 2, 3, 700, 1500, 47)]
-    special, full = special_for(denoiser, VOCABULARY, MODES), chunk_length(denoiser, LENGTHS)
-    examples = denoise(documents, LENGTHS, denoiser, VOCABULARY, modes=MODES, merge_examples=False)
-    lengths = []
-    for example in examples:
-        found = invert(example, denoiser, special)
-        assert found.chunk.tolist() == restore(example, denoiser, special)
-        assert found.is_noise.shape == found.chunk.shape
-        assert found.spans.sum() == found.is_noise.sum()
-        assert found.spans.min() > 0
-        outside = {*special.mode, *special.sentinels, special.eos}
-        assert found.chunk[found.is_noise].tolist() == [id for id in example["targets"] if id not in outside]
-        assert found.chunk[~found.is_noise].tolist() == [id for id in example["inputs"] if id not in outside]
-        at = places(found, denoiser, special)
-        for feature, is_there in (("inputs", ~found.is_noise), ("targets", found.is_noise)):
-            assert example[feature][at[is_there]].tolist() == found.chunk[is_there].tolist()
-        noise_runs = [len(run) for run in "".join(np.where(found.is_noise, "n", " ")).split()]
-        assert noise_runs == found.spans.tolist(), "no two spans touch"
-        if len(found.chunk) == full.length:
-            assert len(found.spans) == full.spans
-            if getattr(denoiser, "split", None) != "uniform":
-                assert found.spans.sum() == full.noise
-        lengths.append(len(found.chunk))
-    assert sum(lengths) == sum(map(len, documents))
-    assert {1, 2, 3, full.length} <= {*lengths}
 
 
 def test_by_hand():
@@ -63,21 +30,14 @@ def test_by_hand():
     ("inputs", "targets", "denoiser", "named"),
     [
         (INPUTS[:-1], TARGETS, SPAN, "inputs must end with EOS"),
-        (INPUTS, TARGETS[:-1], SPAN, "targets must end with EOS"),
         (INPUTS, [], SPAN, "targets must end with EOS"),
-        (INPUTS, [90, 10, 1], SPAN, "sentinels of targets"),
-        ([*INPUTS[:5], 1], TARGETS, SPAN, "sentinels of targets"),
         (INPUTS, [91, 11, 12, 90, 10, 1], SPAN, "sentinels of targets"),
         ([80, 3, 91, 4, 5, 90, 6, 1], TARGETS, SPAN, "sentinels of inputs"),
-        ([80, 3, 90, 4, 90, 6, 1], TARGETS, SPAN, "sentinels of inputs"),
         ([80, 3, 4, 1], [5, 1], SPAN, "inputs must have a sentinel"),
         ([80, 3, 4, 1], [1], PREFIX, "targets must have"),
         (INPUTS[1:], TARGETS, SPAN, "mode"),
-        ([1], TARGETS, SPAN, "mode"),
         (INPUTS, [10, 90, 11, 91, 12, 1], SPAN, "targets must start with the sentinel"),
-        (INPUTS, [90, 91, 11, 1], SPAN, "targets must have"),
         (INPUTS, [90, 10, 91, 1], SPAN, "targets must have"),
-        (INPUTS, [5, 6, 1], PREFIX, "sentinels"),
         ([80, 3, 4, 1], [90, 5, 6, 1], PREFIX, "sentinels"),
     ],
 )

@@ -132,16 +132,3 @@ def test_a_denoiser_that_says_what_cannot_be_is_refused(spans, fewest, most):
     denoiser = WrongDenoiser(spans=spans, fewest=fewest, most=most)
     with pytest.raises(ValueError, match="noise_counts"):
         recipe_of(solution_of(denoiser, 9))
-
-
-def test_too_few_sentinels_for_a_shorter_chunk_are_refused():
-    """Of a full chunk they are counted before."""
-    denoiser = WrongDenoiser(spans=2, fewest=2, most=3)
-    special = dataclasses.replace(SPECIAL, sentinels=(100,))
-    with pytest.raises(ValueError, match="sentinels"):
-        recipe_of(solution_of(denoiser, 9, special))
-
-
-def test_a_denoiser_whose_examples_shrink_as_a_chunk_grows_is_refused():
-    with pytest.raises(ValueError, match="noise_counts"):
-        longest_examples(solution_of(WrongDenoiser(spans=2, fewest=2, most=3), 9))

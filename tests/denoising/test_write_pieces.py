@@ -13,7 +13,6 @@ from support import KINDS, denoiser_id
 from ul2_tasks import T5GEMMA2, SequentialDenoiser
 from ul2_tasks.denoising.piece_lengths import PieceLimits, longest
 from ul2_tasks.denoising.pieces import corrupt_pieces
-from ul2_tasks.denoising.write import write_examples
 from ul2_tasks.denoising.write_pieces import piece_sizes, recipe_of_pieces, write_pieces
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
@@ -95,27 +94,3 @@ def test_at_the_last_image_they_are_those_of_the_graph(sentinel, before, run, la
 def test_they_are_those_of_the_graph(denoiser, examples):
     limits, (pieces, keys) = limits_of(denoiser), zip(*examples)
     assert rows(*written(limits, pieces, keys)) == [of_graph(limits, *each) for each in examples]
-
-
-@pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
-def test_a_text_alone_is_an_example_of_a_chunk(denoiser):
-    limits, lengths = limits_of(denoiser), np.arange(1, 60)
-    keys = text_keys(7, len(lengths))
-    tokens = np.concatenate([tokens_of([length]) for length in lengths])
-    features = [np.zeros([len(lengths), ROOM], np.int32) for _ in range(2)]
-    stops = np.cumsum(lengths)
-    row = np.arange(len(lengths))
-    sizes = write_examples(
-        recipe_of_pieces(limits), tokens, stops - lengths, stops, keys, row, np.zeros([len(row), 2], np.int64), *features
-    )
-    assert rows(*written(limits, [[length] for length in lengths], keys)) == rows(features, sizes)
-
-
-def test_an_example_is_the_same_at_any_place_of_any_row_and_writes_nothing_beside():
-    limits, rng = limits_of(T5GEMMA2[1]), np.random.default_rng(0)
-    examples = [[*rng.integers(1, 30, 5)] for _ in range(20)]
-    keys, places = text_keys(1, 20), rng.integers(0, 50, [20, 2])
-    features, sizes = written(limits, examples, keys, places, fill=-1)
-    assert rows(features, sizes, places) == rows(*written(limits, examples, keys))
-    for feature, total in zip(features, sizes.sum(axis=0)):
-        assert (feature >= 0).sum() == total

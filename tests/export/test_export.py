@@ -16,16 +16,14 @@ import time
 
 import new_process
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, long_documents
 
-from ul2_tasks import T5GEMMA2, mix, open_source, register
+from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.export import formats as export_formats
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.files.systems import copy, names_in, read
@@ -457,15 +455,6 @@ def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, chang
     assert not (tmp_path / "new").exists()
 
 
-def test_a_shard_without_text_is_an_error(write, tmp_path):
-    (tmp_path / "texts.txt").write_text("one document\n")
-    mixture = register("one_document", open_source(tmp_path / "texts.txt", documents="line"), BYTES, T5GEMMA2[:1], modes=MODES)
-    with pytest.raises(
-        ValueError, match=r"-00001-of-00002\.parquet would have no example, because the corpus is too small for that many shards"
-    ):
-        write(tmp_path / "two", mixture)
-
-
 def test_a_corpus_that_cannot_be_read_is_named(write, tmp_path):
     mixture = register("missing", MemoryDataSource(list, validation=0), BYTES, T5GEMMA2[:1], modes=MODES)
     with pytest.raises(ValueError, match="'missing_corpus' has no document in split 'train'"):
@@ -511,19 +500,3 @@ def test_seqio_reads_it(folders, wanted):
         for example in source.get_dataset("train", shuffle=False, shard_info=seqio.ShardInfo(shard, SHARDS)).as_numpy_iterator()
     ]
     same_examples(found, list(itertools.chain(*wanted)))
-
-
-def test_parquet_holds_a_row_group_at_a_time(folders_alone, write_alone, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_formats, "TOKENS_PER_ROW_GROUP", 15_000)
-    monkeypatch.setattr("ul2_tasks.export.write._EXAMPLES_AT_A_TIME", 16)
-    manifest = write_alone(tmp_path, format="parquet")
-    metadata = pq.ParquetFile(tmp_path / "train-00000-of-00002.parquet").metadata
-    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    assert len(rows) > 3
-    assert max(rows) < 150
-    assert sum(rows) == manifest["shards"][0]["examples"]
-    wanted = [
-        example | {key: example[key].encode() for key in ("denoiser", "task")}
-        for example in read_examples(str(folders_alone("parquet")))
-    ]
-    same_examples(read_examples(str(tmp_path)), wanted)

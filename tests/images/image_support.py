@@ -7,7 +7,7 @@ import seqio
 from PIL import Image
 
 import ul2_tasks
-from ul2_tasks.denoising.denoisers import T5GEMMA2, SequentialDenoiser
+from ul2_tasks.denoising.denoisers import T5GEMMA2
 from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.order.permutation import GOLDEN, mix
 
@@ -20,7 +20,6 @@ AROUND = list(VOCABULARY.encode("\n\n"))
 A_RUN = [*AROUND, 262, *[263] * 4, 264, *AROUND]
 SPECIAL = {"image_tokens": RUN, "sentinels": SENTINELS, "modes": MODES}
 S = T5GEMMA2[-1]
-PREFIX = SequentialDenoiser(name="s", noise_density=0.75, mode="[S]", sentinel=False)
 
 
 def png(pixels: np.ndarray) -> bytes:

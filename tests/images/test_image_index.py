@@ -6,14 +6,12 @@ import pickle
 import numpy as np
 import pytest
 import seqio
-from hypothesis import given
-from hypothesis import strategies as st
-from image_support import A_RUN, MODES, NOISE, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of, text_keys
+from image_support import A_RUN, MODES, NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of, text_keys
 from rich.console import Console
-from support import mistral_model, restore
+from support import restore
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, ImageText, SequentialDenoiser
+from ul2_tasks import T5GEMMA2, ImageText
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.mixtures.image_text import limits_of
 from ul2_tasks.random_access.image_text import index_image_text
@@ -83,46 +81,6 @@ def test_examples_are_those_of_the_streams_that_every_denoiser_makes(split):
     assert index.count + sum(index.left_out.values()) == len(RECORDS)
 
 
-def test_what_is_left_out_is_counted_by_the_first_denoiser_that_says_so():
-    assert index_of(described()).left_out == {
-        "indexed_r1: there is no text": 1,
-        "indexed_r1: its inputs are too long": 2,
-        "indexed_s: its targets are too long": 1,
-    }
-
-
-def test_lengths_and_records_are_known_without_reading():
-    index = index_of(described())
-    numbers = np.random.default_rng(0).permutation(index.count)
-    kinds = numbers % 3
-    found = index.read(numbers, kinds, text_keys(0, len(numbers)))
-    assert index.sizes(numbers, kinds, text_keys(0, len(numbers))).tolist() == np.stack([*found.lengths.values()], axis=1).tolist()
-    of_records = index.records(numbers)
-    assert [index.examples_of(record) for record in of_records.tolist()] == [(number, number + 1) for number in numbers.tolist()]
-    assert all(start == stop for start, stop in map(index.examples_of, set(range(len(RECORDS))) - {*of_records.tolist()}))
-    with pytest.raises(IndexError, match="numbers"):
-        index.records(np.array([index.count]))
-    with pytest.raises(IndexError, match="record"):
-        index.examples_of(-1)
-
-
-@given(numbers=st.lists(st.integers(0, 20), max_size=6), key=st.integers(0, 2**64 - 9))
-def test_an_example_is_the_same_whatever_is_read_beside_it(numbers, key):
-    index = ALL_TOGETHER
-    kinds = np.arange(len(numbers)) % 3
-    together = index.read(np.array(numbers, np.int64), kinds, np.array([key + number for number in numbers], np.uint64))
-    ends = {name: np.cumsum(lengths) for name, lengths in together.lengths.items()}
-    for place, number in enumerate(numbers):
-        alone = index.read(np.array([number]), kinds[place : place + 1], np.array([key + number], np.uint64))
-        for name, values in together.values.items():
-            stop = ends[name][place]
-            assert values[stop - together.lengths[name][place] : stop].tolist() == alone.values[name].tolist()
-        assert together.images[place] == alone.images[0]
-
-
-ALL_TOGETHER = index_of(described())
-
-
 def test_a_cache_gives_what_memory_gives_and_so_does_another_process(tmp_path):
     records = RECORDS * 3  # two shards
     images = described(records, name="cached_index")
@@ -136,16 +94,6 @@ def test_a_cache_gives_what_memory_gives_and_so_does_another_process(tmp_path):
     record = len(records) - 1
     assert in_memory.examples_of(record) == cached.examples_of(record)
     assert cached.data.locate(record).startswith(f"record {record} of the cache, number ")
-
-
-def test_lengths_that_a_key_draws_are_known_without_reading():
-    drawn = SequentialDenoiser(name="s", mode="[S]", noise_density=0.4, split="uniform")
-    index = index_of(described(denoisers=[T5GEMMA2[0], drawn]))
-    numbers = np.random.default_rng(0).permutation(index.count)
-    found = index.read(numbers, numbers % 2, text_keys(0, len(numbers)))
-    lengths = np.stack([*found.lengths.values()], axis=1)
-    assert index.sizes(numbers, numbers % 2, text_keys(0, len(numbers))).tolist() == lengths.tolist()
-    assert index.sizes(numbers, numbers % 2, text_keys(1, len(numbers))).tolist() != lengths.tolist()
 
 
 @pytest.mark.parametrize(
@@ -163,46 +111,10 @@ def test_a_record_that_makes_no_example_is_named(record, message):
     assert sum(index_of(dataclasses.replace(images, on_unusable="skip")).left_out.values()) == 1
 
 
-def test_a_corpus_that_makes_no_example_is_an_error():
-    with pytest.raises(ValueError, match="there is no text"):
-        index_of(described([[image(0)]]))
-    with pytest.raises(ValueError, match="sequence_length"):
-        limits_of(described(), {**LENGTHS, "images": 2})
-    with pytest.raises(ValueError, match="split"):
-        index_image_text(described().corpus(), limits_of(described(), LENGTHS), "test", False, "skip")
-
-
-def test_records_with_a_problem_are_left_out_of_the_index_as_of_the_stream():
-    records = [["Cut off:", NOISE[:400]], *RECORDS[:2]]
-    with pytest.raises(ValueError, match="train, record 0: the image is damaged"):
-        index_of(described(records))
-    assert index_of(described(records, on_error="skip")).count == 2
-
-
 def test_a_corpus_that_is_too_large_for_memory_needs_a_cache(monkeypatch):
     monkeypatch.setattr("ul2_tasks.corpus.image_text.MOST_BYTES_IN_MEMORY", 2000)
     with pytest.raises(ValueError, match="indexed_corpus"):
         index_of(described())
-
-
-def test_ids_are_the_tokenizers_own():
-    """Mistral's id 0 can be a token, so SeqIO's ids are one higher."""
-    image_tokens = dataclasses.replace(RUN, boi_id=700, image_id=701, eoi_id=702)
-    images = ImageText(
-        "own_ids",
-        [record_of(["A text before.", image(0), "A text after it."])],
-        mistral_model(),
-        S,
-        image_tokens=image_tokens,
-        sentinels=[20, 21],
-        modes={"[S]": 30},
-    )
-    ((inputs, targets, _),) = read_all(index_of(images), 0)
-    assert inputs[0] == 30
-    assert [id for id in inputs if 700 <= id < 703] == image_tokens.sequence
-    assert [id for id in targets if id in (20, 21)] == [20, 21]
-    (task,) = streams_of(images)
-    assert len(task[0]["inputs"]) == len(inputs)
 
 
 def test_an_example_that_a_reader_sees():

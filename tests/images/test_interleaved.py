@@ -74,12 +74,6 @@ def test_pieces_are_texts_and_whole_runs_in_turn_and_all_text_is_there(texts, ar
     assert len(found.images) == len(texts) - 1
 
 
-def test_neighbouring_texts_are_one_piece():
-    found = interleaved([Text("ab"), Text(""), Text("c")], lambda text: list(text.encode()), RUN)
-    assert bytes(found.tokens.tolist()) == b"ab\nc"
-    assert found.pieces.tolist() == [4]
-
-
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="image_tokens"):
         interleaved([Text("a")], lambda text: [901], RUN)

@@ -64,11 +64,6 @@ def test_a_dataset_with_images_resumes_and_is_shared_by_hosts(tmp_path):
     assert [example["targets"].numpy().tolist() for example in resumed] == whole[7:]
 
 
-def test_images_are_not_packed():
-    with pytest.raises(ValueError, match="pack"):
-        ul2_tasks.examples(described(), LENGTHS, pack=True)
-
-
 def test_texts_and_images_are_mixed_with_random_access():
     images = registered(described(name="beside_images", random_access=True))
     texts = ul2_tasks.MemoryDataSource(lambda: [f"document {n}, " * 9 for n in range(90)], validation=0)

@@ -8,13 +8,12 @@ import pathlib
 import pytest
 import seqio
 import tensorflow as tf
-from image_support import A_RUN, MODES, NOISE, PREFIX, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, read, registered
+from image_support import A_RUN, MODES, NOISE, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, read, registered
 
 import ul2_tasks
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
 from ul2_tasks.denoising.denoisers import T5GEMMA2
 from ul2_tasks.images.interleaved import ImageTokens
-from ul2_tasks.sources.memory import MemoryDataSource
 
 IMAGES = [image(colour) for colour in range(0, 250, 50)]
 RECORD = ["An image of a cat that sits: ", IMAGES[0], "It sleeps by day, and it hunts by night.", IMAGES[1], "End."]
@@ -59,27 +58,6 @@ def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog)
         assert f"{name}_s: 1 records until now make no example, because {cause}" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("record", "settings", "message"),
-    [
-        (["abcd", IMAGES[0], "efgh"], {"sentinels": [365]}, "too few sentinels: it needs 2, and the vocabulary has 1"),
-        (["abcd", IMAGES[0], "efgh"], {"denoisers": PREFIX}, "there are several texts, and no sentinels"),
-    ],
-    ids=["few sentinels", "no sentinels"],
-)
-def test_a_record_that_makes_no_example_is_named(record, settings, message, request):
-    name = f"named_{request.node.callspec.id.replace(' ', '_')}"
-    registered(name, record, **{"denoisers": S, **settings})
-    with pytest.raises(tf.errors.OpError, match=message):
-        read(f"{name}_mix", (120, 120))
-
-
-def test_a_corpus_that_makes_no_example_is_refused():
-    registered("barren", *UNFIT.values(), denoisers=S, on_unusable="skip")
-    with pytest.raises(ValueError, match="makes no example of split 'train': 1 of its records because there is no text; 1 of"):
-        read("barren_mix", (120, 120), num_epochs=None)
-
-
 def test_an_example_of_exactly_the_budget_is_made():
     registered("exact_images", ["abcdefgh", IMAGES[0]], denoisers=S)  # 6 of 8 are noise
     lengths = 1 + 2 + 1 + len(A_RUN) + 1, 1 + 6 + 1
@@ -120,22 +98,14 @@ class OneRecord(seqio.DataSource):
 
 
 @pytest.mark.parametrize(
-    ("record", "error", "problem"),
-    [
-        (
-            {"text": "a"},
-            ValueError,
-            r"source must have the features texts and images, got \['text'\], without \['images', 'texts'\]",
-        ),
-        ({"texts": ["a", "b"], "images": [""]}, tf.errors.OpError, "a record: texts and images must be of one length, got 2 and 1"),
-        ({"texts": [b"\xff"], "images": [""]}, tf.errors.OpError, r"a record: texts\[0\] must be UTF-8"),
-    ],
+    ("record", "named"),
+    [({"text": "a"}, "texts"), ({"texts": ["a", "b"], "images": [""]}, "texts"), ({"texts": [b"\xff"], "images": [""]}, "texts")],
     ids=["features", "fewer", "latin"],
 )
-def test_records_of_ones_own_source_are_checked(record, error, problem, request):
+def test_records_of_ones_own_source_are_checked(record, named, request):
     name = f"own_{request.node.callspec.id}"
     ul2_tasks.register_image_text(name, OneRecord(record), VOCABULARY, denoisers=S, **SPECIAL)
-    with pytest.raises(error, match=problem):
+    with pytest.raises((ValueError, tf.errors.OpError), match=named):
         read(f"{name}_mix")
 
 
@@ -202,24 +172,3 @@ def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(c
         ImageTextCorpusTask(
             "cached_images_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
         ).records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
-
-
-def test_interleaved_data_are_mixed_with_texts_alone():
-    registered("mixed_images", *MANY, denoisers=[S])
-    text = MemoryDataSource(lambda: [f"Some text, number {n}, without any image." for n in range(50)], validation=0)
-    texts = ul2_tasks.register("mixed_texts", text, VOCABULARY, S, sentinels=SENTINELS, modes=MODES)
-    mixture = seqio.MixtureRegistry.get(ul2_tasks.mix("mixed", {"mixed_images_mix": 1, texts: 3}))
-    assert {task.name: mixture.get_rate(task) for task in mixture.tasks} == {
-        "mixed_images_s": 1,
-        "mixed_texts_s": 3,
-    }
-    examples = list(mixture.get_dataset({"inputs": 256, "targets": 256}, "train", seed=0).take(100).as_numpy_iterator())
-    seen = [len(example["images"]) for example in examples]
-    assert set(seen) == {0, 1}
-    assert abs(sum(seen) - 100 / 4) < 20
-    clash = ul2_tasks.register("clash_texts", text, VOCABULARY, S, sentinels=[300, RUN.image_id], modes=MODES)
-    with pytest.raises(ValueError, match="image_tokens"):
-        seqio.MixtureRegistry.get(ul2_tasks.mix("clash_images", {"mixed_images_mix": 1, clash: 1})).get_dataset(
-            {"inputs": 256, "targets": 256}, "train"
-        )
-    assert all((RUN.image_id in example["inputs"]) == bool(number) for number, example in zip(seen, examples))

@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-import seqio
 from hypothesis import given
 from hypothesis import strategies as st
 from support import mistral_model
@@ -93,54 +92,6 @@ def test_half_a_character_is_its_bytes(vocabulary, character):
     assert restored([half, other]) in data
 
 
-def test_what_is_kept_what_is_noise_and_where_spaces_are():
-    vocabulary = open_vocabulary("default")
-    special = special_tokens(vocabulary, "[R]")
-    encode = vocabulary.encode
-    under = encode("uncommonly")
-    assert len(under) > 1
-    inputs = [*special.mode, *encode("I can"), special.sentinels[0], *under[1:], special.sentinels[1], special.eos]
-    tail = "uncommonly".removeprefix(vocabulary.decode(under[:1]))
-    assert stretches(vocabulary, inputs, special, "inputs") == [
-        Stretch("mode", "[R]", 1, None),
-        Stretch("text", " I can", len(encode("I can")), None),
-        Stretch("sentinel", "<extra_id_0>", 1, 0),
-        Stretch("text", tail, len(under) - 1, None),
-        Stretch("sentinel", "<extra_id_1>", 1, 1),
-        Stretch("eos", "</s>", 1, None),
-    ]
-    targets = [special.sentinels[0], under[0], special.sentinels[1], *encode("déjà vu"), special.eos]
-    assert stretches(vocabulary, targets, special, "targets") == [
-        Stretch("sentinel", "<extra_id_0>", 1, 0),
-        Stretch("text", " " + vocabulary.decode(under[:1]), 1, 0),
-        Stretch("sentinel", "<extra_id_1>", 1, 1),
-        Stretch("text", " déjà vu", len(encode("déjà vu")), 1),
-        Stretch("eos", "</s>", 1, None),
-    ]
-
-
-def test_without_sentinels_the_targets_are_span_0():
-    vocabulary = open_vocabulary("bytes")
-    special = special_tokens(vocabulary, "[S]")
-    targets = stretches(vocabulary, [*vocabulary.encode("suffix"), special.eos], special, "targets")
-    assert targets == [Stretch("text", "suffix", 6, 0), Stretch("eos", "</s>", 1, None)]
-    inputs = stretches(vocabulary, [*special.mode, *vocabulary.encode("prefix"), special.eos], special, "inputs")
-    assert inputs[1:] == [Stretch("text", "prefix", 6, None), Stretch("eos", "</s>", 1, None)]
-
-
-def test_an_eos_between_documents_is_no_end():
-    vocabulary = open_vocabulary("bytes")
-    special = special_tokens(vocabulary, None)
-    targets = [special.sentinels[7], *vocabulary.encode("one"), special.eos, *vocabulary.encode("two"), special.eos]
-    assert [(part.kind, part.text, part.span) for part in stretches(vocabulary, targets, special, "targets")] == [
-        ("sentinel", "<extra_id_7>", 7),
-        ("text", "one", 7),
-        ("eos", "</s>", None),
-        ("text", "two", 7),
-        ("eos", "</s>", None),
-    ]
-
-
 def test_a_token_with_a_character_and_a_part_of_another_counts_where_it_begins(tmp_path):
     (tmp_path / "tokenizer.json").write_text(tokenizer("byte_level"), encoding="utf-8")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
@@ -150,39 +101,3 @@ def test_a_token_with_a_character_and_a_part_of_another_counts_where_it_begins(t
     assert vocabulary.decode([mixed]) == " \ufffd"
     parts = stretches(vocabulary, [special.sentinels[0], mixed, special.eos], special, "targets")
     assert parts[1:3] == [Stretch("text", " ", 1, 0), Stretch("bytes", "<0xE6>", 0, 0)]
-
-
-def test_a_piece_that_spells_a_byte_or_a_replacement_character_is_text():
-    for name in ("bytes", mistral_model()):
-        vocabulary = open_vocabulary(name)
-        special = special_tokens(vocabulary, None)
-        text = "of <0xE6> and \ufffd"
-        (part, _) = stretches(vocabulary, [*vocabulary.encode(text), special.eos], special, "inputs")
-        assert (part.kind, part.text.strip()) == ("text", text)
-
-
-def test_special_ids_without_names_and_modes_of_several_kinds():
-    vocabulary = seqio.ByteVocabulary(extra_ids=5)
-    special = special_tokens(vocabulary, "[R]", modes={"[R]": 259})
-    ids = [259, *vocabulary.encode("é"), 263, 0, 1]
-    assert [part.text for part in stretches(vocabulary, ids, special, "inputs")] == ["<259>", "é", "<263>", "<0>", "<1>"]
-    vocabulary = open_vocabulary("default")
-    special = special_tokens(vocabulary, "[R]", modes={"[R]": "[NLU] "})
-    mode, text, _ = stretches(vocabulary, [*special.mode, *vocabulary.encode("word"), 1], special, "inputs")
-    assert (mode, text.text) == (Stretch("mode", "[NLU]", len(special.mode), None), " word")
-    assert mode.tokens > 1
-    (text, _) = stretches(vocabulary, [*special.mode, 1], special, "targets")
-    assert text.kind == "text", "in targets it is what it spells"
-
-
-def test_t5s_sentinels_are_named_without_the_word_boundary():
-    vocabulary = seqio.SentencePieceVocabulary(mistral_model(), extra_ids=3)
-    special = special_tokens(vocabulary, None)
-    parts = stretches(vocabulary, [special.sentinels[0], *vocabulary.encode("so"), special.sentinels[1]], special, "targets")
-    assert [part.text for part in parts] == ["<extra_id_0>", " so", "<extra_id_1>"]
-
-
-def test_there_are_two_features():
-    vocabulary = open_vocabulary("bytes")
-    with pytest.raises(ValueError, match="feature must be 'inputs' or 'targets', got 'target'"):
-        stretches(vocabulary, [1], special_tokens(vocabulary, None), "target")

@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import re
 
 import pytest
 import seqio
@@ -11,13 +10,11 @@ from rich.console import Console
 
 import ul2_tasks
 from ul2_tasks import Chat
-from ul2_tasks.looking.conversations.length_table import look_at_chats, print_chat_lengths
+from ul2_tasks.looking.conversations.length_table import look_at_chats
 from ul2_tasks.looking.find import find
-from ul2_tasks.looking.run import RUN_RECORD, Run, identities, locations_of, read_record, run_of
+from ul2_tasks.looking.run import Run, locations_of
 from ul2_tasks.looking.steps import chats_at, fed_at, show_step
-from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.schedule import schedule_of
-from ul2_tasks.random_access.fingerprint import LEFT_OUT
 
 PAIRS = {"inputs": 512, "targets": 512}
 
@@ -100,24 +97,6 @@ def test_a_text_is_found_in_the_examples_that_have_it_and_says_what_is_trained_o
             assert trained == has * is_trained
 
 
-def test_a_conversation_without_an_example_is_said_to_have_none():
-    run = Run(Chat("looked_short", random_access=True, truncation="drop"), {"tokens": 60})
-    index = run.examples().numbering.corpora[0].index
-    number = next(n for n in range(index.reader.count) if len(set(index.examples_of(n))) == 1)
-    assert "it makes no example with these lengths: it is too long" in printed(find, run, str(number), None)
-
-
-def test_a_run_of_chats_is_known_by_its_record(tmp_path):
-    run = Run(Chat("looked_recorded", random_access=True, truncation="drop"), {"tokens": 128}, pack=True, batch_size=4)
-    own = {field.name: getattr(run, field.name) for field in dataclasses.fields(run) if field.name not in ("cache_dirs", *LEFT_OUT)}
-    record = {**own, **identities(run), "mixture": run.name}
-    (tmp_path / RUN_RECORD).write_text(json.dumps(record))
-    read = read_record(str(tmp_path))
-    assert dataclasses.replace(run_of(read), mixture=run.mixture) == run
-    assert read["window_rows"] == 1
-    run.check(read, "folder")
-
-
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_schedule_counts_the_tokens_of_documents_kept_apart_and_not_their_pieces(pack):
     texts = ul2_tasks.MemoryDataSource(lambda: ["many words " * (number % 40 + 1) for number in range(300)], validation=0)
@@ -157,21 +136,3 @@ def test_lengths_of_conversations_are_those_of_their_examples_and_packed_sequenc
     assert half.left_out["too long"] > now.left_out["too long"] > double.left_out.get("too long", 0)
     (open_ended,) = look_at_chats(name).tasks[0].ways
     assert (open_ended.rows, open_ended.left_out.get("too long", 0)) == (None, 0)
-
-
-def test_lengths_of_conversations_are_printed_and_those_that_raise_an_error_are_a_problem():
-    name = ul2_tasks.register_chat("looked_raising")
-    found = look_at_chats(name, {"tokens": 128})
-    output = printed(print_chat_lengths, found)
-    assert output.startswith(f"{name}: all 20 conversations of ")
-    for row in (r"--lengths +│ +128 │ +64 │ +256", "too long +│", r"packing efficiency +│ +\d+\.\d%"):
-        assert re.search(row, output), row
-    (problem,) = found.problems
-    assert problem in output
-    assert re.match(rf"{name}: 7 of 20 examples are longer than the lengths, which raises an error\. Raise --lengths, or", problem)
-    assert "Pass --lengths to see how full" in printed(print_chat_lengths, look_at_chats(name))
-
-
-def test_statistics_take_the_last_chunks_of_an_epoch_for_what_they_are(both):
-    found = measure(both, PAIRS, examples=120)
-    assert next(check for check in found.checks if check.name == "no truncation").passed

@@ -20,7 +20,7 @@ from ul2_tasks.looking.conversations.doctor import examine_conversations
 from ul2_tasks.looking.conversations.measure import measure_chat
 from ul2_tasks.looking.conversations.show import draw_chat, show_chat
 from ul2_tasks.looking.conversations.table import print_chat
-from ul2_tasks.looking.printing import as_json, print_json_lines
+from ul2_tasks.looking.printing import print_json_lines
 
 CALL = [
     {"role": "developer", "content": "You may add."},
@@ -56,11 +56,6 @@ def corpus(renderer, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def golden(corpus):
-    return corpus("look_golden", [GOLDEN])
-
-
-@pytest.fixture(scope="module")
 def call(corpus):
     return corpus("look_call", [CALL], mode=300)
 
@@ -74,22 +69,6 @@ def shown(name, **settings) -> str:
 def as_lines(name, **settings) -> list[dict]:
     print_json_lines(itertools.starmap(as_plain, draw_chat(name, **settings)), file := io.StringIO())
     return [json.loads(line) for line in file.getvalue().splitlines()]
-
-
-def test_a_conversation_is_shown_message_by_message(golden):
-    assert shown(golden) == (
-        "look_golden_chat: split train, seed 0, tokens at most: any number\n"
-        "\n"
-        "look_golden_chat: conversation 0, 66 tokens: 26 reasoning, 20 answer, 20 not trained on\n"
-        "user                   <|start|>user<|message|>What is 2+2?<|end|>\n"
-        "  0 of 19\n"
-        "assistant/analysis     <|start|>assistant<|channel|>analysis<|message|>Easy.<|end|>\n"
-        "  26 of 26: reasoning\n"
-        "assistant/final        <|start|>assistant<|channel|>final<|message|>4.<|return|>\n"
-        "  20 of 20: answer\n"
-        "end                    </s>\n"
-        "  0 of 1\n"
-    )
 
 
 @pytest.mark.parametrize("format", ["chat", "prompt_completion"])
@@ -136,30 +115,6 @@ def test_texts_are_never_taken_for_markup(corpus):
     assert "rejected  1: message N of N: role must be one of" in console.file.getvalue()
 
 
-def test_the_tokens_of_a_corpus_are_counted(call):
-    statistics = measure_chat(call)
-    [task] = statistics.tasks
-    kinds = {kind.kind: kind for kind in task.kinds}
-    assert statistics.passed
-    assert (task.conversations, task.examples, dict(task.left_out)) == (1, 1, {})
-    assert sum(kind.tokens for kind in task.kinds) + 1 == task.tokens == task.lengths["tokens"].max
-    final = kinds["assistant/final"]
-    assert (final.messages, final.tokens, final.header, final.content, final.stop) == (2, 42, 34, 6, 2)
-    assert final.trained == len("<assistant#final:Yes..")
-    assert task.loss_groups == {"0": task.tokens - sum(kind.trained for kind in task.kinds), "1": 53, "2": 22, "3": 46}
-    assert kinds["assistant/commentary>tool"].trained == 46
-    assert json.loads(as_json(statistics))["tasks"][0]["kinds"][0]["kind"] == "developer"
-
-
-def test_pairs_and_their_lengths_are_measured(call):
-    [task] = measure_chat("look_call_prompt_completion").tasks
-    assert task.examples == 2, "the completion that ends in a call, and that of `Sure?`; the answer of weight 0 is none"
-    assert task.left_out == {"without a token to train on": 1}
-    lines = as_lines("look_call_prompt_completion", count=9)
-    assert task.lengths["targets"].max == max(len(line["targets"]) for line in lines)
-    assert task.lengths["inputs"].min == min(len(line["inputs"]) for line in lines)
-
-
 def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(corpus):
     longer = [{"role": "user", "content": "long " * 20}, *GOLDEN[1:]]
     conversations = [GOLDEN, longer, [{"role": "user", "content": "Anyone?"}], [{"role": "critic", "content": "x"}], []]
@@ -197,48 +152,26 @@ def findings(name, kind, **settings) -> list[str]:
     return [f"{each.about}: {each.what}; {each.remedy}" for each in examine_conversations(name, **settings) if each.kind == kind]
 
 
-def test_a_doctor_finds_nothing_in_a_good_corpus_and_says_which_lengths_it_needs(golden):
-    assert findings(golden, "problem") == findings(golden, "note") == []
-    assert "lengths: 1 examples; 99 % of them have at most: tokens 66 (the longest 66); " in findings(golden, "ok")
-
-
 U, A, F = GOLDEN
-FOUND = {
-    "role": (
-        [GOLDEN, [{"role": "critic", "content": "x"}]],
-        r"corpus: 1 of 2 records are rejected, the first: .*line 2: message 1 .*'critic'",
-    ),
-    "fields": (
-        [GOLDEN, [{**U, "tool_calls": [1]}]],
-        r"corpus: 1 of 2 records are rejected, the first: .*line 2: .*\['tool_calls'\]",
-    ),
-    "kind": (
-        [GOLDEN, [U, {"role": "assistant", "content": "x"}]],
-        r"corpus: loss_groups has no .*: 1 assistant \(the first: .*jsonl, line 2\); pass loss_groups=\{.*'assistant': 3\}",
-    ),
-    "none": ([[{"role": "critic"}]], "corpus: no conversation in the first 1 records of split 'train'"),
-    "silent": ([[U]], "lengths: no example of 1 conversations has a token to train on"),
+FOUND = {  # conversations, settings, and of which kind the finding is
+    "role": ([GOLDEN, [{"role": "critic", "content": "x"}]], {}, "problem", "corpus: .*line 2: message 1 .*'critic'"),
+    "kind": ([GOLDEN, [U, {"role": "assistant", "content": "x"}]], {}, "problem", "corpus: loss_groups .*'assistant': 3"),
+    "none": ([[{"role": "critic"}]], {}, "problem", "corpus: no conversation"),
+    "silent": ([[U]], {}, "problem", "lengths: no example"),
+    "nothing": ([GOLDEN, [U]], {}, "note", "lengths: 1 examples are left out"),
+    "same": ([GOLDEN, GOLDEN], {}, "note", "corpus: 1 of 2 conversations are the same"),
+    "raises": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "raise"}, "problem", r"lengths: 1 .*; --lengths \d+"),
+    "dropped": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop"}, "note", r"lengths: 1 .*; --lengths \d+"),
+    "oldest": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop_oldest_turns"}, "note", "lengths: 1 examples lose"),
 }
 
 
 @pytest.mark.parametrize("case", FOUND)
-def test_a_doctor_finds_problems(corpus, case):
-    conversations, expected = FOUND[case]
-    name = corpus(f"look_problem_{case}", conversations)
-    assert any(re.match(expected, found) for found in findings(name, "problem"))
-
-
-NOTES = {
-    "nothing": ([GOLDEN, [U]], "lengths: 1 examples are left out, without a token to train on"),
-    "same": ([GOLDEN, GOLDEN], "corpus: 1 of 2 conversations are the same as an earlier one, the first: .*line 2"),
-}
-
-
-@pytest.mark.parametrize("case", NOTES)
-def test_a_doctor_notes_what_is_odd(corpus, case):
-    conversations, expected = NOTES[case]
-    name = corpus(f"look_note_{case}", conversations)
-    assert any(re.match(expected, found) for found in findings(name, "note"))
+def test_a_doctor_finds_problems_and_notes_what_is_odd(corpus, case):
+    conversations, settings, kind, expected = FOUND[case]
+    name = corpus(f"look_found_{case}", conversations, **settings)
+    length = {"sequence_length": {"tokens": 100}} if settings else {}
+    assert any(re.match(expected, found) for found in findings(name, kind, **length))
 
 
 def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus, renderer, tmp_path):
@@ -252,27 +185,6 @@ def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus
     path.write_text("".join(json.dumps({"synth_id": "same", "messages_json": json.dumps(row["messages"])}) + "\n" for row in rows))
     by_default = ul2_tasks.register_chat("look_synth_ids", str(path), renderer, messages_key="messages_json")
     assert any("1 of 2 conversations have the id of an earlier one" in note for note in findings(by_default, "note"))
-
-
-@pytest.mark.parametrize(
-    ("truncation", "kind", "expected"),
-    [
-        (
-            "raise",
-            "problem",
-            r"lengths: 1 examples are longer than \{'tokens': 100\}, and raise an error; --lengths \d+ holds",
-        ),
-        ("drop", "note", r"lengths: 1 examples are longer than \{'tokens': 100\}, and are dropped; --lengths \d+ holds 99 %"),
-        (
-            "drop_oldest_turns",
-            "note",
-            r"lengths: 1 examples lose their oldest turns at \{'tokens': 100\}; --lengths \d+ keeps more",
-        ),
-    ],
-)
-def test_a_doctor_says_how_many_are_too_long(corpus, truncation, kind, expected):
-    name = corpus(f"look_long_{truncation}", [GOLDEN, [*GOLDEN, *GOLDEN]], truncation=truncation)
-    assert any(re.match(expected, found) for found in findings(name, kind, sequence_length={"tokens": 100}))
 
 
 def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_missing(corpus, tmp_path, monkeypatch):

@@ -76,9 +76,7 @@ def test_the_command_prints_and_writes_what_was_read(both, tmp_path):
 def test_what_cannot_be_written_or_counted_is_named(both, tmp_path):
     for more, error in {
         ("--batch_size", "8", "--output", "a.csv"): "--output must be a file that ends in .parquet or .html, got 'a.csv'",
-        ("--batch_size", "8", "--output", f"{tmp_path}/no/a.html"): "must be in a folder that exists",
         ("--batch_size", "8", "--output", f"{tmp_path}/no/a.parquet"): "--output must be in a folder that exists, got",
-        (): "a step needs a batch size",
     }.items():
         done = ul2("audit", both, "--until", "5", *more)
         assert error in done.stderr, done.output

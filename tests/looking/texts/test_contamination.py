@@ -1,20 +1,17 @@
 """`ul2 find --texts`: which documents have texts of a benchmark."""
 
-import io
 import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 from support import mistral_model
 from test_command_line import ul2
 
 from ul2_tasks import MemoryDataSource, mix, register
-from ul2_tasks.looking.contamination import contamination, find_texts, read_texts, variants_of
+from ul2_tasks.looking.contamination import contamination, read_texts, variants_of
 from ul2_tasks.looking.run import Run, stores
 from ul2_tasks.sources.memory import embedded_documents
-from ul2_tasks.vocabulary.special_ids import id_shift
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TEXTS = [" ".join(text.split()) for text in embedded_documents()[:40]]
@@ -78,22 +75,6 @@ def test_texts_are_found_whole_and_in_part_and_near_misses_are_not(vocabulary):
     }
 
 
-def test_what_is_found_is_printed_and_listed(benchmark, tmp_path):
-    run, console = run_of("printed"), Console(file=io.StringIO(), width=200)
-    find_texts(run, benchmark, keys=["question"], output=str(tmp_path / "LIST.jsonl"), console=console)
-    output = console.file.getvalue()
-    assert output.startswith("2 of 4 texts are in 6 documents of printed_corpus, 15.00\N{NO-BREAK SPACE}% of its 40\n")
-    assert "not looked for, because they have fewer than 10 tokens: 1\n" in output
-    assert output.index("herons") < output.index("otters")
-    assert "melons" not in output
-    lines = [json.loads(line) for line in (tmp_path / "LIST.jsonl").read_text().splitlines()]
-    assert len(lines) == 6
-    assert {line["corpus"] for line in lines} == {"printed_corpus"}
-    assert [line["document"] for line in lines] == sorted({line["document"] for line in lines})
-    assert [line["text"] for line in lines].count("otters") == 1
-    assert all(line["overlap"] == 1 or "n-grams" not in line["reason"] for line in lines if "all of" in line["reason"])
-
-
 def test_the_command_looks_in_each_corpus(benchmark, tmp_path):
     both = mix("contaminated", {run_of("with_texts").mixture: 1, run_of("without_texts", documents=TEXTS).mixture: 1})
     output = ul2("find", both, "--texts", benchmark, "--field", "question", "--output", tmp_path / "LIST.jsonl").stdout
@@ -141,14 +122,3 @@ def test_texts_are_read_from_lines_records_and_tables(tmp_path):
             read_texts(str(tmp_path / name))
     with pytest.raises(ValueError, match="--field must be left out with lines of text, got 'q'"):
         read_texts(str(tmp_path / "a.txt"), ["q"])
-
-
-def test_the_tokens_that_are_looked_for_are_those_that_the_corpus_stores():
-    ((corpus, store),) = stores(run_of("stored", "bytes").examples()).values()
-    variants = variants_of(corpus, ["0123456789 abcdefgh"], 13)
-    shift = id_shift(corpus.vocabulary)
-    found = [corpus.tokenizer.decode((tokens + shift).tolist()) for tokens in variants.texts.tokens]
-    assert found == ["123456789 abcdefg", "0123456789 abcdefg"]
-    assert variants.of.tolist() == [0, 0]
-    in_store = corpus.tokenizer.decode((store.read_tokens(*store.tokens_of(0)) + shift).tolist())
-    assert in_store in DOCUMENTS

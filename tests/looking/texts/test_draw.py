@@ -48,21 +48,6 @@ def test_each_task_gives_its_examples_and_their_own_numbers():
         assert (sample.inputs[0].kind, sample.inputs[0].text) == ("mode", denoiser.mode)
 
 
-@pytest.fixture(scope="module")
-def few():
-    """Two of each of two denoisers, named in another order than the mixture's."""
-    return list(draw("ul2_mix", LENGTHS, 2, denoisers=["x1", "r1"]))
-
-
-def test_they_are_what_get_dataset_gives_with_the_same_seed_and_no_other(few):
-    task = seqio.get_mixture_or_task("ul2_r1")
-    examples = task.get_dataset(LENGTHS, seed=5, num_epochs=None).take(2).as_numpy_iterator()
-    expected = [{key: example[key].tolist() for key in ("inputs", "targets")} for example in examples]
-    samples = list(draw("ul2_r1", LENGTHS, 2, seed=5))
-    assert [sample.ids for sample in samples] == expected
-    assert all(a.ids != b.ids for a, b in zip(samples, few[:2], strict=True)), "of seed 0"
-
-
 BORDERED = (
     T5GEMMA2[1],
     T5GEMMA2[4],
@@ -100,14 +85,6 @@ def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
         assert all((part.tokens, part.text, part.span) == (0, "", None) for part in sample.inputs if part.kind == "border")
         borders += marked
     assert (borders == 0) == (kind == "apart")
-
-
-@pytest.mark.parametrize("texts", [[], [""], ["", " ", ""]], ids=["no document", "an empty one", "blanks"])
-def test_a_corpus_without_text_is_refused(texts):
-    mixture = register(f"samples_empty_{len(texts)}", in_memory(*texts))
-    message = r"'samples_empty_\d_corpus' has (no document in split 'train'|\d documents in split 'train', and no token)"
-    with pytest.raises(ValueError, match=message):
-        draw(mixture, LENGTHS, 1)
 
 
 def test_those_of_a_description_are_its_first_by_index():

@@ -68,16 +68,6 @@ def test_a_document_is_in_all_examples_that_have_a_token_of_it_and_in_no_other(r
     assert len(expected) >= 3
 
 
-def test_a_part_of_a_document_is_in_the_examples_that_have_its_tokens(run):
-    found = run.examples()
-    whole = max((place_of(found, str(document)) for document in range(60)), key=lambda place: place.stop - place.start)
-    part = Place(whole.corpus, whole.document, whole.start + 50, whole.start + 52)
-    with_part = list(seen(run, found, part, epochs=2))
-    assert 2 <= len(with_part) < len(list(seen(run, found, whole, epochs=2)))
-    for _, _, location in with_part:
-        assert {part.start, part.start + 1} & {place for tokens in location.tokens for place in range(*tokens)}
-
-
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_a_text_is_found_wherever_it_was_cut_out(vocabulary):
     corpus, store = corpus_of(f"cut_{vocabulary}", VOCABULARIES[vocabulary])
@@ -118,36 +108,6 @@ def test_a_sequence_of_tokens_is_found_wherever_it_is(tokens, pattern, at_a_time
         looked = []
         assert list(occurrences(store, np.array(pattern, np.int32), looked.append)) == expected
     assert sum(looked) == max(0, len(tokens) - len(pattern) + 1)
-
-
-def test_a_document_is_told_with_its_examples_and_steps(run):
-    output = printed(run, "17", None, epochs=2)
-    found = run.examples()
-    place = place_of(found, "17")
-    assert output.startswith("found_mix: inputs of at most 64 tokens, targets of at most 64; split train, seed 0\n")
-    assert f"{len(found)} examples per epoch; host h of H reads those whose index mod H is h\n" in output
-    assert re.search(r"^document 17 of found_corpus ─+\n" + f"tokens {place.start} to {place.stop - 1}$", output, re.MULTILINE)
-    rows = re.findall(r"^ +(\d+) +(\d+) +(\d+) +(\w+) +(\d+) to (\d+)", output, re.MULTILINE)
-    expected = [
-        (number // len(found), number, 100 + number // 16, location.denoiser, location.tokens[0][0], location.tokens[0][1] - 1)
-        for number, _, location in seen(run, found, place, epochs=2)
-    ]
-    assert rows == [tuple(map(str, row)) for row in expected]
-    assert "step" not in printed(Run(run.mixture, LENGTHS), "17", None)
-
-
-def test_a_text_is_told_with_what_is_looked_for_and_how_long_it_takes(run):
-    words = TEXTS[5].split()
-    output = printed(run, None, " ".join(words[3:12]))
-    assert re.search(r"^searching for \d+ of the text's \d+ tokens, '.*': the ends may be parts of words", output, re.MULTILINE)
-    assert re.search(r"^searched [\d,]+ tokens of found_corpus, [\d,]+ per second$", output, re.MULTILINE)
-    assert re.search(r"^document \d+ of found_corpus ─", output, re.MULTILINE)
-    many = printed(run, None, "the", count=2)
-    assert len(re.findall("^document ", many, re.MULTILINE)) == 2
-    assert "these are the first 2 places of the text, there may be more (--count)\n" in many
-    assert "no document has this text. In a text of three words or more" in printed(run, None, "nowhere to be found")
-    with pytest.raises(ValueError, match="text must have at least one token, got ''"):
-        printed(run, None, "")
 
 
 def test_a_document_of_several_corpora_is_named_with_its_corpus(run):

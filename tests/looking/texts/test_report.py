@@ -3,12 +3,10 @@
 import dataclasses
 import html.parser
 import re
-import sys
 
 import pytest
 
 from ul2_tasks import register
-from ul2_tasks.looking.statistics import Check
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.looking.texts.measure import measure
 from ul2_tasks.looking.texts.report import write_report
@@ -69,24 +67,6 @@ def test_each_example_is_shown_as_it_is_and_no_text_breaks_out(measured, samples
     assert not [attributes for _, attributes in page.tags if any(name.startswith("on") for name in attributes)]
     spans = [set(re.findall(r'class="segment \w+ (c\d)" data-span="3"', path.read_text()))]
     assert spans == [{"c3"}], "a span and its twin have one colour"
-
-
-def test_statistics_and_checks_are_on_the_page(measured, tmp_path):
-    text = write_report(measured, [], tmp_path / "page.html").read_text()
-    assert "All 8 checks pass." in text
-    assert all(task.task in text for task in measured.tasks)
-    assert "No examples were drawn." in text
-    broken = dataclasses.replace(measured, checks=[Check("a <b>check</b>", False, HOSTILE)])
-    text = write_report(broken, [], tmp_path / "page.html").read_text()
-    assert "1 of 1 checks fails: a &lt;b&gt;check&lt;/b&gt;." in text
-    assert "<img src=x" not in text
-
-
-@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
-def test_a_missing_package_is_named_with_its_extra(missing, measured, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ImportError, match=r"ul2_tasks\[report\]"):
-        write_report(measured, [], tmp_path / "page.html")
 
 
 def test_a_page_needs_a_place(measured, tmp_path):

@@ -1,8 +1,6 @@
 """`ul2 show --step`: the examples that a run is fed at a step, each with its location."""
 
-import dataclasses
 import io
-import json
 import re
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from rich.console import Console
 from support import restore
 
-from ul2_tasks import T5GEMMA2, CausalDenoiser, MemoryDataSource, mix, register
+from ul2_tasks import CausalDenoiser, MemoryDataSource, register
 from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.steps import fed_at, show_step
@@ -47,16 +45,6 @@ def test_what_is_shown_is_the_examples_of_these_numbers(run):
         assert each.sample.counts.chunk == len(chunk)
 
 
-def test_documents_begin_where_the_store_has_them(run):
-    found = run.examples()
-    _, store = stores(found)["stepped_corpus"]
-    begins = {store.tokens_of(document)[0] for document in range(store.documents)}
-    for each in fed_at(found, run.numbers(0), count=100):
-        inside = [place for tokens in each.location.tokens for place in range(*tokens)][1:]
-        shown = [part for parts in (each.sample.inputs, each.sample.targets) for part in parts if part.kind == "border"]
-        assert len(shown) == len(begins & set(inside)) > 0
-
-
 def test_so_many_of_each_denoiser_are_shown_of_those_that_a_host_reads(run):
     found = run.examples()
     fed = fed_at(found, run.numbers(2, (3, 4)), count=2, denoisers=["x1", "s"])
@@ -64,55 +52,6 @@ def test_so_many_of_each_denoiser_are_shown_of_those_that_a_host_reads(run):
     assert all(each.sample.number % 4 == 3 and 128 <= each.sample.number < 192 for each in fed)
     with pytest.raises(ValueError, match=r"the denoiser must be one of \['r1', .* in 'stepped_corpus', got \['q'\]"):
         fed_at(found, run.numbers(2), count=2, denoisers=["q"])
-
-
-def test_a_step_is_told_above_and_each_example_has_its_address(run):
-    console = Console(file=io.StringIO(), width=1000, legacy_windows=False)
-    show_step(run, 3, (1, 4), count=1, denoisers=["s", "r1"], console=console)
-    output = console.file.getvalue()
-    length = len(run.examples())
-    assert output.startswith("stepped_mix: inputs of at most 64 tokens, targets of at most 64; split train, seed 1\n")
-    epochs = f"epochs {192 // length} to {255 // length} ({length} examples an epoch)"
-    hosts = "host 1 of 4 has those whose number mod 4 is 1"
-    assert f"\nstep 3, batch of 64: examples 192 to 255, in {epochs}; {hosts}\n" in output
-    (fed,) = fed_at(run.examples(), run.numbers(3, (1, 4)), count=1, denoisers=["s"])
-    assert f"example {fed.sample.number}: " in output
-    ((start, stop),), ((first, after),) = fed.location.tokens, fed.location.documents
-    place = f"documents {first} to {after - 1}, tokens {start} to {stop - 1}"
-    assert f"\nepoch {fed.location.epoch} of stepped_corpus, {place}\n" in output
-    assert "[S]" in output
-    assert "the document of number" in output
-
-
-def test_a_denoiser_that_a_batch_lacks_is_named(run):
-    console = Console(file=io.StringIO(), width=1000, legacy_windows=False)
-    few = dataclasses.replace(run, batch_size=1)
-    show_step(few, 3, console=console)
-    (fed,) = fed_at(few.examples(), [3], count=2)
-    absent = sorted({f"stepped_{denoiser.name}" for denoiser in T5GEMMA2} - {fed.sample.task})
-    assert f"\nno example in it: {', '.join(absent)}\n" in console.file.getvalue()
-
-
-def test_json_has_the_address(run):
-    file = io.StringIO()
-    show_step(run, 3, count=2, denoisers=["r2"], console=Console(file=file), as_json=True)
-    lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    fed = fed_at(run.examples(), run.numbers(3), count=2, denoisers=["r2"])
-    more = [{"step": 3, "segment": None, "location": dataclasses.asdict(each.location)} for each in fed]
-    assert lines == json.loads(json.dumps([dataclasses.asdict(each.sample) | added for each, added in zip(fed, more)]))
-    assert len(lines) == 2
-
-
-def test_several_corpora_are_told_apart(run):
-    other = register("stepped_too", MemoryDataSource(lambda: TEXTS[:40], validation=0))
-    both = Run(mix("stepped_both", {run.mixture: 1, other: 1}), LENGTHS, batch_size=64)
-    found = both.examples()
-    fed = fed_at(found, both.numbers(5), count=100)
-    assert {each.location.corpus for each in fed} == {"stepped_corpus", "stepped_too_corpus"}
-    for each in fed:
-        _, store = stores(found)[each.location.corpus]
-        assert sum(stop - start for start, stop in each.location.tokens) == each.sample.counts.chunk
-        assert max(stop for _, stop in each.location.tokens) <= store.tokens
 
 
 def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
