@@ -230,19 +230,6 @@ def test_a_run_goes_on_with_other_hosts_than_before_and_back(whole_at_steps, cac
     assert found == pytest.approx({key: whole_at_steps[key] for key in found}, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("argument", "told"),
-    [
-        ("train/utils.DatasetConfig.seed=7", "seed was 0, and is now 7"),
-        ("TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 64}", "sequence_length.targets was 128, and is now 64"),
-        ("BATCH_SIZE=16", "batch_size was 8, and is now 16"),
-    ],
-)
-def test_a_run_by_steps_refuses_other_data(stopped_at_steps, cache, tmp_path, argument, told):
-    log = refused(copy(stopped_at_steps, tmp_path / "other"), cache, steps(STEPS), f"--gin.{argument}", files=AT_STEPS)
-    assert told in log[log.rindex("ValueError: the run in") :]
-
-
 LENGTHS = {"inputs": 80, "targets": 80}
 
 
@@ -412,16 +399,6 @@ def on_a_schedule(tmp_path, nothing_registered):
         arguments.append(f'--gin.{name.upper()}_FILES="{path}"')
     files = ("gin/ul2_tiny.gin", "gin/schedule.gin", str(tmp_path / "small.gin"), "gin/elastic.gin")
     return arguments, {"files": files}
-
-
-VOCABULARY = """
-from __gin__ import dynamic_registration
-import seqio
-VOCABULARY = @seqio.ByteVocabulary()
-seqio.ByteVocabulary.extra_ids = 100
-import ul2_tasks
-ul2_tasks.register.name = 'bytes'
-"""
 
 
 TINY = [

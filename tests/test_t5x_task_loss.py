@@ -1,8 +1,6 @@
 """t5x tells the loss of each task from the step's own forward pass, and weighs tasks, however the batch is divided."""
 
 import json
-import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,7 @@ from test_t5x_chat import GRADIENT_KEPT, IDS, LENGTH, ROWS, SIZE, assert_close, 
 
 from ul2_tasks.random_access.tasks import task_weights
 from ul2_tasks.t5x_task_loss import TaskLossEncoderDecoderModel, TaskLossTrainer, tasks_of
-from ul2_tasks.t5x_training import WAITING, Waiting
+from ul2_tasks.t5x_training import WAITING
 
 pytestmark = pytest.mark.t5x
 
@@ -126,41 +124,6 @@ def test_a_model_without_tasks_and_tasks_of_others_are_rejected(nothing_register
     seqio.TaskRegistry.add("others", source=source, output_features=features)
     with pytest.raises(ValueError, match=r"mixture must have tasks of ul2_tasks\.register .*, got 'others' with \['others'\]"):
         tasks_of("others")
-
-
-class Running:
-    """A result of a step that runs until it is told to end."""
-
-    def __init__(self):
-        self.ended = threading.Event()
-
-    def block_until_ready(self):
-        self.ended.wait()
-
-
-def test_only_the_time_in_which_no_step_runs_is_waited():
-    """For batches that come late."""
-    seconds = 0.02
-
-    def batches():
-        for number in range(4):
-            time.sleep(seconds)
-            yield number
-
-    waiting, step = Waiting(), Running()
-    found = waiting.around(batches())
-    began = time.monotonic()
-    assert next(found) == 0
-    assert seconds <= waiting.taken() <= time.monotonic() - began, "before the first step all is waiting"
-    waiting.started(step)
-    assert next(found) == 1
-    assert waiting.taken() == 0, "the step is running"
-    step.ended.set()
-    waiting.close()  # so that its thread has seen the end
-    began = time.monotonic()
-    assert list(found) == [2, 3]
-    assert 2 * seconds <= waiting.taken() <= time.monotonic() - began
-    assert waiting.taken() == 0
 
 
 def of_training(model_dir) -> dict[tuple[str, int], float]:

@@ -4,9 +4,7 @@ import contextlib
 import os
 import resource
 import sys
-import time
 
-import new_process
 import pytest
 import seqio
 import tensorflow as tf
@@ -16,19 +14,6 @@ from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.jobs.shards import JobShard, temporary_files, write_shard
-
-
-def tokens(path):
-    vocabulary, modes = byte_vocabulary()
-    register("full_disk", MemoryDataSource(embedded_documents, 0.0), vocabulary, T5GEMMA2[:1], modes=modes)
-    return lambda: write_megatron(seqio.TaskRegistry.get("full_disk_corpus"), path)
-
-
-# Each gives a function that writes something of more than 2,000 bytes.
-WRITERS = {
-    "a text": lambda path: lambda: write_atomically(path, "text" * 1000),
-    "tokens for Megatron": tokens,
-}
 
 
 @contextlib.contextmanager
@@ -43,12 +28,15 @@ def full_disk():
         sys.dont_write_bytecode = before
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_what_does_not_fit_on_the_disk_is_an_error_and_leaves_no_half_file(tmp_path, name):
-    write = WRITERS[name](str(tmp_path / "out"))
-    with pytest.raises((OSError, tf.errors.OpError), match=r"File too large.*out"), full_disk():
-        write()
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+def test_what_does_not_fit_on_the_disk_is_an_error_and_leaves_no_half_file(tmp_path):
+    """Of a text, and of tokens for Megatron."""
+    vocabulary, modes = byte_vocabulary()
+    register("full_disk", MemoryDataSource(embedded_documents, 0.0), vocabulary, T5GEMMA2[:1], modes=modes)
+    task, path = seqio.TaskRegistry.get("full_disk_corpus"), str(tmp_path / "out")
+    for write in (lambda: write_atomically(path, "text" * 1000), lambda: write_megatron(task, path)):
+        with pytest.raises((OSError, tf.errors.OpError), match=r"File too large.*out"), full_disk():
+            write()
+        assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
 def test_a_file_is_on_the_disk_before_its_name_and_the_name_before_what_follows(tmp_path, monkeypatch):
@@ -83,37 +71,3 @@ def test_a_device_is_written_as_it_is_and_stays_one():
     write_atomically("/dev/null", "text")
     with pytest.raises(OSError, match="No space left on device"):
         write_atomically("/dev/full", "text")
-
-
-FAILS = """
-import click, time
-from ul2_command.errors import Group, as_a_program
-
-
-class Slow:
-    def __del__(self):
-        time.sleep(20)
-
-
-@click.group(cls=Group)
-def main():
-    pass
-
-
-@main.command()
-def fails():
-    held = Slow()
-    raise OSError("the disk is full")
-
-
-print("some output")
-as_a_program(main, ["fails"])
-"""
-
-
-def test_a_command_ends_at_once_after_an_error_whatever_is_still_there_to_be_torn_down():
-    began = time.monotonic()
-    done = new_process.run("-c", FAILS, torn_down=True)
-    assert time.monotonic() - began < 19
-    assert (done.returncode, done.stdout) == (2, "some output\n"), done.stderr
-    assert done.stderr.endswith("Error: the disk is full\n")

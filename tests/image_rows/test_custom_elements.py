@@ -1,21 +1,14 @@
 """Kinds of elements of your own: what `ElementKind` refuses, what a dataset of them does, and what commands show of it."""
 
 import dataclasses
-import io
-import json
 import pickle
 
 import numpy as np
 import pytest
 from image_sources import FORM, ids, image, recipe, source
-from rich.console import Console
 from support import byte_vocabulary
 
 from ul2_tasks.image_rows.custom import Custom, ElementKind
-from ul2_tasks.image_rows.looking.doctor import examine_recipe
-from ul2_tasks.image_rows.looking.measure import measure_images
-from ul2_tasks.image_rows.looking.show import draw_record, draw_records, show_records
-from ul2_tasks.image_rows.looking.table import print_images
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.row_arrays import custom_arrays, lay_out
 from ul2_tasks.image_rows.rows import RowMaker
@@ -89,23 +82,6 @@ def test_every_row_has_the_arrays_and_keeps_the_budgets():
                 np.testing.assert_array_equal(features, np.concatenate([np.zeros((0, 2)), *map(ramp, lengths)]))
             dropped += len(samples) - len(row["steps_token_seqlens"])
     assert 8 < dropped < 32
-
-
-def test_looking_knows_kinds_of_your_own():
-    made, console = of_both(), Console(width=200, record=True, file=io.StringIO())
-    statistics = measure_images(made)
-    assert statistics.fill.keys() == {"tokens", "vit", "vae", "sound", "steps"}
-    assert statistics.sources[0].elements["steps"]["dropped"]
-    plain = json.loads(json.dumps(next(draw_records(made, 1))))
-    assert plain["elements"][1]["features"] == plain["counts"]["sound"]
-    (found,) = draw_record(made, plain["record"])
-    assert found["row_counts"]["sound"] <= 9
-    show_records(made, 1, console)
-    print_images(statistics, console)
-    printed = console.export_text()
-    assert all(said in printed for said in ("features of sound", " of steps"))
-    short = of_both(budgets=with_others(("sound", "steps"))(400, 0, 200, 9, 3))
-    assert any("do not fit into a row: " in finding.what and " of steps" in finding.what for finding in examine_recipe(short))
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,14 @@
 import copy
 import functools
 import hashlib
-import io
 import itertools
 import json
 import pickle
-import time
 import types
 
-import new_process
 import numpy as np
 import pytest
 from image_sources import FORM, SIZES, edits, ids, made, png, source
-from PIL import Image
 from support import byte_vocabulary
 from test_hugging_face_vocabulary import exclamation_first
 
@@ -31,7 +27,6 @@ from ul2_tasks.sources.image_records import open_records  # noqa: E402
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 BUDGETS = {"tokens": 150, "vit": 100, "vae": 120}
 BAD = {"image": b"none", "captions": "a"}
-TOTALS = {"ce_tokens": int, "ce_weight": float, "mse_tokens": int, "samples": list}
 
 
 def dataset(*sources, **settings) -> ImageTextDataset:
@@ -65,29 +60,6 @@ def test_any_processes_and_workers_have_the_same_rows_of_an_epoch():
     assert all(shared)
     assert sorted(itertools.chain(*shared)) == sorted(alone)
     assert sorted(digests(loader(dataset(), 6))) == sorted(alone)
-
-
-def test_without_an_end_every_worker_has_rows():
-    rows = loader(dataset(source(made(5)), num_epochs=None, pool=4), 3)
-    names = [row["samples"] for row in itertools.islice(rows, 12)]
-    assert {name.split(",")[1] for row in names for name in row} == {f" record {number}" for number in range(5)}
-
-
-def test_it_resumes_after_each_row_of_an_epoch():
-    data = dataset()
-    rows, states = [], [data.state_dict()]
-    for row in data:
-        assert {name: type(value) for name, value in row.items() if not isinstance(value, torch.Tensor)} == TOTALS
-        rows.append(digest(row))
-        states.append(json.loads(json.dumps(data.state_dict())))
-    assert max(len(json.dumps(state)) for state in states) < 2000
-    assert [state.get("number", 0) for state in states] == [*range(len(rows) + 1)]
-    assert data.skipped == {"sample": 1}
-    for number, state in enumerate(states):
-        again = dataset()
-        again.load_state_dict(state)
-        assert again.state_dict() == state
-        assert digests(again) == rows[number:]
 
 
 def test_iterators_have_places_of_their_own_and_the_state_is_the_last_ones():
@@ -153,21 +125,6 @@ def test_a_stateful_data_loader_resumes_it(workers):
     assert given + digests(again) == whole
 
 
-def test_a_sorted_corpus_is_mixed_by_shuffling_blocks():
-    """Of four kinds of records one after the other: a row has one kind, or several."""
-    records = [{"text": str(number // 200)} for number in range(800)]
-    words = [source(records, lambda record, draws: [Text(record["text"] * 9, droppable=False)])]
-
-    def kinds(shuffle_blocks):
-        rows = dataset(*words, pool=64, shuffle_blocks=shuffle_blocks)
-        found = [{int(name.split()[2].strip(",")) // 200 for name in row["samples"]} for row in rows]
-        assert sum(len(row["samples"]) for row in dataset(*words, pool=64, shuffle_blocks=shuffle_blocks)) == 800
-        return np.mean([len(each) for each in found])
-
-    assert kinds(0) < 1.5
-    assert kinds(13) > 3.5
-
-
 def test_rows_of_files_are_those_of_any_folder_and_of_any_shards_also_shuffled_in_blocks(tmp_path):
     lines = [json.dumps({"image": "a.png", "captions": [f"caption {line}", "other"]}) for line in range(600)]
     found = []
@@ -219,69 +176,20 @@ def test_a_state_has_its_epoch():
         rows.append(digest(row))
         states.append(json.loads(json.dumps(data.state_dict())))
     assert rows != digests(dataset())
-    for chosen in (None, 2):
-        again = dataset()
-        again.load_state_dict(states[3])
-        if chosen:
-            again.set_epoch(chosen)
-        assert digests(again) == rows[4:]
+    again = dataset()
+    again.load_state_dict(states[3])
+    assert digests(again) == rows[4:]
     again.load_state_dict(states[3])
     again.set_epoch(3)
-    with pytest.raises(
-        ValueError, match=r"^epoch must be that of the state that was loaded, 2, got 3\. Call set_epoch\(2\) before"
-    ):
+    with pytest.raises(ValueError, match="epoch"):
         iter(again)
     again.set_epoch(0)
     assert digests(again) == digests(dataset())
-    endless = dataset(num_epochs=None)
-    endless.set_epoch(1)
-    assert {name.rpartition(" ")[2] for row in itertools.islice(endless, 5) for name in row["samples"]} == {"1"}
-
-
-RUN = (
-    f"import sys; sys.path[:0] = {new_process.FOLDERS}"
-    + """
-import json
-from test_image_dataset import dataset, digest
-data = dataset(num_epochs=None)
-path = sys.argv[1]
-try:
-    lines = open(path).read().splitlines()
-except FileNotFoundError:
-    lines = []
-if lines:
-    data.load_state_dict(json.loads(lines[-1])["state"])
-with open(path, "a") as file:
-    for row in data:
-        file.write(json.dumps({"row": digest(row), "state": data.state_dict()}) + chr(10))
-        file.flush()
-        if len(sys.argv) > 2 and data.state_dict()["number"] > int(sys.argv[2]) + 9:
-            break
-"""
-)
-
-
-def test_it_goes_on_after_it_was_killed(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    program = new_process.Program(["-c", RUN, path])
-    while not path.exists() or path.read_text().count("\n") < 7:
-        assert program.poll() is None, "it ended before it was killed"
-        time.sleep(0.01)
-    program.kill()
-    program.wait()
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(line for line in lines if line.endswith("\n")))
-    last = json.loads(path.read_text().splitlines()[-1])["state"]["number"]
-    new_process.run("-c", RUN, path, last, check=True)
-    found = [json.loads(line)["row"] for line in path.read_text().splitlines()]
-    assert len(found) > 7
-    assert found == digests(itertools.islice(dataset(num_epochs=None), len(found)))
 
 
 @pytest.mark.parametrize(
     ("change", "argument"),
     [
-        ({"seed": 1}, "seed was '0' and is '1'"),
         ({"pool": 13}, "pool was '12' and is '13'"),
         ({"shuffle_blocks": 2}, "shuffle_blocks was '0' and is '2'"),
         ({"vocabulary": lambda text: [9]}, "text was "),
@@ -335,19 +243,13 @@ def test_a_state_is_of_the_files_and_of_the_schema_that_it_was_taken_of(tmp_path
         iter(other)
 
 
-def test_an_epoch_of_bad_records_ends_with_an_error():
-    for settings in ({"num_epochs": 1}, {"num_epochs": None}):
-        with pytest.raises(ValueError, match=r"in a row were skipped, by cause \{'sample': 30\}"):
-            list(dataset(source([BAD] * 30), **settings))
-
-
-def test_an_epoch_of_which_all_is_dropped_ends_with_an_error():
-    for epochs in (1, None):
-        words = source(made(30), lambda record, draws: [Text("a")], dropout=Dropout(text=1))
-        with pytest.raises(
-            ValueError, match=r"^sources must give at least one row, got none of \d pools; skipped, by cause: \{\}\.$"
-        ):
-            list(dataset(words, num_epochs=epochs))
+@pytest.mark.parametrize("epochs", [1, None])
+def test_an_epoch_of_bad_records_or_of_which_all_is_dropped_ends_with_an_error(epochs):
+    with pytest.raises(ValueError, match=r"in a row were skipped, by cause \{'sample': 30\}"):
+        list(dataset(source([BAD] * 30), num_epochs=epochs))
+    words = source(made(30), lambda record, draws: [Text("a")], dropout=Dropout(text=1))
+    with pytest.raises(ValueError, match="sources"):
+        list(dataset(words, num_epochs=epochs))
 
 
 def test_no_text_becomes_a_mark_and_ids_are_the_tokenizers_own(tmp_path):
@@ -364,17 +266,8 @@ def test_no_text_becomes_a_mark_and_ids_are_the_tokenizers_own(tmp_path):
     assert [bos, eos, start, end] == marks
     assert not {*text} & {*marks}
     assert tokenizer.decode(text, skip_special_tokens=False) == "so! <think> and <end>"
-    with pytest.raises(
-        ValueError, match=r"^made, record 0: a text must not have the ids of special_tokens, got \d+\. Pass a vocabulary"
-    ):
+    with pytest.raises(ValueError, match=r"^made, record 0: a text .* special_tokens"):
         list(ImageTextDataset(written, SpecialTokenConfig(*marks, 8, 8), lambda text: tokenizer.encode(text).ids, **settings))
-
-
-def test_it_can_be_sent_to_a_worker_that_is_spawned():
-    vocabulary, _ = byte_vocabulary()
-    data = dataset(source([*made(20)]), vocabulary=vocabulary)
-    expected = digests(data)
-    assert digests(pickle.loads(pickle.dumps(data))) == expected
 
 
 @pytest.mark.parametrize(
@@ -400,39 +293,6 @@ def test_budgets_and_epochs_that_cannot_be_are_refused():
             dataset().set_epoch(epoch)
 
 
-def ramp(first: int) -> bytes:
-    """An image of 24 x 24 pixels, which is not resized: 4 x 4 patches for the ViT, 3 x 3 of latents."""
-    file = io.BytesIO()
-    Image.fromarray((first + np.arange(24 * 24 * 3).reshape(24, 24, 3) % 200).astype(np.uint8)).save(file, "PNG")
-    return file.getvalue()
-
-
-def test_the_golden_row():
-    """Three edits, C V T N; of the second the clean image is there, the ViT's is dropped: it leaves its position."""
-    records = [{"image_list": [ramp(n), ramp(n + 1)], "instruction_list": [[f"do {n}", f"{n}!"]]} for n in range(3)]
-    data = ImageTextDataset(source(records, "unified_edit"), FORM, ids, BUDGETS, num_epochs=1, seed=4, pool=3)
-    [row] = data
-    assert row["samples"] == ["made, record 0, epoch 0", "made, record 1, epoch 0", "made, record 2, epoch 0"]
-    assert row["sample_lens"].tolist() == [11 + 18 + 4 + 11, 11 + 6 + 11, 11 + 18 + 6 + 11]
-    assert row["split_lens"].tolist() == [11, 18, 4, 11, 11, 6, 11, 11, 18, 6, 11]
-    assert row["attn_modes"].tolist() == [1, 1, 0, 2, 1, 0, 2, 1, 1, 0, 2]
-    first = [0] * 11 + [1] * 18 + [2, 3, 4, 5] + [6] * 11
-    second = [0] * 11 + [2, 3, 4, 5, 6, 7] + [8] * 11
-    assert row["packed_position_ids"][:72].tolist() == first + second
-    texts = [[1, *ids(text), 2] for text in ("0!", "do 1", "do 2")]
-    shown = [3, 4]
-    expected = shown * 2 + texts[0] + shown * 2 + texts[1] + shown * 3 + texts[2] + shown
-    assert row["packed_text_ids"].tolist() == expected
-    clean = -float("inf")
-    timesteps = [clean, 0.08082058, clean, -1.81730294, clean, -0.17581224]
-    assert row["packed_timesteps"].reshape(6, 9).tolist() == [pytest.approx([time] * 9) for time in timesteps]
-    assert row["packed_latent_position_ids"].reshape(6, 9).tolist() == [[0, 1, 2, 8, 9, 10, 16, 17, 18]] * 6
-    assert row["packed_vae_patches"][::9, 0].tolist() == [0, 1, 1, 2, 2, 3]
-    assert row["packed_vit_patches"][::16, 0].tolist() == [0, 2]
-    assert (row["packed_vae_patches"].sum(), row["packed_vit_patches"].sum()) == (1_019_520, 338_112)
-    assert (row["ce_tokens"], row["mse_tokens"], row["mse_loss_indexes"].tolist()[::9]) == (0, 27, [34, 62, 108])
-
-
 def test_what_deals_rows_out_gets_all_of_them(monkeypatch):
     """In the second of two processes; the state of such a one says so, too."""
     dealer = pytest.importorskip("accelerate.data_loader", reason="the extra torch is not installed").IterableDatasetShard
@@ -451,13 +311,9 @@ def test_what_deals_rows_out_gets_all_of_them(monkeypatch):
 
 def test_ids_that_the_tokenizer_does_not_have_are_refused():
     vocabulary, _ = byte_vocabulary()
-    special_tokens = SpecialTokenConfig(1, 2, 3, vocabulary.vocab_size, 8, 8)
-    with pytest.raises(
-        ValueError,
-        match=rf"^eoi_id of special_tokens must be below {(ids := special_tokens.eoi_id)}, the size of the vocabulary, got {ids}",
-    ):
-        ImageTextDataset(source(made()), special_tokens, vocabulary, BUDGETS)
-    with pytest.raises(ValueError, match=r"^made, record \d+: vocabulary must return ids from 0, got -1\.$"):
+    with pytest.raises(ValueError, match="eoi_id of special_tokens"):
+        ImageTextDataset(source(made()), SpecialTokenConfig(1, 2, 3, vocabulary.vocab_size, 8, 8), vocabulary, BUDGETS)
+    with pytest.raises(ValueError, match=r"^made, record \d+: vocabulary "):
         list(dataset(source(made()), vocabulary=lambda text: [-1], on_error="raise"))
 
 

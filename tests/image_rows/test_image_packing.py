@@ -32,9 +32,7 @@ def test_a_row_ends_only_when_nothing_that_is_left_fits(counts):
 @pytest.mark.parametrize(
     ("least", "most", "budget", "fill"),
     [
-        (200, 8000, 36_864, 0.96),
         (4000, 16_000, 36_864, 0.961),  # BAGEL's packer fills 93.1 % and loses 7.9 % of the samples
-        (1000, 5760, 11_520, 0.96),
         (1000, 9000, 11_520, 0.96),  # BAGEL's: 72.9 %, and 29 % are lost
     ],
 )
@@ -45,32 +43,6 @@ def test_rows_of_a_pool_are_full(least, most, budget, fill):
         counts = generator.integers(least, most + 1, (256, 1))
         filled, rows = filled + counts.sum(), rows + len(pack(counts, [budget]))
     assert filled / (rows * budget) >= fill
-
-
-def test_the_scarcest_of_three_budgets_is_full():
-    """Images to be made, edits and conversations, a third each."""
-    generator = np.random.default_rng(1)
-    vae = generator.integers(1024, 4097, (85, 3))
-    vit = generator.integers(729, 4901, (85, 2)) // (3, 1)
-    none = np.zeros(85, int)
-    made, both = vae[:, 0], vae[:, 1] + vae[:, 2]
-    counts = np.concatenate(
-        [
-            np.stack([made + 100, none, made], axis=1),
-            np.stack([both + vit[:, 0] + 100, vit[:, 0], both], axis=1),
-            np.stack([vit[:, 1] + 300, vit[:, 1], none], axis=1),
-        ]
-    )
-    budgets = np.array([36_864, 16_384, 28_672])
-    rows = pack(counts, budgets)
-    assert (counts.sum(axis=0) / budgets).max() / len(rows) >= 0.96
-
-
-def test_samples_of_the_whole_budget_and_of_half_of_it():
-    """Two images of 1024 pixels fit into 11,520 places: BAGEL's packer loses every third."""
-    assert pack([(16, 4)], (16, 4)) == [[0]]
-    assert pack([(4107, 0, 4096)] * 5, (11_520, 1, 11_520)) == [[0, 1], [2, 3], [4]]
-    assert pack([], (16, 4)) == []
 
 
 def test_what_takes_more_than_a_row_has_is_refused_with_its_numbers():

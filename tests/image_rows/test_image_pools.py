@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ul2_tasks.image_rows.pools import Pools, in_order
+from ul2_tasks.image_rows.pools import Pools
 
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=12).map(tuple)
 
@@ -34,21 +34,6 @@ def test_weights_are_the_ratio_of_records_and_sources_begin_anew():
         assert len(times) == records
         assert max(times.values()) - min(times.values()) <= 1
     assert len(set(found)) == len(found)
-
-
-def test_a_source_of_one_record_in_100_000_has_one():
-    pools = Pools(((7,), (1000,)), (1, 99_999), 100_000, None, 3)
-    assert [sum(record[0] == 0 for record in records_of(pools, pool)) for pool in range(2)] == [1, 1]
-
-
-def test_pieces_come_in_another_order_in_each_epoch_and_with_each_seed():
-    def order(seed, epoch):
-        pools = Pools(((1,) * 30,), (1.0,), 30, None, seed)
-        return [stretch.piece for stretch in pools.stretches(epoch)]
-
-    orders = [order(0, 0), order(0, 1), order(1, 0), list(range(30))]
-    assert all(one != other for one, other in itertools.combinations(orders, 2))
-    assert order(0, 1) == orders[1]
 
 
 @given(st.lists(PIECES, min_size=1, max_size=2), st.integers(1, 60), st.integers(1, 9), st.integers(0, 9))
@@ -78,14 +63,6 @@ def test_another_epoch_seed_or_window_is_another_order_within_a_piece():
     orders = [order(0, 0, 1), order(0, 1, 1), order(1, 0, 1), order(0, 0, 2), list(range(30))]
     assert all(sorted(one) == orders[-1] for one in orders)
     assert all(one != other for one, other in itertools.combinations(orders, 2))
-
-
-def test_rows_of_a_pool_are_put_in_an_order_of_its_own():
-    rows = [[number] for number in range(20)]
-    found = [in_order(rows, seed, pool) for seed, pool in ((0, 0), (0, 1), (1, 0))]
-    assert all(sorted(one) == rows for one in found)
-    assert found[0] != found[1] != found[2] != found[0]
-    assert in_order([], 0, 0) == []
 
 
 @given(

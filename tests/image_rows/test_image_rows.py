@@ -2,8 +2,6 @@
 
 import collections
 import functools
-import json
-import logging
 import re
 
 import numpy as np
@@ -18,7 +16,6 @@ from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Source
 from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.image_rows.sizes import VIT_CONVERSATION, VIT_EDIT, Size
-from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.pixels import Frame, pixels, resized
 from ul2_tasks.images.problems import sentence_of
@@ -125,16 +122,6 @@ def test_an_image_is_decoded_once_for_all_that_it_is_used_for(decoded_images):
     assert len(decoded_images) == len(set(decoded_images)) == len(row["vae_latent_shapes"]) <= 2
 
 
-def test_nothing_is_decoded_for_what_is_too_long_or_all_dropped(decoded_images):
-    long = [{"image": png(60, 60), "captions": "x" * 500}]
-    gone = lambda record, draws: [Image(record["image"], "vit")]  # noqa: E731
-    sources = (source(long, dropout=NEVER), source(made(), gone, dropout=Dropout(vit=1)))
-    maker = RowMaker(recipe(*sources, epochs=None, on_error="skip", pool=20))
-    assert maker.packed(0) == []
-    assert maker.problems.counts == {"too long": 10}
-    assert not decoded_images
-
-
 def test_a_dummy_is_seen_by_no_other_and_learns_nothing():
     maker = RowMaker(recipe(source(made(2)), required_modalities=("vit", "vae")))
     [row] = all_rows(maker)
@@ -148,11 +135,9 @@ def test_a_dummy_is_seen_by_no_other_and_learns_nothing():
 def test_what_is_too_long_is_told_with_its_numbers_or_counted_or_made_smaller():
     records = [*made(4), {"image": png(64, 64), "captions": "x" * 40}]
     sources = source(records, dropout=NEVER)
-    sentence = (
-        r"^made, record 4: a sample must fit into 100 places, 1 ViT patches and 90 of latents,"
-        r" got 108 places, 0 ViT patches and 64 of latents$"
-    )
-    with pytest.raises(RecordError, match=sentence):
+    with pytest.raises(
+        RecordError, match=r"^made, record 4: .* 100 places, 1 ViT .* 90 of latents, got 108 places, 0 ViT .* 64 of"
+    ):
         packed_rows(RowMaker(recipe(sources, budgets=(100, 1, 90))))
     maker = RowMaker(recipe(sources, budgets=(100, 1, 90), on_error="skip"))
     assert sorted(each.name for row in packed_rows(maker) for each in row) == [
@@ -178,48 +163,31 @@ def test_images_shrink_only_as_far_and_only_of_the_kind_that_is_too_large():
 
 
 class TestProblems:
-    def good_and_bad(self) -> list[dict]:
-        cut = png(30, 30, 9)[:-300]
-        bad = [
-            {"image": png(8, 8)},
-            {"image": b"no image", "captions": "a"},
-            {"image": "nowhere.png", "captions": "a"},
-            {"image": cut, "captions": "cut"},
-            {"image": png(64, 64), "captions": "x" * 1000},
-            {"image": png(8, 8), "captions": "a \x00"},
-        ]
-        return [*made(10), *bad, *made(10)]
-
     def encode(self, text: str) -> list[int]:
         return [2 if byte == 0 else 5 + byte for byte in text.encode()]
 
     @pytest.mark.parametrize(
-        ("number", "cause", "sentence"),
+        ("bad", "cause", "named"),
         [
-            (10, "schema", "captions must have a caption that is not empty, got None."),
-            (11, "sample", r"the image must be one of JPEG, PNG, WEBP, GIF, BMP, got a file that begins with b'no image'"),
-            (12, "sample", "the image must be a file that can be read, got 'nowhere.png': No such file or directory"),
-            (13, "image", "the image is damaged: "),
-            (14, "too long", "a sample must fit into "),
-            (15, "sample", "a text must not have the ids of special_tokens, got 2"),
+            ({"image": png(8, 8)}, "schema", "captions"),
+            ({"image": b"no image", "captions": "a"}, "sample", "the image .* b'no image'"),
+            ({"image": "nowhere.png", "captions": "a"}, "sample", "the image .* 'nowhere.png'"),
+            ({"image": png(30, 30, 9)[:-300], "captions": "cut"}, "image", "the image is damaged"),
+            ({"image": png(64, 64), "captions": "x" * 1000}, "too long", "a sample must fit into"),
+            ({"image": png(8, 8), "captions": "a \x00"}, "sample", "a text .* special_tokens"),
         ],
+        ids=["no caption", "no image", "no file", "cut", "too long", "a mark"],
     )
-    def test_one_is_told_with_the_name_of_the_record(self, number, cause, sentence):
-        found = recipe(source(self.good_and_bad()[number : number + 1], dropout=NEVER))
-        with pytest.raises(RecordError, match=rf"^made, record 0(, epoch 0)?: {sentence}") as raised:
+    def test_one_is_told_with_the_name_of_the_record_or_skipped_and_counted(self, bad, cause, named):
+        found = recipe(source([bad], dropout=NEVER))
+        with pytest.raises(RecordError, match=rf"^made, record 0(, epoch 0)?: {named}") as raised:
             all_rows(RowMaker(type(found)(**{**vars(found), "encode": self.encode})))
         assert raised.value.cause == cause
-
-    def test_they_are_skipped_and_counted_by_cause(self, caplog):
-        found = recipe(source(self.good_and_bad()), on_error="skip")
+        found = recipe(source([*made(3), bad, *made(2)]), on_error="skip")
         maker = RowMaker(type(found)(**{**vars(found), "encode": self.encode}))
-        with caplog.at_level(logging.WARNING):
-            rows = all_rows(maker)
-        assert sorted(name for row in rows for name in row["samples"]) == sorted(
-            f"made, record {number}, epoch 0" for number in (*range(10), *range(16, 26))
-        )
-        assert maker.problems.counts == {"schema": 1, "sample": 3, "image": 1, "too long": 1}
-        assert "skipped (schema): made, record 10: captions must have a caption that is not empty, got None" in caplog.text
+        names = sorted(name for row in all_rows(maker) for name in row["samples"])
+        assert names == [f"made, record {number}, epoch 0" for number in (0, 1, 2, 4, 5)]
+        assert maker.problems.counts == {cause: 1}
 
     @pytest.mark.parametrize("bad", [{"captions": "no image"}, {"captions": "cut", "image": png(30, 30, 9)[:-300]}])
     def test_a_hundred_in_a_row_end_the_run(self, bad):
@@ -228,42 +196,15 @@ class TestProblems:
         assert all_rows(few)
         assert sum(few.problems.counts.values()) == 49 * 2
         many = RowMaker(recipe(source([*good, *[bad] * 100]), on_error="skip", pool=7))
-        with pytest.raises(
-            ValueError, match=r"^100 records in a row were skipped, by cause \{'\w+': 100\}; the last: made, record "
-        ):
+        with pytest.raises(ValueError, match=r"^100 records in a row .* made, record "):
             all_rows(many)
 
     def test_a_broken_source_of_a_mixture_ends_the_run_with_its_name(self):
         """Also where samples of another source are right in between."""
         broken = source([BAD] * 200, name="broken")
         maker = RowMaker(recipe(source(made(200)), broken, epochs=None, on_error="skip", pool=40))
-        sentence = (
-            r"^100 records in a row of source 2: broken, 200 records, schema t2i_pretrain were skipped, by cause \{'schema': 100\};"
-            r" the last: broken, record \d+: captions must have a caption that is not empty, got None"
-        )
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=r"^100 records in a row of source 2: broken, .* broken, record \d+: captions"):
             collections.deque(map(maker.packed, range(9)))
-
-    def test_all_that_is_skipped_is_written_down_and_the_log_says_where(self, tmp_path, caplog):
-        some = [{"id": f"id {number}", "image": png(9, 9), **({"captions": "a"} if number % 2 else {})} for number in range(40)]
-        cut = {"id": 7, "captions": "cut", "image": png(30, 30, 9)[:-300]}
-        maker = RowMaker(recipe(source([*some, cut]), on_error="skip"), str(tmp_path / "skipped.jsonl"))
-        with caplog.at_level(logging.WARNING):
-            assert all_rows(maker)
-        lines = [json.loads(line) for line in (tmp_path / "skipped.jsonl").read_text().splitlines()]
-        schemas, [decoded] = (
-            [line for line in lines if line["cause"] == "schema"],
-            [line for line in lines if line["cause"] == "image"],
-        )
-        assert sorted(line["record"] for line in schemas) == sorted(f"made, record {number}" for number in range(0, 40, 2))
-        assert {line["source"] for line in lines} == {"source 1: made, 41 records, schema t2i_pretrain"}
-        assert {line["problem"].partition(": ")[0] for line in schemas} == {
-            f"made, record {number}, id 'id {number}'" for number in range(0, 40, 2)
-        }
-        assert decoded["record"] == "made, record 40, epoch 0"
-        assert decoded["problem"].startswith("made, record 40, epoch 0, id 7: the image is damaged")
-        assert caplog.text.count("skipped (schema)") == 10
-        assert f"all are in {tmp_path}/skipped.jsonl" in caplog.text
 
     @pytest.mark.parametrize("error", [OSError, KeyError])
     @pytest.mark.parametrize("of", ["schema", "sample", "record", "image"])
@@ -301,17 +242,6 @@ class TestProblems:
 
         with pytest.raises(error):
             packed_rows(RowMaker(recipe(source(made(3), schema), on_error="skip")))
-
-
-def test_plans_of_ones_own_and_their_draws():
-    def story(record, draws):
-        return Text(record["captions"][draws.number("caption", 2)]), Image(record["image"], "vit")
-
-    maker = RowMaker(recipe(source(made(), story), seed=5))
-    for each in (each for row in packed_rows(maker) for each in row):
-        expected = story(made()[int(each.record.split()[2])], draws_of(5, 0, each.record))
-        assert each.sample.layout == expected
-        assert (each.sample.contents[0] == ids(expected[0].text)).all()
 
 
 def test_settings_say_what_differs():

@@ -40,11 +40,6 @@ def test_a_file_is_known_by_what_its_path_leads_to_and_by_its_size_and_time(file
     assert identity(of_file(file))["files"] != before["files"]
 
 
-def test_records_in_memory_are_known_by_their_content():
-    one, same, other = (identity(source(records))["files"] for records in (made(300), made(300), [*made(299), made(2)[1]]))
-    assert one == same != other
-
-
 def schema_of(word, dropped=0.5):
     def schema(record, draws):
         """Says a word."""

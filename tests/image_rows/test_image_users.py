@@ -60,16 +60,6 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     assert sentence(lines(tmp_path, {"image": "a.png", "captions": "a"})).endswith(", a device or a pipe.")
 
 
-def test_a_path_may_be_a_path_object(tmp_path):
-    (tmp_path / "a.png").write_bytes(image())
-    assert len(samples(listed_records([{**RECORD, "image": tmp_path / "a.png"}]))) == 1
-    assert len(samples(schema=lambda record, draws: [Image(tmp_path / "a.png", "noised")])) == 2
-    source = open_image_text(
-        [{"texts": ["a"], "images": [tmp_path / "a.png"]}], lambda record, draws: [Image(tmp_path / "a.png", "vit")]
-    )
-    assert next(source.get_dataset("train").as_numpy_iterator())["images"].tolist() == [image()]
-
-
 def of_steps(record, draws):
     yield Text("a")
     yield Image(record["image"], "vit")

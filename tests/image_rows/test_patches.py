@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from ul2_tasks.image_rows.patches import image, patches
+from ul2_tasks.image_rows.patches import patches
 from ul2_tasks.image_rows.row_arrays import patch_positions
 
 
@@ -24,11 +24,6 @@ def test_each_patch_stands_where_its_position_says():
     pixels = np.arange(rows).repeat(2)[:, np.newaxis] * side + np.arange(columns).repeat(2)
     found = patches(pixels[..., np.newaxis], 2)
     assert (found == patch_positions(np.array([rows]), np.array([columns]), side)[:, np.newaxis]).all()
-
-
-def test_patches_become_the_image_again():
-    pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 3), np.uint8)
-    assert (image(patches(pixels, 4), rows=3, columns=5) == pixels).all()
 
 
 def test_an_image_that_is_no_whole_number_of_patches_is_refused():

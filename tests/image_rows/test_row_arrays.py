@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ul2_tasks.image_rows.attention import dense_mask, places
 from ul2_tasks.image_rows.dropout import Dropout
-from ul2_tasks.image_rows.row_arrays import MODES, Row, lay_out, patch_positions
+from ul2_tasks.image_rows.row_arrays import MODES, lay_out, patch_positions
 from ul2_tasks.image_rows.samples import Sample, Sizes, sample_of
 from ul2_tasks.image_rows.sizes import VIT_CONVERSATION, Grid
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
@@ -129,20 +129,6 @@ def test_a_label_is_the_next_id_and_a_text_weighs_as_the_root_of_its_labels(samp
     np.testing.assert_allclose(row.ce_loss_weights.sum(), np.sqrt(learned).sum(), rtol=1e-5)
 
 
-@given(samples)
-def test_a_row_is_its_samples_side_by_side(samples):
-    """Positions and what a place is do not depend on the neighbours; indexes are shifted."""
-    row, shift = lay_out(samples, FORM), 0
-    parts = [lay_out([sample], FORM) for sample in samples]
-    for name in Row._fields:
-        found = [np.zeros_like(getattr(row, name)[:0])]
-        shift = 0
-        for part in parts:
-            found.append(getattr(part, name) + (shift if name.endswith("indexes") else 0))
-            shift += len(part.packed_position_ids)
-        np.testing.assert_array_equal(getattr(row, name), np.concatenate(found), name)
-
-
 def attend(row, values):
     """One layer of attention over random features, with the mask of the row."""
     mask = dense_mask(places(row.sample_lens, row.split_lens, row.attn_modes))
@@ -203,28 +189,6 @@ def test_a_table_that_is_too_small_is_refused_before_a_run_and_in_a_row():
     with pytest.raises(ValueError, match="an image has 33 patches on a side, and the table of their positions has 32"):
         patch_positions(np.array([2]), np.array([33]), 32)
     assert patch_positions(np.array([64]), np.array([64]), 32, interpolate_pos=True).max() == 32**2 - 1
-
-
-def test_a_sample_is_counted_before_anything_is_decoded():
-    """From the size of each image, which is asked for once, however often the image is seen."""
-    before, after = "before.png", "after.png"
-    layout = [Image(before, "clean"), Image(before, "vit", droppable=False), Text("red", droppable=False), Image(after, "noised")]
-    asked = []
-
-    def size_of(image):
-        asked.append(image)
-        return 640, 480
-
-    def sample(clean):
-        return sample_of(layout, draws_of(0, 0, ""), lambda text: list(text.encode()), size_of, Sizes(), Dropout(clean=clean))
-
-    kept = sample(clean=0)
-    assert asked == [before, after]
-    dropped = sample(clean=1)
-    assert dropped.counts == (2 + 28 * 37 + 5 + 2 + 32 * 43, 28 * 37, 32 * 43)
-    assert kept.counts == (dropped.counts.tokens + 2 + 32 * 43, 28 * 37, 2 * 32 * 43)
-    assert kept.timesteps == dropped.timesteps
-    assert [np.isfinite(timestep) for timestep in kept.timesteps] == [False, False, False, True]
 
 
 def test_images_that_share_a_limit_are_counted_by_who_sees_them():

@@ -149,11 +149,9 @@ def test_a_second_opening_reads_no_record_to_count_and_another_recipe_counts_ane
 
 
 def test_counts_are_kept_in_the_folder_that_is_named(tmp_path):
-    data, kept = dataset(counts_folder=tmp_path / "kept"), tmp_path / "kept"
-    kept.mkdir()
+    data = dataset(counts_folder=tmp_path)
     assert len(data.rows()) > 0
-    assert [path.name for path in kept.iterdir()] == [".ul2_rows"]
-    assert [plain(row) for row in data.rows()] == [plain(as_numpy(row)) for row in data]
+    assert [path.name for path in tmp_path.iterdir()] == [".ul2_rows"]
 
 
 def test_records_that_changed_since_they_were_counted_are_refused(tmp_path):
@@ -191,13 +189,6 @@ def test_workers_of_a_loader_read_the_rows_of_a_sampler(tmp_path):
     )
     assert [plain(as_numpy(row)) for row in loader] == [expected[index] for index in order]
     assert plain(pickle.loads(pickle.dumps(found))[-1]) == expected[-1]
-
-
-def test_grain_reads_them():
-    grain = pytest.importorskip("grain")
-    found = ImageRows(recipe())
-    rows = grain.MapDataset.source(found).to_iter_dataset(grain.ReadOptions(num_threads=4))
-    assert [plain(row) for row in rows] == [plain(row) for row in found]
 
 
 def test_an_index_is_a_number_of_the_epoch_and_other_arguments_are_refused():

@@ -12,27 +12,20 @@ from typing import ClassVar
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from rich.console import Console
 from support import at_once, refused
 
-from ul2_tasks.files import retries
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, make_folders, read, remove_tree
 from ul2_tasks.jobs import claim
 from ul2_tasks.jobs.claim import taken
-from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.shards import (
     JobShard,
-    all_shards,
-    begin,
-    finished_shards,
     temporary_files,
     write_shard,
 )
 
 DEAD = {"host": "here", "process": 1, "token": "0", "locked_on": claim._machine()}  # and no process keeps it locked
 AWAY = DEAD | {"host": "another", "locked_on": "another"}
-QUIET = Console(quiet=True)
 
 
 def write_claim(records, name, running):
@@ -207,24 +200,6 @@ def test_a_claim_is_kept_after_any_error_of_a_file_system(monkeypatch):
         check()
 
 
-def end_where_nothing_is_removed(monkeypatch):
-    with taken("troubled://ended/parts"):
-        monkeypatch.setattr(_Troubled, "rm_file", lambda self, path: 1 / 0)
-        raise KeyError("of the job")
-
-
-def test_a_job_ends_as_it_did_where_its_claim_cannot_be_removed(monkeypatch):
-    monkeypatch.setattr(claim, "_SETTLED", 0)
-    monkeypatch.setattr(retries, "_WAITS", (0.01,))
-    with pytest.raises(KeyError, match="of the job"):
-        end_where_nothing_is_removed(monkeypatch)
-    monkeypatch.undo()
-    began = time.monotonic()
-    with taken("troubled://ended/parts"):
-        assert time.monotonic() - began < claim.STALE / 2
-    assert not exists("troubled://ended/parts")
-
-
 def test_a_folder_that_keeps_no_claim_is_an_error_and_not_for_ever(monkeypatch):
     monkeypatch.setattr(_Troubled, "keeps", False)
     with pytest.raises(ValueError, match="troubled://lost/parts must be a folder that keeps"), taken("troubled://lost/parts"):
@@ -246,33 +221,6 @@ def write(shard, advance=lambda more: None, content="some text"):
         return {"file": shard.files[0], "bytes": len(content)}
 
     write_shard(shard, prepare=lambda: None, write=write_file, where=lambda: shard.name)
-
-
-def job(folder):
-    """As `build` and the exports have it."""
-    shards = shards_of(folder)
-    return run_job(
-        Job(
-            name="job",
-            folder=str(folder),
-            shards=shards,
-            existing=lambda: None,
-            begin=lambda: begin(shards, finished_shards(shards), {"arguments": {"shards": len(shards)}}),
-            write=write,
-            finish=lambda: {"shards": all_shards(shards)},
-            summarize=lambda manifest: None,
-        ),
-        None,
-        QUIET,
-    )
-
-
-def test_of_jobs_on_one_folder_one_writes_all_and_nothing_is_lost(tmp_path):
-    found = at_once(lambda: job(tmp_path), count=4)
-    (written,) = (one["shards"] for one in found if isinstance(one, dict))
-    assert len(refused(found)) == 3
-    assert written == [{"file": f"shard_{number}.txt", "bytes": 9} for number in range(6)]
-    assert sorted(os.listdir(tmp_path)) == [file["file"] for file in written]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def mounted(folder, size: str) -> bool:
     return subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", folder], capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("kilobytes", [4, 16, 32])
+@pytest.mark.parametrize("kilobytes", [4, 32])
 def test_a_full_disk_names_the_file_and_leaves_a_job_that_resumes(tmp_path, job, kilobytes):
     job(tmp_path / "whole")
     disk = tmp_path / "disk"
@@ -85,14 +85,3 @@ def test_a_full_disk_names_the_file_and_leaves_a_job_that_resumes(tmp_path, job,
         assert files_of(disk / "out") == files_of(tmp_path / "whole")
     finally:
         subprocess.run(["umount", disk], check=True)
-
-
-def test_a_disk_that_can_only_be_read_is_named(tmp_path, job):
-    (tmp_path / "disk").mkdir()
-    if not mounted(tmp_path / "disk", "ro"):
-        pytest.skip("no disk may be mounted here")
-    try:
-        with pytest.raises(OSError, match=r"Read-only file system.*disk"):
-            job(tmp_path / "disk" / "out")
-    finally:
-        subprocess.run(["umount", tmp_path / "disk"], check=True)

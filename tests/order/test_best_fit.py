@@ -54,28 +54,6 @@ def test_a_row_ends_when_nothing_that_is_left_fits(pool):
     assert not any(some_fit[one, other] and some_fit[other, one] for one, other in itertools.combinations(range(len(sums)), 2))
 
 
-@given(pools([(40,), (9_000,), (2**31 - 1,)]))
-def test_of_one_feature_the_longest_that_fits_is_taken(pool):
-    [budget], sizes = pool
-    left, expected = sorted(sizes.ravel().tolist()), []
-    while left:
-        room, row = budget, []
-        while fitting := [size for size in left if size <= room]:
-            row.append(fitting[-1])
-            left.remove(row[-1])
-            room -= row[-1]
-        expected.append(sorted(row))
-    rows = best_fit(sizes, (budget,))
-    assert sorted(sorted(sizes[rows == row, 0].tolist()) for row in range(rows.max(initial=-1) + 1)) == sorted(expected)
-
-
-@given(st.permutations(range(1, 30)))
-def test_rows_have_the_order_of_the_records_with_which_they_are_begun(sizes):
-    rows = best_fit(np.array(sizes)[:, np.newaxis], (40,))
-    longest = [max(np.flatnonzero(rows == row), key=lambda record: sizes[record]) for row in range(rows.max() + 1)]
-    assert longest == sorted(longest)
-
-
 @pytest.mark.parametrize("sizes", [[(-1, 5)], [(5, 513)], [(1, 1), (5, -1)], [(400, 400), (-2, 5), (5, 600)]])
 def test_a_size_that_no_row_can_hold_is_an_error(sizes):
     with pytest.raises(ValueError, match="sizes"):

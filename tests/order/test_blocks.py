@@ -9,7 +9,6 @@ from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, packed_order
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 
 T5GEMMA2 = nearest_cycle([1, 1, 1, 1, 4])
-FULL = (567, 943, 597, 990, 680)  # the full chunks at 512/512
 
 
 @st.composite

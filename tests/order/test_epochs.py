@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
-from ul2_tasks.order.epochs import Order, noise_keys
+from ul2_tasks.order.epochs import Order
 
 T5GEMMA2 = nearest_cycle([1, 1, 1, 1, 4])
 FULL = (567, 943, 597, 990, 680)  # the full chunks at 512/512; a cycle has 5,817 tokens
@@ -122,19 +121,3 @@ def test_over_the_epochs_a_token_comes_under_each_denoiser_as_often_as_its_share
         found = (kinds == kind).sum(axis=0)
         assert np.abs(found - 200 * count * length / 5817).max() <= 6
         assert found.std() < 2
-
-
-GRID = np.meshgrid(np.arange(64), np.arange(1024), indexing="ij")
-
-
-def bits(keys):
-    return np.unpackbits(keys.reshape(-1, 1).view(np.uint8), axis=1).astype(float)
-
-
-def test_noise_keys_are_uniform_and_all_different():
-    keys = noise_keys(3, *GRID)
-    assert keys.dtype == np.uint64
-    assert len(np.unique(keys)) == keys.size
-    for shift in range(0, 64, 8):
-        counts = np.bincount((keys.ravel() >> np.uint64(shift)).astype(np.int64) & 255, minlength=256)
-        assert scipy.stats.chisquare(counts).pvalue > 0.0001

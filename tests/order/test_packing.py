@@ -84,18 +84,15 @@ def test_every_example_gets_one_row_and_no_row_is_over_its_budget(pool):
 @pytest.mark.parametrize("lengths", [[(0, 5)], [(5, 513)], [(1, 1), (5, -1)], [(400, 400), (0, 5), (5, 600)]])
 def test_a_length_that_no_row_can_hold_is_refused_and_told(lengths):
     first = next(pair for pair in lengths if min(pair) < 1 or max(pair) > 512)
-    expected = re.escape(f"must be at least 1 and within the budgets (512, 512), got {list(first)}")
-    with pytest.raises(ValueError, match=expected):
+    with pytest.raises(ValueError, match=re.escape(f"{list(first)}")):
         assign_rows(np.array(lengths), (512, 512))
 
 
 MIXTURES = {
     "t5gemma2": (T5GEMMA2, 256, None),
-    "t5gemma2 fine": (T5GEMMA2, 128, None),
     "t5gemma2 even": (T5GEMMA2, EVEN, None),
     "t5gemma2 documents": (T5GEMMA2, 256, 400),
     "ul2": (UL2, 256, None),
-    "ul2r": (UL2R, 200, None),
 }
 
 

@@ -55,9 +55,3 @@ def test_a_row_has_examples_from_anywhere_and_neighbours_share_no_pattern():
     for step in (1, 3, 8, 64):
         correlation = np.corrcoef(held[step:, 1], held[:-step, 1])[0, 1]
         assert abs(correlation) < 4 / np.sqrt(PACKED.rows), "else a host would always have rows of the same pattern"
-
-
-def test_unshuffled_rows_follow_the_corpus():
-    order = Order(ORDER.cycle, ORDER.lengths, ORDER.tokens, seed=3, shuffle=False)
-    places, _, slots = PackedOrder(order, SIZES, (512, 512)).slots(np.arange(PACKED.rows))
-    assert np.abs(slots / len(slots) - places / PACKED.rows).max() < 0.01

@@ -1,7 +1,6 @@
 """`exclude` and `skip` as their user names them: steps, lists, what is recorded of them, and how a run resumes with others."""
 
 import json
-import logging as python_logging
 
 import numpy as np
 import pytest
@@ -52,11 +51,9 @@ def test_a_list_from_the_beginning_needs_no_batch_size(tmp_path):
     [
         ({"exclude": {10: LISTED}}, "batch_size"),
         ({"skip": [(3, 4)], "batch_size": 0}, "batch_size"),
-        ({"skip": [(3, 3)], "batch_size": 8}, "skip"),
         ({"skip": [(9, 12), (3, 4)], "batch_size": 8}, "skip"),
         ({"skip": 3, "batch_size": 8}, "skip"),
         ({"skip": [(3, 10**30)], "batch_size": 8}, "skip"),
-        ({"exclude": {"a": LISTED}}, "exclude"),
         ({"exclude": {10**30: LISTED}, "batch_size": 8}, "exclude"),
         ({"exclude": [{"id": "77f2"}]}, "ul2_corpus"),
         ({"exclude": 3}, "exclude"),
@@ -69,9 +66,7 @@ def test_what_cannot_be_left_out_is_rejected(arguments, named):
 
 
 def test_a_stream_and_another_batch_size_than_that_of_a_schedule_are_rejected():
-    with pytest.raises(
-        ValueError, match="exclude and skip must be left out for 'chat', whose examples are in the order of the str"
-    ):
+    with pytest.raises(ValueError, match=r"exclude and skip .* 'chat'"):
         ul2_tasks.examples(ul2_tasks.Chat("chat"), {"tokens": 512}, exclude=LISTED)
     with pytest.raises(ValueError, match="exclude and skip must be left out for a stream"):
         leaving_out_of(None, LISTED)
@@ -79,15 +74,6 @@ def test_a_stream_and_another_batch_size_than_that_of_a_schedule_are_rejected():
     assert read(planned, skip=[(3, 4)]).describe()["skip"] == [{"first": 24, "elements": 8}]
     with pytest.raises(ValueError, match="batch_size must be that of the schedule, 8, got 4"):
         read(planned, skip=[(3, 4)], batch_size=4)
-
-
-def test_how_much_is_left_out_is_logged_and_what_is_not_found_is_a_warning(caplog):
-    with caplog.at_level(python_logging.INFO, logger="absl"):
-        found = read(exclude=[*LISTED, {"document": 10**6}, {"document": 10**7}])
-    replaced = sum(bool(where.replaces) for where in locations(found, len(found)))
-    assert f"{replaced:,} of {len(found):,} examples of an epoch" in caplog.text
-    assert "2 of " in caplog.text
-    assert "exclude has 2 entries that name no document of ['ul2_corpus'], such as" in caplog.text
 
 
 def test_a_list_of_all_documents_is_rejected_at_once():

@@ -98,11 +98,8 @@ def test_schedules_that_agree_until_a_step_are_accepted_there_with_the_same_rows
     ("one", "other"),
     [
         ([Stage(0, {"web_mix": 1})], [Stage(0, {"web_r1": 1})]),
-        ([Stage(0, {"web_mix": 1})], [Stage(0, {"code_mix": 1})]),
         ([Stage(0, {"web_mix": 1, "code_mix": 1})], [Stage(0, {"web_mix": 1, "code_mix": 2})]),
-        ([Stage(0, {"web_mix": 1, "web_s": 1})], [Stage(0, {"web_mix": 1, "web_s": 2})]),
         ([Stage(0, {"web_mix": 1}), Stage(4, {"code_mix": 1})], [Stage(0, {"web_mix": 1}), Stage(3, {"code_mix": 1})]),
-        ([Stage(0, {"web_mix": 1}), Stage(4, {"code_mix": 1})], [Stage(0, {"web_mix": 1})]),
         ([Stage(0, {"web_mix": 1}), Stage(4, {"code_mix": 1})], "web_mix"),
         ([Stage(0, {"web_s": 1})], "web_s"),  # a task alone has an order of its own
     ],

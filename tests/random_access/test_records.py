@@ -15,7 +15,6 @@ import ul2_tasks
 from ul2_command.commands import main
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mixture
 from ul2_tasks.example_features import TEXT
-from ul2_tasks.order.window_rows import WindowRows
 from ul2_tasks.random_access.dataset import fingerprint_of
 from ul2_tasks.random_access.pieces import cut_documents
 from ul2_tasks.store.read import MemoryStore, Store
@@ -82,36 +81,6 @@ def test_each_token_of_documents_kept_apart_is_in_one_example_of_an_epoch(pack, 
             assert len(range(*where.documents[0])) == 1, "an example is of one document"
         assert held.max() == 1
         assert held.sum() == found.numbering.corpora[0].store.tokens
-
-
-def test_the_ratio_of_denoisers_is_exact_and_each_piece_comes_under_each_of_them():
-    found = ul2_tasks.examples(apart(), LENGTHS)
-    cycle = 8
-    for epoch in range(3):
-        counts = collections.Counter(example["denoiser"] for example in found.epoch(epoch))
-        assert all(abs(counts[each.name] - len(found) * each.weight / cycle) <= each.weight for each in T5GEMMA2)
-    seen = {found.epoch(epoch).locate(found.epoch(epoch).find(3)[0]).denoiser for epoch in range(40)}
-    assert seen == {denoiser.name for denoiser in T5GEMMA2}
-
-
-def test_rows_of_windows_are_counted_and_inverted_over_epochs(monkeypatch):
-    monkeypatch.setattr("ul2_tasks.order.window_rows._WINDOW", 32)
-    found = ul2_tasks.examples(apart(), LENGTHS, pack=True)
-    rows: WindowRows = found.numbering.packed[0]
-    all_rows = np.arange(found.end_of(3))
-    slots = rows.slots(all_rows)
-    assert (rows.rows_at(slots.epochs, slots.slots) == slots.places).all()
-    again = pickle.loads(pickle.dumps(rows))
-    some = all_rows[::-7]
-    assert [column.tolist() for column in again.slots(some)] == [column.tolist() for column in rows.slots(some)]
-    for row in all_rows.tolist():
-        begun, following = rows.begun(row), rows.switch(row)
-        assert begun.element <= row <= following.element
-        assert begun.element == rows.first_of(begun.epoch, begun.round)
-    for epoch in range(3):
-        own = found.epoch(epoch)
-        assert found.at(own.first)[0].number == epoch
-        assert sum(len(own.locate(index)) for index in range(len(own))) == rows.order.examples
 
 
 class Unread:

@@ -1,23 +1,19 @@
 """The mixture changes while a run goes on: corpora go on where they are, and what was read does not depend on what comes."""
 
-import collections
 import dataclasses
 import json
 
 import numpy as np
 import pytest
 import seqio
-from rich.console import Console
 from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, BlockShuffle, EncDecFeatureConverter, MemoryDataSource, Mix, Mixture, Stage, mix, register
-from ul2_tasks.corpus.build_cache import build
+from ul2_tasks import T5GEMMA2, BlockShuffle, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.texts.schedule import schedule_of
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.pytorch.states import number_of, state_of
-from ul2_tasks.random_access.dataset import continued
 from ul2_tasks.t5x_dataset import Start, begin_or_compare
 
 BYTES, MODES = byte_vocabulary()
@@ -54,20 +50,6 @@ def locations_of(found, index):
     return located if isinstance(located, list) else [located]
 
 
-def same(one, other) -> bool:
-    return all(np.array_equal(one[key], other[key]) for key in ("inputs", "targets"))
-
-
-def test_no_token_comes_twice_in_an_epoch(found):
-    read = collections.defaultdict(collections.Counter)
-    for index in range(len(found)):
-        for location in locations_of(found, index):
-            for start, stop in location.tokens:
-                read[location.corpus, location.epoch].update(range(start, stop))
-    assert all(set(counter.values()) == {1} for counter in read.values())
-    assert {epoch for _, epoch in read} >= {0, 1}
-
-
 def test_the_tokens_of_an_example_are_those_of_its_location(found):
     if found.numbering.packed:
         pytest.skip("a packed sequence has the examples that it has without packing")
@@ -78,19 +60,6 @@ def test_the_tokens_of_an_example_are_those_of_its_location(found):
         expected = np.concatenate([stores[location.corpus].read_tokens(*each) for each in location.tokens])
         assert restore(example, denoiser, special_for(denoiser, BYTES, MODES)) == expected.tolist()
         assert (example["task"], example["denoiser"]) == (location.task, location.denoiser)
-
-
-def test_each_stage_has_its_weights_from_the_very_element(found):
-    for stage in found.numbering.timeline.stages:
-        stop = min(stage.stop, len(found))
-        counts = collections.Counter(locations_of(found, index)[0].corpus for index in range(stage.first, stop))
-        assert counts.keys() <= {found.numbering.names[corpus] for corpus in stage.corpora}
-        if stage.first == 0:
-            assert counts["staged_a_corpus"] / counts.total() == pytest.approx(2 / 3, abs=0.08)
-    assert {location.corpus for index in range(0, 41 * BATCH) for location in locations_of(found, index)} == {
-        "staged_a_corpus",
-        "staged_b_corpus",
-    }
 
 
 def test_a_document_is_found_in_all_stages(found):
@@ -107,47 +76,6 @@ def test_a_document_is_found_in_all_stages(found):
         assert found.find(document, "staged_a_corpus") == held
 
 
-@pytest.mark.parametrize("step", [1, 41, 57, 99])
-def test_what_was_read_does_not_depend_on_what_comes(found, step):
-    other = [Stage(step, {B: 3, A: 1}), Stage(step + 20, {C: 1})]
-    before = [stage for stage in STAGES if stage.first_step + stage.ramp_steps <= step]
-    changed = ul2_tasks.examples(planned(*before, *other), LENGTHS, seed=1, pack=bool(found.numbering.packed))
-    last = step if before == [stage for stage in STAGES if stage.first_step < step] else before[-1].first_step
-    last = min(last, next((stage.first_step for stage in STAGES if stage not in before), last))
-    assert all(same(*pair) for pair in zip(found[: last * BATCH], changed[: last * BATCH]))
-    assert not all(same(*pair) for pair in zip(found[:], changed[:]))
-
-
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("staged_caches")
-    for name, mixture in zip("abc", (A, B, C)):
-        register(f"staged_{name}", mixture.source, BYTES, (R1, S), modes=MODES, block_shuffle=BLOCKS)
-        build(f"staged_{name}_corpus", str(folder), console=Console(quiet=True))
-    stages = [
-        Stage(
-            each.first_step, {f"{mixture.name}_mix": weight for mixture, weight in each.mixtures}, each.ramp_steps, each.ramp_every
-        )
-        for each in STAGES
-    ]
-    seqio.add_global_cache_dirs([str(folder)])
-    return mix("staged", schedule=stages, batch_size=BATCH, steps=STEPS)
-
-
-@pytest.mark.parametrize("hosts", [1, 3])
-def test_a_dataset_has_them_on_any_hosts_from_any_step(found, registered, hosts):
-    pack = bool(found.numbering.packed)
-    for host in range(hosts):
-        shard = seqio.ShardInfo(host, hosts)
-        rows = seqio.get_dataset(
-            registered, LENGTHS, EncDecFeatureConverter(pack=pack), "train", use_cached=True, seed=1, shuffle=True, shard_info=shard
-        )
-        for first in (0, 321):
-            for at, row in zip(range(first, first + 20), continued(rows, first).as_numpy_iterator()):
-                expected = found[at * hosts + host]["targets"]
-                assert np.array_equal(row["decoder_target_tokens"][: len(expected)], expected)
-
-
 def told(*stages):
     return json.loads(json.dumps(ul2_tasks.examples(planned(*stages), LENGTHS, seed=1).describe()))
 
@@ -156,9 +84,7 @@ def test_a_state_is_taken_by_a_schedule_that_agrees_until_its_number_and_by_no_o
     saved = state_of({"pipeline": told(*STAGES), "number": 60 * BATCH})
     later = told(*STAGES[:2], Stage(80, {B: 1}))
     assert number_of(saved, later) == 60 * BATCH
-    with pytest.raises(
-        ValueError, match=r"stage from step 41 was {.*}, is None; stage .* is None; stage from step 50 was None, is {"
-    ):
+    with pytest.raises(ValueError, match=r"stage from step 41 .* stage from step 50"):
         number_of(saved, told(STAGES[0], Stage(50, {C: 1})))
     with pytest.raises(ValueError, match=r"stage from step 41 was {.*}, is None"):
         number_of(saved, told(STAGES[0]))
@@ -167,24 +93,6 @@ def test_a_state_is_taken_by_a_schedule_that_agrees_until_its_number_and_by_no_o
     assert number_of(state_of({"pipeline": plain, "number": 41 * BATCH}), told(*STAGES)) == 41 * BATCH
     with pytest.raises(ValueError, match="the state was saved by another pipeline"):
         number_of(state_of({"pipeline": plain, "number": 41 * BATCH + 1}), told(*STAGES))
-
-
-def test_a_run_takes_a_changed_future_and_says_which_step_of_another_past_differs(tmp_path):
-    def run(*stages):
-        return {"ul2_tasks": "2.1", "batch_size": BATCH, **told(*stages)}
-
-    def begin(run, step, is_resumed=True):
-        return begin_or_compare(str(tmp_path), run, Start(step, is_resumed), is_writer=True)
-
-    begin(run(*STAGES), 0, is_resumed=False)
-    changed = run(*STAGES[:2], Stage(90, {B: 1}))
-    assert begin(changed, 71) == 0
-    assert json.loads((tmp_path / "ul2_run.json").read_text())["schedule"] == changed["schedule"], "which is the run's from now on"
-    with pytest.raises(ValueError, match=r"stage from step 90 was .* and the schedule, exclude and skip from its step 95 on"):
-        begin(run(*STAGES[:2], Stage(94, {B: 1})), 95)
-    with pytest.raises(ValueError, match=r"stage from step 0\.rates\.staged_a_r1 was 0\.13.*, and is now 0\.06"):
-        begin(run(Stage(0, {A: 1, B: 2}), *STAGES[1:2], Stage(90, {B: 1})), 95)
-    assert begin(run(*STAGES[:2], Stage(90, {B: 1}), Stage(95, {C: 1})), 95) == 0
 
 
 def test_a_run_goes_on_with_other_denoisers_of_a_later_stage_also_once_that_has_begun(tmp_path):
@@ -240,8 +148,6 @@ ASKED = {"schedule": STAGES, "batch_size": 8, "steps": 9}
     [
         (ASKED | {"mixtures": {A: 1}}, "mixtures"),
         (ASKED | {"batch_size": None}, "batch_size"),
-        (ASKED | {"steps": 0}, "steps"),
-        (ASKED | {"schedule": []}, "schedule"),
         (ASKED | {"schedule": [(0, {A: 1})]}, "schedule"),
         (ASKED | {"schedule": STAGES[1:]}, "first steps"),
         (ASKED | {"schedule": [Stage(0, {A: 1}), Stage(0, {B: 1})]}, "first steps"),
@@ -261,7 +167,6 @@ def test_what_is_no_schedule_is_rejected(arguments, named):
     [
         ((0.5, {"a": 1}), "first_step"),
         ((0, {"a": 0}), "mixtures"),
-        ((0, {}), "mixtures"),
         ((0, {"a": 1}, 0, 0), "ramp_every"),
         ((5, {"a": 1}, 10**9, 1), "ramp_every"),
     ],
@@ -271,7 +176,8 @@ def test_what_is_no_stage_is_rejected(arguments, named):
         Stage(*arguments)
 
 
-def test_a_schedule_has_denoising_tasks_alone(registered):
+def test_a_schedule_has_denoising_tasks_alone():
+    register("staged_a", A.source, BYTES, (R1, S), modes=MODES)
     features = {key: seqio.Feature(BYTES) for key in ("inputs", "targets")}
     seqio.TaskRegistry.add("staged_other", MemoryDataSource(lambda: ["x"], validation=0), output_features=features)
     with pytest.raises(ValueError, match="staged_other"):
