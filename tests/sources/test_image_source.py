@@ -47,14 +47,6 @@ def test_each_caption_is_an_example_of_its_own_after_its_image(files):
     assert where == [f"{names[0]}, caption 1", f"{names[0]}, caption 2", *names[1:]]
 
 
-def test_conversations_are_as_they_are_written(files):
-    for places, record in zip(read(open_image_text(files["vlm_sft"], "vlm_sft")), example_records("vlm_sft", COUNT)):
-        images = record["image"] if isinstance(record["image"], list) else [record["image"]]
-        assert [place for place in places if isinstance(place, bytes)] == images
-        said = " ".join(turn["value"].replace("<image>", " ") for turn in record["conversations"])
-        assert " ".join(place for place in places if isinstance(place, str)).split() == said.split()
-
-
 def both_ways(record, draws):
     """A kind of one's own."""
     return [Image(record["image"], "vit"), Text("This was it.")]
@@ -116,8 +108,3 @@ def test_images_that_are_generated_are_a_problem():
     source = open_image_text([{"image": image(), "captions": "a"}], lambda record, draws: [Image(record["image"], "noised")])
     (found,) = source.get_dataset("train").as_numpy_iterator()
     assert b"no image is generated here" in found["problem"]
-
-
-def test_other_kinds_are_refused():
-    with pytest.raises(ValueError, match=r"kind must be one of .*, got 'stories'"):
-        open_image_text([], "stories")
