@@ -8,7 +8,7 @@ import pytest
 import seqio
 from support import flat, mistral_model, restore_all, t5_model
 
-from ul2_tasks import T5GEMMA2, register
+from ul2_tasks import T5GEMMA2, mix, register
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TWO = T5GEMMA2[2:4]  # enough where the corpus is what is tested
@@ -105,7 +105,14 @@ def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path)
     assert three == four == "none"
 
 
-# Several corpora.
+@pytest.mark.parametrize("mixtures", [{}, {"ul2_mix": 0}, [("ul2_mix", 1), ("ul2_mix", 2)], {"nothing_mix": 1}], ids=str)
+def test_a_bad_mixture_is_named(mixtures):
+    with pytest.raises(ValueError, match=r"mixtures|nothing_mix"):
+        mix("bad", mixtures)
 
 
-# What registers.
+def test_a_name_is_one_mixture_for_good():
+    assert mix("occupied", {"ul2_mix": 1}) == mix("occupied", [("ul2_mix", 1)]) == "occupied_mix"
+    for again in (lambda: mix("occupied", {"ul2_mix": 2}), lambda: register("occupied")):
+        with pytest.raises(ValueError, match="occupied_mix"):
+            again()
