@@ -9,6 +9,7 @@ import seqio
 from support import flat, mistral_model, restore_all, t5_model
 
 from ul2_tasks import T5GEMMA2, mix, register
+from ul2_tasks.corpus.corpus import corpus_settings
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TWO = T5GEMMA2[2:4]  # enough where the corpus is what is tested
@@ -87,22 +88,18 @@ def test_a_text_that_spells_a_special_token_is_text(tmp_path, vocabulary, text, 
 
 def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path):
     """What is kept out of a text is part of what decides its tokens; control pieces, which no text becomes, are not."""
-    from ul2_tasks.corpus.corpus import corpus_settings
-
-    path = write_json(tmp_path / "a.jsonl")
-    own = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
-    modes = {"[R]": 32100, "[S]": 32101, "[X]": 32102}
-    register("kept_one", path, own, modes=modes)
-    register("kept_two", path, own, modes=modes, sentinels=range(32050, 32000, -1))
-    register("kept_three", path, "default")
-    register("kept_four", path, "default", sentinels=range(3, 50))
-    one, two, three, four = (
-        corpus_settings(seqio.TaskRegistry.get(f"kept_{name}_corpus"))["kept_out_of_text"]
-        for name in ("one", "two", "three", "four")
+    own, modes = VOCABULARIES["seqio's extra ids"](tmp_path)
+    vocabularies = (
+        (own, modes),
+        (own, modes | {"sentinels": range(32050, 32000, -1)}),
+        ("default", {}),
+        ("default", {"sentinels": range(3, 50)}),
     )
-    assert one.startswith("103 ids, crc32 ")
-    assert two.startswith("53 ids, crc32 ")
-    assert three == four == "none"
+    kept = []
+    for number, (vocabulary, arguments) in enumerate(vocabularies):
+        register(f"kept_{number}", write_json(tmp_path / "a.jsonl"), vocabulary, **arguments)
+        kept.append(corpus_settings(seqio.TaskRegistry.get(f"kept_{number}_corpus"))["kept_out_of_text"])
+    assert kept[0] != kept[1] != kept[2] == kept[3] == "none"
 
 
 @pytest.mark.parametrize("mixtures", [{}, {"ul2_mix": 0}, [("ul2_mix", 1), ("ul2_mix", 2)], {"nothing_mix": 1}], ids=str)
