@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ul2_tasks
 from ul2_tasks import MeasuredLoader
-
-LENGTHS = {"inputs": 64, "targets": 64}
 
 
 @given(passes=st.lists(st.lists(st.integers(0, 40), max_size=6), max_size=4), read=st.sets(st.integers(0, 24)))
@@ -109,23 +106,3 @@ def test_rows_and_tokens_of_a_batch(batch, rows, inputs, targets):
     assert {name for name, count in has.items() if count} == {
         key.removeprefix("data/").removesuffix("_per_second") for key in metrics if key.endswith("s_per_second")
     } - {"batches"}
-
-
-@pytest.mark.torch
-def test_the_batches_of_a_dataloader_with_workers():
-    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
-    converter = ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
-    dataset = ul2_tasks.UL2IterableDataset(ul2_tasks.Mixture(), LENGTHS, feature_converter=converter, num_epochs=1)
-    counts = []
-    for workers in (0, 2):
-        plain = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers)
-        loader = MeasuredLoader(plain)
-        assert loader.num_workers == workers
-        batches = list(loader)
-        for batch, same in zip(batches[:8], plain):
-            assert all(torch.equal(values, same[name]) for name, values in batch.items())
-        assert loader.batches == len(batches)
-        assert loader.input_tokens == sum(int(batch["attention_mask"].sum()) for batch in batches)
-        assert loader.target_tokens == sum(int(batch["decoder_attention_mask"].sum()) for batch in batches)
-        counts.append((loader.rows, loader.input_tokens, loader.target_tokens))
-    assert counts[0] == counts[1]

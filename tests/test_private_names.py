@@ -11,7 +11,6 @@ import inspect
 import pathlib
 import re
 
-import new_process
 import pytest
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
@@ -19,42 +18,30 @@ FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/**
 
 # What is read, with the file that does, and why there is no public name for it.
 READ = {
-    ("_initialized", "ul2_tasks/pytorch/forks.py"): "whether TensorFlow has run: every public function that could tell starts it",
-    (
-        "_check_compatible_features",
-        "ul2_tasks/tasks/providers.py",
-    ): "the check that a mixture's tasks have the same features, with which SeqIO's get_dataset begins",
-    (
-        "_compute_logits",
-        "ul2_tasks/t5x_chat.py",
-    ): "what t5x's models leave to those that are made of them: the pass through the network",
-    ("_compute_logits", "ul2_tasks/t5x_task_loss.py"): "likewise",
-    (
-        "_query_document_sample_shuffle_indices",
-        "ul2_tasks/megatron.py",
-    ): "the place of a sample in the stream, to read masks there (tests/test_megatron_dataset.py)",
-    (
-        "_REGISTRY",
-        "ul2_tasks/when_imported.py",
-    ): "what SeqIO's registries hold, so that `ul2_mix` is registered when one is first read (tests/test_when_imported.py)",
-    (
-        "_attn_implementation",
-        "ul2_tasks/pytorch/packed_attention.py",
-    ): "which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)",
-    ("_cache", "ul2_tasks/compiled.py"): "Numba's cache of a function, which otherwise sees the function's own file alone",
-    ("_cache_path", "ul2_tasks/compiled.py"): "likewise, for its folder",
-    ("_impl", "ul2_tasks/compiled.py"): "likewise, for its name",
-    ("_exit", "ul2_command/errors.py"): "os._exit: the end of a process without tearing down what waits for threads of TensorFlow",
-    ("_fingerprint", "ul2_tasks/sources/dataset_objects.py"): "what Hugging Face's Dataset is known by, which nothing public says",
-    (
-        "_ex_iterable",
-        "ul2_tasks/sources/dataset_objects.py",
-    ): "the steps of an IterableDataset, which has no fingerprint (tests/sources/test_dataset_objects.py)",
-    (
-        "_pad_token_id",
-        "ul2_tasks/megatron.py",
-    ): "what fills up a sample of GPTDataset, 0 for masks (tests/test_megatron_dataset.py)",
-    ("_partitioner", "ul2_tasks/initial_checkpoint.py"): "an argument of t5x's TrainStateInitializer, to restore a checkpoint with",
+    # the check that a mixture's tasks have the same features, with which SeqIO's get_dataset begins
+    ("_check_compatible_features", "ul2_tasks/tasks/providers.py"),
+    # what SeqIO's registries hold, so that `ul2_mix` is registered when one is first read (tests/test_when_imported.py)
+    ("_REGISTRY", "ul2_tasks/when_imported.py"),
+    # whether TensorFlow has run: every public function that could tell starts it
+    ("_initialized", "ul2_tasks/pytorch/forks.py"),
+    # os._exit: the end of a process without tearing down what waits for threads of TensorFlow
+    ("_exit", "ul2_command/errors.py"),
+    # which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)
+    ("_attn_implementation", "ul2_tasks/pytorch/packed_attention.py"),
+    # what t5x's models leave to those that are made of them, the pass through the network; and what a checkpoint is restored with
+    ("_compute_logits", "ul2_tasks/t5x_chat.py"),
+    ("_compute_logits", "ul2_tasks/t5x_task_loss.py"),
+    ("_partitioner", "ul2_tasks/initial_checkpoint.py"),
+    # the place of a sample in the stream, to read masks there, and what fills one up (tests/test_megatron_dataset.py)
+    ("_query_document_sample_shuffle_indices", "ul2_tasks/megatron.py"),
+    ("_pad_token_id", "ul2_tasks/megatron.py"),
+    # Numba's cache of a function, which otherwise sees the function's own file alone
+    ("_cache", "ul2_tasks/compiled.py"),
+    ("_cache_path", "ul2_tasks/compiled.py"),
+    ("_impl", "ul2_tasks/compiled.py"),
+    # what Hugging Face's Dataset is known by, and the steps of an IterableDataset (tests/sources/test_dataset_objects.py)
+    ("_fingerprint", "ul2_tasks/sources/dataset_objects.py"),
+    ("_ex_iterable", "ul2_tasks/sources/dataset_objects.py"),
 }
 # What classes of SeqIO and TensorFlow leave to those that are made of them, by the names that it has there.
 FILLED_IN = {
@@ -99,7 +86,7 @@ def defined_in(path: pathlib.Path) -> set[str]:
 def test_the_list_is_whole():
     own = set().union(*map(defined_in, FILES)) | {"_asdict", "_fields", "_replace"}  # these three are a named tuple's
     read = {(name, str(path.relative_to(REPOSITORY))) for path in FILES for name in read_in(path) - own}
-    assert read == set(READ)
+    assert read == READ
 
 
 def filled_in_by(made: type) -> set[str]:
@@ -118,17 +105,6 @@ def test_what_is_filled_in_of_others_is_there_and_all_of_it_is_listed():
             own = [member for member in vars(module).values() if inspect.isclass(member) and member.__module__ == module.__name__]
             found |= set().union(*map(filled_in_by, own))
     assert found == FILLED_IN | (FILLED_IN_OF_T5X if HAS_T5X else set())
-
-
-def test_tensorflow_still_tells_whether_it_has_run():
-    program = """
-import tensorflow as tf
-from ul2_tasks.pytorch.forks import tensorflow_has_run
-before = tensorflow_has_run()
-tf.constant(1) + 1
-print(before, tensorflow_has_run())
-"""
-    assert new_process.run("-c", program, check=True).stdout == "False True\n"
 
 
 @pytest.mark.t5x

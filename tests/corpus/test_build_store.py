@@ -1,23 +1,19 @@
 """The job that writes a store: the documents of every source as the task itself has them, and what can go wrong."""
 
 import functools
-import gzip
 import json
 import os
 import pathlib
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import seqio
 import tensorflow as tf
-from click.testing import CliRunner
+import tokenizers
 from rich.console import Console
 from support import at_once, byte_vocabulary, refused
 
-from ul2_command import main
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
@@ -36,19 +32,6 @@ def register_corpus(name, source, **arguments) -> str:
 def jsonl(folder, texts=TEXTS, name="a.jsonl"):
     (folder / name).write_text("".join(json.dumps({"text": text, "id": number}) + "\n" for number, text in enumerate(texts)))
     return str(folder / name)
-
-
-def parquet(folder):
-    pq.write_table(pa.table({"text": TEXTS, "id": list(range(len(TEXTS)))}), folder / "a.parquet", row_group_size=70)
-    return str(folder / "a.parquet")
-
-
-def compressed(folder):
-    path = jsonl(folder)
-    with open(path, "rb") as plain, gzip.open(f"{path}.gz", "wb") as packed:
-        packed.write(plain.read())
-    os.remove(path)
-    return f"{path}.gz"
 
 
 def tfrecord(folder):
@@ -76,21 +59,15 @@ def function(folder):
 
 
 def hugging_face(folder):
-    datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(folder / "saved"))
     return f"hf:{folder}/saved"
 
 
 SOURCES = {
     "seqio text lines": (text_lines, {}),
-    "seqio function": (function, {}),
     "seqio function split": (function, {"validation": 0.3}),
     "hugging face": (hugging_face, {}),
     "jsonl": (jsonl, {}),
-    "parquet": (parquet, {}),
-    "gz": (compressed, {}),
-    "tfrecord": (tfrecord, {}),
-    "split by text": (jsonl, {"validation": 0.3}),
     "split by id": (jsonl, {"validation": 0.3, "id_key": "id"}),
     "tfrecord split by id": (tfrecord, {"validation": 0.3, "id_key": "id"}),
 }
@@ -163,19 +140,6 @@ def test_what_is_no_unicode_is_a_bad_record_of_every_source(tmp_path, of):
     assert len(list(streamed)) == 1
 
 
-def test_a_second_job_is_refused_while_the_first_one_runs(tmp_path):
-    corpus = register_corpus("store_second", open_source(jsonl(tmp_path)))
-    said = []
-
-    def build_meanwhile():
-        with pytest.raises(ValueError, match=r"another job \(host .*\) is writing to") as error:
-            build(corpus, str(tmp_path / "cache"), console=QUIET)
-        said.append(str(error.value))
-
-    assert build(corpus, str(tmp_path / "cache"), console=QUIET, prepare=build_meanwhile)["totals"]["documents"] == len(TEXTS) - 1
-    assert said
-
-
 def change(path):
     with open(path, "a") as file:
         file.write('{"text": "one more", "id": 1}\n')
@@ -192,41 +156,6 @@ def test_a_source_that_changes_during_the_job_is_told_by_its_file(tmp_path):
     assert build(corpus, str(tmp_path / "cache"), console=QUIET)["totals"]["documents"] == len(TEXTS)
 
 
-def test_no_file_is_written_of_a_split_or_a_shard_without_a_document(tmp_path):
-    for number in range(3):
-        jsonl(tmp_path, [] if number == 1 else [f"document {number}"], f"{number}.jsonl")
-    corpus = register_corpus("store_empty", open_source(f"{tmp_path}/*.jsonl", validation=1e-12))
-    manifest = build(corpus, str(tmp_path / "cache"), console=QUIET)
-    assert [split["documents"] for split in manifest["splits"].values()] == [2, 0]
-    names = sorted(path.name for path in (tmp_path / "cache" / corpus).glob("*.bin"))
-    assert len(names) == 2
-    assert all(name.startswith("train-") for name in names)
-    assert list(cache.verify(str(tmp_path / "cache" / corpus))) == []
-
-
-def _changed(path, change):
-    value = json.loads(path.read_text())
-    change(value)
-    path.write_text(json.dumps(value))
-
-
-@pytest.mark.parametrize(
-    ("change", "wrong"),
-    [
-        (lambda manifest: manifest.pop("splits"), "splits"),
-        (lambda manifest: manifest.update(schema_version=[3]), "version"),
-    ],
-)
-def test_a_manifest_that_was_altered_is_refused(tmp_path, change, wrong):
-    corpus = register_corpus(f"store_{tmp_path.name}", open_source(jsonl(tmp_path)))
-    build(corpus, str(tmp_path / "cache"), console=QUIET)
-    assert cache.read_manifest(str(tmp_path / "cache" / corpus))  # what it said before counts no more
-    _changed(tmp_path / "cache" / corpus / "manifest.json", change)
-    assert CliRunner().invoke(main, ["verify", str(tmp_path / "cache")]).exit_code == 1
-    with pytest.raises(ValueError, match=rf"manifest\.json .*{wrong}"):
-        cache.read_manifest(str(tmp_path / "cache" / corpus))
-
-
 @pytest.mark.parametrize("name", ["begun.json", "train-00000-of-00001.json"])
 @pytest.mark.parametrize("content", ["{", "[]"])
 def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, name, content):
@@ -241,7 +170,6 @@ def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, 
 def test_ids_are_stored_as_the_tokenizers_own_and_read_shifted(tmp_path):
     """A tokenizer whose id 0 is a token: its ids are one higher here, and not in the files."""
     (tmp_path / "tokenizer").mkdir()
-    tokenizers = pytest.importorskip("tokenizers")
     model = tokenizers.models.WordLevel({"a": 0, "b": 1, "</s>": 2, "[UNK]": 3}, unk_token="[UNK]")
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

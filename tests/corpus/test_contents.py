@@ -13,9 +13,7 @@ from ul2_tasks.corpus import identity
 from ul2_tasks.corpus.identity import contents, reads
 from ul2_tasks.sources.dataset_objects import identity_of
 from ul2_tasks.sources.image_text import open_image_text
-from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.index import serialize
-from ul2_tasks.store.read import Store
 
 
 def write(path, text='{"text": "a"}\n', time=1):
@@ -109,21 +107,6 @@ def test_a_streamed_dataset_of_another_revision_is_another():
     assert streamed("1" * 40) == streamed("1" * 40) != streamed("2" * 40)
 
 
-def test_a_path_is_known_by_what_it_leads_to(tmp_path, monkeypatch):
-    (tmp_path / "a").mkdir()
-    write(tmp_path / "a" / "a.jsonl")
-    os.symlink(tmp_path / "a", tmp_path / "b")
-    monkeypatch.chdir(tmp_path)
-    spelled = ["a", "a/a.jsonl", ["./a/*.jsonl"], str(tmp_path / "a"), "b/a.jsonl", f"file://{tmp_path}/b/*.jsonl"]
-    assert len({reads(open_source(files, format="jsonl", validation=0.1), "train") for files in spelled}) == 1
-
-
-def test_documents_in_memory_tell_by_their_identity():
-    source = MemoryDataSource(lambda: ["a"], validation=0)
-    assert contents(source, "train") == ""
-    assert reads(source, "train") == source.identity
-
-
 def read(split, shuffle_files, seed=None):
     return tf.data.Dataset.from_tensor_slices({"text": ["a", "b"]})
 
@@ -153,9 +136,3 @@ def test_tokens_are_known_by_their_content_where_they_lie_makes_no_difference(tm
             write_pair(tmp_path / folder / f"{number}", tokens, [40, 60])
         found.append(contents(open_source(f"megatron:{tmp_path}/{folder}/*"), "train"))
     assert found[0] == found[1] != found[2]
-
-
-def test_tokens_are_known_by_their_documents(tmp_path):
-    write_pair(tmp_path / "a", range(100), [40, 60])
-    write_pair(tmp_path / "b", range(100), [60, 40])
-    assert Store.open([str(tmp_path / "a")]).contents != Store.open([str(tmp_path / "b")]).contents

@@ -1,30 +1,14 @@
 """Where documents come from: the split by hash, orders, shards."""
 
-import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
 
-from ul2_tasks import CausalDenoiser, default_vocabulary, register
+from ul2_tasks import CausalDenoiser, register
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
-
-
-def test_views_of_one_corpus_have_orders_of_their_own():
-    corpus = seqio.get_mixture_or_task("ul2_corpus")
-    orders = {
-        salt: [tuple(ids) for batch in CorpusView(corpus, salt).get_dataset(seed=1) for ids in batch["targets"].to_list()]
-        for salt in ("a", "b")
-    }
-    assert sorted(orders["a"]) == sorted(orders["b"])
-    assert np.mean([a == b for a, b in zip(orders["a"], orders["b"])]) < 0.02
-    view = CorpusView(corpus, "a")
-    assert list(view.splits) == ["train", "validation"]
-    assert view.num_input_examples("train") == len(orders["a"]) == corpus.source.num_input_examples("train")
-    assert view.list_shards("train") == corpus.source.list_shards("train")
 
 
 def read_two(split, shuffle_files, seed=None):
@@ -49,24 +33,6 @@ def test_what_cannot_tell_what_it_is_has_no_cache(tmp_path, what):
     corpus._cache_dir = str(tmp_path)
     with pytest.raises(ValueError, match=message):
         CorpusView(corpus, "lm", use_cached=True).get_dataset()
-
-
-def test_what_has_a_name_has_a_cache_that_is_its_own(tmp_path):
-    def corpus(name, source) -> seqio.Task:
-        register(f"corpora_{name}", source, denoisers=[CausalDenoiser(mode=None)])
-        return seqio.get_mixture_or_task(f"corpora_{name}_corpus")
-
-    settings = corpus_settings(corpus("function", seqio.FunctionDataSource(read_two, ["train"])))
-    assert "test_corpora.read_two" in settings["source"]
-    first, second = (corpus(text, MemoryDataSource(lambda text=text: [text], validation=0)) for text in ("first", "second"))
-    build(first.name, str(tmp_path), console=Console(quiet=True))
-    cached = {task: CorpusView(task, "lm", use_cached=True) for task in (first, second)}
-    for task in cached:
-        task._cache_dir = str(tmp_path / first.name)
-    (batch,) = cached[first].get_dataset()
-    assert batch["targets"].to_list() == [default_vocabulary().encode("first")]
-    with pytest.raises(ValueError, match=r"source is 'MemoryDataSource\(1 documents, sha256 .*' in the cache, and 'Memory.*' here"):
-        cached[second].get_dataset()
 
 
 def test_a_cache_that_is_not_there_is_missed_by_name(tmp_path):

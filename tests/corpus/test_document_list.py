@@ -1,6 +1,5 @@
 """Lists of documents: what they name, by their origins or numbers, and what is wrong with them."""
 
-import codecs
 import gzip
 import json
 import logging
@@ -83,17 +82,6 @@ def test_a_list_is_the_same_from_a_file_and_for_other_fields_and_orders(tmp_path
     again.write_text(read_document_list(given).text)
     assert read_document_list(again) == read_document_list(given)
     assert read_document_list([]) == DocumentList(())
-
-
-def test_a_list_of_any_program_is_read(tmp_path):
-    lines = [{"id": "7", "reason": "a\u2028line\x85"}, {"id": "8"}]
-    path = tmp_path / "list.jsonl"
-    path.write_bytes(codecs.BOM_UTF8 + "\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())
-    assert read_document_list(path) == read_document_list([{"id": "7"}, {"id": "8"}]), "BOM, CRLF and line ends of Unicode"
-    assert read_document_list([{"id": 7}, {"id": np.int32(8)}]) == read_document_list(path), "integers are ids, too"
-    for short, compress in {"ids.txt": bytes, "ids.txt.gz": gzip.compress}.items():
-        (tmp_path / short).write_bytes(compress(codecs.BOM_UTF8 + b"7\r\n\r\n8\r\n"))
-        assert read_document_list(tmp_path / short) == read_document_list(path)
 
 
 def test_a_corpus_that_is_not_there_is_a_warning_and_if_all_are_an_error(store, caplog):

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import seqio
-import tensorflow as tf
 from PIL import Image
 
 import ul2_tasks
@@ -22,7 +21,6 @@ from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.provenance import Origin, hash_of
 
 TEXTS = [f"{number}: " + "one two three four five six seven. " * (number % 5) for number in range(300)]
-VOCABULARY = ul2_tasks.default_vocabulary()
 
 
 def cached(folder: pathlib.Path, source, **options) -> tuple[str, dict]:
@@ -120,31 +118,17 @@ def test_other_sources_have_what_they_have(tmp_path):
     compressed.write_bytes(gzip.compress("".join(f"{lines(number)}\n" for number in range(300)).encode()))
     folder, _ = cached(tmp_path / "gz", str(compressed))
     assert origins_of(folder)[17] == Origin(str(compressed), 18, "doc-17", hash_of(TEXTS[17].encode()))
-    paragraphs = tmp_path / "c.txt"
-    paragraphs.write_text("one\ntwo\n\n\nthree\n")
-    folder, _ = cached(tmp_path / "paragraphs", ul2_tasks.open_source(str(paragraphs), documents="paragraph"))
-    assert [(origin.file, origin.row) for origin in origins_of(folder)] == [(str(paragraphs), 1), (str(paragraphs), 5)]
+    (tmp_path / "c.txt").write_text("one\ntwo\n\n\nthree\n")
+    folder, _ = cached(tmp_path / "paragraphs", ul2_tasks.open_source(str(tmp_path / "c.txt"), documents="paragraph"))
+    assert [origin.row for origin in origins_of(folder)] == [1, 5]
     folder, _ = cached(tmp_path / "memory", MemoryDataSource(the_texts, validation=0))
-    by_row = sorted(origins_of(folder), key=lambda origin: origin.row)
-    assert by_row == [Origin("", row, "", hash_of(text.encode())) for row, text in enumerate(TEXTS)]
+    assert {*origins_of(folder)} == {Origin("", row, "", hash_of(text.encode())) for row, text in enumerate(TEXTS)}
     folder, _ = cached(tmp_path / "seqio", seqio.TextLineDataSource({"train": [str(found)]}))
     assert origins_of(folder)[9] == Origin(str(found), 10, "", hash_of(TEXTS[9].encode()))
 
 
 def the_texts() -> list[str]:
     return TEXTS
-
-
-def test_a_record_of_tf_examples_has_its_number(tmp_path):
-    path = str(tmp_path / "a.tfrecord")
-    with tf.io.TFRecordWriter(path) as writer:
-        for number in range(20):
-            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[TEXTS[number].encode()] * (number != 4)))
-            writer.write(tf.train.Example(features=tf.train.Features(feature={"text": feature})).SerializeToString())
-    folder, manifest = cached(tmp_path / "CACHE", path)
-    assert [origin[:2] for origin in origins_of(folder)] == [(path, row) for row in range(1, 21) if row != 5]
-    (refused,) = refused_records(folder, manifest)
-    assert (refused["row"], "record 5:" in refused["cause"]) == (5, True)
 
 
 def test_a_trial_run_counts_rows_within_the_parts_of_a_file(tmp_path):
@@ -156,19 +140,6 @@ def test_a_trial_run_counts_rows_within_the_parts_of_a_file(tmp_path):
         start = int(origin.file.partition("[")[2].partition(":")[0] or 0)
         beginning = in_file.index(b"\n", start - 1) + 1 if start else 0
         assert json.loads(in_file[beginning:].split(b"\n")[origin.row - 1])["id"] == origin.id
-
-
-def test_two_workers_write_the_same_bytes(tmp_path):
-    path = jsonl(tmp_path / "a.jsonl")
-    folder, _ = cached(tmp_path / "ONE", str(path))
-    mixture = ul2_tasks.Mixture("origins", str(path), on_error="skip")
-    corpus, options = mixture.corpus(), ["--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_threading"]
-    build(corpus, str(tmp_path / "TWO"), prepare=print, pipeline_options=options)
-    other = tmp_path / "TWO" / "origins_corpus"
-    for file in pathlib.Path(folder).glob("train-*"):
-        assert (other / file.name).read_bytes() == file.read_bytes()
-    one, two = (cache.read_manifest(str(each))["splits"]["train"]["shards"] for each in (folder, other))
-    assert [shard["origins"] for shard in one] == [shard["origins"] for shard in two]
 
 
 @pytest.mark.parametrize("use_cached", [False, True])
@@ -187,17 +158,6 @@ def test_a_pair_of_megatron_says_where_its_documents_are_from(tmp_path, use_cach
     assert {expected[number][:2] for number in found.in_rows(chosen).documents.tolist()} == {*chosen}
     of_b = [number for number, origin in enumerate(expected) if origin.file == str(paths[1])]
     assert found.in_files(["b.jsonl"]).documents.tolist() == of_b
-
-
-def test_verify_sees_a_table_that_was_altered_or_is_gone(tmp_path):
-    folder, _ = cached(tmp_path / "CACHE", str(jsonl(tmp_path / "a.jsonl")))
-    table = min(pathlib.Path(folder).glob("*.origins.arrow"))
-    content = table.read_bytes()
-    table.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    (sentence,) = cache.verify(folder)
-    assert sentence.startswith(f"{table.name} is altered")
-    table.unlink()
-    assert f"{table.name} is missing" in list(cache.verify(folder))
 
 
 def test_conversations_of_the_same_messages_have_the_same_hash_however_they_are_stored(tmp_path):

@@ -65,12 +65,6 @@ def kill_at_the_second_shard(folder):
         path.unlink()
 
 
-def kill_at_the_first_shard(folder):
-    kill_at_the_second_shard(folder)
-    for path in folder.glob("train-*"):
-        path.unlink()
-
-
 def kill_at_once(folder):
     shutil.rmtree(folder)
     (folder / "parts").mkdir(parents=True)
@@ -86,12 +80,7 @@ def truncate(folder):
     os.truncate(folder / "train-00001-of-00002.bin", 10)
 
 
-def add_a_pair(folder):
-    for suffix in ("bin", "idx"):
-        shutil.copy(folder / f"train-00001-of-00002.{suffix}", folder / f"train-00001-of-00002.sizes.{suffix}")
-
-
-HARMS = [kill_at_the_second_shard, kill_at_the_first_shard, kill_at_once, remove_a_pair, truncate, add_a_pair]
+HARMS = [kill_at_the_second_shard, kill_at_once, remove_a_pair, truncate]
 
 
 @pytest.mark.parametrize("harm", HARMS)

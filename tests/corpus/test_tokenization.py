@@ -4,8 +4,6 @@ import re
 
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import byte_vocabulary, features
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
@@ -35,13 +33,6 @@ def test_it_takes_dictionaries_and_bare_strings_and_names_a_missing_feature():
     assert texts(records, text_key="body") == [b"a"]
     with pytest.raises(ValueError, match=r"text_key must be a feature of the source, one of \['body', 'url'\], got 'text'"):
         texts(records)
-
-
-@settings(max_examples=5)
-@given(st.lists(st.text(), min_size=1, max_size=12))
-def test_every_text_is_utf8_and_passes_as_it_is(several):
-    encoded = [text.encode() for text in several]
-    assert texts(tf.data.Dataset.from_tensor_slices(encoded)) == encoded
 
 
 @pytest.mark.parametrize("document", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80", b"cut \xe2\x82"])

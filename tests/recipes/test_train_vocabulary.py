@@ -39,14 +39,6 @@ def test_any_text_comes_back(text, trained):
     assert trained.decode(trained.encode(text)) == text.replace("\u2581", " ")
 
 
-def test_long_texts_and_reserved_characters_are_not_left_out():
-    texts = ["a word " * 3_000, "\u65e5" * 9_000, "one \u2585 two", "never read"]
-    parts = list(of_recipe.sentences(texts, 30_001))
-    assert "".join(parts) == "".join(texts[:3]).replace("\u2585", " ")
-    assert max(map(len, parts)) <= 4000
-    assert all(part.strip().startswith(("a", "word")) for part in parts[:5]), "cut between words"
-
-
 def test_the_command_reads_files_and_writes_over_none(run_recipe, tmp_path):
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps({"content": text}) + "\n" for text in embedded_documents()[:99]))

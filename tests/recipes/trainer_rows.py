@@ -1,7 +1,5 @@
 """What the tests of trainers' recipes compare with: packed rows by index, and losses that a recipe prints."""
 
-import re
-
 import numpy as np
 
 import ul2_tasks
@@ -13,8 +11,3 @@ def rows(length: int, count: int) -> dict[str, np.ndarray]:
     mixture = ul2_tasks.Mixture("mine", chunk_tokens=ul2_tasks.best_chunk_tokens(ul2_tasks.T5GEMMA2, lengths))
     found = ul2_tasks.examples(mixture, lengths, pack=True)[:count]
     return {key: np.stack([row[key] for row in found]) for key in lengths}
-
-
-def losses_of(output: str) -> dict[int, float]:
-    """The losses of steps that a recipe printed, "step 3: loss 8.1, .."."""
-    return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+): loss ([\d.]+)", output, re.MULTILINE)}

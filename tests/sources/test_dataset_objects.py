@@ -58,11 +58,9 @@ def test_every_row_comes_once_in_order_with_its_number(texts, seed):
 
 STEPS = {
     "take": lambda dataset: dataset.take(13),
-    "map": lambda dataset: dataset.map(lambda row: {"text": row["text"].upper()}),
     "filter by number": lambda dataset: dataset.filter(lambda row, number: number < 7, with_indices=True),
     "map in batches": lambda dataset: dataset.map(lambda batch: {"text": batch["text"][:1]}, batched=True, remove_columns=["id"]),
     "shuffle and take": lambda dataset: dataset.shuffle(seed=3, buffer_size=10).take(9),
-    "concatenated": lambda dataset: datasets.concatenate_datasets([dataset, dataset.skip(35)]),
     "interleaved at random": lambda dataset: datasets.interleave_datasets([dataset, dataset], probabilities=[0.3, 0.7], seed=5),
 }
 
@@ -74,12 +72,6 @@ def test_the_shards_of_an_iterable_have_its_rows(files, step):
         assert sorted(texts(dataset)) == sorted(TEXTS[::10])
     else:
         assert sorted(texts(dataset)) == sorted(row["text"] for row in dataset)
-
-
-def test_an_iterable_is_read_by_its_shards(files):
-    assert len(ul2_tasks.open_source(streamed(files)).list_shards("train")) == 4
-    generated = datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in TEXTS))
-    assert texts(generated) == TEXTS
 
 
 IN_WORKERS = """
@@ -119,12 +111,11 @@ def test_each_worker_of_a_loader_reads_all_rows_that_it_is_asked_for(files, tmp_
 
 
 FORMS = {
-    "rows": lambda files: datasets.Dataset.from_dict(rows()),
     "iterable": streamed,
-    "by split": lambda files: datasets.DatasetDict(train=datasets.Dataset.from_dict(rows())),
     "dictionary": lambda files: {"train": datasets.Dataset.from_dict(rows())},
     "formatted": lambda files: datasets.Dataset.from_dict(rows()).with_format("numpy"),
     "as tables": lambda files: datasets.Dataset.from_dict(rows()).with_format("arrow"),
+    "transformed": lambda files: datasets.Dataset.from_dict({"body": TEXTS}).with_transform(lambda batch: {"text": batch["body"]}),
     "with indices": lambda files: datasets.Dataset.from_dict(rows([*TEXTS, "?"])).select([*range(40)]),
 }
 
@@ -137,28 +128,6 @@ def test_the_examples_are_those_of_the_same_texts_in_files(files, form):
     for number in range(len(from_files)):
         for one, other in zip(from_files[number].items(), from_datasets[number].items()):
             np.testing.assert_array_equal(one[1], other[1])
-
-
-def test_splits_are_those_of_a_dictionary_or_of_a_hash():
-    by_split = datasets.DatasetDict(
-        train=datasets.Dataset.from_dict(rows()), validation=datasets.Dataset.from_dict({"text": ["one", "two"]})
-    )
-    assert texts(by_split, split="validation") == ["one", "two"]
-    assert ul2_tasks.open_source(by_split["validation"]).splits == ("train",)
-    hashed = ul2_tasks.open_source(by_split["train"], validation=0.3, id_key="id")
-    found = [
-        record
-        for shard in range(len(hashed.list_shards("train")))
-        for record in shard_records(hashed, hashed.splits, shard, 40, "text")
-    ]
-    assert sorted(record.text.decode() for _, record in found) == sorted(TEXTS)
-    assert {split for split, _ in found} == {"train", "validation"}
-
-
-def test_a_transform_is_called_for_each_row():
-    dataset = datasets.Dataset.from_dict({"words": [["a", "b"], ["c"]]})
-    dataset.set_transform(lambda batch: {"text": [" ".join(words) for words in batch["words"]]})
-    assert texts(dataset) == ["a b", "c"]
 
 
 # What a dataset is known by.
@@ -186,7 +155,6 @@ def test_a_dataset_is_known_by_the_same_words_in_each_process_and_no_other_by_th
 CHANGES = {
     "another text": lambda: datasets.Dataset.from_dict(rows([*TEXTS[:-1], "another"])),
     "another order": lambda: datasets.Dataset.from_dict(rows()).select(range(39, -1, -1)),
-    "fewer rows": lambda: datasets.Dataset.from_dict(rows()).select(range(39)),
     "mapped": lambda: datasets.Dataset.from_dict(rows()).map(lambda row: {"text": row["text"] + "."}),
 }
 
@@ -233,23 +201,6 @@ def test_a_cache_says_of_each_document_which_row_it_was_and_is_not_taken_for_ano
         ul2_tasks.examples(other, LENGTHS, cache_dirs=[tmp_path])[0]
     source = ul2_tasks.open_source(one.source)
     assert {file_of(source, "train", shard) for shard in range(40)} == {("Dataset, split train", False)}
-
-
-# Other kinds of data.
-
-
-def test_conversations_are_read_from_a_column_of_messages(tmp_path):
-    messages = [[{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}."}] for n in range(5)]
-    path = tmp_path / "chat.jsonl"
-    path.write_text("\n".join(json.dumps({"messages": each}) for each in messages))
-    dataset = datasets.Dataset.from_dict({"messages": messages})
-    found = [
-        ul2_tasks.examples(ul2_tasks.Chat("talk", source, loss_groups={"assistant": 1}), {"tokens": 256})
-        for source in (str(path), dataset)
-    ]
-    assert len(found[0]) == len(found[1]) == 5
-    for number in range(5):
-        np.testing.assert_array_equal(found[0][number]["tokens"], found[1][number]["tokens"])
 
 
 # Bad input.

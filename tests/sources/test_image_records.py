@@ -14,7 +14,6 @@ import pytest
 from backports import zstd
 from image_sources import write_tar
 
-from ul2_tasks.images.paths import Outside
 from ul2_tasks.sources.image_records import Reader, listed_records, open_records
 
 IMAGE = b"an image"
@@ -74,46 +73,22 @@ def test_names_tell_file_and_place(tmp_path):
     assert all_of(listed_records([{"x": 5}], "mine")) == [("mine, record 0", {"x": 5})]
 
 
-def test_parquet_has_lists_of_bytes_and_hugging_faces_objects(tmp_path):
-    record = {"image": {"bytes": b"0", "path": "0.png"}, "image_list": [b"1", b"2"], "instruction_list": [["a", "b"]]}
-    write_parquet(tmp_path / "a.parquet", [record])
-    assert all_of(open_records(str(tmp_path / "a.parquet"))) == [(f"{tmp_path}/a.parquet, row group 0, row 0", record)]
-
-
-def test_paths_begin_in_the_folder_of_the_file_or_in_another(tmp_path):
-    record = {
-        "image": ["a.png", "/b.png"],
-        "video": "c.mp4",
-        "text": "d",
-        "images": {"bytes": None, "path": "e.png"},
-        "image_list": "None",
-    }
-    (tmp_path / "a.jsonl").write_text(json.dumps(record))
-    for folder, expected in ((None, str(tmp_path)), ("there", "there")):
-        [(_, found)] = all_of(open_records(tmp_path / "a.jsonl", folder))
-        assert found == {
-            "image": [f"{expected}/a.png", Outside("/b.png", expected)],
-            "video": f"{expected}/c.mp4",
-            "text": "d",
-            "images": {"bytes": None, "path": f"{expected}/e.png"},
-            "image_list": "None",
-        }
-    [(_, found)] = all_of(open_records(tmp_path / "a.jsonl", "/"))
-    assert found["image"] == ["/a.png", "/b.png"]
-
-
 def test_samples_of_a_tar(tmp_path):
+    """The fields of a .json may name the files beside it."""
+    of_both = b'{"image": "some/c.jpg", "captions": "a", "video": null, "width": 3}'
     files = [
         ("a.jpg", b"1"),
         ("a.txt", "naïve".encode()),
         ("a.seg.png", b"2"),
         ("b.json", b'{"captions": ["x"]}'),
         ("b.WEBP", b"3"),
+        *(("c.jpg", b"4"), ("c.json", of_both), ("c.mp4", b"v"), ("c.txt", b"a")),
     ]
     write_tar(tmp_path / "a.tar", files)
     assert [record for _, record in all_of(open_records(tmp_path / "a.tar"))] == [
         {"image": b"1", "captions": "naïve", "seg.png": b"2"},
         {"captions": ["x"], "image": b"3"},
+        {"image": b"4", "captions": "a", "video": b"v", "width": 3},
     ]
 
 
@@ -161,12 +136,10 @@ WRONG_SAMPLES = {
     "two images": [member("1.jpg", b"a"), member("1.png", b"b")],
     "two images of other cases": [member("1.jpg", b"a"), member("1.JPG", b"b")],
     "two of a name": [member("1.cls", b"a"), member("1.cls", b"b")],
-    "two videos": [member("1.mp4", b"a"), member("1.webm", b"b")],
     "two captions": [member("1.json", b'{"captions": "a"}'), member("1.txt", b"b")],
     "an image in its .json": [member("1.jpg", b"a"), member("1.json", b'{"image": "other.jpg"}')],
     "a link": [member("1.jpg", **LINK), member("1.txt", b"a")],
     "a hard link": [member("1.txt", b"a"), member("1.webp", **LINK | {"type": tarfile.LNKTYPE})],
-    "a pipe": [member("1.txt", b"a"), member("1.webp", type=tarfile.FIFOTYPE)],
     "a device": [member("1.txt", b"a"), member("1.webp", type=tarfile.CHRTYPE)],
 }
 
@@ -179,16 +152,6 @@ def test_a_sample_whose_files_are_not_one_each_is_an_error_in_its_place(tmp_path
     assert isinstance(wrong, ValueError)
 
 
-def test_the_fields_of_a_json_may_name_the_files_beside_it(tmp_path):
-    content = b'{"image": "some/1.jpg", "captions": "a", "video": null, "width": 3}'
-    write_members(
-        tmp_path / "a.tar", member("1.jpg", b"1"), member("1.json", content), member("1.mp4", b"v"), member("1.txt", b"a")
-    )
-    assert [record for _, record in all_of(open_records(tmp_path / "a.tar"))] == [
-        {"image": b"1", "captions": "a", "video": b"v", "width": 3}
-    ]
-
-
 def test_a_tar_that_is_torn_cut_or_goes_on_is_an_error_that_names_it(tmp_path):
     write_members(tmp_path / "good.tar", *(member(f"{n}.txt", bytes(600)) for n in range(4)))
     good = (tmp_path / "good.tar").read_bytes()
@@ -197,7 +160,6 @@ def test_a_tar_that_is_torn_cut_or_goes_on_is_an_error_that_names_it(tmp_path):
         "another one behind it": good + good,
         "cut between files": good[: 2 * 3 * 512],
         "cut before its end": good[:end],
-        "cut in a header": good[: 2 * 3 * 512 + 100],
         "cut in a file": good[: 2 * 3 * 512 + 700],
         "a header that is none": good[: 2 * 3 * 512] + b"x" * 512 + good[2 * 3 * 512 + 512 :],
         "text behind it": good + b"garbage",
@@ -252,77 +214,38 @@ def test_a_file_that_has_become_shorter_is_told(tmp_path):
         all_of(records)
 
 
-def test_which_files_patterns_name(tmp_path):
-    for name in ("b.jsonl", "a.ndjson", "_hidden.jsonl", "sub/c.jsonl", ".d/e.jsonl", "image.png", "[1].jsonl"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("{}")
-
-    def names(*patterns):
-        records = open_records([tmp_path / pattern for pattern in patterns])
-        return [piece.path.removeprefix(f"{tmp_path}/") for piece in records.pieces]
-
-    assert names("") == ["[1].jsonl", "a.ndjson", "b.jsonl", "sub/c.jsonl"]
-    assert names("b.jsonl", "*.ndjson", "*.jsonl") == ["b.jsonl", "a.ndjson", "[1].jsonl"]
-    assert names("_hidden.jsonl", "[1].jsonl") == ["_hidden.jsonl", "[1].jsonl"]
+NO_RECORDS = {"empty.jsonl": b"\n", "a.parquet": b"text", "a.tar": b"no" * 600, "a.jsonl.gz": b"", "a.csv": b"", "sub/a.txt": b""}
 
 
-def test_other_records_are_other_words(tmp_path):
-    (tmp_path / "a.jsonl").write_text("{}\n{}\n")
-    before = open_records(tmp_path / "a.jsonl").what
-    assert before.startswith("1 files, 2 records, ")
-    assert open_records(tmp_path / "a.jsonl").what == before
-    (tmp_path / "a.jsonl").write_text("{}\n{}\n{}\n")
-    assert open_records(tmp_path / "a.jsonl").what != before
-
-
-def test_what_has_no_records_is_refused(tmp_path):
-    (tmp_path / "empty.jsonl").write_text("\n")
-    (tmp_path / "a.parquet").write_text("no Parquet, but a text")
-    (tmp_path / "a.tar").write_bytes(b"no tar" * 200)
-    (tmp_path / "a.jsonl.gz").write_text("")
-    (tmp_path / "a.csv").write_text("")
-    for files, sentence in (
-        ("none-*.jsonl", "no file matches"),
-        ("empty.jsonl", "files must have at least one record, got none in 1 files"),
-        ("a.parquet", "a.parquet' must be of the format in its name, got another: "),
-        ("a.tar", "a.tar' must be of the format in its name, got another: "),
-        ("a.jsonl.gz", "a.jsonl.gz' must be of the format in its name, got another: "),
-        ("a.csv", "files must end in one of .parquet .jsonl .ndjson .tar, also compressed"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            open_records(tmp_path / files)
+@pytest.mark.parametrize("name", [*NO_RECORDS, "none-*.jsonl", "folder"])
+def test_what_has_no_records_is_refused_by_its_name(tmp_path, name):
+    (tmp_path / "folder").mkdir()
     (tmp_path / "sub").mkdir()
-    with pytest.raises(ValueError, match=r"no file is in the folder '.*/sub', nor below it"):
-        open_records(tmp_path / "sub")
-    (tmp_path / "sub" / "a.txt").write_text("a text")
-    with pytest.raises(
-        ValueError, match=r"files must be files, a folder or a glob of .*, got '.*/sub', a folder without such files"
-    ):
-        open_records(tmp_path / "sub")
-    with pytest.raises(ValueError, match="records must have at least one record, got none"):
+    if name in NO_RECORDS:
+        (tmp_path / name).write_bytes(NO_RECORDS[name])
+    with pytest.raises(ValueError, match=r"file|a\."):
+        open_records(tmp_path / ("sub" if name.startswith("sub") else name))
+    with pytest.raises(ValueError, match="records"):
         listed_records([])
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+COMPRESSED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
 @pytest.mark.parametrize("kind", ["jsonl", "tar"])
 def test_a_compressed_file_has_the_records_of_the_file_in_one_piece(kind, suffix, tmp_path):
     path = tmp_path / f"a.{kind}"
     if kind == "jsonl":
         path.write_text("".join(f'{{"captions": "{number}"}}\n\n' for number in range(700)))
     else:
-        with tarfile.open(path, "w") as tar:
-            for number in range(200):
-                info = tarfile.TarInfo(f"{number:03}.txt")
-                info.size = 3
-                tar.addfile(info, io.BytesIO(f"{number:03}".encode()))
-    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}[suffix]
-    (tmp_path / f"a.{kind}{suffix}").write_bytes(compress(path.read_bytes()))
+        write_tar(path, [(f"{number:03}.txt", b"%03d" % number) for number in range(200)])
+    (tmp_path / f"a.{kind}{suffix}").write_bytes(COMPRESSED[suffix](path.read_bytes()))
     whole, alone = open_records(path), open_records(f"{path}{suffix}")
     assert (len(whole.pieces) > 1, len(alone.pieces)) == (True, 1)
-    records = [record for piece in whole.pieces for _, record in whole.read(piece, 0)]
-    assert [record for _, record in alone.read(alone.pieces[0], 0)] == records
+    records = [record for _, record in all_of(whole)]
+    assert [record for _, record in all_of(alone)] == records
     assert [record for _, record in alone.read(alone.pieces[0], 150)] == records[150:]
-    assert len(alone) == len(records)
 
 
 def test_values_in_values_without_end_are_a_problem_of_their_record(tmp_path):
@@ -342,36 +265,31 @@ def test_a_row_that_is_no_unicode_costs_none_of_its_neighbours(tmp_path):
     assert [found[0]["captions"], found[2]["captions"]] == ["a", "b"]
 
 
-def test_names_in_a_tar_may_be_any_bytes_and_no_file_is_of_more_bytes_than_it_has(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as tar:
-        for name in ("\udce9.txt", "sparse.txt"):
-            member = tarfile.TarInfo(name)
-            member.size = 3
-            tar.addfile(member, io.BytesIO(b"cat"))
-    content = bytearray((tmp_path / "a.tar").read_bytes())
-    header = content[1024:1536]
-    header[156:157] = b"S"  # GNU's sparse file, of 2**40 bytes, of which none is there
-    header[386:482] = b"0" * 11 + b"\0" + b"0" * 11 + b"\0" + b"\0" * 72
-    header[483:495] = b"\x80" + (2**40).to_bytes(11, "big")
+def with_header(path, number, **changed):
+    """Changes stretches of a header of a tar, named by where they begin, as `at_124=b"..."`, and its checksum."""
+    content = bytearray(path.read_bytes())
+    header = content[number * 512 : number * 512 + 512]
+    for at, stretch in {int(key[3:]): value for key, value in changed.items()}.items():
+        header[at : at + len(stretch)] = stretch
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
-    content[1024:1536] = header
-    (tmp_path / "a.tar").write_bytes(content)
+    content[number * 512 : number * 512 + 512] = header
+    path.write_bytes(content)
+
+
+def test_names_in_a_tar_may_be_any_bytes_and_no_file_is_of_more_bytes_than_it_has(tmp_path):
+    path = tmp_path / "a.tar"
+    write_members(path, member("\udce9.txt", b"cat"), member("sparse.txt", b"cat"), format=tarfile.GNU_FORMAT)
+    # GNU's sparse file, of 2**40 bytes, of which none is there
+    places = (b"0" * 11 + b"\0") * 2 + b"\0" * 72
+    with_header(path, 2, at_156=b"S", at_386=places, at_483=b"\x80" + (2**40).to_bytes(11, "big"))
     (first, record), (_, sparse) = Reader(open_records(tmp_path)).read(0, 0, 2)
     assert (first.encode().decode(), record) == (f"{tmp_path}/a.tar, sample 0 (\\udce9)", {"captions": "cat"})
-    assert "'sparse.txt' must be a file with a content of its own" in str(sparse)
+    assert "'sparse.txt'" in str(sparse)
 
 
 def test_a_tar_that_leads_back_is_not_followed(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as tar:
-        for name in ("a.txt", "b.txt"):
-            tar.addfile(tarfile.TarInfo(name))
-    content = bytearray((tmp_path / "a.tar").read_bytes())
-    header = content[512:1024]
-    header[124:136] = b"\xff" + (256**11 - 1024).to_bytes(11, "big")
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    content[512:1024] = header
-    (tmp_path / "a.tar").write_bytes(content)
-    with pytest.raises(ValueError, match="must be of the format in its name, got another"):
+    write_members(tmp_path / "a.tar", member("a.txt"), member("b.txt"), format=tarfile.GNU_FORMAT)
+    with_header(tmp_path / "a.tar", 1, at_124=b"\xff" + (256**11 - 1024).to_bytes(11, "big"))
+    with pytest.raises(ValueError, match=r"a\.tar"):
         open_records(tmp_path)

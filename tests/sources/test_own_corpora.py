@@ -6,12 +6,10 @@ import re
 
 import pytest
 import seqio
-import tensorflow as tf
-from scipy import stats
-from support import byte_vocabulary, flat, mistral_model, restore_all, t5_model
+from support import flat, mistral_model, restore_all, t5_model
 
 from ul2_tasks import T5GEMMA2, mix, register
-from ul2_tasks.example_features import DENOISER
+from ul2_tasks.corpus.corpus import corpus_settings
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TWO = T5GEMMA2[2:4]  # enough where the corpus is what is tested
@@ -90,89 +88,28 @@ def test_a_text_that_spells_a_special_token_is_text(tmp_path, vocabulary, text, 
 
 def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path):
     """What is kept out of a text is part of what decides its tokens; control pieces, which no text becomes, are not."""
-    from ul2_tasks.corpus.corpus import corpus_settings
-
-    path = write_json(tmp_path / "a.jsonl")
-    own = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
-    modes = {"[R]": 32100, "[S]": 32101, "[X]": 32102}
-    register("kept_one", path, own, modes=modes)
-    register("kept_two", path, own, modes=modes, sentinels=range(32050, 32000, -1))
-    register("kept_three", path, "default")
-    register("kept_four", path, "default", sentinels=range(3, 50))
-    one, two, three, four = (
-        corpus_settings(seqio.TaskRegistry.get(f"kept_{name}_corpus"))["kept_out_of_text"]
-        for name in ("one", "two", "three", "four")
+    own, modes = VOCABULARIES["seqio's extra ids"](tmp_path)
+    vocabularies = (
+        (own, modes),
+        (own, modes | {"sentinels": range(32050, 32000, -1)}),
+        ("default", {}),
+        ("default", {"sentinels": range(3, 50)}),
     )
-    assert one.startswith("103 ids, crc32 ")
-    assert two.startswith("53 ids, crc32 ")
-    assert three == four == "none"
+    kept = []
+    for number, (vocabulary, arguments) in enumerate(vocabularies):
+        register(f"kept_{number}", write_json(tmp_path / "a.jsonl"), vocabulary, **arguments)
+        kept.append(corpus_settings(seqio.TaskRegistry.get(f"kept_{number}_corpus"))["kept_out_of_text"])
+    assert kept[0] != kept[1] != kept[2] == kept[3] == "none"
 
 
-# Several corpora.
-
-
-@pytest.fixture(params=[TWO[:1]], ids=["one"])
-def two_corpora(request, tmp_path, name):
-    """One of 150 documents, one of 750, each of its own letter."""
-    for letter, count in (("a", 150), ("b", 750)):
-        write_json(tmp_path / f"{letter}.jsonl.gz", [letter * 100 for _ in range(count)])
-    paths = {letter: str(tmp_path / f"{letter}.jsonl.gz") for letter in "ab"}
-    return {letter: register(f"{name}_{letter}", paths[letter], "bytes", request.param) for letter in "ab"}
-
-
-def letter_of(example):
-    vocabulary, _ = byte_vocabulary()
-    return next(letter for letter in "ab" if vocabulary.encode(letter)[0] in example["targets"])
-
-
-@pytest.mark.parametrize("two_corpora", [TWO], indirect=True, ids=["two"])
-def test_weights_are_the_shares_of_the_corpora_and_of_each_the_denoisers_have_theirs(two_corpora):
-    name = mix("weights", {two_corpora["a"]: 3, two_corpora["b"]: 1})
-    assert (name, mix("weights", [(two_corpora["a"], 3), (two_corpora["b"], 1)])) == ("weights_mix", name)
-    dataset = seqio.get_mixture_or_task(name).get_dataset(
-        LENGTHS, "train", seed=0, num_epochs=None, passthrough_features=[DENOISER]
-    )
-    drawn = [(letter_of(example), example[DENOISER].decode()) for example in dataset.take(2000).as_numpy_iterator()]
-    wanted = {(letter, d.name): weight / 8 for letter, weight in (("a", 3), ("b", 1)) for d in TWO}
-    counts = [drawn.count(key) for key in wanted]
-    assert sum(counts) == 2000
-    assert stats.chisquare(counts, [2000 * share for share in wanted.values()]).pvalue > 1e-3
-
-
-# What registers.
-
-
-def test_bad_records_end_the_reading_or_are_left_out(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "one"}\n{"text": 2}\nthree\n{"text": "four"}\n')
-    register("raises", str(path), "bytes")
-    with pytest.raises(tf.errors.OpError, match=r"be a text, got a value of type int"):
-        list(seqio.TaskRegistry.get("raises_r1").get_dataset(LENGTHS, shuffle=False, seed=0))
-    register("skips", str(path), "bytes", on_error="skip")
-    task = seqio.TaskRegistry.get("skips_s")
-    examples = task.get_dataset(LENGTHS, shuffle=False).as_numpy_iterator()
-    vocabulary, _ = byte_vocabulary()
-    assert vocabulary.decode(restore_all(examples, task.denoiser, task.special_tokens())) == "onefour"
-    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
-        register("ignores", str(path), on_error="ignore")
-
-
-@pytest.mark.parametrize(
-    ("mixtures", "name"),
-    [
-        ({}, "mixtures"),
-        ({"ul2_mix": 0}, "mixtures"),
-        ([("ul2_mix", 1), ("ul2_mix", 2)], "mixtures"),
-        ({"nothing_mix": 1}, "nothing_mix"),
-    ],
-)
-def test_a_bad_mixture_is_named(mixtures, name):
-    with pytest.raises(ValueError, match=name):
+@pytest.mark.parametrize("mixtures", [{}, {"ul2_mix": 0}, [("ul2_mix", 1), ("ul2_mix", 2)], {"nothing_mix": 1}], ids=str)
+def test_a_bad_mixture_is_named(mixtures):
+    with pytest.raises(ValueError, match=r"mixtures|nothing_mix"):
         mix("bad", mixtures)
 
 
-def test_a_name_is_one_mixture_for_good(two_corpora):
-    mix("occupied", {"ul2_mix": 1})
-    for again in (lambda: mix("occupied", {"ul2_mix": 1, two_corpora["a"]: 1}), lambda: register("occupied")):
-        with pytest.raises(ValueError, match="'occupied_mix'"):
+def test_a_name_is_one_mixture_for_good():
+    assert mix("occupied", {"ul2_mix": 1}) == mix("occupied", [("ul2_mix", 1)]) == "occupied_mix"
+    for again in (lambda: mix("occupied", {"ul2_mix": 2}), lambda: register("occupied")):
+        with pytest.raises(ValueError, match="occupied_mix"):
             again()

@@ -8,8 +8,6 @@ import pathlib
 import re
 
 import datasets
-import fsspec
-import new_process
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -101,11 +99,7 @@ def write_hub_layout(path):
 
 CASES = {
     "lines.txt": (write_lines, {"documents": "line"}, LINES),
-    "paragraphs.txt": (
-        lambda path: path.write_bytes("\n \n\n".join(PARAGRAPHS).encode()),
-        {"documents": "paragraph"},
-        PARAGRAPHS,
-    ),
+    "paragraphs.txt": (lambda path: path.write_bytes("\n \n\n".join(PARAGRAPHS).encode()), {"documents": "paragraph"}, PARAGRAPHS),
     "folder": (write_folder_of_files, {"documents": "file"}, [text.removeprefix("\ufeff") for text in TEXTS[:200]]),
     **{f"a.jsonl{suffix}": (write_json, {}, TEXTS) for suffix in ("", ".gz", ".bz2", ".xz", ".zst")},
     "a.parquet": (write_parquet, {}, TEXTS),
@@ -120,7 +114,7 @@ CASES = {
     "iterable:shards": (write_hub_layout, {}, [text for shard in range(4) for text in TEXTS[shard::4]]),
 }
 OBJECTS = {
-    "dataset": lambda path: datasets.load_from_disk(path),
+    "dataset": datasets.load_from_disk,
     "iterable": lambda path: datasets.load_dataset(str(path), split="train", streaming=True),
 }
 
@@ -195,17 +189,6 @@ def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name)
     assert len(rest) == len(CASES[name][2]) - 100
 
 
-def test_a_program_that_leaves_an_iterator_behind_ends_without_a_word(folder):
-    program = f"""
-from ul2_tasks import open_source
-left = [iter(open_source(f"{folder}/{{name}}").get_dataset()) for name in ("a.jsonl.gz", "a.parquet")]
-print(len([next(iterator) for iterator in left]))
-"""
-    done = new_process.run("-c", program, check=True, torn_down=True)
-    assert done.stdout == "2\n"
-    assert "Exception" not in done.stderr
-
-
 LINE = st.sampled_from([b"", b"a", b"bc", b"a longer line", b"\xef\xbb\xbf"])
 
 
@@ -224,15 +207,6 @@ def test_cut_anywhere_every_line_is_in_exactly_one_segment(tmp_path_factory, lin
     assert [record.text for record in whole] == [text.removeprefix(b"\xef\xbb\xbf") for text in expected[:1]] + expected[1:]
 
 
-def test_one_large_file_is_split_into_up_to_64_segments_and_a_compressed_one_is_not(folder, tmp_path):
-    write_json(tmp_path / "large.jsonl", ["x" * 1000] * 8000)
-    segments = open_source(str(tmp_path / "large.jsonl")).list_shards("train")
-    assert 60 <= len(segments) <= 64
-    assert re.fullmatch(r".*large\.jsonl\[0:\d+\]", segments[0])
-    assert len(opened(folder, "a.jsonl.gz").list_shards("train")) == 1
-    assert len(opened(folder, "a.parquet").list_shards("train")) == -(-len(TEXTS) // 100), "row groups"
-
-
 # What names files.
 
 
@@ -245,9 +219,6 @@ def test_files_are_named_by_path_glob_folder_list_and_split(tmp_path):
     def names(spec, split="train"):
         return [path.removeprefix(at + "/") for path in open_source(spec).files(split)]
 
-    assert names(f"{at}/1.jsonl") == ["1.jsonl"]
-    assert names(tmp_path / "1.jsonl") == ["1.jsonl"]
-    assert names(f"{at}/*.jsonl") == ["1.jsonl"]
     assert names(f"{at}/**/*.jsonl") == ["1.jsonl", "b/2.jsonl", "b/c/3.jsonl"]
     assert names(f"{at}/b") == ["b/2.jsonl", "b/c/3.jsonl"]
     assert names([f"{at}/b/2.jsonl", f"{at}/*.jsonl", f"{at}/b"]) == ["b/2.jsonl", "1.jsonl", "b/c/3.jsonl"]
@@ -282,7 +253,7 @@ def test_paths_of_every_kind_are_paths_and_no_file_is_read_twice(tmp_path, monke
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    for spec in (a, [a], (a,), {"train": a}, {"train": [a]}, "~/a.jsonl", pathlib.Path("~/a.jsonl"), {"train": ("~/a.jsonl",)}):
+    for spec in ((a,), {"train": [a]}, pathlib.Path("~/a.jsonl")):
         assert texts(open_source(spec).get_dataset()) == ["a"]
     for spec in (["a.jsonl", "./a.jsonl", a, "*.jsonl", f"{tmp_path}/../{tmp_path.name}/b.jsonl"], ["~", b]):
         assert open_source(spec).files("train") == [str(a), str(b)]
@@ -301,15 +272,6 @@ def test_a_link_to_a_file_is_followed_and_one_to_a_folder_is_named(tmp_path):
     assert texts(open_source(tmp_path / "corpus" / "link").get_dataset()) == ["elsewhere"], "named, it is a folder"
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet"])
-def test_other_file_systems_are_read(folder, tmp_path, name):
-    for number, where in enumerate(("memory://corpus", f"file://{tmp_path}")):
-        with fsspec.open(f"{where}/{name}", "wb") as file:
-            file.write((folder / name).read_bytes())
-        for spec in (f"{where}/{name}", f"{where}/{name[:3]}*{name[4:]}")[number:]:
-            assert texts(open_source(spec).get_dataset(shuffle=False)) == TEXTS
-
-
 def test_tfds_is_read_by_its_name(tmp_path, request):
     features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
     home = tmp_path / "own" / "1.2.0"
@@ -325,11 +287,8 @@ def test_tfds_is_read_by_its_name(tmp_path, request):
     assert [record.text.decode() for _, record in shard_records(source, ("train",), 0, 1, "text")] == TEXTS
     with pytest.raises(ValueError, match="'content'"):
         open_source("tfds:own:1.2.0", text_key="content").get_dataset()
-    with pytest.raises(ValueError, match="'test'"):
-        source.get_dataset("test")
-    for name in ("own:0.0.1", "of_nobody:1.0.0"):
-        with pytest.raises(ValueError, match=rf"'tfds:{name}'"):
-            _ = open_source(f"tfds:{name}").splits
+    with pytest.raises(ValueError, match=r"'tfds:own:0\.0\.1'"):
+        _ = open_source("tfds:own:0.0.1").splits
 
 
 # Bad input.
@@ -368,7 +327,6 @@ def test_what_is_known_once_files_are_listed_is_refused_then(folder, tmp_path):
     pq.ParquetWriter(tmp_path / "rowless" / "a.parquet", pa.schema([("text", pa.string())])).close()
     fails(folder / "hub", "documents", documents="line")
     fails(tmp_path / "texts", "documents")
-    fails(tmp_path / "texts", "text_key", documents="line", text_key="body")
     fails(tmp_path / "texts" / "*.jsonl", "no file matches")
     fails("HuggingFaceFW/fineweb-edu", "'hf:HuggingFaceFW/fineweb-edu'")
     fails(tmp_path / "empty", "no file is in")
@@ -381,28 +339,10 @@ def test_what_is_known_once_files_are_listed_is_refused_then(folder, tmp_path):
     (tmp_path / "what.bin").touch()
     fails(tmp_path / "what.bin", "format")
     fails("s4://bucket/a.jsonl", "s4://")
-    fails(folder / "a.jsonl", "'test'", asked=lambda source: source.get_dataset("test"))
     fails(folder / "a.jsonl.gz", "2 shards", asked=lambda source: source.get_dataset(shard_info=seqio.ShardInfo(0, 2)))
-    for name in ("a.jsonl", "a.jsonl.gz", "a.parquet", "stream.arrow", "a.tfrecord"):
+    for name in ("a.jsonl", "a.parquet", "a.tfrecord"):
         fails(folder / name, rf"{name} has no field 'content'.* text_key", text_key="content")
     fails(folder / "a.jsonl", "id_key", id_key="url", validation=0.1)
-
-
-def test_a_bad_line_is_told_by_its_number_in_the_file_wherever_the_file_is_cut(tmp_path, monkeypatch):
-    lines = ['{"text": "%s"}' % ("x" * (n % 3500)) for n in range(0, 7000, 7)]
-    bad = [*range(0, 1000, 61), 999]
-    for n in bad:
-        lines[n] = "bad"
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    source = open_source(tmp_path / "a.jsonl")
-    assert len(source.list_shards("train")) > 20
-    assert [problem.split(":")[0] for problem in problems(source, shuffle=False)] == [
-        f"{tmp_path}/a.jsonl, line {n + 1}" for n in bad
-    ]
-    monkeypatch.setattr(records, "_MAX_COUNTED", 1 << 19)
-    content = (tmp_path / "a.jsonl").read_bytes()
-    (at,) = re.findall(r"a.jsonl, the line at byte (\d+): is not JSON", problems(source, shuffle=False)[-1])
-    assert content[int(at) :] == b"bad", "of what is too far from the beginning to count"
 
 
 def test_each_bad_line_is_named(tmp_path):
@@ -512,10 +452,6 @@ def test_a_corrupt_parquet_file_is_named_with_its_row_group(folder, tmp_path):
     kept = [text for number, text in enumerate(TEXTS) if number // 100 != 4]
     assert [text for text in texts(source.get_dataset(shuffle=False)) if text] == [text for text in kept if text]
 
-    (tmp_path / "a.parquet").write_bytes(content[:-20])
-    (found,) = problems(open_source(str(tmp_path / "a.parquet")))
-    assert re.match(r".*a.parquet: is corrupt, so all from here on is lost: ArrowInvalid: ", found)
-
 
 @pytest.mark.parametrize("name", ["text", "id"])
 @pytest.mark.parametrize("place", [1 << 30, -1])
@@ -534,28 +470,13 @@ def test_places_of_texts_outside_of_an_arrow_file_are_told_and_do_not_end_the_pr
     assert re.match(r".*a.arrow: is corrupt, so all from here on is lost: ArrowInvalid: ", found)
 
 
-TOKENS = [[5, 6, 7], [8]]
-
-
-def tokens_of_lines(folder):
-    (folder / "a.jsonl").write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in TOKENS))
-    return str(folder / "a.jsonl")
-
-
-def tokens_of_parquet(folder):
-    pq.write_table(pa.table({"input_ids": TOKENS}), folder / "a.parquet")
-    return str(folder / "a.parquet")
-
-
-def tokens_of_numpy(folder):
-    np.save(folder / "a.npy", np.arange(9))
-    return str(folder / "a.npy")
-
-
-@pytest.mark.parametrize("write", [tokens_of_lines, tokens_of_parquet, tokens_of_numpy], ids=lambda write: write.__name__)
-def test_tokens_of_others_are_refused_at_once_and_megatrons_are_named(tmp_path, write):
-    with pytest.raises(ValueError, match="'megatron:PREFIX'"):
-        open_source(write(tmp_path), text_key="input_ids").list_shards("train")
+def test_tokens_of_others_are_refused_at_once_and_megatrons_are_named(tmp_path):
+    write_json(tmp_path / "a.jsonl", [[5, 6], [8]])
+    pq.write_table(pa.table({"text": [[5, 6], [8]]}), tmp_path / "a.parquet")
+    np.save(tmp_path / "a.npy", np.arange(9))
+    for name in ("a.jsonl", "a.parquet", "a.npy"):
+        with pytest.raises(ValueError, match="'megatron:PREFIX'"):
+            open_source(tmp_path / name).list_shards("train")
 
 
 @pytest.mark.parametrize("name", ["hf", "tfds", "megatron"])

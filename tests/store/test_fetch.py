@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ul2_tasks.files import retries
 from ul2_tasks.files.retries import ReadError
-from ul2_tasks.store import arrays as arrays_of_files
 from ul2_tasks.store.arrays import FileArray, MappedArray, read_joined, read_ranges
-from ul2_tasks.store.fetch import fetch, near_ranges
+from ul2_tasks.store.block_cache import BlockCache
+from ul2_tasks.store.fetch import fetch
 from ul2_tasks.store.read import MemoryStore
 
 
@@ -62,12 +62,6 @@ def test_near_ranges_are_one_request_and_far_ones_wait_side_by_side(system):
     found = fetch([f"{system.protocol}://a"], np.zeros(6, np.int64), np.array(starts), np.array(stops))
     assert [bytes(part) for part in found] == [CONTENT[start:stop] for start, stop in zip(starts, stops)]
     assert sorted(Together.requests) == [(0, 300), (80_000, 80_010), (500_000, 500_100), (900_000, 900_001)]
-
-
-@pytest.mark.parametrize("path", ["memory://asked/none", "/none"])
-def test_a_file_that_is_not_there_is_an_error_of_its_file_system(path):
-    with pytest.raises(FileNotFoundError):
-        fetch([path], np.zeros(2, np.int64), np.array([0, 500_000]), np.array([1, 500_001]))
 
 
 # What object stores and networks answer now and then.
@@ -142,12 +136,6 @@ def test_one_that_fails_too_often_is_an_error_that_names_the_object_and_the_last
     assert Failing.failures == {100_000: 997}
 
 
-def test_one_that_is_always_short_is_a_file_that_was_cut(failing):
-    Failing.errors, Failing.failures = [None], {100_000: 1000}
-    with pytest.raises(OSError, match=failing):
-        read_of(failing, [100_000])
-
-
 @pytest.mark.parametrize("error", [FileNotFoundError("gone"), PermissionError("not yours"), TypeError("a bug")])
 @pytest.mark.parametrize("starts", [[100_000], [0, 100_000]], ids=["one", "many"])
 def test_what_another_try_would_not_change_is_raised_at_once(failing, error, starts):
@@ -195,43 +183,6 @@ def test_ranges_outside_an_array_are_refused_before_its_memory_is_read(arrays, w
     with pytest.raises(IndexError, match=f"{wrong[0]} to {wrong[1]}"):
         read_joined(arrays, np.array([0, 3]), starts, stops)
     store = MemoryStore(np.arange(100, dtype=np.int32), np.array([100]))
-    with pytest.raises(IndexError, match=f"{wrong[0]} to {wrong[1]}"):
-        store.read_chunks(starts, stops)
-
-
-@given(
-    ranges=st.lists(st.tuples(st.integers(0, 2), *[st.integers(0, 1000)] * 2), max_size=20),
-    near=st.integers(0, 50),
-)
-def test_near_ranges_cover_what_was_asked_and_lie_apart(ranges, near):
-    numbers = np.array([number for number, _, _ in ranges], np.int64)
-    starts, stops = np.sort(np.array([ends for _, *ends in ranges], np.int64).reshape(-1, 2), axis=1).T
-    which, files, firsts, lasts = near_ranges(numbers, starts, stops, near)
-    assert (files[which] == numbers).all()
-    assert (firsts[which] <= starts).all()
-    assert (lasts[which] >= stops).all()
-    assert sorted(zip(files, firsts)) == list(zip(files, firsts))
-    assert all(first > last + near for file, other, last, first in zip(files, files[1:], lasts, firsts[1:]) if file == other)
-    for file, first, last in zip(files, firsts, lasts):
-        reached = first
-        for start, stop in sorted((start, stop) for number, start, stop in zip(numbers, starts, stops) if number == file):
-            if first <= start <= last:
-                assert start <= reached + near
-                reached = max(reached, stop)
-        assert reached == last
-
-
-def test_the_kernel_is_told_of_a_file_until_it_was_read_once(tmp_path, monkeypatch):
-    """And always of files that are larger than what stays in memory."""
-    told, announce = [], arrays_of_files._announce
-    monkeypatch.setattr(arrays_of_files, "_announce", lambda *given: told.append(len(given[1])) or announce(*given))
-    np.arange(100_000, dtype=np.uint16).tofile(tmp_path / "a")
-    array, numbers = MappedArray(str(tmp_path / "a"), np.dtype(np.uint16)), np.zeros(4, np.int64)
-    starts = np.arange(0, 100_000, 25_000)
-    for expected in (4, 0):
-        read_joined([array], numbers, starts, starts + 25_000)
-        assert sum(told) == expected
-        told.clear()
-    monkeypatch.setattr(arrays_of_files, "_page_cache", lambda: 100)
-    assert read_joined([array], numbers, starts, starts + 1).tolist() == (starts % 65536).tolist()
-    assert told == [4]
+    for each in (store, BlockCache(store, 64)):
+        with pytest.raises(IndexError, match=f"{wrong[0]} to {wrong[1]}"):
+            each.read_chunks(starts, stops)

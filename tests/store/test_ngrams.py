@@ -83,25 +83,3 @@ def test_files_of_each_dtype_are_searched(dtype, tmp_path):
     pairs = Store.open([str(tmp_path / "a")] * 2)
     assert {*found(texts, 13, store)} == expected
     assert {*found(texts, 13, pairs)} == expected | {(document + 5, *others) for document, *others in expected}
-
-
-def test_a_near_miss_is_not_found():
-    text = list(range(100, 130))
-    missed = [*text[:12], 0, *text[13:25], 0, *text[26:]]
-    assert not found([text], 13, store_of([missed]))
-    assert found([text], 12, store_of([missed])) == [(0, 0, 2, 12)]
-    assert not found([text[:8]], 13, store_of([[*text[:7], 0, *text[8:]]]))
-
-
-def test_tokens_that_repeat_cost_no_more_than_their_number():
-    text = [5] * 3000
-    assert found([text], 13, store_of([[5] * 30_000, [5] * 20])) == [(0, 0, 2988, 3000), (1, 0, 2988, 20)]
-
-
-def test_texts_whose_hashes_are_equal_are_told_apart(monkeypatch):
-    monkeypatch.setattr(ngrams, "_hashes", lambda tokens, places, size: np.zeros(len(places), np.uint64))
-    table = ngrams._table([np.arange(20), np.arange(50, 70)], np.arange(2), np.array([13, 13]))
-    zeros = np.zeros(40, np.int64)
-    state = ngrams._state(table)
-    got = ngrams._scan(zeros, np.array([40]), 0, *table, *state)  # tokens whose hash is 0, which both texts have, too
-    assert not len(got)

@@ -55,21 +55,11 @@ def test_many_stores_share_the_open_files_of_a_process(tmp_path, few_files):
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_more_pairs_than_files_are_opened(tmp_path, few_files):
-    check(Store.open(prefixes(tmp_path, few_files + 50)))
-
-
 def test_threads_read_stores_of_which_others_close_the_indexes(tmp_path, few_files, monkeypatch):
     monkeypatch.setattr(read, "_MOST_INDEXES", 2)
     stores = [Store.open(prefixes(tmp_path)) for _ in range(4)]
     with futures.ThreadPoolExecutor(4) as threads:
         list(threads.map(check, stores))
-
-
-@pytest.mark.parametrize("limit", [resource.RLIM_INFINITY, 1 << 20, 8])
-def test_any_limit_is_a_limit(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
-    check(Store.open(prefixes(tmp_path, 3)))
 
 
 def test_a_store_is_pickled_by_its_paths(tmp_path, monkeypatch):
