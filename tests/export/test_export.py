@@ -27,6 +27,7 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.files.systems import copy, names_in, read
+from ul2_tasks.jobs.manifest import write_manifest
 from ul2_tasks.looking.verification import examine
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.registration import Registration
@@ -398,7 +399,7 @@ def test_without_checksums_counts_are_compared_all_the_same(folders, tmp_path):
     folder = pathlib.Path(shutil.copytree(folders("parquet"), tmp_path / "copy"))
     manifest = read_manifest(str(folder))
     manifest["shards"][1]["tasks"]["exported_s"]["targets_tokens"] += 1
-    (folder / "_manifest.json").write_text(json.dumps(manifest))
+    write_manifest(str(folder / "_manifest.json"), manifest)
     found = read_examples(str(folder), verify=False)
     whole = [next(found) for _ in range(manifest["shards"][0]["examples"])]
     assert {example["denoiser"] for example in whole} == {"r1", "s"}
