@@ -168,18 +168,6 @@ def test_positions_go_on_as_far_as_an_element_says():
     assert lay_out([sample], FORM).packed_position_ids.tolist() == [5, 5, 5, 5, 5, 5, 6, 7]
 
 
-def test_a_row_of_nothing_and_one_of_text_have_all_arrays():
-    nothing = lay_out([], FORM)
-    assert all(len(array) == 0 for array in nothing)
-    text = lay_out([Sample((Text("", learned=True),), (True,), (np.array([7]),), (NOTHING,))], FORM)
-    assert text.packed_text_ids.tolist() == [1, 7, 2]
-    assert len(text.vit_token_seqlens) == 0
-    assert text.vae_latent_shapes.shape == (0, 2)
-    for one, other in zip(nothing, text):
-        assert one.dtype == other.dtype
-        assert one.shape[1:] == other.shape[1:]
-
-
 def test_a_table_that_is_too_small_is_refused_before_a_run_and_in_a_row():
     """BAGEL's positions run over, without a word, with the table that is its default."""
     with pytest.raises(ValueError, match=r"vae_patches_per_side must be at least 64 for images of 1024 pixels, got 32"):
