@@ -1,4 +1,4 @@
-"""`rows.RowMaker`: what is counted is laid out, nothing is lost, an image is decoded once, and problems are told or counted."""
+"""`rows.RowMaker`: what is counted is laid out, nothing is lost, and problems are told or counted."""
 
 import collections
 import functools
