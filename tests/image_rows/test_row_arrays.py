@@ -117,18 +117,6 @@ def test_each_place_is_in_one_list_of_indexes_and_all_lengths_agree(samples):
     assert (np.isfinite(row.packed_timesteps) == noised).all()
 
 
-@given(samples)
-def test_a_label_is_the_next_id_and_a_text_weighs_as_the_root_of_its_labels(samples):
-    row = lay_out(samples, FORM)
-    tokens = np.zeros(len(row.packed_position_ids) + 1, np.int64)
-    tokens[row.packed_text_indexes] = row.packed_text_ids
-    assert (tokens[row.ce_loss_indexes + 1] == row.packed_label_ids).all()
-    learned = [
-        len(ids) + 1 for sample in samples for element, kept, ids, _ in zip(*sample) if kept and getattr(element, "learned", False)
-    ]
-    np.testing.assert_allclose(row.ce_loss_weights.sum(), np.sqrt(learned).sum(), rtol=1e-5)
-
-
 def attend(row, values):
     """One layer of attention over random features, with the mask of the row."""
     mask = dense_mask(places(row.sample_lens, row.split_lens, row.attn_modes))
