@@ -286,18 +286,6 @@ def test_each_step_has_the_same_rows_on_any_number_of_hosts(mixture, tmp_path, f
             assert list(itertools.chain(*zip(*parts))) == whole[step + number], "host h of H has each H-th row from h on"
 
 
-def test_another_corpus_under_the_same_name_is_refused(mixture, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    batches_at_step(run, mixture)
-    (run / "checkpoint_5").mkdir()
-    batches_at_step(run, mixture)
-    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
-        monkeypatch.setattr(registry, "_REGISTRY", {})
-    other = cached_corpus(tmp_path / "other", [text.upper() for text in long_documents()])
-    with pytest.raises(ValueError, match=r"was begun with other data, .*corpora.steps_corpus.* was .*, and is now .*"):
-        batches_at_step(run, other)
-
-
 def test_a_stream_is_refused_with_its_reason_and_what_to_do(mixture, tmp_path):
     with pytest.raises(ValueError, match="random access"):
         batches_at_step(tmp_path / "run", mixture, use_cached=False)

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from ul2_tasks.files.atomic import removed_on_failure, write_atomically
+from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.listing import contents, list_files, stamp
 from ul2_tasks.files.opening import open_file
 from ul2_tasks.files.systems import (
@@ -106,12 +106,6 @@ def test_a_local_link_is_removed_and_what_it_leads_to_stays(tmp_path):
     assert os.listdir(tmp_path / "kept") == ["a.txt"]
 
 
-def interrupted_while_it_writes(path: str) -> None:
-    with removed_on_failure(path, where=path):
-        write(path, b"half")
-        raise KeyboardInterrupt
-
-
 def test_what_is_not_there_is_an_os_error(folder):
     path = place(folder, "nothing.txt")
     assert not exists(path)
@@ -125,10 +119,6 @@ def test_a_file_is_written_whole_or_not_at_all(folder):
     write_atomically(path, "first")
     write_atomically(path, b"second")
     assert (read(path), names_in(folder)) == (b"second", {"a.json"})
-    temporary = place(folder, "a.tmp")
-    with pytest.raises(KeyboardInterrupt):
-        interrupted_while_it_writes(temporary)
-    assert names_in(folder) == {"a.json"}
 
 
 def test_readers_of_one_file_each_have_their_own_place(folder):

@@ -9,6 +9,8 @@ from image_sources import FORM, ids, image, recipe, source
 from support import byte_vocabulary
 
 from ul2_tasks.image_rows.custom import Custom, ElementKind
+from ul2_tasks.image_rows.looking.measure import measure_images
+from ul2_tasks.image_rows.looking.show import draw_records
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.row_arrays import custom_arrays, lay_out
 from ul2_tasks.image_rows.rows import RowMaker
@@ -82,6 +84,12 @@ def test_every_row_has_the_arrays_and_keeps_the_budgets():
                 np.testing.assert_array_equal(features, np.concatenate([np.zeros((0, 2)), *map(ramp, lengths)]))
             dropped += len(samples) - len(row["steps_token_seqlens"])
     assert 8 < dropped < 32
+
+
+def test_looking_knows_kinds_of_your_own():
+    assert measure_images(of_both()).fill.keys() == {"tokens", "vit", "vae", "sound", "steps"}
+    drawn = next(draw_records(of_both(), 1))
+    assert drawn["elements"][1]["features"] == drawn["counts"]["sound"]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_a_stateful_data_loader_resumes_it(workers):
     assert given + digests(again) == whole
 
 
-def test_rows_of_files_are_those_of_any_folder_and_of_any_shards_also_shuffled_in_blocks(tmp_path):
+def test_rows_of_files_are_those_of_any_folder_also_shuffled_in_blocks(tmp_path):
     lines = [json.dumps({"image": "a.png", "captions": [f"caption {line}", "other"]}) for line in range(600)]
     found = []
     for folder in ("one", "two/three"):
@@ -135,9 +135,7 @@ def test_rows_of_files_are_those_of_any_folder_and_of_any_shards_also_shuffled_i
         of_file = functools.partial(
             dataset, Source(open_records(tmp_path / folder), "t2i_pretrain", SIZES), pool=100, shuffle_blocks=2
         )
-        shares = [list(of_file(rank=rank, world_size=2)) for rank in (0, 1)]
         rows = list(of_file())
-        assert sorted(digests(itertools.chain(*shares))) == sorted(digests(rows))
         found.append(
             digests(row | {"samples": [name.replace(f"{tmp_path}/{folder}", "") for name in row["samples"]]} for row in rows)
         )
@@ -226,21 +224,14 @@ def test_a_state_is_of_the_files_and_of_the_schema_that_it_was_taken_of(tmp_path
         schema.version = version
         return dataset(Source(open_records(file), schema, SIZES))
 
-    data = of(1)
-    next(iter(data))
-    state = json.loads(json.dumps(data.state_dict()))
-    same = of(1)
-    same.load_state_dict(state)
-    assert next(iter(same))
-    other = of(2)
-    other.load_state_dict(state)
-    with pytest.raises(ValueError, match="the state must be of the same dataset, got another: code was"):
-        iter(other)
-    file.write_text('{"a": 2}\n' * 40)
-    other = of(1)
-    other.load_state_dict(state)
-    with pytest.raises(ValueError, match="the state must be of the same dataset, got another: files was"):
-        iter(other)
+    state = of(1).state_dict()
+    for version, changed, named in ((2, None, "code was"), (1, '{"a": 2}\n' * 40, "files was")):
+        if changed:
+            file.write_text(changed)
+        other = of(version)
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match=f"the state must be of the same dataset, got another: {named}"):
+            iter(other)
 
 
 @pytest.mark.parametrize("epochs", [1, None])

@@ -9,19 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from image_sources import image, made, recipe, source, write_tar
+from image_sources import image, made, write_tar
 from test_command_line import ul2
 
-from ul2_tasks.image_rows.index import ImageRows
 from ul2_tasks.image_rows.looking.measure import first_rows, look_at, measure_images, recipe_to_look_at
-from ul2_tasks.image_rows.looking.show import draw_record
 from ul2_tasks.image_rows.recipe import example_sources
 from ul2_tasks.images import example_set
-from ul2_tasks.images.elements import Text
 from ul2_tasks.images.example_set import example_records, write_example_set
 from ul2_tasks.sources.image_records import listed_records, open_records
-
-BAD = {"image": b"none", "captions": "a"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -93,12 +88,9 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     ("arguments", "said"),
     [
         (["show", "images", "--split", "train"], "--split"),
-        (["show", "--folder", "x"], "--folder"),
         (["show", "images", "--record", "x", "--step", "1"], "--record"),
         (["cache", "images", "--output", "x"], "cache"),
-        (["stats", "--schema", "mine"], "--schema"),
         (["stats", "--schema", "json:nothing", "--corpus", "SET/*.parquet"], "'nothing'"),
-        (["stats", "images", "--lengths", "512,512"], "--lengths"),
         (["stats", "images", "--lengths", "0,1,1"], "tokens"),
         (["stats", "images", "--position_embeddings", "8,8"], "vit_patches_per_side"),
         (["show", "--schema", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain"),
@@ -146,43 +138,18 @@ def test_each_record_is_found_by_its_name(files, name):
         assert records.find(none) is None
 
 
-def test_each_record_of_two_epochs_is_in_the_row_that_training_has():
-    """Also where two sources have the same records, of which one is bad and one is dropped."""
-    records = [*made(20), BAD, {"image": image(1), "captions": "nothing"}, *made(10)]
-    sources = [source(records), source(records, lambda record, draws: [Text(str(record["captions"]), droppable=False)], weight=2)]
-    two = recipe(*sources, epochs=1, on_error="skip")
-    for epoch in (0, 1):
-        rows = ImageRows(two, epoch=epoch)
-        placed = {(each.source, each.name): index for index in range(len(rows)) for each in rows.locate(index)}
-        for number in range(len(records)):
-            name = f"made, record {number}, epoch {epoch}"
-            for of, found in enumerate(draw_record(two, name)):
-                index = placed.get((of, name))
-                if index is None or found["set_epoch"] != epoch:
-                    assert found["set_epoch"] != epoch or (found["row"], found["samples"], of) == (None, [], 0)
-                else:
-                    assert found["samples"] == [each.name for each in rows.locate(index)]
-    (bad, _) = draw_record(two, "made, record 20")
-    assert bad["problem"].startswith("made, record 20: the image must be one of JPEG")
-
-
 MODULE = """
 import ul2_tasks
-from ul2_tasks.image_rows.dropout import Dropout
-from ul2_tasks.images.example_set import example_records
 from ul2_tasks.image_rows.recipe import Source
-from ul2_tasks.sources.image_records import listed_records
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
+from ul2_tasks.images.example_set import example_records
+from ul2_tasks.sources.image_records import listed_records
 
-def encode(text):
-    return [5 + byte for byte in text.encode()]
-
-sources = [
-    Source(listed_records(example_records("t2i_pretrain", 12), "cats"), "t2i_pretrain", dropout=Dropout(text=0), weight=3),
-    Source(listed_records(example_records("unified_edit", 4), "edits"), "unified_edit"),
-]
+read = {"cats": ("t2i_pretrain", 12), "edits": ("unified_edit", 4)}
+sources = [Source(listed_records(example_records(*each), name), each[0]) for name, each in read.items()]
+encode, budgets = lambda text: [5 + byte for byte in text.encode()], {"tokens": 3000, "vit": 900, "vae": 3000}
 mine = ul2_tasks.ImageTextDataset(
-    sources, SpecialTokenConfig(1, 2, 3, 4), encode, {"tokens": 3000, "vit": 900, "vae": 3000}, pool=8, seed=5, on_error="skip"
+    sources, SpecialTokenConfig(1, 2, 3, 4), encode, budgets, pool=8, seed=5, on_error="skip"
 )
 """
 

@@ -117,18 +117,6 @@ def test_each_place_is_in_one_list_of_indexes_and_all_lengths_agree(samples):
     assert (np.isfinite(row.packed_timesteps) == noised).all()
 
 
-@given(samples)
-def test_a_label_is_the_next_id_and_a_text_weighs_as_the_root_of_its_labels(samples):
-    row = lay_out(samples, FORM)
-    tokens = np.zeros(len(row.packed_position_ids) + 1, np.int64)
-    tokens[row.packed_text_indexes] = row.packed_text_ids
-    assert (tokens[row.ce_loss_indexes + 1] == row.packed_label_ids).all()
-    learned = [
-        len(ids) + 1 for sample in samples for element, kept, ids, _ in zip(*sample) if kept and getattr(element, "learned", False)
-    ]
-    np.testing.assert_allclose(row.ce_loss_weights.sum(), np.sqrt(learned).sum(), rtol=1e-5)
-
-
 def attend(row, values):
     """One layer of attention over random features, with the mask of the row."""
     mask = dense_mask(places(row.sample_lens, row.split_lens, row.attn_modes))
@@ -166,18 +154,6 @@ def test_positions_go_on_as_far_as_an_element_says():
     layout = checked([Image(None, "clean", advance=5), Image(None, "noised"), Image(None, "clean"), Text("")])
     sample = Sample(layout, (False, True, True, True), (*[Grid(1, 1)] * 3, np.array([], int)), (NOTHING, 0.5, NOTHING, NOTHING))
     assert lay_out([sample], FORM).packed_position_ids.tolist() == [5, 5, 5, 5, 5, 5, 6, 7]
-
-
-def test_a_row_of_nothing_and_one_of_text_have_all_arrays():
-    nothing = lay_out([], FORM)
-    assert all(len(array) == 0 for array in nothing)
-    text = lay_out([Sample((Text("", learned=True),), (True,), (np.array([7]),), (NOTHING,))], FORM)
-    assert text.packed_text_ids.tolist() == [1, 7, 2]
-    assert len(text.vit_token_seqlens) == 0
-    assert text.vae_latent_shapes.shape == (0, 2)
-    for one, other in zip(nothing, text):
-        assert one.dtype == other.dtype
-        assert one.shape[1:] == other.shape[1:]
 
 
 def test_a_table_that_is_too_small_is_refused_before_a_run_and_in_a_row():

@@ -103,14 +103,6 @@ def test_a_video_that_an_editor_has_shortened_has_the_frames_that_are_left():
     assert drawn(FrameSampler(50, 50), file.getvalue()) == list(range(25, 75))
 
 
-def test_a_frame_may_be_read_again_and_in_any_order():
-    frames = FrameSampler(4, 4)(video(75), draws_of(0, 0, "r"))
-    first = [pixels(frame) for frame in frames]
-    again = [pixels(frame) for frame in reversed(frames)][::-1]
-    np.testing.assert_array_equal(first, again)
-    assert size_of(frames[0]) == (WIDTH, HEIGHT) == first[0].shape[1::-1]
-
-
 def test_one_frame_of_each_part_and_each_frame_equally_likely():
     sampler, counts, parts = FrameSampler(2, 4), collections.Counter(), collections.Counter()
     for epoch in range(2000):

@@ -8,13 +8,10 @@ import pickle
 import fsspec
 import numpy as np
 import pytest
-import seqio
-from support import saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks import BlockShuffle, Chat, Mix, Mixture, Stage
 from ul2_tasks.order.blocks import BlockOrder
-from ul2_tasks.random_access.dataset import fingerprint_of
 from ul2_tasks.random_access.numbering import Share
 from ul2_tasks.random_access.sequence import read_rows
 
@@ -187,24 +184,3 @@ def test_conversations_beside_texts_and_in_a_schedule(described):
             if "talks" in where.task
         )
         assert max(seen.values()) == 1
-
-
-def test_a_registered_one_has_the_same_examples_on_any_number_of_hosts(described, tmp_path, monkeypatch):
-    case, near, _ = described["chat"]
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [near])
-    arguments = {"truncation": "drop", "block_shuffle": BLOCKS, "random_access": True}
-    name = ul2_tasks.register_chat("talks", case.described.source, **arguments)
-
-    def dataset(host=0, hosts=1):
-        share = seqio.ShardInfo(host, hosts)
-        task = seqio.get_mixture_or_task(name)
-        return task.get_dataset(CHATS, use_cached=True, num_epochs=1, seed=0, shuffle=True, shard_info=share)
-
-    whole = [example["tokens"].tolist() for example in dataset().as_numpy_iterator()]
-    assert whole == [example["tokens"].tolist() for example in of_kind(described, "chat")]
-    for hosts in (2, 3):
-        parts = [[each["tokens"].tolist() for each in dataset(host, hosts).as_numpy_iterator()] for host in range(hosts)]
-        assert [parts[number % hosts][number // hosts] for number in range(len(whole))] == whole
-    _, resumed = saved_and_resumed(dataset, 7, tmp_path)
-    assert [example["tokens"].numpy().tolist() for example in resumed] == whole[7:]
-    assert fingerprint_of(dataset())["tasks"]["talks_chat"]["block_shuffle"] == dataclasses.asdict(BLOCKS)

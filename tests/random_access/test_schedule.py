@@ -10,8 +10,6 @@ from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, BlockShuffle, MemoryDataSource, Mix, Mixture, Stage, mix, register
-from ul2_tasks.looking.run import Run
-from ul2_tasks.looking.texts.schedule import schedule_of
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.pytorch.states import number_of, state_of
 from ul2_tasks.t5x_dataset import Start, begin_or_compare
@@ -106,21 +104,6 @@ def test_a_run_goes_on_with_other_denoisers_of_a_later_stage_also_once_that_has_
     assert begin(longer, 60) == 0
     with pytest.raises(ValueError, match=r"mean_span_length was 5, and is now 3"):
         begin(C, 60)
-
-
-def test_the_table_has_what_is_read(found):
-    run = Run(planned(*STAGES), LENGTHS, seed=1, pack=bool(found.numbering.packed), batch_size=BATCH)
-    located = [locations_of(found, number) for number in range(len(found))]
-    last_step = {(each.corpus, each.epoch): number // BATCH for number, row in enumerate(located) for each in row}
-    for row in schedule_of(run):
-        of_corpus = [
-            [each for each in located[number] if each.corpus == row.corpus]
-            for number in range(row.first_step * BATCH, row.stop_step * BATCH)
-        ]
-        assert row.elements == sum(map(bool, of_corpus))
-        assert row.tokens == sum(stop - start for each in of_corpus for location in each for start, stop in location.tokens)
-        assert row.is_exact
-        assert {(row.corpus, step) for step in row.epoch_ends} <= {(corpus, step) for (corpus, _), step in last_step.items()}
 
 
 def test_a_ramp_is_a_line_of_stages():
