@@ -99,7 +99,6 @@ class Source(seqio.DataSource):
         return "Source()"
 """
 OF_MODULE = {
-    "function": lambda module: of_function(module.read),
     "partial": lambda module: of_function(functools.partial(module.read, kind="b")),
     "class": lambda module: module.Source(["train"]),
 }
@@ -107,8 +106,8 @@ OF_MODULE = {
 
 def module_of(folder, text):
     (folder / "mine.py").write_text(text)
-    for forget in (sys.modules, linecache.cache):
-        forget.pop("mine" if forget is sys.modules else str(folder / "mine.py"), None)
+    linecache.cache.pop(str(folder / "mine.py"), None)
+    sys.modules.pop("mine", None)
     importlib.invalidate_caches()
     return importlib.import_module("mine")
 

@@ -64,24 +64,16 @@ def test_examples_are_lossless_with_the_cache_and_without(tmp_path):
         assert sorted(map(BYTES.decode, found)) == sorted(TEXTS)
 
 
-def test_a_shuffled_pass_has_each_document_once_and_each_pass_another_order(tmp_path):
+def test_each_pass_has_each_document_once_in_another_order_and_hosts_share_them_out(tmp_path):
     name = registered("megatron_passes", write(tmp_path))
-    task = seqio.TaskRegistry.get(f"{name}_r1")
-    batches = task.source.get_dataset("train", shuffle=True, seed=3).repeat(2)
+    batches = seqio.TaskRegistry.get(f"{name}_r1").source.get_dataset("train", shuffle=True, seed=3).repeat(2)
     texts = [BYTES.decode(ids) for batch in batches for ids in batch["targets"].to_list()]
     assert sorted(texts[:40]) == sorted(texts[40:]) == sorted(TEXTS)
     assert texts[:40] != texts[40:]
     assert documents(name, shuffle=True, seed=3) == texts[:40] != documents(name, shuffle=True, seed=4)
-
-
-@pytest.mark.parametrize("hosts", [2, 7])
-def test_hosts_share_out_the_documents(tmp_path, hosts):
-    name = registered(f"megatron_{hosts}_hosts", write(tmp_path))
-    shares = [documents(name, shuffle=True, seed=1, shard_info=seqio.ShardInfo(host, hosts)) for host in range(hosts)]
+    shares = [documents(name, shuffle=True, shard_info=seqio.ShardInfo(host, 7)) for host in range(7)]
     assert sorted(text for share in shares for text in share) == sorted(TEXTS)
-    with pytest.raises(
-        ValueError, match=r"_hosts_corpus' must have a document of split 'train' for each of 41 hosts, got 40\. Use fewer hosts"
-    ):
+    with pytest.raises(ValueError, match="for each of 41 hosts, got 40"):
         documents(name, shard_info=seqio.ShardInfo(0, 41))
 
 

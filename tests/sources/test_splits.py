@@ -3,7 +3,6 @@
 import gzip
 import json
 import lzma
-import random
 import re
 
 import datasets
@@ -39,23 +38,6 @@ def test_golden(tmp_path):
     source = open_source(write(tmp_path / "a.jsonl", range(3000)), validation=0.001)
     assert texts(source, "validation") == ["document 1036", "document 1191", "document 2650"]
     assert len(texts(source, "train")) == 2997
-
-
-@pytest.mark.parametrize("id_key", [None, "id", "number"])
-def test_every_document_is_in_one_split_whatever_the_order_and_the_files(tmp_path, id_key):
-    in_order = open_source(write(tmp_path / "a.jsonl", range(1000)), validation=0.1, id_key=id_key)
-    numbers = list(range(1000))
-    random.Random(0).shuffle(numbers)
-    for part in range(5):
-        write(tmp_path / f"part-{part}.jsonl", numbers[part::5])
-    in_parts = open_source(str(tmp_path / "part-*.jsonl"), validation=0.1, id_key=id_key)
-    splits = {split: texts(in_order, split) for split in ("train", "validation")}
-    assert sorted(splits["train"] + splits["validation"]) == sorted(DOCUMENTS[:1000])
-    for split, documents in splits.items():
-        assert sorted(documents) == sorted(texts(in_parts, split, seed=1))
-    assert abs(len(splits["validation"]) - 100) < 4 * np.sqrt(1000 * 0.1 * 0.9)
-    key = {None: "document {}", "id": "id {}", "number": "{}"}[id_key]
-    assert splits["validation"] == [text for n, text in enumerate(DOCUMENTS[:1000]) if hash_fraction(key.format(n).encode()) < 0.1]
 
 
 def test_any_source_can_be_split(tmp_path):

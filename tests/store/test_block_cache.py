@@ -201,6 +201,12 @@ def test_a_forked_process_reads_though_its_parent_was_reading():
     assert all_of(cache) == TOKENS.tolist()
 
 
+@pytest.mark.parametrize("wrong", [(-1, 3), (998, 1001), (5, 4)])
+def test_ranges_outside_are_refused(wrong):
+    with pytest.raises(IndexError, match=f"{wrong[0]} to {wrong[1]}"):
+        BlockCache(Counted(), 64).read_chunks(*np.array([wrong]).T)
+
+
 @pytest.mark.parametrize("value", [0, 1.5, True, "1"])
 def test_a_wrong_bound_is_refused(value):
     with pytest.raises(ValueError, match="max_bytes"):
