@@ -58,21 +58,6 @@ def test_any_stretch_is_read_by_one_reader_in_any_order(numbered):
         assert reader.read(piece, start, stop) == whole[piece][start:stop]
 
 
-def test_names_tell_file_and_place(tmp_path):
-    write_parquet(tmp_path / "a.parquet", [{"x": number} for number in range(3)], of_group=2)
-    (tmp_path / "b.jsonl").write_text('{"x": 3}\n\n{"x": 4}\n')
-    write_tar(tmp_path / "c.tar", [("in/7.txt", b"seven")])
-    assert [name.replace(str(tmp_path), "") for name, _ in all_of(open_records(tmp_path))] == [
-        "/a.parquet, row group 0, row 0",
-        "/a.parquet, row group 0, row 1",
-        "/a.parquet, row group 1, row 0",
-        "/b.jsonl, line 1",
-        "/b.jsonl, line 3",
-        "/c.tar, sample 0 (in/7)",
-    ]
-    assert all_of(listed_records([{"x": 5}], "mine")) == [("mine, record 0", {"x": 5})]
-
-
 def test_samples_of_a_tar(tmp_path):
     """The fields of a .json may name the files beside it."""
     of_both = b'{"image": "some/c.jpg", "captions": "a", "video": null, "width": 3}'
@@ -188,6 +173,7 @@ def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
         "{'captions'",
     ]
     assert all(isinstance(record, ValueError | dict) for _, record in found)
+    assert (found[1][0], found[8][0]) == (f"{tmp_path}/a.jsonl, line 2", f"{tmp_path}/b.tar, sample 2 (2)")
 
 
 def test_rows_of_a_damaged_row_group_are_told_one_by_one(tmp_path):

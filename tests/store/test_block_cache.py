@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import weakref
 from concurrent import futures
 
@@ -89,7 +90,8 @@ def test_it_has_the_tokens_of_its_store_whatever_the_bound(bound, reads, block_t
         assert found.dtype == np.int32
         assert found.tolist() == [token for start, end in ranges for token in TOKENS[start:end].tolist()]
     quiet(cache)
-    assert store.held <= max(max_bytes, 2 * (block_tokens + shared))
+    most = max(max_bytes, 2 * (block_tokens + shared))
+    assert any(store.held <= most or time.sleep(0.01) for _ in range(500)), "a thread that has fetched a block soon lets go of it"
 
 
 def test_reading_windows_reads_each_block_once_an_epoch_where_two_windows_fit(bound):
