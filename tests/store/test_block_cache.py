@@ -114,16 +114,6 @@ def test_reading_windows_reads_each_block_once_an_epoch_where_two_windows_fit(bo
     assert len({*store.ranges[:50]}) == 50
 
 
-def test_prefetch_returns_at_once_reads_side_by_side_and_reading_waits_for_it():
-    store = Counted()
-    store.opened.clear()
-    cache = BlockCache(store, 100)
-    cache.prefetch(range(5), range(5, 10))
-    threading.Timer(0.1, store.opened.set).start()
-    assert all_of(cache) == TOKENS.tolist()
-    assert len(store.ranges) == 10
-
-
 def test_what_is_read_now_does_not_wait_for_a_full_queue_ahead():
     class Late(Counted):
         def read_values(self, start, stop):
