@@ -47,15 +47,9 @@ def function(folder):
     return seqio.FunctionDataSource(texts_of_a_function, splits=["train"])
 
 
-def hugging_face(folder):
-    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(folder / "saved"))
-    return f"hf:{folder}/saved"
-
-
 SOURCES = {
     "seqio text lines": (text_lines, {}),
     "seqio function split": (function, {"validation": 0.3}),
-    "hugging face": (hugging_face, {}),
     "jsonl": (jsonl, {}),
     "split by id": (jsonl, {"validation": 0.3, "id_key": "id"}),
 }

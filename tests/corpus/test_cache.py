@@ -188,6 +188,13 @@ def test_a_cache_of_other_settings_is_refused(request, cache_dirs, clean_registr
             seqio.get_mixture_or_task(provider).get_dataset({"inputs": 32, "targets": 32}, "train", use_cached=True)
 
 
+def test_a_cache_that_is_not_there_is_missed_by_name(cache_dirs, tmp_path):
+    cache_dirs(tmp_path)
+    for name in ("cache_small_r1", "cache_small_mix"):
+        with pytest.raises(ValueError, match=f"'cache_small_corpus' is in none of .*{tmp_path}"):
+            seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True)
+
+
 def test_hosts_and_splits_without_a_document_are_refused(cache_dirs, tmp_path):
     one, empty = register_texts("one", ["a single document"]), register_texts("no_validation", ["a document"] * 3, 1e-9)
     assert build(one, str(tmp_path), console=QUIET)["totals"]["documents"] == 1

@@ -159,15 +159,7 @@ def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"x": 1}\n{"x": \n[1]\n"\xff"\n' + b"[" * 100_000 + b'\n{"x": 2}')
     write_tar(tmp_path / "b.tar", [("0.json", b"{"), ("1.json", b"[]"), ("2.txt", b"\xff"), ("3.txt", b"right")])
     found = all_of(open_records([tmp_path / "a.jsonl", tmp_path / "b.tar"]))
-    said = [str(record).partition(":")[0] for _, record in found]
-    not_json = "the line must be JSON"
-    assert said[:6] == ["{'x'", not_json, "the line must be an object, got a list.", not_json, not_json, "{'x'"]
-    assert said[6:] == [
-        "its .json must be JSON",
-        "its .json must be an object, got a list.",
-        "its .txt must be UTF-8",
-        "{'captions'",
-    ]
+    assert [isinstance(record, dict) for _, record in found] == [True, *[False] * 4, True, *[False] * 3, True]
     assert all(isinstance(record, ValueError | dict) for _, record in found)
     assert (found[1][0], found[8][0]) == (f"{tmp_path}/a.jsonl, line 2", f"{tmp_path}/b.tar, sample 2 (2)")
 
