@@ -318,37 +318,22 @@ def command(folder, module, *arguments):
     return ["-m", "ul2_tasks", "cache", "own", "--output", folder / "cache", "--module", module, *arguments]
 
 
-@pytest.fixture(scope="module")
-def of_files(tmp_path_factory):
-    """A corpus of 8 files, as a module registers it."""
-    folder = tmp_path_factory.mktemp("of_files")
-    return f"register('own', {text_files(folder, [document.encode() for document in long_documents()])})"
-
-
-@pytest.fixture(scope="module")
-def in_one_process(of_files, tmp_path_factory):
-    """The folder where a command of one process has cached it, with the module, and what the command said."""
-    folder = tmp_path_factory.mktemp("in_one_process")
-    done = run(*command(folder, program(folder, of_files)), folder=folder)
-    assert done.returncode == 0, done.stderr
-    return folder, done.stderr
-
-
-def same_files(one, other):
-    assert sorted(os.listdir(one)) == sorted(os.listdir(other))
-    for path in one.iterdir():
-        assert (other / path.name).read_bytes() == path.read_bytes(), path.name
-
-
-def test_the_script_finds_a_module_in_the_current_folder(of_files, in_one_process, tmp_path):
-    """And so do its worker processes, which write what one process writes."""
-    module = program(tmp_path, of_files)
-    arguments = ["-c", new_process.AS_A_SCRIPT, new_process.executable(tmp_path), *command(tmp_path, module, "--workers", 2)[2:]]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = new_process.run(*arguments, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]["documents"] == 400
-    same_files(tmp_path / "cache" / "own_corpus", in_one_process[0] / "cache" / "own_corpus")
+def test_workers_and_a_dask_cluster_write_what_one_process_writes(tmp_path):
+    """The script and its workers find a module in the current folder."""
+    module = program(tmp_path, f"register('own', {text_files(tmp_path, [text.encode() for text in long_documents()])})")
+    script = ["-c", new_process.AS_A_SCRIPT, new_process.executable(tmp_path)]
+    here, found = {**os.environ, "PYTHONPATH": str(REPOSITORY)}, []
+    before = {*os.listdir(tmp_path), "cache", "__pycache__"}
+    for options in ([], ["--workers", 2], ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]):
+        asked = command(tmp_path, module, *options)
+        is_script = len(options) != 1
+        done = new_process.run(*script, *asked[2:], env=here, cwd=tmp_path) if is_script else run(*asked, folder=tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert {*os.listdir(tmp_path)} <= before, "nothing is left behind"
+        found.append({path.name: path.read_bytes() for path in (tmp_path / "cache" / "own_corpus").iterdir()})
+        shutil.rmtree(tmp_path / "cache")
+    assert json.loads(found[0]["manifest.json"])["totals"]["documents"] == 400
+    assert found[0] == found[1] == found[2]
 
 
 FULL_DISK = """
@@ -369,13 +354,3 @@ def test_a_disk_without_room_fails_with_its_reason_and_leaves_nothing_half_writt
     assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
     assert not list((tmp_path / "cache").rglob("*.tmp"))
     assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
-
-
-def test_the_job_runs_on_a_dask_cluster_of_two_processes(of_files, in_one_process, tmp_path):
-    """And writes what it writes on one machine's runner, with nothing left behind."""
-    module = program(tmp_path, of_files)
-    runner = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"
-    done = run(*command(tmp_path, module, runner), folder=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert set(os.listdir(tmp_path)) <= {"cache", "own_corpora.py", "__pycache__"}
-    same_files(tmp_path / "cache" / "own_corpus", in_one_process[0] / "cache" / "own_corpus")
