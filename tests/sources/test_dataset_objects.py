@@ -210,20 +210,3 @@ def test_bad_rows_are_problems_of_their_rows():
     for dataset in (held, datasets.IterableDataset.from_generator(lambda: iter([{"text": 3}]))):
         (problem,) = (record.problem for record in read(dataset) if record.problem)
         assert "'text' must be a text" in problem
-
-
-DATASET = datasets.Dataset.from_dict(rows())
-WRONG = [
-    (DATASET, {"text_key": "body"}, "text_key"),
-    (DATASET, {"validation": 0.1, "id_key": "url"}, "id_key"),
-    (DATASET, {"format": "jsonl"}, "format"),
-    (DATASET, {"eod": 1}, "eod"),
-    ({"train": DATASET, "test": "a.jsonl"}, {}, "source"),
-    ([DATASET, DATASET], {}, "files"),
-]
-
-
-@pytest.mark.parametrize(("spec", "arguments", "name"), WRONG, ids=[name for *_, name in WRONG])
-def test_a_bad_argument_is_named(spec, arguments, name):
-    with pytest.raises(ValueError, match=name):
-        ul2_tasks.open_source(spec, **arguments)

@@ -291,6 +291,7 @@ def test_tfds_is_read_by_its_name(tmp_path, request):
 # Bad input.
 
 MEMORY = MemoryDataSource(lambda: ["a"], 0)
+DATASET = datasets.Dataset.from_dict({"text": ["a"], "id": ["b"]})
 WRONG = [
     *((spec, {}, "source") for spec in (3, [], "", {}, b"a.jsonl", "tfds:c4/en")),
     *((spec, {}, "files") for spec in ({"train": []}, {"train": None}, ["a", 3], ["a", ""], ["hf:a", "b"])),
@@ -299,6 +300,9 @@ WRONG = [
     *((spec, {"format": "text"}, "format") for spec in ("hf:a", MEMORY)),
     *((spec, {"id_key": "url"}, "id_key") for spec in ("embedded", "a.jsonl")),
     *((spec, {"documents": "line"}, "documents") for spec in ("tfds:a:1.0.0", "a.jsonl.gz")),
+    *((DATASET, {name: value}, name) for name, value in {"text_key": "body", "format": "jsonl", "eod": 1}.items()),
+    (DATASET, {"validation": 0.1, "id_key": "url"}, "id_key"),
+    *(({"train": DATASET, "test": "a.jsonl"}, {}, "source"), ([DATASET, DATASET], {}, "files")),
     ("a", {"format": "parquet", "documents": "file"}, "documents"),
     ("a.txt", {}, "documents"),
     ("a.txt", {"documents": "line", "text_key": "body"}, "text_key"),
@@ -306,7 +310,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "arguments", "name"), WRONG, ids=str)
+@pytest.mark.parametrize(("spec", "arguments", "name"), WRONG)
 def test_a_bad_argument_or_one_that_means_nothing_for_the_source_is_named(spec, arguments, name):
     with pytest.raises(ValueError, match=f"^.*{name}"):
         open_source(spec, **arguments)
