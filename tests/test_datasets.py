@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import seqio
 import tensorflow as tf
 
 from ul2_tasks import HuggingFaceFeatureConverter
@@ -55,10 +54,3 @@ def test_whole_batches_are_made_where_seqio_asks_for_them():
     assert len(list(rows.batch(30))) == 4
     with pytest.raises(Exception, match="Batch size must be greater than zero"):
         list(rows.batch(0, drop_remainder=True))
-
-
-def test_seqio_still_batches_what_a_converter_returns():
-    """`KnownDataset.batch` needs it, for whole batches in t5x."""
-    import inspect
-
-    assert ".batch(batch_size, drop_remainder=True)" in inspect.getsource(seqio.get_dataset)

@@ -73,20 +73,15 @@ def test_an_iterator_stays_one_and_a_loader_keeps_its_attributes():
         assert list(copied) == [1, 2]
 
 
-BATCHES = {
+PADDED = {
+    "attention_mask": np.array([[1, 1, 1, 0], [1, 0, 0, 0]]),
+    "decoder_attention_mask": np.array([[1, 1, 0], [1, 0, 0]]),
+    "labels": np.array([[5, -100, -100], [6, -100, -100]]),
+}
+BATCHES = {  # each: rows, tokens of the inputs, tokens of the targets
     "nothing that is known": ("a batch", 0, 0, 0),
     "a mapping without it": ({"pixels": np.zeros((2, 3))}, 0, 0, 0),
-    "padded": (
-        {
-            "input_ids": np.zeros((2, 4), int),
-            "attention_mask": np.array([[1, 1, 1, 0], [1, 0, 0, 0]]),
-            "decoder_attention_mask": np.array([[1, 1, 0], [1, 0, 0]]),
-            "labels": np.array([[5, -100, -100], [6, -100, -100]]),
-        },
-        2,
-        4,
-        3,
-    ),
+    "padded": (PADDED, 2, 4, 3),
     "labels alone": ({"attention_mask": np.ones((2, 4), int), "labels": np.array([[0, -100], [6, 7]])}, 2, 8, 3),
     "packed": ({"segment_ids": np.array([[1, 1, 2, 0]]), "decoder_segment_ids": np.array([[1, 2, 0, 0]])}, 1, 3, 2),
     "one example": ({"input_ids": np.array([5, 0, 6]), "labels": np.array([7, -100])}, 1, 3, 1),
@@ -102,7 +97,5 @@ def test_rows_and_tokens_of_a_batch(batch, rows, inputs, targets):
     assert len(list(loader)) == 3
     assert (loader.rows, loader.input_tokens, loader.target_tokens) == (3 * rows, 3 * inputs, 3 * targets)
     metrics = loader.metrics()
-    has = {"rows": rows, "input_tokens": inputs, "target_tokens": targets}
-    assert {name for name, count in has.items() if count} == {
-        key.removeprefix("data/").removesuffix("_per_second") for key in metrics if key.endswith("s_per_second")
-    } - {"batches"}
+    told = [f"data/{name}_per_second" in metrics for name in ("rows", "input_tokens", "target_tokens")]
+    assert told == [bool(rows), bool(inputs), bool(targets)]

@@ -11,8 +11,6 @@ import inspect
 import pathlib
 import re
 
-import pytest
-
 REPOSITORY = pathlib.Path(__file__).parent.parent
 FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/**/*.py")]
 
@@ -51,7 +49,6 @@ FILLED_IN = {
 }
 # Likewise of t5x, where it can be imported.
 FILLED_IN_OF_T5X = {"BaseTrainer._partitioned_train_step", "BaseTrainer._partitioned_eval_step"}
-SET_OF_T5X = "_compiled_train_step"  # the step that a trainer has compiled, which `t5x_training.WaitingTrainer` wraps
 HAS_T5X = importlib.util.find_spec("t5x") is not None
 
 
@@ -105,17 +102,3 @@ def test_what_is_filled_in_of_others_is_there_and_all_of_it_is_listed():
             own = [member for member in vars(module).values() if inspect.isclass(member) and member.__module__ == module.__name__]
             found |= set().union(*map(filled_in_by, own))
     assert found == FILLED_IN | (FILLED_IN_OF_T5X if HAS_T5X else set())
-
-
-@pytest.mark.t5x
-@pytest.mark.skipif(not HAS_T5X, reason="t5x is not importable (docs/guides/train_with_t5x.md)")
-def test_t5x_still_keeps_the_partitioner():
-    utils = pytest.importorskip("t5x.utils", exc_type=ImportError)
-    assert "self._partitioner = partitioner" in inspect.getsource(utils.TrainStateInitializer.__init__)
-
-
-@pytest.mark.t5x
-@pytest.mark.skipif(not HAS_T5X, reason="t5x is not importable (docs/guides/train_with_t5x.md)")
-def test_t5x_still_trains_by_the_step_that_it_has_compiled():
-    trainer = pytest.importorskip("t5x.trainer", exc_type=ImportError)
-    assert f"self.{SET_OF_T5X} or self._partitioned_train_step" in inspect.getsource(trainer.BaseTrainer.train)

@@ -34,17 +34,6 @@ def jsonl(folder, texts=TEXTS, name="a.jsonl"):
     return str(folder / name)
 
 
-def tfrecord(folder):
-    with tf.io.TFRecordWriter(str(folder / "a.tfrecord")) as writer:
-        for number, text in enumerate(TEXTS):
-            features = {
-                "text": tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()])),
-                "id": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    return str(folder / "a.tfrecord")
-
-
 def text_lines(folder):
     (folder / "a.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     return seqio.TextLineDataSource({"train": str(folder / "a.txt")})
@@ -58,18 +47,11 @@ def function(folder):
     return seqio.FunctionDataSource(texts_of_a_function, splits=["train"])
 
 
-def hugging_face(folder):
-    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(folder / "saved"))
-    return f"hf:{folder}/saved"
-
-
 SOURCES = {
     "seqio text lines": (text_lines, {}),
     "seqio function split": (function, {"validation": 0.3}),
-    "hugging face": (hugging_face, {}),
     "jsonl": (jsonl, {}),
     "split by id": (jsonl, {"validation": 0.3, "id_key": "id"}),
-    "tfrecord split by id": (tfrecord, {"validation": 0.3, "id_key": "id"}),
 }
 
 

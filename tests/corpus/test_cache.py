@@ -1,12 +1,10 @@
 """The cache of a corpus: written by the real Beam jobs, read in blocks, and never taken for what it is not."""
 
 import functools
-import hashlib
 import io
 import json
 import os
 import pathlib
-import re
 import shutil
 
 import new_process
@@ -16,7 +14,7 @@ import seqio
 import tensorflow as tf
 from click.testing import CliRunner
 from rich.console import Console
-from support import SPOILT_FILES, byte_vocabulary, flip, long_documents
+from support import SPOILT_FILES, byte_vocabulary, long_documents
 
 from ul2_command import main
 from ul2_tasks import T5GEMMA2, embedded_documents, mix, register
@@ -26,7 +24,6 @@ from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 BYTES, MODES = byte_vocabulary()
@@ -146,20 +143,6 @@ def test_it_is_read_by_the_corpus_the_mixture_and_each_denoiser(job, request, ca
         assert len(list(dataset.take(50).as_numpy_iterator())) == 50
 
 
-def test_the_manifest_tells_what_made_the_cache_and_what_is_in_it(built):
-    folder = built / "cache_small_corpus"
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert hashlib.sha256(DEFAULT_MODEL.read_bytes()).hexdigest() in manifest["settings"]["vocabulary"]
-    assert re.fullmatch(r"MemoryDataSource\(\d+ documents, sha256 \w{64}, validation=0.05\)", manifest["settings"]["source"])
-    for split in ("train", "validation"):
-        shards = manifest["splits"][split]["shards"]
-        assert manifest["splits"][split]["documents"] == len(uncached(split=split)) == sum(shard["documents"] for shard in shards)
-        assert manifest["splits"][split]["tokens"] == sum(map(len, uncached(split=split)))
-        files = {file["file"]: file["bytes"] for shard in shards for file in shard["files"]}
-        assert files == {path.name: path.stat().st_size for path in folder.glob(f"{split}-*.*")}
-    assert list(cache.verify(str(folder))) == []
-
-
 SPOILT = SPOILT_FILES | {
     "added": (lambda path: path.with_name("train-00000-of-00007.idx").write_bytes(b""), "train-00000-of-00007.idx is not in"),
 }
@@ -203,6 +186,13 @@ def test_a_cache_of_other_settings_is_refused(request, cache_dirs, clean_registr
     for provider in (register_cached(**settings), "cache_small_r1"):
         with pytest.raises(ValueError, match=rf"settings: {name} is '.*' in the cache, and '.*' here"):
             seqio.get_mixture_or_task(provider).get_dataset({"inputs": 32, "targets": 32}, "train", use_cached=True)
+
+
+def test_a_cache_that_is_not_there_is_missed_by_name(cache_dirs, tmp_path):
+    cache_dirs(tmp_path)
+    for name in ("cache_small_r1", "cache_small_mix"):
+        with pytest.raises(ValueError, match=f"'cache_small_corpus' is in none of .*{tmp_path}"):
+            seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", use_cached=True)
 
 
 def test_hosts_and_splits_without_a_document_are_refused(cache_dirs, tmp_path):
@@ -328,58 +318,22 @@ def command(folder, module, *arguments):
     return ["-m", "ul2_tasks", "cache", "own", "--output", folder / "cache", "--module", module, *arguments]
 
 
-@pytest.fixture(scope="module")
-def of_files(tmp_path_factory):
-    """A corpus of 8 files, as a module registers it."""
-    folder = tmp_path_factory.mktemp("of_files")
-    return f"register('own', {text_files(folder, [document.encode() for document in long_documents()])})"
-
-
-@pytest.fixture(scope="module")
-def in_one_process(of_files, tmp_path_factory):
-    """The folder where a command of one process has cached it, with the module, and what the command said."""
-    folder = tmp_path_factory.mktemp("in_one_process")
-    done = run(*command(folder, program(folder, of_files)), folder=folder)
-    assert done.returncode == 0, done.stderr
-    return folder, done.stderr
-
-
-def same_files(one, other):
-    assert sorted(os.listdir(one)) == sorted(os.listdir(other))
-    for path in one.iterdir():
-        assert (other / path.name).read_bytes() == path.read_bytes(), path.name
-
-
-def test_the_script_finds_a_module_in_the_current_folder(of_files, in_one_process, tmp_path):
-    """And so do its worker processes, which write what one process writes."""
-    module = program(tmp_path, of_files)
-    arguments = ["-c", new_process.AS_A_SCRIPT, new_process.executable(tmp_path), *command(tmp_path, module, "--workers", 2)[2:]]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = new_process.run(*arguments, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert cache.read_manifest(str(tmp_path / "cache" / "own_corpus"))["totals"]["documents"] == 400
-    same_files(tmp_path / "cache" / "own_corpus", in_one_process[0] / "cache" / "own_corpus")
-    missing = run(*command(tmp_path, "no_such_module"), folder=tmp_path)
-    assert missing.returncode == 2
-    assert missing.stderr.endswith("Error: No module named 'no_such_module'\n")
-
-
-def test_an_input_file_that_cannot_be_read_fails_with_its_reason(clean_registries, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "records").mkdir()
-    for file in range(3):
-        with tf.io.TFRecordWriter(str(tmp_path / "records" / f"{file}.tfrecord")) as writer:
-            example = tf.train.Example()
-            example.features.feature["text"].bytes_list.value.append(b"a document that is long enough")
-            writer.write(example.SerializeToString())
-    flip(tmp_path / "records" / "1.tfrecord")
-    source = f"seqio.TFExampleDataSource({{'train': '{tmp_path}/records/*'}}, {{'text': tf.io.FixedLenFeature([], tf.string)}})"
-    module = program(tmp_path, f"import tensorflow as tf\nregister('own', {source})", "own_corpora_of_records")
-    failed = CliRunner().invoke(main, list(map(str, command(tmp_path, module)[2:])))
-    where = f"own_corpus, split train, shard 2 of 3 ({tmp_path}/records/1.tfrecord)"
-    assert re.search(rf"^Error: .*{re.escape(where)}: DataLossError", failed.stderr, re.MULTILINE)
-    assert (failed.exit_code, "Traceback" in failed.stderr) == (2, False)
-    assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
+def test_workers_and_a_dask_cluster_write_what_one_process_writes(tmp_path):
+    """The script and its workers find a module in the current folder."""
+    module = program(tmp_path, f"register('own', {text_files(tmp_path, [text.encode() for text in long_documents()])})")
+    script = ["-c", new_process.AS_A_SCRIPT, new_process.executable(tmp_path)]
+    here, found = {**os.environ, "PYTHONPATH": str(REPOSITORY)}, []
+    before = {*os.listdir(tmp_path), "cache", "__pycache__"}
+    for options in ([], ["--workers", 2], ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]):
+        asked = command(tmp_path, module, *options)
+        is_script = len(options) != 1
+        done = new_process.run(*script, *asked[2:], env=here, cwd=tmp_path) if is_script else run(*asked, folder=tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert {*os.listdir(tmp_path)} <= before, "nothing is left behind"
+        found.append({path.name: path.read_bytes() for path in (tmp_path / "cache" / "own_corpus").iterdir()})
+        shutil.rmtree(tmp_path / "cache")
+    assert json.loads(found[0]["manifest.json"])["totals"]["documents"] == 400
+    assert found[0] == found[1] == found[2]
 
 
 FULL_DISK = """
@@ -400,13 +354,3 @@ def test_a_disk_without_room_fails_with_its_reason_and_leaves_nothing_half_writt
     assert not (tmp_path / "cache" / "own_corpus" / "COMPLETED").exists()
     assert not list((tmp_path / "cache").rglob("*.tmp"))
     assert run(*command(tmp_path, module), folder=tmp_path).returncode == 0
-
-
-def test_the_job_runs_on_a_dask_cluster_of_two_processes(of_files, in_one_process, tmp_path):
-    """And writes what it writes on one machine's runner, with nothing left behind."""
-    module = program(tmp_path, of_files)
-    runner = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"
-    done = run(*command(tmp_path, module, runner), folder=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert set(os.listdir(tmp_path)) <= {"cache", "own_corpora.py", "__pycache__"}
-    same_files(tmp_path / "cache" / "own_corpus", in_one_process[0] / "cache" / "own_corpus")

@@ -8,9 +8,12 @@ import sys
 import pytest
 import seqio
 import tensorflow as tf
+from rich.console import Console
 
-from ul2_tasks import default_vocabulary, open_source
+from ul2_tasks import CausalDenoiser, default_vocabulary, open_source, register
+from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
+from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
@@ -88,6 +91,25 @@ def test_a_source_of_what_has_no_name_cannot_tell(name):
     assert " at 0x" not in describe_source(source)
 
 
+SILENT = {
+    "source": lambda: {"source": CANNOT_TELL["closure"]()},
+    "vocabulary": lambda: {"source": MemoryDataSource(lambda: ["a"], 0), "vocabulary": seqio.UnigramVocabulary(["a"])},
+}
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_what_cannot_tell_what_it_is_has_no_cache(tmp_path, what):
+    """Neither is one written, nor is one read that SeqIO's own job wrote."""
+    register(f"silent_{what}", denoisers=[CausalDenoiser(mode=None)], **SILENT[what]())
+    corpus = seqio.get_mixture_or_task(f"silent_{what}_corpus")
+    with pytest.raises(ValueError, match=corpus.name):
+        build(corpus.name, str(tmp_path), console=Console(quiet=True))
+    assert list(tmp_path.iterdir()) == []
+    corpus._cache_dir = str(tmp_path)
+    with pytest.raises(ValueError, match=corpus.name):
+        CorpusView(corpus, "lm", use_cached=True).get_dataset()
+
+
 MODULE = """
 import functools
 import seqio
@@ -99,7 +121,6 @@ class Source(seqio.DataSource):
         return "Source()"
 """
 OF_MODULE = {
-    "function": lambda module: of_function(module.read),
     "partial": lambda module: of_function(functools.partial(module.read, kind="b")),
     "class": lambda module: module.Source(["train"]),
 }
@@ -107,8 +128,8 @@ OF_MODULE = {
 
 def module_of(folder, text):
     (folder / "mine.py").write_text(text)
-    for forget in (sys.modules, linecache.cache):
-        forget.pop("mine" if forget is sys.modules else str(folder / "mine.py"), None)
+    linecache.cache.pop(str(folder / "mine.py"), None)
+    sys.modules.pop("mine", None)
     importlib.invalidate_caches()
     return importlib.import_module("mine")
 

@@ -43,7 +43,7 @@ def run_recipe(tmp_path):
         of_all = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
         started = []
         for rank in range(processes):
-            own = of_all | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {}
+            own = of_all | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {"MASTER_PORT": str(port)}
             stdout = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
             with (folder / f"stderr-{rank}").open("w") as stderr:
                 settings = {"stdout": stdout, "stderr": stderr, "text": True, "cwd": folder, "env": environment | own}

@@ -1,27 +1,23 @@
 """A read that fails is never the end of a file, and never a bad record: it is tried again, and then an error names the object."""
 
-import bz2
+import functools
 import gzip
-import io
 import itertools
 import json
-import lzma
 import pathlib
 import re
 import resource
-import tempfile
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
-from backports import zstd
 from faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
 from image_sources import made, write_tar
 from rich.console import Console
 from support import byte_vocabulary
+from test_sources import write_arrow, write_arrow_stream, write_json, write_lines, write_parquet, write_tfrecord
 
 from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, register
 from ul2_tasks.corpus.build_cache import build
@@ -37,8 +33,6 @@ from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 TEXTS = [f"document {number} {np.random.default_rng(number).bytes(40).hex()}" for number in range(300)]
-LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
-TABLE = pa.table({"text": TEXTS})
 
 
 @pytest.fixture(autouse=True)
@@ -48,57 +42,38 @@ def quick(monkeypatch):
     FaultyFileSystem.fails()
 
 
-def arrow(new) -> bytes:
-    sink = io.BytesIO()
-    with new(sink, TABLE.schema) as writer:
-        writer.write_table(TABLE, max_chunksize=100)
-    return sink.getvalue()
-
-
-def parquet(table=TABLE) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=-(-len(table) // 3), compression="none", use_dictionary=False)
-    return sink.getvalue()
-
-
-def tar() -> bytes:
-    with tempfile.NamedTemporaryFile() as file:
-        captions = [record["captions"][0].encode() for record in RECORDS]
-        pairs = enumerate(zip((record["image"] for record in RECORDS), captions))
-        write_tar(file.name, [(f"{n}.{suffix}", part) for n, both in pairs for suffix, part in zip(("png", "txt"), both)])
-        return file.read()
-
-
-def tfrecords() -> bytes:
-    with tempfile.NamedTemporaryFile() as file:
-        with tf.io.TFRecordWriter(file.name) as writer:
-            for text in TEXTS:
-                feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
-                writer.write(tf.train.Example(features=tf.train.Features(feature={"text": feature})).SerializeToString())
-        return file.read()
-
-
 RECORDS = made(6)
-CAPTIONS = [{"captions": [f"caption {number} {text}"]} for number, text in enumerate(TEXTS)]
-CAPTION_LINES = "".join(json.dumps(record) + "\n" for record in CAPTIONS).encode()
 TEXT_FILES = {
-    "a.txt": ("\n".join(TEXTS).encode(), {"documents": "line"}),
-    "paragraphs.txt": ("\n\n".join(TEXTS).encode(), {"documents": "paragraph"}),
-    "a.jsonl": (LINES, {}),
-    "a.jsonl.gz": (gzip.compress(LINES), {}),
-    "a.jsonl.bz2": (bz2.compress(LINES), {}),
-    "a.jsonl.xz": (lzma.compress(LINES), {}),
-    "a.jsonl.zst": (zstd.compress(LINES), {}),
-    "a.parquet": (parquet(), {}),
-    "a.arrow": (arrow(pa.ipc.new_file), {}),
-    "a.tfrecord": (tfrecords(), {}),
-    "stream.arrow": (arrow(pa.ipc.new_stream), {}),
+    "a.txt": (write_lines, {"documents": "line"}),
+    "paragraphs.txt": (lambda path, texts: path.write_text("\n\n".join(texts)), {"documents": "paragraph"}),
+    **{f"a.jsonl{suffix}": (write_json, {}) for suffix in ("", ".gz", ".bz2", ".xz", ".zst")},
+    "a.parquet": (write_parquet, {}),
+    "a.arrow": (write_arrow, {}),
+    "a.tfrecord": (write_tfrecord, {}),
+    "stream.arrow": (write_arrow_stream, {}),
 }
+
+
+def write_records(path) -> None:
+    pq.write_table(pa.Table.from_pylist(RECORDS), path, row_group_size=2, compression="none", use_dictionary=False)
+
+
+def write_captions(path) -> None:
+    path.write_text("".join(json.dumps({"captions": [f"caption {number} {text}"]}) + "\n" for number, text in enumerate(TEXTS)))
+
+
+def write_samples(path) -> None:
+    parts = [(f"{n}.png", record["image"], f"{n}.txt", record["captions"][0].encode()) for n, record in enumerate(RECORDS)]
+    write_tar(path, [pair for image, content, name, caption in parts for pair in ((image, content), (name, caption))])
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(path.read_bytes()))
+
+
 IMAGE_FILES = {
-    "images.parquet": parquet(pa.Table.from_pylist(RECORDS)),
-    "captions.jsonl": CAPTION_LINES,
-    "images.tar": tar(),
-    "images.tar.gz": gzip.compress(tar()),
+    "images.parquet": write_records,
+    "captions.jsonl": write_captions,
+    "images.tar": write_samples,
+    "images.tar.gz": write_samples,
 }
 
 
@@ -115,15 +90,15 @@ def images_of(path: str, name: str) -> list:
 
 
 FORMATS = {
-    **{name: (content, texts_of) for name, (content, _) in TEXT_FILES.items()},
-    **{name: (content, images_of) for name, content in IMAGE_FILES.items()},
+    **{name: (functools.partial(write, texts=TEXTS), texts_of) for name, (write, _) in TEXT_FILES.items()},
+    **{name: (write, images_of) for name, write in IMAGE_FILES.items()},
 }
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_each_fault_of_each_request_changes_nothing_or_is_an_error_that_names_the_file(tmp_path, name):
-    content, read = FORMATS[name]
-    (tmp_path / name).write_bytes(content)
+    write, read = FORMATS[name]
+    write(tmp_path / name)
     path = f"faulty://{tmp_path / name}"
     FaultyFileSystem.fails()
     wanted, requests = read(path, name), FaultyFileSystem.requests
@@ -151,7 +126,7 @@ def cached(task: str, path: str, folder, on_error: str) -> dict:
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
 def test_a_job_leaves_out_nothing_for_a_fault_and_resumes_after_one_that_lasts(tmp_path, name, on_error):
-    (tmp_path / name).write_bytes(TEXT_FILES[name][0])
+    FORMATS[name][0](tmp_path / name)
     task, path = f"faulty_{name.replace('.', '_')}_{on_error}", f"faulty://{tmp_path / name}"
     wanted, requests = cached(task, path, tmp_path / "whole", on_error)["splits"], FaultyFileSystem.requests
     assert wanted["train"]["documents"] == len(TEXTS)

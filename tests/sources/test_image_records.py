@@ -44,33 +44,14 @@ def numbered(request, tmp_path):
     return open_records(path)
 
 
-def test_each_record_is_there_once_in_order_and_has_a_name_of_its_own(numbered):
-    assert len(numbered.pieces) == 3
+def test_each_record_is_there_once_and_any_stretch_is_read_by_one_reader_in_any_order(numbered):
     found = all_of(numbered)
+    assert (len(numbered.pieces), len({name for name, _ in found})) == (3, len(numbered))
     assert [record["number"] for _, record in found] == list(range(len(numbered)))
-    assert len({name for name, _ in found}) == len(numbered)
-
-
-def test_any_stretch_is_read_by_one_reader_in_any_order(numbered):
-    whole = {number: all_of(numbered)[sum(piece.records for piece in numbered.pieces[:number]) :] for number in range(3)}
+    whole = {number: found[sum(piece.records for piece in numbered.pieces[:number]) :] for number in range(3)}
     reader = Reader(numbered)
     for piece, start, stop in [(1, 3, 5), (1, 5, 9), (1, 12, 20), (0, 0, 1), (0, 0, 2), (2, 7, 8), (1, 2, 6), (1, 7, 7)]:
         assert reader.read(piece, start, stop) == whole[piece][start:stop]
-
-
-def test_names_tell_file_and_place(tmp_path):
-    write_parquet(tmp_path / "a.parquet", [{"x": number} for number in range(3)], of_group=2)
-    (tmp_path / "b.jsonl").write_text('{"x": 3}\n\n{"x": 4}\n')
-    write_tar(tmp_path / "c.tar", [("in/7.txt", b"seven")])
-    assert [name.replace(str(tmp_path), "") for name, _ in all_of(open_records(tmp_path))] == [
-        "/a.parquet, row group 0, row 0",
-        "/a.parquet, row group 0, row 1",
-        "/a.parquet, row group 1, row 0",
-        "/b.jsonl, line 1",
-        "/b.jsonl, line 3",
-        "/c.tar, sample 0 (in/7)",
-    ]
-    assert all_of(listed_records([{"x": 5}], "mine")) == [("mine, record 0", {"x": 5})]
 
 
 def test_samples_of_a_tar(tmp_path):
@@ -178,16 +159,9 @@ def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"x": 1}\n{"x": \n[1]\n"\xff"\n' + b"[" * 100_000 + b'\n{"x": 2}')
     write_tar(tmp_path / "b.tar", [("0.json", b"{"), ("1.json", b"[]"), ("2.txt", b"\xff"), ("3.txt", b"right")])
     found = all_of(open_records([tmp_path / "a.jsonl", tmp_path / "b.tar"]))
-    said = [str(record).partition(":")[0] for _, record in found]
-    not_json = "the line must be JSON"
-    assert said[:6] == ["{'x'", not_json, "the line must be an object, got a list.", not_json, not_json, "{'x'"]
-    assert said[6:] == [
-        "its .json must be JSON",
-        "its .json must be an object, got a list.",
-        "its .txt must be UTF-8",
-        "{'captions'",
-    ]
+    assert [isinstance(record, dict) for _, record in found] == [True, *[False] * 4, True, *[False] * 3, True]
     assert all(isinstance(record, ValueError | dict) for _, record in found)
+    assert (found[1][0], found[8][0]) == (f"{tmp_path}/a.jsonl, line 2", f"{tmp_path}/b.tar, sample 2 (2)")
 
 
 def test_rows_of_a_damaged_row_group_are_told_one_by_one(tmp_path):

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import weakref
 from concurrent import futures
 
@@ -89,7 +90,8 @@ def test_it_has_the_tokens_of_its_store_whatever_the_bound(bound, reads, block_t
         assert found.dtype == np.int32
         assert found.tolist() == [token for start, end in ranges for token in TOKENS[start:end].tolist()]
     quiet(cache)
-    assert store.held <= max(max_bytes, 2 * (block_tokens + shared))
+    most = max(max_bytes, 2 * (block_tokens + shared))
+    assert any(store.held <= most or time.sleep(0.01) for _ in range(500)), "a thread that has fetched a block soon lets go of it"
 
 
 def test_reading_windows_reads_each_block_once_an_epoch_where_two_windows_fit(bound):
@@ -110,16 +112,6 @@ def test_reading_windows_reads_each_block_once_an_epoch_where_two_windows_fit(bo
             quiet(cache)
     assert len(store.ranges) <= 150
     assert len({*store.ranges[:50]}) == 50
-
-
-def test_prefetch_returns_at_once_reads_side_by_side_and_reading_waits_for_it():
-    store = Counted()
-    store.opened.clear()
-    cache = BlockCache(store, 100)
-    cache.prefetch(range(5), range(5, 10))
-    threading.Timer(0.1, store.opened.set).start()
-    assert all_of(cache) == TOKENS.tolist()
-    assert len(store.ranges) == 10
 
 
 def test_what_is_read_now_does_not_wait_for_a_full_queue_ahead():
@@ -199,6 +191,12 @@ def test_a_forked_process_reads_though_its_parent_was_reading():
     store.opened.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert all_of(cache) == TOKENS.tolist()
+
+
+@pytest.mark.parametrize("wrong", [(-1, 3), (998, 1001), (5, 4)])
+def test_ranges_outside_are_refused(wrong):
+    with pytest.raises(IndexError, match=f"{wrong[0]} to {wrong[1]}"):
+        BlockCache(Counted(), 64).read_chunks(*np.array([wrong]).T)
 
 
 @pytest.mark.parametrize("value", [0, 1.5, True, "1"])

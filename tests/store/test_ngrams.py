@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ul2_tasks.store import index, ngrams
+from ul2_tasks.store import ngrams
 from ul2_tasks.store.ngrams import Texts
-from ul2_tasks.store.read import MemoryStore, Store
+from ul2_tasks.store.read import MemoryStore
 
 
 def of_plain_python(documents: list[list[int]], texts: list[list[int]], n: int) -> set[tuple[int, int, int, int]]:
@@ -38,15 +38,6 @@ def found(texts, n, store) -> list[tuple[int, ...]]:
     return [row for rows in every for row in rows]
 
 
-def store_of(documents, dtype=np.int32, path=None):
-    tokens, lengths = np.array([token for document in documents for token in document], dtype), np.array([*map(len, documents)])
-    if path is None:
-        return MemoryStore(tokens.astype(np.int32), lengths)
-    tokens.tofile(f"{path}.bin")
-    path.with_suffix(".idx").write_bytes(index.serialize(lengths, np.dtype(dtype)))
-    return Store.open([str(path)])
-
-
 lists = st.lists(st.integers(0, 2), min_size=1, max_size=14)
 
 
@@ -60,26 +51,8 @@ def test_all_ngrams_are_found_and_no_others(documents, texts, n, part):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ngrams, "_TOKENS_AT_A_TIME", part)
         patch.setattr(ngrams, "_DOCUMENTS_AT_A_TIME", 2)
-        got = found(texts, n, store_of(documents))
+        tokens = np.array([token for document in documents for token in document], np.int32)
+        got = found(texts, n, MemoryStore(tokens, np.array([*map(len, documents)])))
     assert len({*got}) == len(got)
     assert {*got} == of_plain_python(documents, texts, n)
     assert [row[0] for row in got] == sorted(row[0] for row in got)
-
-
-@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
-def test_files_of_each_dtype_are_searched(dtype, tmp_path):
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(0, 60_000, length).tolist() for length in (40, 0, 3, 500, 90)]
-    texts = [
-        documents[3][100:140],
-        documents[4][:9],
-        [*documents[0][5:25], 7, *documents[0][25:33]],
-        rng.integers(0, 9, 30).tolist(),
-    ]
-    texts.append(documents[0][-6:] + documents[3][:7])  # it is across a border of documents alone
-    expected = of_plain_python(documents, texts, 13)
-    assert {row[:2] for row in expected} == {(3, 0), (4, 1), (0, 2)}
-    store = store_of(documents, dtype, tmp_path / "a")
-    pairs = Store.open([str(tmp_path / "a")] * 2)
-    assert {*found(texts, 13, store)} == expected
-    assert {*found(texts, 13, pairs)} == expected | {(document + 5, *others) for document, *others in expected}

@@ -63,15 +63,6 @@ def test_each_document_is_where_it_was_written(tmp_path_factory, rows_at_a_time,
     assert pairs(found.in_rows(rows)) == expected(rows, is_row)
 
 
-def test_no_document_makes_no_table(tmp_path):
-    with TableWriter(str(tmp_path / "table"), "a file") as table:
-        table.add(np.zeros(0, np.int64), [], np.zeros(0, np.uint64))
-    assert table.entry is None
-    assert not (tmp_path / "table").exists()
-    assert Provenance(()).of([]) == []
-    assert not len(Provenance(()).with_ids(["a"]).documents)
-
-
 def test_a_pair_without_a_table_is_known_by_its_name(tmp_path):
     prefixes = [str(tmp_path / name) for name in ("one", "two")]
     for prefix in prefixes:
