@@ -181,8 +181,9 @@ def test_a_stock_cache_with_files_of_an_interrupted_job_is_refused(stock, cache_
         ("built", {"on_error": "skip"}, "on_error"),
     ],
 )
-def test_a_cache_of_other_settings_is_refused(request, cache_dirs, clean_registries, job, settings, name):
+def test_a_cache_of_other_settings_is_refused(request, cache_dirs, job, settings, name):
     cache_dirs(request.getfixturevalue(job))
+    request.getfixturevalue("clean_registries")
     for provider in (register_cached(**settings), "cache_small_r1"):
         with pytest.raises(ValueError, match=rf"settings: {name} is '.*' in the cache, and '.*' here"):
             seqio.get_mixture_or_task(provider).get_dataset({"inputs": 32, "targets": 32}, "train", use_cached=True)

@@ -4,7 +4,6 @@ import collections
 import functools
 import io
 import itertools
-import json
 import os
 import pathlib
 import pickle

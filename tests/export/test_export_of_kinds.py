@@ -18,6 +18,7 @@ from ul2_tasks.example_features import TEXT
 from ul2_tasks.export.folder import read_examples, read_manifest
 from ul2_tasks.export.formats import FORMATS
 from ul2_tasks.export.write import write_examples
+from ul2_tasks.jobs.manifest import write_manifest
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.registration import Registration
 
@@ -204,9 +205,9 @@ def test_a_changed_source_and_other_loss_groups_are_refused(tmp_path):
     settings = {"format": "parquet", "prepare": asked.apply, "console": QUIET}
     name = asked.apply()
     write_examples(name, str(tmp_path / "out"), PAIRS, **settings)
-    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    manifest = read_manifest(str(tmp_path / "out"))
     manifest["pipeline"]["tasks"][name]["supervision"] = {**manifest["pipeline"]["tasks"][name]["supervision"], "turns": "last"}
-    (tmp_path / "out" / "_manifest.json").write_text(json.dumps(manifest))
+    write_manifest(str(tmp_path / "out" / "_manifest.json"), manifest)
     with pytest.raises(
         ValueError,
         match=r"other arguments: pipeline\.tasks\.kinds_changed_prompt_completion\.supervision\.turns was .last., and is now",

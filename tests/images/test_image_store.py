@@ -1,7 +1,6 @@
 """`ul2 cache` of interleaved image-text data: the same examples, which are checked and resumed as those of other caches."""
 
 import dataclasses
-import json
 
 import pytest
 import seqio
@@ -56,10 +55,10 @@ def test_verify_names_what_is_wrong_beside_the_tokens(folder):
     build("checked_images_corpus", str(folder), console=QUIET)
     cached = folder / "checked_images_corpus"
     assert list(cache.verify(str(cached))) == []
-    manifest = json.loads((cached / "manifest.json").read_text())
+    manifest = cache.read_manifest(str(cached))
     shard = manifest["splits"]["train"]["shards"][0]
     shard["images"] += 1
-    (cached / "manifest.json").write_text(json.dumps(manifest))
+    cache.write_manifest(str(cached), manifest)
     name = f"{shard['shard']}.images"
     total = shard["images"]
     assert list(cache.verify(str(cached))) == [

@@ -17,7 +17,7 @@ from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import parallel_map, place, read, sha256
 from ul2_tasks.version import check_version
 
-_CHECKSUM = "sha256"  # of the rest of a manifest
+_CHECKSUM = "manifest_sha256"  # of the rest of a manifest
 
 
 def load(path: str) -> Any:
