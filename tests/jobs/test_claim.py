@@ -49,17 +49,19 @@ def test_of_jobs_that_begin_at_once_one_alone_takes_the_folder(tmp_path, monkeyp
         write_claim(records, name, running)
     for name, seconds in {"STALE": 1, "_AGAIN": 0.02, "_LOOK": 0.05, "_SETTLED": 0.1}.items():
         monkeypatch.setattr(claim, name, seconds)
-    inside, most, done = [], [], threading.Event()
+    inside, others = [], threading.Semaphore(0)
 
     def work():
-        with taken(records):
-            inside.append(1)
-            most.append(len(inside))
-            done.wait(0.3)
-            inside.pop()
+        try:
+            with taken(records):
+                inside.append(1)
+                assert all(others.acquire(timeout=30) for _ in range(7)), "until all others are refused"
+        except BaseException:
+            others.release()
+            raise
 
     found = at_once(work)
-    assert (found.count(None), len(refused(found)), most) == (1, 7, [1]), found
+    assert (found.count(None), len(refused(found)), inside) == (1, 7, [1]), found
     assert not exists(records), "nothing is left of any"
 
 
