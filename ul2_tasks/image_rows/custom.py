@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
 import numpy as np
@@ -67,6 +67,11 @@ class ElementKind:
         if found.shape != (size, self.width):
             raise ValueError(f"read of {self.name} must return [{size}, {self.width}] features, got {list(found.shape)}.")
         return found.astype(self.dtype, copy=False)
+
+
+def marks_of(kinds: Iterable[ElementKind]) -> tuple[int, ...]:
+    """The ids of their marks."""
+    return tuple(id for kind in kinds for id in (kind.start_id, kind.end_id))
 
 
 @dataclasses.dataclass(frozen=True)

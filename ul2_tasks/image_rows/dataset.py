@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.image_rows.custom import ElementKind
+from ul2_tasks.image_rows.custom import ElementKind, marks_of
 from ul2_tasks.image_rows.index import ImageRows
 from ul2_tasks.image_rows.recipe import Recipe, Source
-from ul2_tasks.image_rows.samples import with_others
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.shared import for_copy
 from ul2_tasks.pytorch.states import check_part, check_state
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 2
 _RUN = 32  # consecutive rows of a reader: so it reads the records of few pools that others read, too
-_MARKS = ("bos_id", "eos_id", "boi_id", "eoi_id")
 
 
 class _Reading(Iterator[dict[str, Any]]):
@@ -173,21 +171,16 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
                 embeddings are too few for the images of a source.
         """
-        counts = with_others(tuple(kind.name for kind in kinds if isinstance(kind, ElementKind)))
-        if set(budgets) != set(counts._fields):
-            raise ValueError(f"budgets must have a number for each of {', '.join(counts._fields)}, got {dict(budgets)!r}.")
         if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
             raise ValueError(
                 f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
                 f" {vocabulary!r:.100}."
             )
-        if not callable(vocabulary):
-            _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
         self._recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             special_tokens=special_tokens,
-            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, _marks(kinds)),
-            budgets=counts(**budgets),
+            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, tuple(kinds)),
+            budgets=budgets,
             seed=seed,
             pool=pool,
             epochs=num_epochs,
@@ -198,6 +191,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             kinds=tuple(kinds),
         )
         self._recipe.pools()
+        if not callable(vocabulary):
+            _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
         if skipped_file is not None and on_error == "raise":
             raise ValueError("on_error must be 'skip' with skipped_file, got 'raise'. Pass both, or neither.")
         self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
@@ -344,7 +339,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
 
 def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind], ids: int) -> None:
-    of_special_tokens = [(f"{name} of special_tokens", getattr(special_tokens, name)) for name in _MARKS]
+    of_special_tokens = [(f"{name} of special_tokens", id) for name, id in [*vars(special_tokens).items()][:4]]
     of_kinds = [(f"start_id and end_id of {kind.name}", max(kind.start_id, kind.end_id)) for kind in kinds]
     for name, id in (*of_special_tokens, *of_kinds):
         if id >= ids:
@@ -354,17 +349,13 @@ def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind
             )
 
 
-def _marks(kinds: Sequence[ElementKind]) -> tuple[int, ...]:
-    return tuple(id for kind in kinds if isinstance(kind, ElementKind) for id in (kind.start_id, kind.end_id))
-
-
 @dataclasses.dataclass(frozen=True)
 class _Ids:
     """The ids of texts, the tokenizer's own. No text becomes a mark."""
 
     vocabulary: seqio.Vocabulary
     special_tokens: SpecialTokenConfig
-    others: tuple[int, ...] = ()  # marks of your own kinds
+    kinds: Sequence[ElementKind] = ()
 
     def __call__(self, text: str) -> Sequence[int]:
         return self._encode(text)
@@ -373,8 +364,8 @@ class _Ids:
     def _encode(self) -> Callable[[str], Sequence[int]]:
         from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
-        special_tokens, shift = self.special_tokens, id_shift(self.vocabulary)
-        marks = {id + shift for id in (*(getattr(special_tokens, name) for name in _MARKS), *self.others)}
+        shift = id_shift(self.vocabulary)
+        marks = {id + shift for id in (*self.special_tokens.ids, *marks_of(self.kinds))}
         of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
         own_encoder = getattr(of_texts, "own_encoder", None)
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
@@ -383,4 +374,4 @@ class _Ids:
         """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
-        return _Ids, (self.vocabulary, self.special_tokens, self.others)
+        return _Ids, (self.vocabulary, self.special_tokens, self.kinds)

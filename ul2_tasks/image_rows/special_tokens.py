@@ -50,9 +50,14 @@ class SpecialTokenConfig:
                     f" got {side}. Raise it, or pass smaller sizes."
                 )
 
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of the marks."""
+        return self.bos_id, self.eos_id, self.boi_id, self.eoi_id
+
     def check_ids(self, ids: np.ndarray, *others: int) -> None:
         """Raises a ValueError for ids of texts, [ids] integers, with a mark among them, or one of others."""
-        if (marks := np.isin(ids, (self.bos_id, self.eos_id, self.boi_id, self.eoi_id, *others))).any():
+        if (marks := np.isin(ids, (*self.ids, *others))).any():
             raise ValueError(
                 f"a text must not have the ids of special_tokens, got {ids[marks][0]}. Pass a vocabulary that adds none of them."
             )
