@@ -112,18 +112,13 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     Divide losses by the totals, summed over all processes.
 
     **Order.** See `pools`. Weights count samples. An epoch is over when each source was read once; others than the one that takes
-    longest repeat in it, in another order and with other random choices. All rows have a number, see `ImageRows`. Processes and
-    workers take turns at them, each at runs of 32: any number of them gives the same rows, in another order.
-
-    **Counts.** Several readers, and one that resumes, must know how many rows pools have. These are counted as far as they are
-    asked for, by reading records, and kept in the file `.ul2_rows` beside the records or in `counts_folder`. Let one process count
-    an epoch before others begin, by `len(dataset.rows())`.
+    longest repeat in it, with other random choices. Processes and workers take turns at runs of 32 rows: any number of them gives
+    the same rows, in another order. Let one process count the rows of an epoch before others begin, by `len(dataset.rows())`.
 
     **Memory** of a worker: the encoded images of two pools, and of `shuffle_blocks` blocks of each source; the pixels of a row.
 
-    **Resume.** A state is a number, with the settings: that of the last iterator, right after each of its rows, and of all
-    processes where each has read as many. Any number of processes and workers can load it. `StatefulDataLoader` of torchdata keeps
-    the states of its workers; with a plain DataLoader, `state_after` has the state by the number of rows.
+    **Resume.** A state is of all processes where each has read as many rows. Any number of processes and workers can load it.
+    `StatefulDataLoader` of torchdata keeps the states of its workers; with a plain DataLoader, `state_after` has it.
 
     **Errors.** A record with an error, or one that is too long, raises a `RecordError`. With on_error="skip" it is logged, counted,
     see `skipped`, and written to `skipped_file`; 100 of one source in succession end the run.
@@ -176,7 +171,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
                 f" {vocabulary!r:.100}."
             )
-        self._recipe = Recipe(
+        self.recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             special_tokens=special_tokens,
             encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, tuple(kinds)),
@@ -190,7 +185,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             shuffle_blocks=shuffle_blocks,
             kinds=tuple(kinds),
         )
-        self._recipe.pools()
+        self.recipe.pools()
         if not callable(vocabulary):
             _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
         if skipped_file is not None and on_error == "raise":
@@ -202,14 +197,9 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._reading: _Reading | None = None  # the last iterator in this process
         self._place: dict[str, Any] | None = None  # where that of the dataset was that this is a copy of
 
-    @property
-    def recipe(self) -> Recipe:
-        """What decides which rows there are, such as `measure_images` measures."""
-        return self._recipe
-
     def rows(self) -> ImageRows:
         """Returns the rows of an epoch as a map-style dataset with random access, see `ImageRows`."""
-        return ImageRows(self._recipe, self._counts_folder, self._skipped_file)
+        return ImageRows(self.recipe, self._counts_folder, self._skipped_file)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
@@ -275,7 +265,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         _, world_size = reading_process(self._process, self._started_in)
         loaded, epoch = self._passes.loaded, self._passes.epoch
         begun = loaded if loaded and epoch in (None, loaded.get("epoch", 0)) else {"epoch": epoch or 0}
-        reading = _Reading(self._rows_of(begun), 0, world_size * max(1, num_workers), begun)
+        reading = _Reading(self.rows().epoch(begun.get("epoch", 0)), 0, world_size * max(1, num_workers), begun)
         return self._state({"epoch": reading.rows.number, **reading.state(rows * world_size)})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -317,17 +307,14 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         rank, world_size = reading_process(self._process, self._started_in)
         worker = torch.utils.data.get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        return _Reading(self._rows_of(state), number * world_size + rank, workers * world_size, state)
-
-    def _rows_of(self, state: Mapping[str, Any]) -> ImageRows:
-        return ImageRows(self._recipe, self._counts_folder, self._skipped_file, state.get("epoch", 0))
+        return _Reading(self.rows().epoch(state.get("epoch", 0)), number * world_size + rank, workers * world_size, state)
 
     def _state(self, place: Mapping[str, int]) -> dict[str, Any]:
-        return {"version": STATE_VERSION, "settings": self._recipe.settings() | self._recipe.identity, **place}
+        return {"version": STATE_VERSION, "settings": self.recipe.settings() | self.recipe.identity, **place}
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Raises a ValueError if a state is of another dataset, or of another epoch than the one that was chosen."""
-        saved, own = state["settings"], self._recipe.settings() | self._recipe.identity
+        saved, own = state["settings"], self.recipe.settings() | self.recipe.identity
         if other := [name for name in {**own, **saved} if saved.get(name) != own.get(name)]:
             shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
             raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")

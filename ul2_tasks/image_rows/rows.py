@@ -168,9 +168,9 @@ def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
             if image not in whole:
                 whole[image] = pixels(element.image)
             if (image, grid, patch_size) not in cut:
-                cut[image, grid, patch_size] = patches(
-                    _of_size(whole[image], grid.columns * patch_size, grid.rows * patch_size), patch_size
-                )
+                array, height, width = whole[image], grid.rows * patch_size, grid.columns * patch_size
+                array = array if array.shape[:2] == (height, width) else resized(array, width, height)
+                cut[image, grid, patch_size] = patches(array, patch_size)
             found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, patch_size]))
         elif kept and isinstance(element, Custom) and isinstance(grid, int):
             found.append((element.kind, element.of.features(element.value, grid)))
@@ -185,10 +185,6 @@ def _id_of(record: object) -> str:
     """
     id = record.get("id") if isinstance(record, Mapping) else None
     return f", id {id!r}" if isinstance(id, str | int) else ""
-
-
-def _of_size(pixels: np.ndarray, width: int, height: int) -> np.ndarray:
-    return pixels if pixels.shape[:2] == (height, width) else resized(pixels, width, height)
 
 
 def _joined(shown: Sequence[tuple[str, np.ndarray]], kind: str, size: Size) -> np.ndarray:

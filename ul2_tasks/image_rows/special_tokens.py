@@ -36,13 +36,7 @@ class SpecialTokenConfig:
                 raise ValueError(f"{field.name} must be an integer of at least {least}, got {getattr(self, field.name)!r}.")
 
     def check(self, sizes: Sizes) -> None:
-        """Raises a ValueError for sizes whose images would have positions beyond the table.
-
-        >>> SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=32).check(Sizes())
-        Traceback (most recent call last):
-        ..
-        ValueError: vae_patches_per_side must be at least 64 for images of 1024 pixels, got 32. Raise it, or pass smaller sizes.
-        """
+        """Raises a ValueError for sizes whose images would have positions beyond the table."""
         for name, size, side in (("vit", sizes.vit, self.vit_patches_per_side), ("vae", sizes.vae, self.vae_patches_per_side)):
             if size.patches_per_side > side and not self.interpolate_pos:
                 raise ValueError(
