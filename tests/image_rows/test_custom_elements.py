@@ -46,13 +46,8 @@ def test_the_row_of_two_kinds():
     sample = each.sample
     assert all(sample.kept)
     assert letters(sample.layout) == "T S S C"
-    assert sample.counts == {
-        "tokens": 3 + 5 + 4 + 2 + sample.counts["vae"],
-        "vit": 0,
-        "vae": sample.counts["vae"],
-        "sound": 3,
-        "steps": 2,
-    }
+    vae = sample.counts["vae"]
+    assert sample.counts == {"tokens": 3 + 5 + 4 + 2 + vae, "vit": 0, "vae": vae, "sound": 3, "steps": 2}
     row = maker.row([each])
     assert row["packed_position_ids"][:13].tolist() == [0, 1, 2, *[3] * 5, 4, 5, 6, 7, 8]
     assert row["split_lens"][:3].tolist() == [3, 5, 4]
