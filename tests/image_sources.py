@@ -12,7 +12,7 @@ pytest.importorskip("PIL", reason="the extra images is not installed")
 from PIL import Image
 
 from ul2_tasks.image_rows.recipe import Recipe, Source
-from ul2_tasks.image_rows.samples import Counts, Sizes
+from ul2_tasks.image_rows.samples import Sizes
 from ul2_tasks.image_rows.sizes import Size
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.sources.image_records import listed_records
@@ -58,7 +58,8 @@ def source(records: list[dict], schema="t2i_pretrain", name: str = "made", **set
 
 
 def recipe(*sources: Source, budgets=(150, 100, 120), **settings) -> Recipe:
-    return Recipe(sources or (source(made()),), FORM, ids, Counts(*budgets), **{"pool": 16, "epochs": 1, **settings})
+    of_each = dict(zip(("tokens", "vit", "vae"), budgets))
+    return Recipe(sources or (source(made()),), FORM, ids, of_each, **{"pool": 16, "epochs": 1, **settings})
 
 
 def write_tar(path, files):

@@ -14,7 +14,6 @@ from ul2_tasks.image_rows.looking.show import draw_records
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.row_arrays import custom_arrays, lay_out
 from ul2_tasks.image_rows.rows import RowMaker
-from ul2_tasks.image_rows.samples import with_others
 from ul2_tasks.images.elements import Image, Text, letters
 
 
@@ -23,6 +22,7 @@ def ramp(size):
 
 
 SOUND = ElementKind("sound", 300, 301, int, ramp, width=2, dtype="float16")
+BUDGETS = {"tokens": 400, "vit": 0, "vae": 200, "sound": 9, "steps": 9}
 STEPS = ElementKind("steps", 302, 303, int, ramp, width=2, causal=True, dropout=0.5)
 
 
@@ -38,8 +38,7 @@ def both(record, draws):
 def of_both(records=None, **settings):
     records = records or [{"sound": 1 + n % 5, "steps": 2 + n % 3, "image": image(n)} for n in range(40)]
     made = recipe(source(records, both), on_error="skip")
-    budgets = with_others(("sound", "steps"))(400, 0, 200, 9, 9)
-    return dataclasses.replace(made, **{"budgets": budgets, "kinds": (SOUND, STEPS), **settings})
+    return dataclasses.replace(made, **{"budgets": BUDGETS, "kinds": (SOUND, STEPS), **settings})
 
 
 def test_the_row_of_two_kinds():
@@ -49,13 +48,8 @@ def test_the_row_of_two_kinds():
     sample = each.sample
     assert all(sample.kept)
     assert letters(sample.layout) == "T S S C"
-    assert sample.counts._asdict() == {
-        "tokens": 3 + 5 + 4 + 2 + sample.counts.vae,
-        "vit": 0,
-        "vae": sample.counts.vae,
-        "sound": 3,
-        "steps": 2,
-    }
+    vae = sample.counts["vae"]
+    assert sample.counts == {"tokens": 3 + 5 + 4 + 2 + vae, "vit": 0, "vae": vae, "sound": 3, "steps": 2}
     row = maker.row([each])
     assert row["packed_position_ids"][:13].tolist() == [0, 1, 2, *[3] * 5, 4, 5, 6, 7, 8]
     assert row["split_lens"][:3].tolist() == [3, 5, 4]
@@ -109,7 +103,7 @@ def test_a_kind_that_cannot_be_is_refused(argument, value):
         ({"kinds": (SOUND,)}, "budgets"),
         ({"kinds": (SOUND, dataclasses.replace(STEPS, end_id=300))}, "end_id"),
         ({"kinds": (dataclasses.replace(SOUND, start_id=FORM.eoi_id), STEPS)}, "start_id"),
-        ({"budgets": with_others(("sound", "steps"))(400, 0, 200, 9, -1)}, "steps"),
+        ({"budgets": {**BUDGETS, "steps": -1}}, "steps"),
     ],
 )
 def test_kinds_of_a_recipe_that_cannot_be_are_refused(settings, argument):
@@ -134,7 +128,7 @@ def test_an_element_that_does_not_fit_its_kind_is_a_problem_of_its_record(record
         return [Custom(kinds[0], record["sound"]), Custom(STEPS, record["steps"])]
 
     made = recipe(source([record], schema))
-    maker = RowMaker(dataclasses.replace(made, kinds=kinds, budgets=with_others(("sound", "steps"))(400, 0, 200, 9, 9)))
+    maker = RowMaker(dataclasses.replace(made, kinds=kinds, budgets=BUDGETS))
     with pytest.raises(RecordError, match=f"^made, record 0.*: {said}"):
         maker.row(maker.packed(0)[0])
 
@@ -145,10 +139,9 @@ def test_no_text_becomes_a_mark_of_a_kind_and_a_state_is_of_its_kinds():
     from ul2_tasks import ImageTextDataset
 
     records = [{"sound": 2, "steps": 2, "image": image(1)}]
-    budgets = {"tokens": 400, "vit": 0, "vae": 200, "sound": 9, "steps": 9}
 
     def dataset(kinds=(SOUND, STEPS), vocabulary=ids, **settings):
-        return ImageTextDataset(source(records, both), FORM, vocabulary, budgets, kinds=kinds, num_epochs=1, **settings)
+        return ImageTextDataset(source(records, both), FORM, vocabulary, BUDGETS, kinds=kinds, num_epochs=1, **settings)
 
     with pytest.raises(ValueError, match="special_tokens"):
         list(dataset(vocabulary=lambda text: [303]))

@@ -12,8 +12,9 @@ import pytest
 from image_sources import image, made, write_tar
 from test_command_line import ul2
 
-from ul2_tasks.image_rows.looking.measure import first_rows, look_at, measure_images, recipe_to_look_at
+from ul2_tasks.image_rows.looking.measure import look_at, measure_images, recipe_to_look_at
 from ul2_tasks.image_rows.recipe import example_sources
+from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.images import example_set
 from ul2_tasks.images.example_set import example_records, write_example_set
 from ul2_tasks.sources.image_records import listed_records, open_records
@@ -109,12 +110,13 @@ def test_measurements_are_those_of_what_is_looked_at():
     for measured, looked in zip(statistics.sources, look_at(of_set, 12)):
         samples = [each.sample for each in looked.samples]
         assert len({each.name for each in looked.samples}) == len(samples) == sum(measured.layouts.values()) == 12
-        assert measured.counts["tokens"].max == max(sample.counts.tokens for sample in samples)
+        assert measured.counts["tokens"].max == max(sample.counts["tokens"] for sample in samples)
         assert sum(found["dropped"] for found in measured.elements.values()) == sum(not k for each in samples for k in each.kept)
-    rows = list(first_rows(of_set, 1))
+    maker = RowMaker(of_set)
+    rows = [[each.sample for each in row] for row in maker.packed(0)]
     assert (statistics.rows, statistics.samples) == (len(rows), sum(map(len, rows)))
-    used = np.sum([sample.counts for row in rows for sample in row], axis=0) / len(rows)
-    np.testing.assert_allclose(list(statistics.fill.values()), used / np.array(of_set.budgets))
+    used = np.sum([[*sample.counts.values()] for row in rows for sample in row], axis=0) / len(rows)
+    np.testing.assert_allclose(list(statistics.fill.values()), used / np.array([*of_set.budgets.values()]))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from image_sources import FORM, SIZES, ids, made, source
 
 from ul2_tasks.image_rows.recipe import Recipe, Source
-from ul2_tasks.image_rows.samples import Counts
 from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.schemas import vlm_sft
@@ -15,7 +14,7 @@ from ul2_tasks.sources.image_records import open_records
 
 
 def identity(of: Source, encode=ids) -> dict:
-    return Recipe((of,), FORM, encode, Counts(150, 100, 120)).identity
+    return Recipe((of,), FORM, encode, {"tokens": 150, "vit": 100, "vae": 120}).identity
 
 
 def of_file(path, folder=None) -> Source:
@@ -50,7 +49,7 @@ def schema_of(word, dropped=0.5):
 
 def test_a_schema_an_encoder_and_a_kind_are_known_by_their_code_and_what_they_close_over():
     def settings(schema, encode=ids) -> dict:
-        of = Recipe((source(made(2), schema),), FORM, encode, Counts(150, 100, 120))
+        of = Recipe((source(made(2), schema),), FORM, encode, {"tokens": 150, "vit": 100, "vae": 120})
         return of.settings() | of.identity
 
     assert settings(schema_of("a")) == settings(schema_of("a")) != settings(schema_of("b"))

@@ -9,7 +9,6 @@ from image_support import image
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.rows import RowMaker
-from ul2_tasks.image_rows.samples import Counts
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.sources.image_records import listed_records, open_records
@@ -23,7 +22,7 @@ def bytes_of(text):
     return [5 + byte for byte in text.encode()]
 
 
-BUDGETS = Counts(9000, 9000, 9000)
+BUDGETS = dict.fromkeys(["tokens", "vit", "vae"], 9000)
 
 
 def recipe(records=None, schema="t2i_pretrain", encode=bytes_of, budgets=BUDGETS, **settings):

@@ -57,7 +57,7 @@ def test_a_row_is_bagels(number):
     samples = [bagels_sample(sample, draws) for sample in told["samples"]]
     assert next(draws, None) is None
     found, expected = lay_out(samples, FORM)._asdict(), dict(told["out"])
-    assert sum(sample.counts.tokens for sample in samples) == expected.pop("curr") == found["sample_lens"].sum()
+    assert sum(sample.counts["tokens"] for sample in samples) == expected.pop("curr") == found["sample_lens"].sum()
     expected["attn_modes"] = [MODES.index(mode) for mode in expected["attn_modes"]]
     expected["sample_lens"] = [length for length in expected["sample_lens"] if length]  # ours leaves out what is dropped whole
     for name in ("packed_latent_position_ids", "packed_vit_position_ids"):
@@ -108,7 +108,7 @@ def test_each_place_is_in_one_list_of_indexes_and_all_lengths_agree(samples):
     assert row.sample_lens.sum() == row.split_lens.sum() == length
     assert 0 not in row.sample_lens
     assert len(row.split_lens) == len(row.attn_modes)
-    counts = np.array([sample.counts for sample in samples]).reshape(-1, 3).sum(axis=0)
+    counts = np.array([[*sample.counts.values()] for sample in samples]).reshape(-1, 3).sum(axis=0)
     assert counts.tolist() == [length, len(row.packed_vit_token_indexes), len(row.packed_vae_token_indexes)]
     assert row.vit_token_seqlens.sum() == counts[1]
     assert row.vae_latent_shapes.prod(axis=1).sum() == counts[2]
@@ -125,13 +125,13 @@ def attend(row, values):
     return np.tanh(weights @ values / weights.sum(axis=1, keepdims=True))
 
 
-@given(samples.filter(lambda found: any(sample.counts.tokens for sample in found)))
+@given(samples.filter(lambda found: any(sample.counts["tokens"] for sample in found)))
 def test_attention_over_a_row_gives_what_each_sample_alone_gives(samples):
     row = lay_out(samples, FORM)
     values = np.random.default_rng(0).normal(size=(len(row.packed_position_ids), 8))
     found, begin = attend(row, attend(row, values)), 0
     for sample in samples:
-        if tokens := sample.counts.tokens:
+        if tokens := sample.counts["tokens"]:
             part = lay_out([sample], FORM)
             alone = attend(part, attend(part, values[begin : begin + tokens]))
             np.testing.assert_allclose(found[begin : begin + tokens], alone, atol=1e-12)
@@ -172,7 +172,7 @@ def test_images_that_share_a_limit_are_counted_by_who_sees_them():
     sizes = Sizes(vit=VIT_CONVERSATION)
     sample = sample_of(layout, draws_of(0, 0, ""), lambda text: [], lambda image: (980, 980), sizes, Dropout())
     assert sample.contents == [Grid(35, 35)] * 8 + [Grid(61, 61)]
-    assert sample.counts.vit == 8 * 35 * 35
+    assert sample.counts["vit"] == 8 * 35 * 35
 
 
 @pytest.mark.parametrize(

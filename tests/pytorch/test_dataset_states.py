@@ -161,17 +161,14 @@ def test_passes_of_workers_begin_once_where_it_was_loaded(new, kind):
     used(dataset, BATCH)
     state = dataset.state_dict()
 
-    def load(into) -> None:  # rows of images have other shards with workers
-        into.load_states([state]) if kind == "images" else into.load_state_dict(state)
-
     for persistent in (False, True):
         resumed = new(kind, batch_size=BATCH)
-        load(resumed)
+        resumed.load_state_dict(state)
         read(resumed, 1)
         workers = loader(resumed, persistent_workers=persistent)
         assert [sorted(read(workers)) for _ in range(3)] == [sorted(whole[BATCH:]), *[sorted(whole)] * 2]
     assert sorted(read(loader(resumed, 3))) == sorted(whole)
-    load(resumed)  # which workers that stay do not see
+    resumed.load_state_dict(state)  # which workers that stay do not see
     with pytest.raises(ValueError, match="load_state_dict must be called before the workers start"):
         read(workers)
     assert sorted(read(loader(resumed, 3))) == sorted(whole[BATCH:])

@@ -48,7 +48,7 @@ class Rows(Kind):
         return super().refusal(data)
 
     def lengths_of(self, data):
-        return _rows(data).recipe.budgets._asdict()
+        return _rows(data).recipe.budgets
 
     def show(self, data, as_json, *, count, step, host, batch_size, **others):
         if step is not None and "record" in data.given:
@@ -68,7 +68,7 @@ class Rows(Kind):
         return _rows(data).report(output, data.given.get("examples", _RECORDS), count)
 
     def examined(self, data, split):
-        return {"budgets": _rows(data).looked_at[0].budgets._asdict()}
+        return {"budgets": _rows(data).looked_at[0].budgets}
 
     def examine(self, data, split):
         from ul2_tasks.looking.findings import each_once, examine_image_packages, examine_installation

@@ -34,7 +34,7 @@ def places(sample_lens: np.ndarray, split_lens: np.ndarray, attn_modes: np.ndarr
     """Makes the arrays that `sees` takes.
 
     `sample_lens`, [samples], and `split_lens`, [splits], are in places, and have the same sum. `attn_modes`, [splits], are numbers
-    of `layout.MODES`.
+    of `row_arrays.MODES`.
 
     >>> places(np.array([3, 2]), np.array([1, 2, 2]), np.array([0, 2, 1]))
     Places(sample=array([0, 0, 0, 1, 1]), image=array([-1,  1,  1,  2,  2]), noise=array([-1,  1,  1, -1, -1]))

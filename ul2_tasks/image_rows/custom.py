@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
 import numpy as np
 
 from ul2_tasks.images.elements import After, Element, SeenAs, check_after
 from ul2_tasks.scalars import is_finite, is_integer
+
+_TAKEN = {"text", "tokens", "vae", *get_args(SeenAs)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +42,7 @@ class ElementKind:
     dropout: float = 0.0
 
     def __post_init__(self):
-        if not (isinstance(self.name, str) and self.name.isidentifier()) or self.name in (
-            "text",
-            "tokens",
-            "vae",
-            *get_args(SeenAs),
-        ):
+        if not (isinstance(self.name, str) and self.name.isidentifier()) or self.name in _TAKEN:
             raise ValueError(f"name must be that of a new kind, letters and digits such as 'audio', got {self.name!r}.")
         for name, least in (("start_id", 0), ("end_id", 0), ("width", 1)):
             if not is_integer(getattr(self, name), at_least=least):
@@ -67,6 +64,11 @@ class ElementKind:
         if found.shape != (size, self.width):
             raise ValueError(f"read of {self.name} must return [{size}, {self.width}] features, got {list(found.shape)}.")
         return found.astype(self.dtype, copy=False)
+
+
+def marks_of(kinds: Iterable[ElementKind]) -> tuple[int, ...]:
+    """The ids of their marks."""
+    return tuple(id for kind in kinds for id in (kind.start_id, kind.end_id))
 
 
 @dataclasses.dataclass(frozen=True)

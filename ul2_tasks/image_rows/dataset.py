@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.image_rows.custom import ElementKind
+from ul2_tasks.image_rows.custom import ElementKind, marks_of
 from ul2_tasks.image_rows.index import ImageRows
 from ul2_tasks.image_rows.recipe import Recipe, Source
-from ul2_tasks.image_rows.samples import with_others
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.shared import for_copy
 from ul2_tasks.pytorch.states import check_part, check_state
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 2
 _RUN = 32  # consecutive rows of a reader: so it reads the records of few pools that others read, too
-_MARKS = ("bos_id", "eos_id", "boi_id", "eoi_id")
 
 
 class _Reading(Iterator[dict[str, Any]]):
@@ -68,6 +66,10 @@ class _Reading(Iterator[dict[str, Any]]):
             self._number += self._readers
             if row is not None:
                 return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
+
+    def is_at_the_end(self) -> bool:
+        """Whether all rows were read before it began."""
+        return self.rows.recipe.epochs is not None and self.rows.available(self._number + 1) <= self._number
 
     def state(self, reads: int = 0) -> dict[str, int]:
         """Where the readers are, after so many more of their reads; of the rows that there are, if it is asked for."""
@@ -114,18 +116,13 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
     Divide losses by the totals, summed over all processes.
 
     **Order.** See `pools`. Weights count samples. An epoch is over when each source was read once; others than the one that takes
-    longest repeat in it, in another order and with other random choices. All rows have a number, see `ImageRows`. Processes and
-    workers take turns at them, each at runs of 32: any number of them gives the same rows, in another order.
-
-    **Counts.** Several readers, and one that resumes, must know how many rows pools have. These are counted as far as they are
-    asked for, by reading records, and kept in the file `.ul2_rows` beside the records or in `counts_folder`. Let one process count
-    an epoch before others begin, by `len(dataset.rows())`.
+    longest repeat in it, with other random choices. Processes and workers take turns at runs of 32 rows: any number of them gives
+    the same rows, in another order. Let one process count the rows of an epoch before others begin, by `len(dataset.rows())`.
 
     **Memory** of a worker: the encoded images of two pools, and of `shuffle_blocks` blocks of each source; the pixels of a row.
 
-    **Resume.** A state is a number, with the settings: that of the last iterator, right after each of its rows, and of all
-    processes where each has read as many. Any number of processes and workers can load it. `StatefulDataLoader` of torchdata keeps
-    the states of its workers; with a plain DataLoader, `state_after` has the state by the number of rows.
+    **Resume.** A state is of all processes where each has read as many rows. Any number of processes and workers can load it.
+    `StatefulDataLoader` of torchdata keeps the states of its workers; with a plain DataLoader, `state_after` has it.
 
     **Errors.** A record with an error, or one that is too long, raises a `RecordError`. With on_error="skip" it is logged, counted,
     see `skipped`, and written to `skipped_file`; 100 of one source in succession end the run.
@@ -173,21 +170,16 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
                 embeddings are too few for the images of a source.
         """
-        counts = with_others(tuple(kind.name for kind in kinds if isinstance(kind, ElementKind)))
-        if set(budgets) != set(counts._fields):
-            raise ValueError(f"budgets must have a number for each of {', '.join(counts._fields)}, got {dict(budgets)!r}.")
         if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
             raise ValueError(
                 f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
                 f" {vocabulary!r:.100}."
             )
-        if not callable(vocabulary):
-            _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
-        self._recipe = Recipe(
+        self.recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             special_tokens=special_tokens,
-            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, _marks(kinds)),
-            budgets=counts(**budgets),
+            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, tuple(kinds)),
+            budgets=budgets,
             seed=seed,
             pool=pool,
             epochs=num_epochs,
@@ -197,7 +189,9 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             shuffle_blocks=shuffle_blocks,
             kinds=tuple(kinds),
         )
-        self._recipe.pools()
+        self.recipe.pools()
+        if not callable(vocabulary):
+            _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
         if skipped_file is not None and on_error == "raise":
             raise ValueError("on_error must be 'skip' with skipped_file, got 'raise'. Pass both, or neither.")
         self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
@@ -207,14 +201,9 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self._reading: _Reading | None = None  # the last iterator in this process
         self._place: dict[str, Any] | None = None  # where that of the dataset was that this is a copy of
 
-    @property
-    def recipe(self) -> Recipe:
-        """What decides which rows there are, such as `measure_images` measures."""
-        return self._recipe
-
     def rows(self) -> ImageRows:
         """Returns the rows of an epoch as a map-style dataset with random access, see `ImageRows`."""
-        return ImageRows(self._recipe, self._counts_folder, self._skipped_file)
+        return ImageRows(self.recipe, self._counts_folder, self._skipped_file)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
@@ -232,12 +221,12 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
                 twice. During the iteration: a record has an error, or too many have; there are no rows.
             OSError: a file cannot be reached.
         """
-        state = self._passes.begin()
-        if state is None:
-            state = {"epoch": self._passes.epoch or 0}
-        else:
-            self._check(state)
-        self._reading, self._place = self._read(state), None
+        loaded = self._passes.begin()
+        if loaded is not None:
+            self._check(loaded)
+        self._reading, self._place = self._read(loaded or {"epoch": self._passes.epoch or 0}), None
+        if loaded is not None and self._reading.is_at_the_end():
+            self._passes.end()
         return Pass(self._reading, self._passes)
 
     def set_epoch(self, epoch: int) -> None:
@@ -280,7 +269,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         _, world_size = reading_process(self._process, self._started_in)
         loaded, epoch = self._passes.loaded, self._passes.epoch
         begun = loaded if loaded and epoch in (None, loaded.get("epoch", 0)) else {"epoch": epoch or 0}
-        reading = _Reading(self._rows_of(begun), 0, world_size * max(1, num_workers), begun)
+        reading = _Reading(self.rows().epoch(begun.get("epoch", 0)), 0, world_size * max(1, num_workers), begun)
         return self._state({"epoch": reading.rows.number, **reading.state(rows * world_size)})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -322,17 +311,14 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         rank, world_size = reading_process(self._process, self._started_in)
         worker = torch.utils.data.get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        return _Reading(self._rows_of(state), number * world_size + rank, workers * world_size, state)
-
-    def _rows_of(self, state: Mapping[str, Any]) -> ImageRows:
-        return ImageRows(self._recipe, self._counts_folder, self._skipped_file, state.get("epoch", 0))
+        return _Reading(self.rows().epoch(state.get("epoch", 0)), number * world_size + rank, workers * world_size, state)
 
     def _state(self, place: Mapping[str, int]) -> dict[str, Any]:
-        return {"version": STATE_VERSION, "settings": self._recipe.settings() | self._recipe.identity, **place}
+        return {"version": STATE_VERSION, "settings": self.recipe.settings() | self.recipe.identity, **place}
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Raises a ValueError if a state is of another dataset, or of another epoch than the one that was chosen."""
-        saved, own = state["settings"], self._recipe.settings() | self._recipe.identity
+        saved, own = state["settings"], self.recipe.settings() | self.recipe.identity
         if other := [name for name in {**own, **saved} if saved.get(name) != own.get(name)]:
             shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
             raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
@@ -344,7 +330,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
 
 def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind], ids: int) -> None:
-    of_special_tokens = [(f"{name} of special_tokens", getattr(special_tokens, name)) for name in _MARKS]
+    of_special_tokens = [(f"{name} of special_tokens", id) for name, id in [*vars(special_tokens).items()][:4]]
     of_kinds = [(f"start_id and end_id of {kind.name}", max(kind.start_id, kind.end_id)) for kind in kinds]
     for name, id in (*of_special_tokens, *of_kinds):
         if id >= ids:
@@ -354,17 +340,13 @@ def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind
             )
 
 
-def _marks(kinds: Sequence[ElementKind]) -> tuple[int, ...]:
-    return tuple(id for kind in kinds if isinstance(kind, ElementKind) for id in (kind.start_id, kind.end_id))
-
-
 @dataclasses.dataclass(frozen=True)
 class _Ids:
     """The ids of texts, the tokenizer's own. No text becomes a mark."""
 
     vocabulary: seqio.Vocabulary
     special_tokens: SpecialTokenConfig
-    others: tuple[int, ...] = ()  # marks of your own kinds
+    kinds: Sequence[ElementKind] = ()
 
     def __call__(self, text: str) -> Sequence[int]:
         return self._encode(text)
@@ -373,8 +355,8 @@ class _Ids:
     def _encode(self) -> Callable[[str], Sequence[int]]:
         from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
-        special_tokens, shift = self.special_tokens, id_shift(self.vocabulary)
-        marks = {id + shift for id in (*(getattr(special_tokens, name) for name in _MARKS), *self.others)}
+        shift = id_shift(self.vocabulary)
+        marks = {id + shift for id in (*self.special_tokens.ids, *marks_of(self.kinds))}
         of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
         own_encoder = getattr(of_texts, "own_encoder", None)
         return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
@@ -383,4 +365,4 @@ class _Ids:
         """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
         if isinstance(self._encode, OwnIds):
             return copy.copy, (self._encode,)  # which comes out as it is
-        return _Ids, (self.vocabulary, self.special_tokens, self.others)
+        return _Ids, (self.vocabulary, self.special_tokens, self.kinds)

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.files.kept_counts import KeptCounts
-from ul2_tasks.image_rows.pools import Pools
 from ul2_tasks.image_rows.problems import Noted
 from ul2_tasks.image_rows.recipe import Recipe
 from ul2_tasks.image_rows.rows import Placed, RowMaker
@@ -46,16 +45,12 @@ class _Pool(NamedTuple):
 class ImageRows(Sequence[dict[str, Any]]):
     """A map-style dataset of one epoch of an `ImageTextDataset`: its rows. `ImageTextDataset.rows` returns it.
 
-    A row is what `ImageTextDataset` gives, with arrays of NumPy instead of tensors, byte for byte; index i is the i-th row of its
-    iterator in one process without workers. With `num_epochs`, epoch n has the rows after `set_epoch(n)`. Without, an epoch is as
-    many pools as have all records of each source once, and the next one continues after it.
+    A row has arrays of NumPy; index i is the i-th row of the dataset's iterator in one process without workers. With `num_epochs`,
+    epoch n has the rows after `set_epoch(n)`. Without, an epoch is as many pools as have all records of each source once, and the
+    next one continues after it. Any sampler of PyTorch (with `batch_size=None`) and grain can read it, and it can be pickled.
+    Neighbouring rows are of one pool, whose records are read together: read rows in their order, or shuffle stretches of them.
 
-    It works as a dataset of PyTorch, with `batch_size=None` and any sampler, and as a random-access source of grain, and can be
-    pickled. Neighbouring rows are of one pool, whose records are read together: read rows in their order, which is shuffled, or
-    shuffle stretches of them.
-
-    With on_error="skip" bad records are counted as by the iterator, see `skipped`. A row of which no image can be decoded has the
-    content of the row after it.
+    With on_error="skip" bad records are counted in `skipped`. A row of which no image can be decoded has the content of the next.
     """
 
     def __init__(
@@ -73,7 +68,7 @@ class ImageRows(Sequence[dict[str, Any]]):
         self.recipe, self.number, self.problems = recipe, epoch, recipe.problems(skipped_file)
         self._folder, self._skipped_file = folder, skipped_file
         self._pools = recipe.pools(self.iteration)
-        self._of_epoch = self._pools.count or _pools_with_all(self._pools)
+        self._of_epoch = dataclasses.replace(self._pools, epochs=self._pools.epochs or 1).count or 0
         self._first_pool = epoch * self._of_epoch if recipe.epochs is None else 0
         self._ends, self._kept_pools = np.cumsum(np.asarray(counted, np.int64)), len(counted)
         self._is_taken_up = bool(len(counted))
@@ -161,8 +156,13 @@ class ImageRows(Sequence[dict[str, Any]]):
         name, rows = record[: asked.start()] if asked else record, set()
         for source, place in self.recipe.places_of(name):
             epochs = self._pools.epochs_of(source, self._first_pool, self._first_pool + self._of_epoch)
+            records = self.recipe.sources[source].records
+            found, _ = next(records.read(records.pieces[place[0]], place[1]))
             for epoch in epochs if asked is None else {int(asked[1])} & {*epochs}:
-                rows |= set(self._rows_with(source, epoch, place))
+                if (pool := self.pool_of(source, epoch, place)) is not None:
+                    before, sought = self._before(pool) - self._before(self._first_pool), (source, found, epoch)
+                    for row, samples in enumerate(self._pool(pool).rows, before):
+                        rows |= {row for each in samples if (each.source, each.record, each.epoch) == sought}
         return sorted(rows)
 
     @property
@@ -174,16 +174,6 @@ class ImageRows(Sequence[dict[str, Any]]):
         """The pool of this epoch that has a record of a source, by its piece and its number there; None if none has."""
         pool = self._pools.pool_of(source, epoch, *place)
         return pool if pool is not None and self._first_pool <= pool < self._first_pool + self._of_epoch else None
-
-    def _rows_with(self, source: int, epoch: int, place: tuple[int, int]) -> Iterator[int]:
-        if (pool := self.pool_of(source, epoch, place)) is None:
-            return
-        records = self.recipe.sources[source].records
-        name, _ = next(records.read(records.pieces[place[0]], place[1]))
-        before = self._before(pool) - self._before(self._first_pool)
-        for row, samples in enumerate(self._pool(pool).rows):
-            if (source, name, epoch) in ((each.source, each.record, each.epoch) for each in samples):
-                yield before + row
 
     def _checked(self, index: int) -> int:
         number = operator.index(index)
@@ -319,10 +309,3 @@ class ImageRows(Sequence[dict[str, Any]]):
         folder = self._folder or next(filter(None, besides), None)
         told = {**self.recipe.settings(), **self.recipe.identity, "iteration": str(self.iteration), "rows": str(_VERSION)}
         return None if folder is None else KeptCounts(os.fspath(folder), json.dumps(told, sort_keys=True))
-
-
-def _pools_with_all(pools: Pools) -> int:
-    """How many pools without an end have each record of each source once, at least."""
-    ends = dataclasses.replace(pools, epochs=1)
-    assert ends.count is not None
-    return ends.count

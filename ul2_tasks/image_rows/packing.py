@@ -37,21 +37,16 @@ def pack(counts: Sequence[Sequence[int]] | np.ndarray, budgets: Sequence[int]) -
     left = np.flatnonzero(taken.any(axis=1))
     rows = []
     while len(left):
-        row = _filled(taken[left], parts[left], most)
+        counts, shares = taken[left], parts[left]
+        demand = shares.sum(axis=0)
+        demand = demand * 1024 // max(1, demand.max())
+        room, row, fits = most, [], np.ones(len(counts), bool)
+        while fits.any():
+            scores = shares @ (demand * (room * _ONE // np.maximum(most, 1)))
+            row.append(int(np.where(fits, scores, -1).argmax()))
+            room = room - counts[row[-1]]
+            fits &= (counts <= room).all(axis=1)
+            fits[row[-1]] = False
         rows.append(left[np.sort(row)].tolist())
         left = np.delete(left, row)
     return rows
-
-
-def _filled(counts: np.ndarray, parts: np.ndarray, budgets: np.ndarray) -> list[int]:
-    """The samples of one row, of all that are left, which are not none."""
-    demand = parts.sum(axis=0)
-    demand = demand * 1024 // max(1, demand.max())
-    room, row, fits = budgets, [], np.ones(len(counts), bool)
-    while fits.any():
-        scores = parts @ (demand * (room * _ONE // np.maximum(budgets, 1)))
-        row.append(int(np.where(fits, scores, -1).argmax()))
-        room = room - counts[row[-1]]
-        fits &= (counts <= room).all(axis=1)
-        fits[row[-1]] = False
-    return row

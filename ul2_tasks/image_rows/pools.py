@@ -77,16 +77,10 @@ class Pools:
     def epochs_of(self, source: int, first: int, stop: int) -> range:
         """The epochs of a source that have some of the records of the pools `first` to `stop`."""
         end = self._start + stop * self.size
-        before, after = (
-            self._records_before(source, place)
-            for place in (self._start + first * self.size, end if self._stop is None else min(end, self._stop))
-        )
+        places = (self._start + first * self.size, end if self._stop is None else min(end, self._stop))
+        before, after = (int(self._mixing.counts(place)[source]) for place in places)
         records = sum(self.pieces[source])
         return range(before // records, -(-after // records) if after > before else before // records)
-
-    def _records_before(self, source: int, place: int) -> int:
-        """How many records of a source come before a place of the mixture."""
-        return int(self._mixing.counts(place)[source])
 
     def stretches(self, pool: int) -> Iterator[Stretch]:
         """The records of a pool, source by source."""

@@ -114,21 +114,15 @@ class Noted(Problems):
 
 
 @contextlib.contextmanager
-def told_as(cause: str, name: str, record: str = "") -> Iterator[None]:
+def told_as(cause: str, name: str, record: str) -> Iterator[None]:
     """Makes a `RecordError` of an error, unless it is none of the record, see `check_of_record`.
 
-    For `cause` see `RecordError`. `name` is that of the record, in words, and `record` its name alone; by default the same.
-
-    >>> with told_as("schema", "pets, record 7"):
-    ...     raise ValueError("the record has no caption")
-    Traceback (most recent call last):
-    ..
-    ul2_tasks.image_rows.problems.RecordError: pets, record 7: the record has no caption
+    For `cause` see `RecordError`. `name` is that of the record, in words, and `record` its name alone.
     """
     try:
         yield
     except RecordError:
         raise
     except Exception as error:
-        check_of_record(error, record or name)
-        raise RecordError(cause, f"{name}: {sentence_of(error)}", record or name) from error
+        check_of_record(error, record)
+        raise RecordError(cause, f"{name}: {sentence_of(error)}", record) from error

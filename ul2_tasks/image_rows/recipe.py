@@ -8,16 +8,16 @@ import hashlib
 import math
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.identity import code_in_words
-from ul2_tasks.image_rows.custom import Custom, ElementKind
+from ul2_tasks.image_rows.custom import Custom, ElementKind, marks_of
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.pools import Pools
 from ul2_tasks.image_rows.problems import MOST_IN_A_ROW, Problems
-from ul2_tasks.image_rows.samples import Counts, Sizes, dummy, taken
+from ul2_tasks.image_rows.samples import Sizes, dummy
 from ul2_tasks.image_rows.schemas import SCHEMAS, story
 from ul2_tasks.image_rows.sizes import VIT_CONVERSATION
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
@@ -79,7 +79,7 @@ class Recipe:
         sources: at least one.
         special_tokens: see `SpecialTokenConfig`.
         encode: the ids of a text.
-        budgets: tokens, ViT patches and VAE patches of a row.
+        budgets: "tokens", "vit" and "vae" (patches) of a row, and of each of `kinds` by its name.
         seed: of the order and all draws.
         pool: how many records are packed together. More fill rows better, and need more memory.
         epochs: see `pools.Pools`.
@@ -95,7 +95,7 @@ class Recipe:
     sources: Sequence[Source]
     special_tokens: SpecialTokenConfig
     encode: Callable[[str], Sequence[int]]
-    budgets: Counts
+    budgets: Mapping[str, int]
     seed: int = 0
     pool: int = 256
     epochs: int | None = None
@@ -108,7 +108,7 @@ class Recipe:
     def __post_init__(self):
         self._check_kinds()
         numbers = {"pool": self.pool, "epochs": 1 if self.epochs is None else self.epochs, "shuffle_blocks": self.shuffle_blocks}
-        for name, value in {**self.budgets._asdict(), **numbers}.items():
+        for name, value in {**self.budgets, **numbers}.items():
             least = 1 if name in ("tokens", "pool", "epochs") else 0
             if not is_integer(value, at_least=least):
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
@@ -119,9 +119,9 @@ class Recipe:
             raise ValueError(f"required_modalities must be of 'vit' and 'vae', got {sorted(unknown)}.")
         if not self.sources:
             raise ValueError("sources must have at least one source, got none.")
-        if min(self.room) < 0:
+        if min(self.room.values()) < 0:
             raise ValueError(
-                f"budgets must leave room for required_modalities={tuple(self.required_modalities)}, got {tuple(self.budgets)}."
+                f"budgets must leave room for required_modalities={tuple(self.required_modalities)}, got {dict(self.budgets)}."
                 " Raise them."
             )
         for source in self.sources:
@@ -133,16 +133,10 @@ class Recipe:
                 raise ValueError("sizes must have the same patch sizes in all sources, got several. Pass one for all of a row.")
 
     @property
-    def room(self) -> Counts:
+    def room(self) -> dict[str, int]:
         """What samples may take of each budget."""
-        dummies = [dummy("vit" if name == "vit" else "clean") for name in self.required_modalities]
-        spared = [taken(each.counts, self.budgets) for each in dummies]
-        return type(self.budgets)(*(budget - sum(counts) for budget, *counts in zip(self.budgets, *spared)))
-
-    @property
-    def marks_of_kinds(self) -> list[int]:
-        """The ids of the marks of `kinds`."""
-        return [id for kind in self.kinds for id in (kind.start_id, kind.end_id)]
+        spared = [dummy(name).counts for name in self.required_modalities]
+        return {name: budget - sum(counts.get(name, 0) for counts in spared) for name, budget in self.budgets.items()}
 
     def check_kinds(self, layout: Sequence[Element]) -> None:
         """Raises a ValueError if an element is of a kind that is not among `kinds`."""
@@ -156,11 +150,12 @@ class Recipe:
         names = [getattr(kind, "name", None) for kind in self.kinds]
         if not all(isinstance(kind, ElementKind) for kind in self.kinds) or len(set(names)) < len(names):
             raise ValueError(f"kinds must be of ElementKind, each with another name, got {names}.")
-        if self.budgets._fields[3:] != tuple(names):
-            raise ValueError(f"budgets must have a number for each of kinds, {names}, got {dict(self.budgets._asdict())}.")
-        special = self.special_tokens
-        marks = [special.bos_id, special.eos_id, special.boi_id, special.eoi_id, *self.marks_of_kinds]
-        if shared := [id for id in self.marks_of_kinds if marks.count(id) > 1]:
+        budgets = ["tokens", "vit", "vae", *map(str, names)]
+        if set(self.budgets) != set(budgets):
+            raise ValueError(f"budgets must have a number for each of {', '.join(budgets)}, got {dict(self.budgets)!r}.")
+        object.__setattr__(self, "budgets", {name: self.budgets[name] for name in budgets})
+        marks = [*self.special_tokens.ids, *marks_of(self.kinds)]
+        if shared := [id for id in marks_of(self.kinds) if marks.count(id) > 1]:
             raise ValueError(f"start_id and end_id of kinds must be ids that no other mark has, got {shared[0]} more than once.")
 
     def pools(self, iteration: int = 0) -> Pools:
@@ -191,7 +186,7 @@ class Recipe:
             "sources": _few_words(sources),
             "special_tokens": repr(self.special_tokens),
             "text": f"{len(probe)} ids of a text, {_digest(probe)}",
-            "budgets": repr(tuple(map(as_python, self.budgets))),
+            "budgets": repr(tuple(map(as_python, self.budgets.values()))),
             "required_modalities": repr(tuple(self.required_modalities)),
             "kinds": "; ".join(map(_kind_in_words, self.kinds)),
             **{name: repr(as_python(getattr(self, name))) for name in _PLAIN_SETTINGS},

@@ -32,45 +32,25 @@ _MODE_OF_KIND = np.array([0, 1, 1, 2, 0, 1])
 
 
 class Row(NamedTuple):
-    """The arrays of a row, under the names that BAGEL's model takes. Every row has all of them; some may have the length 0.
+    """The arrays of a row, under the names that BAGEL's model takes. Every row has all of them; some may have the length 0."""
 
-    Attributes:
-        sample_lens: [samples] int64, places of each sample that has any.
-        split_lens: [splits] int64, places of each split: an element, or a clip.
-        attn_modes: [splits] int64, numbers of `MODES`.
-        packed_position_ids: [places] int64.
-        packed_text_ids: [texts] int64, the ids of everything but patches: of texts, and of marks.
-        packed_text_indexes: [texts] int64, the places of these.
-        packed_label_ids: [labels] int64, the id that is learned at a place: the id of the next place.
-        ce_loss_indexes: [labels] int64, the places of these.
-        ce_loss_weights: [labels] float32, 1 / sqrt(labels of the text); 1 for what is learned after a mark.
-        packed_vit_position_ids: [ViT patches] int64, places in the ViT's table.
-        packed_vit_token_indexes: [ViT patches] int64, places in the row.
-        vit_token_seqlens: [ViT images] int64, patches of each.
-        packed_latent_position_ids: [VAE patches] int64, places in the table of latents.
-        packed_vae_token_indexes: [VAE patches] int64, places in the row.
-        vae_latent_shapes: [VAE images, 2] int64, rows and columns of patches.
-        packed_timesteps: [VAE patches] float32, before the sigmoid; minus infinity for patches that are not noised.
-        mse_loss_indexes: [noised patches] int64, places in the row.
-    """
-
-    sample_lens: np.ndarray
-    split_lens: np.ndarray
-    attn_modes: np.ndarray
-    packed_position_ids: np.ndarray
-    packed_text_ids: np.ndarray
-    packed_text_indexes: np.ndarray
-    packed_label_ids: np.ndarray
-    ce_loss_indexes: np.ndarray
-    ce_loss_weights: np.ndarray
-    packed_vit_position_ids: np.ndarray
-    packed_vit_token_indexes: np.ndarray
-    vit_token_seqlens: np.ndarray
-    packed_latent_position_ids: np.ndarray
-    packed_vae_token_indexes: np.ndarray
-    vae_latent_shapes: np.ndarray
-    packed_timesteps: np.ndarray
-    mse_loss_indexes: np.ndarray
+    sample_lens: np.ndarray  # [samples] int64, places of each sample that has any
+    split_lens: np.ndarray  # [splits] int64, places of each split: an element, or a clip
+    attn_modes: np.ndarray  # [splits] int64, numbers of `MODES`
+    packed_position_ids: np.ndarray  # [places] int64
+    packed_text_ids: np.ndarray  # [texts] int64, the ids of everything but patches: of texts, and of marks
+    packed_text_indexes: np.ndarray  # [texts] int64, the places of these
+    packed_label_ids: np.ndarray  # [labels] int64, the id that is learned at a place: the id of the next place
+    ce_loss_indexes: np.ndarray  # [labels] int64, the places of these
+    ce_loss_weights: np.ndarray  # [labels] float32, 1 / sqrt(labels of the text); 1 for what is learned after a mark
+    packed_vit_position_ids: np.ndarray  # [ViT patches] int64, places in the ViT's table
+    packed_vit_token_indexes: np.ndarray  # [ViT patches] int64, places in the row
+    vit_token_seqlens: np.ndarray  # [ViT images] int64, patches of each
+    packed_latent_position_ids: np.ndarray  # [VAE patches] int64, places in the table of latents
+    packed_vae_token_indexes: np.ndarray  # [VAE patches] int64, places in the row
+    vae_latent_shapes: np.ndarray  # [VAE images, 2] int64, rows and columns of patches
+    packed_timesteps: np.ndarray  # [VAE patches] float32, before the sigmoid; minus infinity for patches that are not noised
+    mse_loss_indexes: np.ndarray  # [noised patches] int64, places in the row
 
 
 class _Elements(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.image_rows.custom import Custom
+from ul2_tasks.image_rows.custom import Custom, marks_of
 from ul2_tasks.image_rows.packing import pack
 from ul2_tasks.image_rows.patches import patches
 from ul2_tasks.image_rows.pools import in_order
@@ -30,22 +30,14 @@ from ul2_tasks.sources.image_records import Reader
 
 
 class Placed(NamedTuple):
-    """A sample, and where it is from.
-
-    Attributes:
-        source: the number of its source, from 0.
-        file: the file of the record; the name of records in memory.
-        record: the name of the record, as in errors.
-        epoch: of the source, from 0.
-        id: of the record, in words; "" for none.
-    """
+    """A sample, and where it is from."""
 
     sample: Sample
-    source: int
-    file: str
-    record: str
-    epoch: int
-    id: str = ""
+    source: int  # from 0
+    file: str  # the name of records in memory
+    record: str  # its name, as in errors
+    epoch: int  # of the source, from 0
+    id: str = ""  # of the record, in words
 
     @property
     def name(self) -> str:
@@ -62,7 +54,7 @@ class RowMaker:
         self._recipe = recipe
         self._pools = recipe.pools(iteration)
         self._readers = [Reader(source.records, recipe.shuffle_blocks) for source in recipe.sources]
-        self._dummies = {name: dummy("vit" if name == "vit" else "clean") for name in recipe.required_modalities}
+        self._dummies = {name: dummy(name) for name in recipe.required_modalities}
 
     def packed(self, pool: int, problems: Problems | None = None) -> list[list[Placed]]:
         """The samples of each row of a pool. Nothing is decoded for it.
@@ -72,7 +64,7 @@ class RowMaker:
         """
         samples = self._samples(pool, problems or self.problems)
         room = self._recipe.room
-        rows = pack([taken(each.sample.counts, room) for each in samples], room)
+        rows = pack([taken(each.sample.counts, room) for each in samples], list(room.values()))
         return [[samples[number] for number in row] for row in in_order(rows, self._recipe.seed, pool, self._pools.first)]
 
     def row(self, placed: Sequence[Placed], problems: Problems | None = None) -> dict[str, Any] | None:
@@ -92,7 +84,7 @@ class RowMaker:
         if not samples:
             return None
         for kind, added in self._dummies.items():
-            if not any(getattr(sample.counts, kind) for sample in samples):
+            if not any(sample.counts[kind] for sample in samples):
                 names.append("dummy")
                 samples.append(added)
                 shown.append((kind, np.zeros((1, getattr(sizes, kind).patch_size ** 2 * 3), np.uint8)))
@@ -147,7 +139,7 @@ class RowMaker:
             raise ValueError(f"vocabulary must return a list of ids, got an array of {ids.dtype} with the shape {ids.shape}.")
         if ids.size and ids.min() < 0:
             raise ValueError(f"vocabulary must return ids from 0, got {ids.min()}.")
-        self._recipe.special_tokens.check_ids(ids, *self._recipe.marks_of_kinds)
+        self._recipe.special_tokens.check_ids(ids, *marks_of(self._recipe.kinds))
         return ids.astype(np.int64, copy=False)
 
     @contextlib.contextmanager
@@ -176,9 +168,9 @@ def decoded(sample: Sample, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
             if image not in whole:
                 whole[image] = pixels(element.image)
             if (image, grid, patch_size) not in cut:
-                cut[image, grid, patch_size] = patches(
-                    _of_size(whole[image], grid.columns * patch_size, grid.rows * patch_size), patch_size
-                )
+                array, height, width = whole[image], grid.rows * patch_size, grid.columns * patch_size
+                array = array if array.shape[:2] == (height, width) else resized(array, width, height)
+                cut[image, grid, patch_size] = patches(array, patch_size)
             found.append(("vit" if element.kind == "vit" else "vae", cut[image, grid, patch_size]))
         elif kept and isinstance(element, Custom) and isinstance(grid, int):
             found.append((element.kind, element.of.features(element.value, grid)))
@@ -193,10 +185,6 @@ def _id_of(record: object) -> str:
     """
     id = record.get("id") if isinstance(record, Mapping) else None
     return f", id {id!r}" if isinstance(id, str | int) else ""
-
-
-def _of_size(pixels: np.ndarray, width: int, height: int) -> np.ndarray:
-    return pixels if pixels.shape[:2] == (height, width) else resized(pixels, width, height)
 
 
 def _joined(shown: Sequence[tuple[str, np.ndarray]], kind: str, size: Size) -> np.ndarray:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -30,36 +29,9 @@ class Sizes:
         return self.vit if image.seen_as == "vit" else self.vae
 
 
-class Counts(NamedTuple):
-    """What a sample takes of each budget: places of the row, patches of the ViT, and of latents; see `with_others`."""
-
-    tokens: int
-    vit: int
-    vae: int
-
-
-@functools.cache
-def with_others(kinds: tuple[str, ...]) -> type[Counts]:
-    """`Counts` with a field more for each kind of your own.
-
-    >>> with_others(("audio",))(tokens=9, vit=0, vae=0, audio=7)
-    Counts(tokens=9, vit=0, vae=0, audio=7)
-    """
-    if not kinds:
-        return Counts
-    make: Any = NamedTuple  # whose fields mypy would know
-    made = make("Counts", [(name, int) for name in (*Counts._fields, *kinds)])
-    made.__reduce__ = lambda self: (_counts_of, (kinds, tuple(self)))  # for a worker that is spawned
-    return made
-
-
-def _counts_of(kinds: tuple[str, ...], values: Sequence[int]) -> Counts:
-    return with_others(kinds)(*values)
-
-
-def taken(counts: Counts, budgets: Counts) -> list[int]:
+def taken(counts: Mapping[str, int], budgets: Mapping[str, int]) -> list[int]:
     """What is taken of each of the budgets, where counts may lack those of kinds that do not occur."""
-    return [getattr(counts, name, 0) for name in budgets._fields]
+    return [counts.get(name, 0) for name in budgets]
 
 
 def size_of_content(content: np.ndarray | Grid | int) -> int:
@@ -80,18 +52,19 @@ class Sample(NamedTuple):
     timesteps: Sequence[float]
 
     @property
-    def counts(self) -> Counts:
-        """What the sample takes of each budget, exactly, without what is dropped."""
-        tokens, sizes = 0, {"vit": 0, "clean": 0, "noised": 0, "text": 0}
+    def counts(self) -> dict[str, int]:
+        """Places of the row ("tokens"), patches of the ViT ("vit") and of latents ("vae"), and features of each kind of your own.
+
+        What is dropped takes nothing.
+        """
+        counts = {"tokens": 0, "vit": 0, "vae": 0}
         for element, kept, content in zip(self.layout, self.kept, self.contents):
-            if isinstance(element, Custom):
-                sizes.setdefault(element.kind, 0)
-            if kept:
-                size = size_of_content(content)
-                sizes[element.kind] += size
-                tokens += size + 2
-        vit, clean, noised, _, *others = sizes.values()
-        return with_others(tuple(sizes)[4:])(tokens, vit, clean + noised, *others)
+            size = size_of_content(content)
+            counts["tokens"] += size + 2 if kept else 0
+            if not isinstance(element, Text):
+                budget = "vae" if element.kind in ("clean", "noised") else element.kind
+                counts[budget] = counts.get(budget, 0) + (size if kept else 0)
+        return counts
 
 
 def sample_of(
@@ -113,7 +86,7 @@ def sample_of(
     >>> ids, size = (lambda text: list(text.encode())), (lambda image: (1024, 768))
     >>> sample = sample_of(layout, draws_of(0, 0, "r"), ids, size, Sizes(), Dropout())
     >>> sample.contents[1], sample.counts
-    (Grid(rows=48, columns=64), Counts(tokens=3079, vit=0, vae=3072))
+    (Grid(rows=48, columns=64), {'tokens': 3079, 'vit': 0, 'vae': 3072})
     """
     layout = checked(layout)
     images = [element for element in layout if isinstance(element, Image)]
@@ -138,15 +111,15 @@ def sample_of(
     return Sample(layout, dropout.kept(layout, draws), contents, timesteps)
 
 
-def dummy(seen_as: Literal["vit", "clean"]) -> Sample:
+def dummy(kind: Literal["vit", "vae"]) -> Sample:
     """A sample of one patch, of which nothing is learned: for a row that lacks images of its kind.
 
     So every rank of a sharded model runs the same modules. No other sample sees it.
 
     >>> dummy("vit").counts
-    Counts(tokens=3, vit=1, vae=0)
+    {'tokens': 3, 'vit': 1, 'vae': 0}
     """
-    return Sample((Image(None, seen_as),), (True,), (Grid(1, 1),), (-np.inf,))
+    return Sample((Image(None, "vit" if kind == "vit" else "clean"),), (True,), (Grid(1, 1),), (-np.inf,))
 
 
 def smaller(size: Size) -> Size:
@@ -165,7 +138,7 @@ def smaller(size: Size) -> Size:
     )
 
 
-def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, room: Counts, shrink: bool) -> Sample:
+def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, room: Mapping[str, int], shrink: bool) -> Sample:
     """The sample, or one of the same layout with smaller images.
 
     `sample` is as it is with `sizes`, and `measure` gives it with others; `room` is what there is of each budget. With `shrink`
@@ -173,12 +146,13 @@ def fitted(sample: Sample, measure: Callable[[Sizes], Sample], sizes: Sizes, roo
     many tokens. A sample that does not fit raises a ValueError.
     """
     found = sample
-    names: Sequence[str] = room._fields
-    while above := {name for name, count, most in zip(names, taken(found.counts, room), room) if count > most}:
+    while above := {name for name, count, most in zip(room, taken(found.counts, room), room.values()) if count > most}:
         kinds = ("vit", "vae") if "tokens" in above else sorted(above & {"vit", "vae"})
         less = dataclasses.replace(sizes, **{kind: smaller(getattr(sizes, kind)) for kind in kinds})
         if not shrink or less == sizes:
-            words = "{} places, {} ViT patches and {} of latents" + "".join(f", {{}} of {name}" for name in names[3:])
-            raise ValueError(f"a sample must fit into {words.format(*room)}, got {words.format(*taken(sample.counts, room))}")
+            words = "{} places, {} ViT patches and {} of latents" + "".join(f", {{}} of {name}" for name in [*room][3:])
+            raise ValueError(
+                f"a sample must fit into {words.format(*room.values())}, got {words.format(*taken(sample.counts, room))}"
+            )
         found, sizes = measure(less), less
     return found

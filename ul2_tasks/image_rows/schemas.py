@@ -7,7 +7,7 @@ every epoch, or in none. The spaces around a text are removed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.draws import Draws
@@ -58,7 +58,8 @@ def unified_edit(record: Record, draws: Draws, max_steps: int = 2) -> Layout:
     said = [choices[draws.number(f"instruction/{step}", len(choices))] for step, choices in enumerate(instructions)][start:stop]
     results = images[start + 1 : stop + 1]
     if len(said) > 1 and draws.uniform("joined") < 0.5:
-        said, results = [_joined(said)], results[-1:]
+        # Each ends with one stop; in BAGEL one that has a stop has two.
+        said, results = [" ".join(text if text[-1] in ".!?。！？" else f"{text}." for text in said)], results[-1:]
     elements: list[Text | Image] = []
     for before, text, after in zip([images[start], *results], said, results):
         elements += [Image(before, "clean"), Image(before, "vit"), Text(text), Image(after, "noised")]
@@ -103,12 +104,3 @@ def _edits(record: Record) -> tuple[list[object], list[list[str]]]:
         if not choices[-1]:
             raise ValueError(f"{what} must have an instruction that is not empty, got {short(value)}.")
     return [image_of(image, f"image_list[{number}]") for number, image in enumerate(images)], choices
-
-
-def _joined(instructions: Sequence[str]) -> str:
-    """Several instructions as one; each ends with one stop, as in BAGEL, where an instruction with a stop has two.
-
-    >>> _joined(["Add a dot.", "make it red", "why?", "turn it"])
-    'Add a dot. make it red. why? turn it.'
-    """
-    return " ".join(text if text[-1] in ".!?。！？" else f"{text}." for text in instructions)

@@ -81,17 +81,14 @@ class Size:
             # The cut of the long side, below, is the greater one. This one, as BAGEL makes it, only rounds the short side.
             sides = self._scaled(sides, min(ratio, 1))
         elif ratio < 1:
-            sides = self._within(sides, math.sqrt(ratio))
+            # Rounded down to whole patches, so that a limit of their product is kept.
+            width, height = (max(1, math.floor(side * math.sqrt(ratio) / self.patch_size)) for side in sides)
+            sides = (width * self.patch_size, height * self.patch_size)
         return self._scaled(sides, min(self.longest_edge / max(sides), 1))
 
     def _scaled(self, sides: tuple[int, int], scale: float) -> tuple[int, int]:
         """Both sides, rounded to whole pixels, and then to the nearest whole patch."""
         width, height = (max(1, round(round(side * scale) / self.patch_size)) * self.patch_size for side in sides)
-        return width, height
-
-    def _within(self, sides: tuple[int, int], scale: float) -> tuple[int, int]:
-        """Both sides, rounded down to whole patches, so that a limit of their product is kept."""
-        width, height = (max(1, math.floor(side * scale / self.patch_size)) * self.patch_size for side in sides)
         return width, height
 
 

@@ -36,13 +36,7 @@ class SpecialTokenConfig:
                 raise ValueError(f"{field.name} must be an integer of at least {least}, got {getattr(self, field.name)!r}.")
 
     def check(self, sizes: Sizes) -> None:
-        """Raises a ValueError for sizes whose images would have positions beyond the table.
-
-        >>> SpecialTokenConfig(1, 2, 3, 4, vae_patches_per_side=32).check(Sizes())
-        Traceback (most recent call last):
-        ..
-        ValueError: vae_patches_per_side must be at least 64 for images of 1024 pixels, got 32. Raise it, or pass smaller sizes.
-        """
+        """Raises a ValueError for sizes whose images would have positions beyond the table."""
         for name, size, side in (("vit", sizes.vit, self.vit_patches_per_side), ("vae", sizes.vae, self.vae_patches_per_side)):
             if size.patches_per_side > side and not self.interpolate_pos:
                 raise ValueError(
@@ -50,9 +44,14 @@ class SpecialTokenConfig:
                     f" got {side}. Raise it, or pass smaller sizes."
                 )
 
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of the marks."""
+        return self.bos_id, self.eos_id, self.boi_id, self.eoi_id
+
     def check_ids(self, ids: np.ndarray, *others: int) -> None:
         """Raises a ValueError for ids of texts, [ids] integers, with a mark among them, or one of others."""
-        if (marks := np.isin(ids, (self.bos_id, self.eos_id, self.boi_id, self.eoi_id, *others))).any():
+        if (marks := np.isin(ids, (*self.ids, *others))).any():
             raise ValueError(
                 f"a text must not have the ids of special_tokens, got {ids[marks][0]}. Pass a vocabulary that adds none of them."
             )

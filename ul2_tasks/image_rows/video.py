@@ -218,7 +218,10 @@ def _upright(frame: Any) -> np.ndarray:
 @contextlib.contextmanager
 def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any]]:
     """The video and its stream of images. What PyAV stumbles over is told in one sentence."""
-    av = _av()
+    try:
+        import av
+    except ImportError as error:
+        raise ImportError(f"videos need the package av ({error}); pip install 'ul2_tasks[images]'") from error
     with file_of(video, "video") as file:
         if not file.read(1):
             raise ValueError(f"the video must be one of {', '.join(FORMATS)}, got an empty file.")
@@ -237,11 +240,3 @@ def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any
             raise ValueError(
                 f"the video must be one of {', '.join(FORMATS)}, got a file that is damaged or another: {error.strerror}."
             ) from error
-
-
-def _av() -> Any:
-    try:
-        import av
-    except ImportError as error:
-        raise ImportError(f"videos need the package av ({error}); pip install 'ul2_tasks[images]'") from error
-    return av

@@ -22,7 +22,6 @@ from ul2_tasks.image_rows.looking.show import draw_record, draw_records, draw_ro
 from ul2_tasks.image_rows.looking.show import find_rows as find_rows
 from ul2_tasks.image_rows.looking.table import print_images
 from ul2_tasks.image_rows.recipe import Recipe, Source, example_sources
-from ul2_tasks.image_rows.samples import Counts
 from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.example_set import example_records
@@ -56,11 +55,11 @@ class Rows:
         if self.dataset is not None:
             return self.dataset.recipe, self.dataset.recipe.special_tokens
         vocabulary = open_vocabulary(given["vocabulary"]) if "vocabulary" in given else None
-        lengths = given.get("sequence_length", BUDGETS._asdict())
-        if set(lengths) != set(BUDGETS._fields):
+        lengths = given.get("sequence_length", BUDGETS)
+        if set(lengths) != set(BUDGETS):
             got = ",".join(map(str, lengths.values()))
             raise ValueError(f"--lengths must be tokens, ViT patches and VAE patches, such as 36864,16384,28672, got {got!r}.")
-        found = recipe_to_look_at(self._sources(), vocabulary, Counts(**lengths), given.get("seed", 0))
+        found = recipe_to_look_at(self._sources(), vocabulary, lengths, given.get("seed", 0))
         if "position_embeddings" not in given:
             return found, found.special_tokens
         vit, vae = given["position_embeddings"]
@@ -68,7 +67,7 @@ class Rows:
 
     def show(self, as_json: bool, *, count: int, step: int | None, host: Any, batch_size: int | None) -> None:
         """`ul2 show`."""
-        record, console = self.options.get("record"), Console()
+        record = self.options.get("record")
         ways: tuple[Any, Any, list[Any]] = (draw_records, show_records, [count])
         if step is not None:
             ways = (draw_rows, show_rows, [step, batch_size, host, count])
@@ -78,7 +77,7 @@ class Rows:
         if as_json:
             print_json_lines(draw(self.recipe, *asked))
         else:
-            show(self.recipe, *asked, console)
+            show(self.recipe, *asked, Console())
 
     def report(self, output: str, records: int, count: int) -> tuple[ImageStatistics, pathlib.Path]:
         """`ul2 report`: a page of what `ul2 stats` and `ul2 show` print."""

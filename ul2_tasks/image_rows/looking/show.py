@@ -41,7 +41,7 @@ def draw_records(recipe: Recipe, count: int) -> Iterator[dict[str, Any]]:
         if first := not found.samples and next(iter(found.problems.first.values()), ""):
             raise ValueError(f"none of {found.records} records of {schema_name(found.source)} makes a sample: {first}")
         for each in found.samples[:count]:
-            yield {"source": schema_name(found.source), "record": each.name, **_plain(found.source, each.sample)}
+            yield _plain(found.source, each.sample, record=each.name)
 
 
 def show_records(recipe: Recipe, count: int, console: Console) -> None:
@@ -73,8 +73,8 @@ def draw_record(recipe: Recipe, name: str) -> Iterator[dict[str, Any]]:
         record, _ = next(source.records.read(source.records.pieces[place[0]], place[1]))
         packed = RowMaker(skipping, iteration=rows.iteration).packed(pool, noted := Noted())
         own, found = (number, record, of_source), [(row, each) for row, samples in enumerate(packed) for each in samples]
-        is_own = ((row, each.sample) for row, each in found if (each.source, each.record, each.epoch) == own)
-        row, sample = next(is_own, (None, None))
+        is_own = (each for each in found if (each[1].source, each[1].record, each[1].epoch) == own)
+        row, placed = next(is_own, (None, None))
         samples = [] if row is None else packed[row]
         yield {
             "source": schema_name(source),
@@ -85,7 +85,7 @@ def draw_record(recipe: Recipe, name: str) -> Iterator[dict[str, Any]]:
             "problem": next((str(error) for error, _, of in noted.found if error and (of, error.record) == own[:2]), ""),
             "samples": [each.name for each in samples],
             "row_counts": _counts(recipe, samples),
-            **({} if sample is None else _plain(source, sample)),
+            **({} if placed is None else _plain(source, placed.sample, record=placed.name)),
         }
 
 
@@ -111,22 +111,19 @@ def draw_rows(
     Gives "step", "number", "epoch", "index", "row_counts" and "samples". Of each sample there is its location, "source" (the name
     of its layout), "file", "record" and "epoch", and what `_plain` has.
     """
-    for number, rows, index in _rows_at(recipe, _numbers(step, batch_size, host)[:count]):
-        samples = rows.locate(index)
+    rows, first = ImageRows(recipe), 0
+    for number in _numbers(step, batch_size, host)[:count]:
+        while number >= first + len(rows):
+            first, rows = first + len(rows), rows.epoch(rows.number + 1)
+        samples = rows.locate(number - first)
         yield {
             "step": step,
             "number": number,
             "epoch": rows.number,
-            "index": index,
+            "index": number - first,
             "row_counts": _counts(recipe, samples),
             "samples": [
-                {
-                    "source": schema_name(recipe.sources[each.source]),
-                    "file": each.file,
-                    "record": each.record,
-                    "epoch": each.epoch,
-                    **_plain(recipe.sources[each.source], each.sample),
-                }
+                _plain(recipe.sources[each.source], each.sample, file=each.file, record=each.record, epoch=each.epoch)
                 for each in samples
             ],
         }
@@ -171,44 +168,33 @@ def _numbers(step: int, batch_size: int | None, host: tuple[int, int] | None) ->
     return range(step * batch_size + index, (step + 1) * batch_size, hosts)
 
 
-def _rows_at(recipe: Recipe, numbers: range) -> Iterator[tuple[int, ImageRows, int]]:
-    """The rows of ascending numbers: each with its epoch and its index there."""
-    rows, first = ImageRows(recipe), 0
-    length = len(rows)
-    for number in numbers:
-        while number >= first + length:
-            first, rows = first + length, rows.epoch(rows.number + 1)
-            length = len(rows)
-        yield number, rows, number - first
-
-
 def _counts(recipe: Recipe, samples: Sequence[Placed]) -> dict[str, int]:
     """What the samples of a row take of each budget together."""
     counts = [taken(each.sample.counts, recipe.budgets) for each in samples]
-    return dict(zip(recipe.budgets._asdict(), np.sum(counts, axis=0).tolist())) if counts else {}
+    return dict(zip(recipe.budgets, np.sum(counts, axis=0).tolist())) if counts else {}
 
 
-def _plain(source: Source, sample: Sample) -> dict[str, Any]:
-    """A sample: "layout" (letters), "counts" ("tokens", "vit", "vae") and "elements".
+def _plain(source: Source, sample: Sample, **where: object) -> dict[str, Any]:
+    """A sample: "source" (the name of its layout), where it is, "layout" (letters), "counts" (by budget) and "elements".
 
     Each of these has "kind", "droppable" and "dropped"; a text "text", "ids" (how many) and "learned", an image "width" and
     "height" of the image, "resized" (width and height), "patches" (rows and columns), and "timestep" where it is noised.
     """
-    return {"layout": letters(sample.layout), "counts": sample.counts._asdict(), "elements": list(_elements(source, sample))}
-
-
-def _elements(source: Source, sample: Sample) -> Iterator[dict[str, Any]]:
+    found = []
     for element, kept, content, timestep in zip(*sample):
-        plain = {"kind": element.kind, "droppable": element.droppable, "dropped": not kept}
+        plain: dict[str, Any] = {"kind": element.kind, "droppable": element.droppable, "dropped": not kept}
         if isinstance(element, Image) and isinstance(content, Grid):
             width, height = size_of(element.image)
-            patch_size, (rows, columns) = source.sizes.of(element).patch_size, content
-            plain |= {"width": width, "height": height, "resized": [columns * patch_size, rows * patch_size], "patches": [*content]}
-            yield plain | ({"timestep": timestep} if element.kind == "noised" else {})
+            side, (rows, columns) = source.sizes.of(element).patch_size, content
+            plain |= {"width": width, "height": height, "resized": [columns * side, rows * side], "patches": [rows, columns]}
+            plain |= {"timestep": timestep} if element.kind == "noised" else {}
         elif isinstance(element, elements.Text):
-            yield plain | {"text": element.text, "ids": size_of_content(content), "learned": element.learned}
+            plain |= {"text": element.text, "ids": size_of_content(content), "learned": element.learned}
         else:
-            yield plain | {"features": content}
+            plain["features"] = content
+        found.append(plain)
+    counted = {"layout": letters(sample.layout), "counts": sample.counts, "elements": found}
+    return {"source": schema_name(source), **where, **counted}
 
 
 def _print_record(line: Mapping[str, Any], console: Console) -> None:
