@@ -1,6 +1,7 @@
 """A file system of fsspec's kind, `faulty://`, over local files. Its requests are counted, and some of them fail."""
 
 import errno
+import threading
 from typing import ClassVar
 
 import aiohttp
@@ -10,6 +11,7 @@ from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
+_counting = threading.Lock()
 EMPTY, SHORT = "an empty answer", "half an answer"
 FAULTS = {
     "time-out": TimeoutError(),
@@ -53,8 +55,9 @@ class FaultyFileSystem(AbstractFileSystem):
 
     @classmethod
     def ask(cls) -> object:
-        number = cls.requests
-        cls.requests += 1
+        with _counting:  # a reader of Parquet asks from several threads
+            number = cls.requests
+            cls.requests += 1
         if cls.fault is None or number < cls.first or (cls.last >= 0 and number > cls.last):
             return None
         if isinstance(cls.fault, Exception):
