@@ -5,7 +5,6 @@ import gzip
 import itertools
 import json
 import pathlib
-import re
 import resource
 
 import datasets
@@ -111,8 +110,13 @@ def test_each_fault_of_each_request_changes_nothing_or_is_an_error_that_names_th
     for number in {0, requests // 2, requests - 1}:
         for fault in {**FAULTS, **LASTING}.values():
             FaultyFileSystem.fails(fault, number, last=-1)
-            with pytest.raises(OSError, match=re.escape(name)):
-                raise OSError(name) if read(path, name) == wanted and fault == SHORT else AssertionError((number, fault))
+            try:
+                found = read(path, name)
+            except OSError as error:
+                assert name in str(error)
+            else:  # the last request that a thread of a reader makes may be one that nobody needs
+                assert found == wanted, (number, fault)
+                assert fault == SHORT or number == requests - 1, (number, fault)
 
 
 BYTES, MODES = byte_vocabulary()
