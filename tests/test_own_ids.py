@@ -16,6 +16,7 @@ from ul2_tasks import (
     HuggingFaceFeatureConverter,
     MemoryDataSource,
     SpanDenoiser,
+    UL2DataCollator,
     register,
 )
 from ul2_tasks.corpus.build_cache import build
@@ -25,6 +26,7 @@ from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.steps import show_step
 from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
 
+REPOSITORY = pathlib.Path(__file__).parent.parent
 QUIET = Console(quiet=True)
 LENGTHS = {"inputs": 48, "targets": 48}
 TEXTS = [f"so! the document of number {number}, and so on!" + " and more!" * (number % 5) for number in range(60)]
@@ -204,3 +206,36 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
         special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])
     with pytest.raises(ValueError, match="<a>"):
         special_tokens(seqio.ByteVocabulary(extra_ids=3), None, ["<a>"])
+
+
+def test_a_decoder_begins_with_no_token_that_nobody_named(name, folder, unknown_first):
+    """Without a model it is id 0, the padding of T5's tokenizer. Of others that is a token like any other."""
+    with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
+        seqio.get_dataset(name, LENGTHS, HuggingFaceFeatureConverter(), use_cached=True, num_epochs=1)
+    for vocabulary in (folder, unknown_first):
+        with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
+            UL2DataCollator(vocabulary, LENGTHS, return_tensors="np")
+        assert "labels" in UL2DataCollator(vocabulary, LENGTHS, return_tensors="np", decoder_only=True)(["so and so"])
+
+
+@pytest.mark.parametrize("zero_is_text", [True, False])
+def test_a_page_decodes_the_ids_of_its_examples(zero_is_text, tmp_path, monkeypatch, capsys):
+    """Those of examples are the tokenizer's own, and those of its vocabulary are one higher where 0 is a token of text."""
+    pytest.importorskip("transformers")
+    page = (REPOSITORY / "docs" / "get_started" / "from_hugging_face.md").read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:2])
+    if zero_is_text:  # special tokens come last, as Qwen's
+        code = code.replace('special_tokens=["<pad>", "</s>"], ', "")
+        code = code.replace("tokenizer = transformers", 'core.add_special_tokens(["<pad>", "</s>"])\ntokenizer = transformers', 1)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    documents = ul2_tasks.embedded_documents()
+    (tmp_path / "corpus" / "one.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
+    exec(compile(code, "page", "exec"), variables := {})
+    assert ul2_tasks.id_shift(variables["vocabulary"]) == zero_is_text
+    denoiser, text = capsys.readouterr().out.split(" ", 1)
+    mode = text[:3]
+    assert mode == f"[{denoiser[0].upper()}]"
+    beginning = text[3:].partition("<extra_id")[0].strip()
+    assert beginning
+    assert any(beginning in document for document in documents)

@@ -97,3 +97,8 @@ def test_orders_do_not_change():
     pools = Pools(((4, 3, 2, 1), (5, 5)), (2, 1), 9, None, 11, 0, 2)
     of_first = [(0, 0, 0, 0), (0, 0, 0, 3), (0, 0, 0, 1), (0, 0, 0, 2), (0, 1, 1, 1), (0, 1, 1, 2)]
     assert [stretch[:4] for stretch in pools.stretches(1)] == [*of_first, (1, 0, 0, 0), (1, 0, 0, 3), (1, 0, 1, 2)]
+
+
+def test_a_source_of_one_record_in_100_000_has_one():
+    pools = Pools(((7,), (1000,)), (1, 99_999), 100_000, None, 3)
+    assert [sum(record[0] == 0 for record in records_of(pools, pool)) for pool in range(2)] == [1, 1]

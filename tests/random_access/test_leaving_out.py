@@ -201,3 +201,11 @@ def test_a_list_that_leaves_one_document_of_each_corpus_leaves_it_alone(pipeline
 
 def plain(elements):
     return [{key: np.asarray(value).tolist() for key, value in element.items()} for element in elements]
+
+
+@of_pipelines
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_list_of_all_documents_is_refused(pipeline, pack):
+    before = read(pipeline, pack)
+    with pytest.raises(ValueError, match=r"exclude must leave some of '.*', got lists without which"):
+        without(before, [(0, [1]), (90, range(before.numbering.corpora[0].store.documents))])
