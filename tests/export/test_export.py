@@ -23,6 +23,7 @@ from support import SPOILT_FILES, byte_vocabulary, long_documents
 
 from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.export import formats as export_formats
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.files.systems import copy, names_in, read
@@ -500,3 +501,16 @@ def test_seqio_reads_it(folders, wanted):
         for example in source.get_dataset("train", shuffle=False, shard_info=seqio.ShardInfo(shard, SHARDS)).as_numpy_iterator()
     ]
     same_examples(found, list(itertools.chain(*wanted)))
+
+
+def test_padding_in_an_example_is_no_id_of_a_tokenizer_whose_0_is_a_token():
+    batch = {
+        "inputs": np.array([[5, 0, 6], [5, -1, -1]], np.int32),
+        "targets": np.array([[1, -1], [1, 1]], np.int32),
+        "denoiser": np.array([b"", b""]),
+        "task": np.array([b"other", b"another"]),
+    }
+    kept = export_formats.Examples.from_padded(batch)
+    assert kept.ids["inputs"].tolist() == [5, 0, 6, 5]
+    with pytest.raises(ValueError, match=r"inputs of \['other'\] must have no id 0, SeqIO's padding, among their tokens"):
+        export_formats.Examples.from_padded(batch, id_shift=1)

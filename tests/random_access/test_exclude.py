@@ -1,6 +1,7 @@
 """`exclude` and `skip` as their user names them: steps, lists, what is recorded of them, and how a run resumes with others."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -137,3 +138,12 @@ def test_lists_of_several_steps_before_a_run_begins_are_all_read_again(tmp_path)
     run, same = run_of(record, str(tmp_path)), Run(Mixture(), LENGTHS, batch_size=8, first_step=20, **given)
     run.check(record, str(tmp_path))
     assert locations(run.examples(), 400) == locations(same.examples(), 400)
+
+
+def test_how_much_is_left_out_is_logged_and_what_is_not_found_is_a_warning(caplog):
+    with caplog.at_level(logging.INFO, logger="absl"):
+        found = read(exclude=[*LISTED, {"document": 10**6}, {"document": 10**7}])
+    replaced = sum(bool(where.replaces) for where in locations(found, len(found)))
+    assert f"{replaced:,} of {len(found):,} examples of an epoch" in caplog.text
+    assert "2 of " in caplog.text
+    assert "exclude has 2 entries that name no document of ['ul2_corpus'], such as" in caplog.text
