@@ -57,5 +57,12 @@ def test_a_schema_an_encoder_and_a_kind_are_known_by_their_code_and_what_they_cl
     found.version = 2
     assert settings(found) != settings(schema_of("a"))
     assert settings("vlm_sft", lambda text: [7]) != settings("vlm_sft", lambda text: [8])
+    of_lines = [
+        lambda record, draws: (Text("a"), Image(record["image"], "vit")),
+        lambda record, draws: (Text("b"), Image(record["image"], "vit")),
+    ]
+    for of in (lambda schema: schema, functools.partial):
+        one, other = map(of, of_lines)
+        assert settings(one) == settings(one) != settings(other)
     few, many = (functools.partial(vlm_sft, frames=FrameSampler(max_frames=most)) for most in (9, 12))
     assert settings(few) == settings(few) != settings(many)

@@ -97,12 +97,23 @@ def reads(source: seqio.DataSource, split: str) -> str:
 
 
 def code_in_words(functions: Iterable[object]) -> str:
-    """A hash of what can be told of functions, such as the preprocessors of a task."""
+    """A hash of what can be told of functions, such as the preprocessors of a task.
+
+    Another process need not find them, so of one that has no name there, such as a lambda, the source text counts. Of one without
+    source text nothing does.
+    """
     told = []
     for function in functions:
-        with contextlib.suppress(_CannotTellError):
-            told.append(_described(function))
+        with contextlib.suppress(OSError, TypeError):
+            told.append(_told(function))
     return f"code, sha256 {_digest(repr(told))}"
+
+
+def _told(function: Any) -> str:
+    try:
+        return _described(function)
+    except _CannotTellError:
+        return _told(function.func) if isinstance(function, functools.partial) else inspect.getsource(function)
 
 
 def describe_source(source: seqio.DataSource) -> str:
