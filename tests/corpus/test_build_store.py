@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import threading
 
 import datasets
 import numpy as np
@@ -139,7 +140,7 @@ def test_a_source_that_changes_during_the_job_is_told_by_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["begun.json", "train-00000-of-00001.json"])
-@pytest.mark.parametrize("content", ["{", "[]"])
+@pytest.mark.parametrize("content", ["{", "[]", "{}"])
 def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, name, content):
     corpus = register_corpus(f"store_{tmp_path.name}", open_source(jsonl(tmp_path)))
     records = tmp_path / "cache" / corpus / "parts"
@@ -176,6 +177,19 @@ def test_of_jobs_that_begin_at_once_one_alone_writes_and_nothing_is_lost(tmp_pat
     for number in range(8):
         jsonl(tmp_path, [f"document {number}", "another"], f"{number}.jsonl")
     corpus = register_corpus("store_at_once", open_source(f"{tmp_path}/*.jsonl"))
-    found = at_once(lambda: build(corpus, str(tmp_path / "cache"), console=QUIET)["totals"]["documents"], count=3)
-    assert (found.count(16), len(refused(found))) == (1, 2), found
+    others, waited = threading.Semaphore(0), []
+
+    def prepare():  # of the job that has the folder, before each shard
+        if not waited:
+            waited.append(all(others.acquire(timeout=30) for _ in range(2)))
+
+    def job():
+        try:
+            return build(corpus, str(tmp_path / "cache"), console=QUIET, prepare=prepare)["totals"]["documents"]
+        except BaseException:
+            others.release()
+            raise
+
+    found = at_once(job, count=3)
+    assert (found.count(16), len(refused(found)), waited) == (1, 2, [True]), found
     assert list(cache.verify(str(tmp_path / "cache" / corpus))) == []

@@ -14,6 +14,7 @@ from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
+from ul2_tasks.jobs.manifest import write_manifest
 
 BYTES, MODES = byte_vocabulary()
 TEXTS = [f"document {number} of this part" for number in range(8)]
@@ -60,7 +61,7 @@ def kill_at_the_second_shard(folder):
     """What a job leaves that is killed there."""
     records = folder / "parts"
     records.mkdir()
-    (records / "begun.json").write_text(json.dumps({"parts": 2}))
+    write_manifest(str(records / "begun.json"), {"parts": 2})
     for path in (*folder.glob("train-00001*"), *folder.glob("manifest.json"), folder / "COMPLETED"):
         path.unlink()
 

@@ -41,9 +41,15 @@ def load_object(path: str, remedy: str, fields: Collection[str] = ()) -> dict:
     return _checked(_unaltered(value, path, remedy) if _CHECKSUM in value else value, path, remedy, fields)
 
 
+def load_written(path: str, remedy: str) -> dict:
+    """What `write_manifest` wrote. Raises a ValueError, with the `remedy`, if it is anything else."""
+    return _unaltered(_checked(load(path), path, remedy, ()), path, remedy)
+
+
 def _checked(value: object, path: str, remedy: str, fields: Collection[str]) -> dict:
     if not isinstance(value, dict) or not value.keys() >= set(fields):
-        raise ValueError(f"{path} is not as it was written: it must be an object with the fields {[*fields]}. {remedy}")
+        what = f"an object with the fields {[*fields]}" if fields else "an object"
+        raise ValueError(f"{path} is not as it was written: it must be {what}. {remedy}")
     return value
 
 
@@ -72,7 +78,8 @@ def _unaltered(manifest: dict, path: str, remedy: str) -> dict:
 
 def write_manifest(path: str, manifest: Mapping[str, object]) -> None:
     """Writes a manifest with a checksum of itself, so that what reads it need not ask whether it was altered."""
-    write_atomically(path, json.dumps({**manifest, _CHECKSUM: _checksum(manifest)}, indent=1) + "\n")
+    written = json.loads(json.dumps(manifest))  # as it is read, with texts for keys
+    write_atomically(path, json.dumps({**written, _CHECKSUM: _checksum(written)}, indent=1) + "\n")
 
 
 def _checksum(manifest: Mapping[str, object]) -> str:

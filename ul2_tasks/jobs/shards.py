@@ -22,11 +22,11 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ul2_tasks.files.atomic import removed_on_failure, write_atomically
+from ul2_tasks.files.atomic import removed_on_failure
 from ul2_tasks.files.systems import exists, infos_of_present, make_folders, move, names_in, parallel_map, place, remove, size
 from ul2_tasks.imported import failures, message_of
 from ul2_tasks.jobs.claim import is_claim
-from ul2_tasks.jobs.manifest import differences, load_object
+from ul2_tasks.jobs.manifest import differences, load_object, load_written, write_manifest
 from ul2_tasks.version import check_version
 
 BEGUN = "begun.json"
@@ -67,7 +67,7 @@ def finished_shards(shards: Sequence[JobShard], listed: Mapping[str, dict] | Non
     by_name = {shard.name: shard for shard in shards}
     recorded = names_in(shards[0].records)
     with_record = [shard for shard in shards if f"{shard.name}.json" in recorded]
-    read = parallel_map(lambda shard: load_object(shard.record, _REMOVE), with_record)
+    read = parallel_map(lambda shard: load_written(shard.record, _REMOVE), with_record)
     records = {**(listed or {}), **{shard.name: found for shard, found in zip(with_record, read)}}
 
     of_now = {
@@ -130,7 +130,7 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
         for name in names_in(where):
             if name in wrong or name.endswith(".tmp"):
                 remove(place(where, name))
-    write_atomically(place(records, BEGUN), json.dumps(begun))  # before there is anything else: it says whose folder this is
+    write_manifest(place(records, BEGUN), begun)  # before there is anything else: it says whose folder this is
     for where in unfinished:
         make_folders(where)
     return waiting
@@ -150,7 +150,7 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
         record: Any = {**write(), **({"reads": shard.reads} if shard.reads else {})}
         for file in record.get("files", [record]):
             _check_written(place(shard.folder, file["file"]), file["bytes"])
-        write_atomically(shard.record, json.dumps(record))
+        write_manifest(shard.record, record)
     except failures() as error:  # the second are those of a pipeline that `write` reads
         raise RuntimeError(f"{where()}: {type(error).__name__}: {message_of(error)}") from error
 
@@ -191,7 +191,7 @@ def unfinished(folder: str) -> str | None:
     present = names_in(folder)
     for records in (place(folder, name) for name in _RECORDS if name in present):
         if exists(place(records, BEGUN)):
-            begun = load_object(place(records, BEGUN), _REMOVE)
+            begun = load_written(place(records, BEGUN), _REMOVE)
             is_cache = "parts" in begun
             kind, shards = ("cache", begun["parts"]) if is_cache else ("export", begun["arguments"]["shards"])
             if present & _LAST[kind]:
