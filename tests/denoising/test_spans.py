@@ -12,7 +12,7 @@ from t5.data.preprocessors import random_spans_noise_mask
 
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.spans import random_spans
-from ul2_tasks.order.epochs import noise_keys
+from ul2_tasks.order.order import noise_keys
 
 SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails
 
@@ -109,7 +109,7 @@ def test_the_uniform_split_is_uniform_with_the_mean_of_the_fixed_one(length, rat
 
 
 def keys(count: int, seed: int = 0) -> tf.Tensor:
-    """A key for each row, as `order.epochs.noise_keys` has them."""
+    """A key for each row, as `order.order.noise_keys` has them."""
     return tf.constant(noise_keys(seed, np.zeros(count, np.int64), np.arange(count)))
 
 

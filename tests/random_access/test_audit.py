@@ -9,7 +9,7 @@ import pytest
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Chat, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.looking.run import locations_of
-from ul2_tasks.order import window_rows
+from ul2_tasks.order import rows
 from ul2_tasks.random_access import audit
 from ul2_tasks.random_access.audit import read_of
 
@@ -117,7 +117,7 @@ def check(found, elements):
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     monkeypatch.setattr(audit, "_AT_ONCE", 50)
-    monkeypatch.setattr(window_rows, "_WINDOW", 32)
+    monkeypatch.setattr(rows, "_POOL", 32)
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["examples", "packed"])

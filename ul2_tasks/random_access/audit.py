@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.order.epochs import Order, Ranges
+from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus
 from ul2_tasks.random_access.leaving_out import unit_ranges
 from ul2_tasks.random_access.numbering import Numbering
@@ -117,11 +117,11 @@ def _epochs(
     for part, stop in timeline.parts_until(corpus, timeline.progress(corpus, after(elements))[0]):
         order, start, moved = numbering.orders[part.order], part.start, part.start - part.first
         while start < stop + moved:
-            epoch = order.begun(start).epoch
-            is_over = order.begun(stop + moved).epoch > epoch  # asked first: rows are counted by packing them
-            end = order.first_of(epoch + 1, 0) if is_over else stop + moved
+            epoch = order.round_of(start) // order.rounds
+            is_over = order.round_of(stop + moved) // order.rounds > epoch  # asked first: rows are counted by packing them
+            end = order.first_of((epoch + 1) * order.rounds) if is_over else stop + moved
             is_sure = all(end - moved <= first or last <= start - moved for first, last in unsure)
-            if is_over and is_sure and start == order.first_of(epoch, 0):
+            if is_over and is_sure and start == order.first_of(epoch * order.rounds):
                 whole.append((part.order, epoch))
             else:
                 begun.setdefault(epoch, []).append((part.order, start, end))
@@ -139,8 +139,9 @@ def _elements(numbering: Numbering, number: int, indices: np.ndarray, elements: 
 def _of_epoch(corpus: OrderedCorpus | OrderedRecords, epoch: int, lengths: np.ndarray) -> np.ndarray:
     """What each member has in an epoch, see `_tally`."""
     order, found, first = corpus.order, np.zeros([2, len(corpus.members)], np.int64), 0
-    if isinstance(corpus, OrderedCorpus) and corpus.pieces is None and isinstance(order, Order):  # cycles have full chunks
-        counts, first = order.cycles * np.asarray(order.cycle.counts), order.cycles * len(order.cycle)
+    if isinstance(corpus, OrderedCorpus) and corpus.pieces is None and order.is_one_window:  # cycles have full chunks
+        cycles = order.sections[0].inner.cycles
+        counts, first = cycles * np.asarray(order.cycle.counts), cycles * len(order.cycle)
         found += [counts, counts * np.asarray(order.lengths)]
     for begin in range(first, order.examples, _AT_ONCE):
         slots = np.arange(begin, min(begin + _AT_ONCE, order.examples))

@@ -16,11 +16,10 @@ from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import example_sizes, recipe_of
 from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.files.kept_counts import KeptCounts, beside
-from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, PackedBlockOrder, order_of, packed_order
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
-from ul2_tasks.order.epochs import Order, Ranges
-from ul2_tasks.order.rows import PackedOrder
-from ul2_tasks.order.window_rows import WindowRows, rows_in_words
+from ul2_tasks.order.order import BlockShuffle, Order
+from ul2_tasks.order.ranges import Ranges
+from ul2_tasks.order.rows import Rows, rows_in_words
 from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
 from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 _MOST_WINDOWS = 1 << 14  # that are remembered
-RowOrder = PackedOrder | PackedBlockOrder | WindowRows
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
@@ -60,11 +58,11 @@ class Member:
 
 
 def fetch_windows(
-    caches: Iterable[BlockCache], order: Order | BlockOrder, begun: set[tuple[int, int, int]], epochs: np.ndarray, slots: np.ndarray
+    caches: Iterable[BlockCache], order: Order, begun: set[tuple[int, int, int]], epochs: np.ndarray, slots: np.ndarray
 ) -> None:
     """Fetches the blocks of the windows of these slots that are not `begun`, and of those that come next. Then they are `begun`."""
-    new = [window for window in order.windows_of(epochs, slots) if window not in begun] if isinstance(order, BlockOrder) else []
-    if not isinstance(order, BlockOrder) or not new:
+    new = [] if order.is_one_window else [window for window in order.windows_of(epochs, slots) if window not in begun]
+    if not new:
         return
     if len(begun) > _MOST_WINDOWS:
         begun.clear()
@@ -92,7 +90,7 @@ class OrderedCorpus:
     name: str
     store: TokenStore
     members: tuple[Member, ...]
-    order: Order | BlockOrder
+    order: Order
     pieces: Pieces | None = None
     instead: tuple[Instead, ...] = ()
 
@@ -102,16 +100,14 @@ class OrderedCorpus:
         chunks = ((member.solution.configuration.denoiser, member.solution.full.length) for member in self.members)
         return all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
 
-    def packed(self, budgets: Mapping[str, int | None]) -> RowOrder:
+    def packed(self, budgets: Mapping[str, int | None]) -> Rows:
         """Which examples share which rows of these lengths."""
         rows = row_lengths(budgets, EXAMPLE)
         if self.pieces or not self.lengths_are_fixed:
             recipes = [recipe_of(member.solution) for member in self.members]
             texts = (self.pieces.most, self.pieces.lengths_hash) if self.pieces else ()
-            return WindowRows(self.order, self, rows, kept_rows(self.store, self.order, rows, [texts, recipes]))
-        return packed_order(
-            self.order, tuple((member.solution.full.inputs, member.solution.full.targets) for member in self.members), rows
-        )
+            return Rows(self.order, rows, lengths=self, kept=kept_rows(self.store, self.order, rows, [texts, recipes]))
+        return Rows(self.order, rows, tuple((each.solution.full.inputs, each.solution.full.targets) for each in self.members))
 
     def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
         """Which tokens make the chunk of each slot. All arguments are [n] integers; for `elsewhere` see `unit_ranges`."""
@@ -144,7 +140,7 @@ class OrderedCorpus:
         return self.pieces is None
 
     def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
-        """See `window_rows.ExampleLengths`, and `unit_ranges`."""
+        """See `rows.ExampleLengths`, and `unit_ranges`."""
         ranges, recipes = self.ranges(epochs, slots, elsewhere), [recipe_of(member.solution) for member in self.members]
         are_drawn = any(recipe.is_drawn for recipe in recipes)
         keys = self.order.noise_keys(epochs, slots) if are_drawn else np.zeros(len(epochs), np.uint64)
@@ -157,7 +153,7 @@ class OrderedCorpus:
     def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """The tokens of ranges as ids of the vocabulary, one range's after the other's.
 
-        `starts` and `stops` are [n] int64 each, as in `epochs.Ranges`. A token that is no text raises a ValueError.
+        `starts` and `stops` are [n] int64 each, as in `ranges.Ranges`. A token that is no text raises a ValueError.
         """
         tokens = self.store.read_chunks(starts, stops)
         if shift := id_shift(self._vocabulary):
@@ -221,7 +217,7 @@ def row_lengths(budgets: Mapping[str, int | None], features: Iterable[str]) -> t
     return tuple(found)
 
 
-def kept_rows(store: TokenStore, order: Order | BlockOrder, rows: tuple[int, ...], lengths: Iterable[object]) -> KeptCounts | None:
+def kept_rows(store: TokenStore, order: Order, rows: tuple[int, ...], lengths: Iterable[object]) -> KeptCounts | None:
     """What keeps how many rows the windows of a corpus have, beside the files of its tokens; None where these are in memory.
 
     `lengths` are all that decides how long each example is, with words that are the same in any process.
@@ -251,7 +247,7 @@ def order_corpus(
     if pieces:
         lengths, count, blocks = (1,) * len(members), pieces.count, blocks_of(blocks, pieces.count, store.tokens)
     cycle = cycle_of({member.task: member.rate for member in members})
-    order = order_of(cycle, lengths, count, seed, shuffle, blocks)
+    order = Order(cycle, lengths, count, seed, shuffle, blocks)
     check_windows(name, order, "pieces" if pieces else "tokens")
     return OrderedCorpus(name, store, tuple(members), order, pieces)
 
@@ -273,9 +269,9 @@ def in_blocks(store: TokenStore, blocks: BlockShuffle | None, pieces: Pieces | N
     return BlockCache(store, Blocks(starts, stops))
 
 
-def check_windows(name: str, order: Order | BlockOrder, what: str) -> None:
+def check_windows(name: str, order: Order, what: str) -> None:
     """Warns of windows that are shorter than a mixing block."""
-    if isinstance(order, BlockOrder) and not (first := order.sections[0].inner).cycles:
+    if not order.is_one_window and not (first := order.sections[0].inner).cycles:
         logging.warning(
             "block_shuffle of %r must have windows of at least %d %s, which is a mixing block of its denoisers, got %d, so its"
             " examples are shortened. Raise block_tokens or window_blocks.",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
-from ul2_tasks.order.blocks import BlockShuffle
-from ul2_tasks.order.window_rows import ROWS_VERSION, WindowRows
+from ul2_tasks.order.order import BlockShuffle
+from ul2_tasks.order.rows import ROWS_VERSION
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus
 from ul2_tasks.random_access.leaving_out import LeavingOut
 from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, StageMembers
@@ -162,8 +162,8 @@ def described_blocks(blocks: BlockShuffle | None) -> dict[str, object]:
 
 
 def of_rows(numbering: Numbering) -> dict[str, object]:
-    """What a fingerprint says of how rows are packed, where windows of examples are."""
-    return {"window_rows": ROWS_VERSION} if any(isinstance(each, WindowRows) for each in numbering.packed) else {}
+    """What a fingerprint says of how rows are packed, where elements are rows."""
+    return {"rows_version": ROWS_VERSION} if numbering.packed else {}
 
 
 def _in_memory(corpus: OrderedCorpus | OrderedRecords) -> str:

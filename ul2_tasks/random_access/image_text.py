@@ -18,7 +18,7 @@ from ul2_tasks.denoising.piece_examples import Rules, find_causes, rules_of
 from ul2_tasks.denoising.piece_lengths import CAUSES, PieceLimits, problem_of
 from ul2_tasks.denoising.write_pieces import piece_sizes, recipe_of_pieces, write_pieces
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.order.epochs import expanded
+from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift

@@ -19,9 +19,9 @@ import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.document_list import DocumentList
-from ul2_tasks.order.blocks import BlockOrder, cut
-from ul2_tasks.order.epochs import Order, Ranges, cut_at
+from ul2_tasks.order.order import Order
 from ul2_tasks.order.permutation import keyed, keys
+from ul2_tasks.order.ranges import Ranges, cut, cut_at
 from ul2_tasks.store.read import TokenStore
 
 NOWHERE = -2  # instead of what an example is read as: nothing that fits into its place of a packed row was found
@@ -40,7 +40,7 @@ class InOrder(Protocol):
     def store(self) -> TokenStore: ...
 
     @property
-    def order(self) -> Order | BlockOrder: ...
+    def order(self) -> Order: ...
 
     @property
     def instead(self) -> tuple[Instead, ...]: ...

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.order.blocks import BlockOrder
+from ul2_tasks.order.order import Order
 from ul2_tasks.order.permutation import keyed
+from ul2_tasks.order.rows import Rows
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
-from ul2_tasks.random_access.corpora import Member, OrderedCorpus, RowOrder, in_blocks, order_corpus
+from ul2_tasks.random_access.corpora import Member, OrderedCorpus, in_blocks, order_corpus
 from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, moves, touch, unit_ranges, units_of
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.random_access.records import OrderedRecords, RecordIndex, RecordMember, index_in_blocks, order_records
@@ -137,7 +138,7 @@ class Numbering:
     """
 
     corpora: tuple[OrderedCorpus | OrderedRecords, ...]
-    packed: tuple[RowOrder, ...]
+    packed: tuple[Rows, ...]
     stages: tuple[MixedStage, ...]
     timeline: Timeline
     size: int | None
@@ -155,7 +156,7 @@ class Numbering:
         """
         if self.size is not None:
             return epoch * self.size
-        data = self.orders[0].first_of(epoch, 0) if len(self.corpora) == 1 else self._first_of_several(epoch)
+        data = self.orders[0].first_of(epoch * self.orders[0].rounds) if len(self.corpora) == 1 else self._first_of_several(epoch)
         return int(self.leaving_out.first_from(np.array([data]))[0])
 
     def _first_of_several(self, epoch: int) -> int:
@@ -174,7 +175,7 @@ class Numbering:
             return number // self.size
         data = int(self.leaving_out.data_of(np.array([number]))[0])
         if len(self.corpora) == 1:
-            return self.orders[0].begun(data).epoch
+            return self.orders[0].round_of(data) // self.orders[0].rounds
         return max(self._begun(number, data) for number in range(len(self.corpora)))
 
     def begun_again(self, epoch: int) -> list[str]:
@@ -186,7 +187,7 @@ class Numbering:
         for number, corpus in enumerate(self.corpora):
             begun = self._begun(number, stop - 1)
             if begun:
-                end = self.orders[number].first_of(begun, 0)
+                end = self.orders[number].first_of(begun * self.orders[number].rounds)
                 last = np.arange(max(0, end - self.timeline.stages[0].mixing.unit), end)
                 found += [corpus.name] * bool((self.timeline.numbers(number, last) >= first).any())
         return found
@@ -194,14 +195,14 @@ class Numbering:
     def _begun(self, number: int, data: int) -> int:
         """The last epoch of a corpus of which the data up to an element have something; 0 if they have nothing."""
         stop = max((stop for _, stop in self.timeline.indices(number, 0, data)), default=1)
-        epoch = self.orders[number].begun(stop - 1).epoch
+        epoch = self.orders[number].round_of(stop - 1) // self.orders[number].rounds
         while epoch and self._first_with(number, epoch) > data:
             epoch -= 1
         return epoch
 
     def _first_with(self, number: int, epoch: int) -> int:
         """The first element of the data that has something of an epoch of a corpus, or of a later one."""
-        first, mixing = self.orders[number].first_of(epoch, 0), self.timeline.stages[0].mixing
+        first, mixing = self.orders[number].first_of(epoch * self.orders[number].rounds), self.timeline.stages[0].mixing
         kind = self.stages[0].corpora.index(number)
         if first > self._weights[kind] * _NO_END:
             return _NO_END
@@ -297,7 +298,8 @@ class Numbering:
     def epochs_of(self, corpus: int, first: int, last: int) -> list[int]:
         """The epochs of a corpus that have some of the elements first .. last of the mixture."""
         ranges = self.timeline.indices(corpus, *self.leaving_out.data_of(np.array([first, last])).tolist())
-        epochs = ((self.orders[corpus].begun(index).epoch for index in (start, stop - 1)) for start, stop in ranges)
+        order = self.orders[corpus]
+        epochs = ((order.round_of(index) // order.rounds for index in (start, stop - 1)) for start, stop in ranges)
         return sorted({epoch for of_first, of_last in epochs for epoch in range(of_first, of_last + 1)})
 
     def in_rows(self, budgets: Mapping[str, int | None]) -> Numbering:
@@ -324,7 +326,7 @@ class Numbering:
 
 def _arranged(
     corpora: tuple[OrderedCorpus | OrderedRecords, ...],
-    packed: tuple[RowOrder, ...],
+    packed: tuple[Rows, ...],
     stages: tuple[MixedStage, ...],
     mixings: Sequence[Shares],
     key: int | None,
@@ -400,9 +402,9 @@ def _by_corpus(members: Iterable[Member | RecordMember]) -> dict[str, list]:
     return found
 
 
-def _partitions(orders: Sequence[object]) -> int:
+def _partitions(orders: Sequence[Order]) -> int:
     """The partitions of which each element of a mixture is of one: those of all corpora that have some."""
-    found = {order.windows.partitions[0] for order in orders if isinstance(order, BlockOrder)}
+    found = {order.sections[0].turns for order in orders}
     if (partitions := math.lcm(*found)) > _MOST_PARTITIONS:
         raise ValueError(
             f"partitions of mixed corpora must have a common multiple of at most {_MOST_PARTITIONS:,}, got {sorted(found)}. Give"

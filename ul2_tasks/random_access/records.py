@@ -17,9 +17,8 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cache import read_manifest
 from ul2_tasks.example_features import EXAMPLE, SPAN_ID, Feature, token_features
 from ul2_tasks.files.kept_counts import KeptCounts
-from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, order_of
-from ul2_tasks.order.epochs import Order
-from ul2_tasks.order.window_rows import WindowRows
+from ul2_tasks.order.order import BlockShuffle, Order
+from ul2_tasks.order.rows import Rows
 from ul2_tasks.random_access.corpora import CorpusName, blocks_of, check_windows, cycle_of, fetch_windows, kept_rows, row_lengths
 from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
 from ul2_tasks.store.block_cache import BlockCache
@@ -127,7 +126,7 @@ class OrderedRecords:
 
     name: str
     members: tuple[RecordMember, ...]
-    order: Order | BlockOrder
+    order: Order
     instead: tuple[Instead, ...] = ()
 
     lengths_are_fixed = False
@@ -145,7 +144,7 @@ class OrderedRecords:
         """[members] int64, their numbers in the index."""
         return np.array([member.kind for member in self.members])
 
-    def packed(self, budgets: Mapping[str, int | None]) -> WindowRows:
+    def packed(self, budgets: Mapping[str, int | None]) -> Rows:
         """See `OrderedCorpus.packed`."""
         if has_images(self.members):
             raise ValueError(
@@ -153,7 +152,7 @@ class OrderedRecords:
                 " them in a row. Set pack=False."
             )
         rows = row_lengths(budgets, token_features(self.members[0].features))
-        return WindowRows(self.order, self, rows, self._kept(rows))
+        return Rows(self.order, rows, lengths=self, kept=self._kept(rows))
 
     def _kept(self, rows: tuple[int, ...]) -> KeptCounts | None:
         """Of a cache, what its manifest says of its files, and what the examples are made with."""
@@ -167,7 +166,7 @@ class OrderedRecords:
     moves_keep_lengths = False
 
     def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
-        """See `window_rows.ExampleLengths`, and `unit_ranges`."""
+        """See `rows.ExampleLengths`, and `unit_ranges`."""
         ranges = unit_ranges(self, epochs, slots, elsewhere)
         return self.index.sizes(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
 
@@ -222,7 +221,7 @@ def _blocks_of(member: RecordMember) -> BlockShuffle | None:
 def order_records(members: Sequence[RecordMember], index: RecordIndex, seed: int, shuffle: bool) -> OrderedRecords:
     """Puts the examples of records in order. They are read through this index."""
     cycle, name = cycle_of({member.task: member.rate for member in members}), members[0].corpus.name
-    order = order_of(cycle, (1,) * len(members), index.count, seed, shuffle, _blocks_of(members[0]))
+    order = Order(cycle, (1,) * len(members), index.count, seed, shuffle, _blocks_of(members[0]))
     check_windows(name, order, "examples")
     return OrderedRecords(name, tuple(dataclasses.replace(member, index=index) for member in members), order)
 
