@@ -85,8 +85,8 @@ def fingerprint(
 def of_leaving_out(leaving_out: LeavingOut) -> dict[str, list]:
     """What a fingerprint says of what a run leaves out; `first` counts elements."""
     named = leaving_out.named
-    lists = [{"first": 0, "list": leaving_out.identity, "entries": len(named.entries)}] if named.entries else []
-    skips = [{"first": skip.first, "elements": skip.count} for skip in leaving_out.skips]
+    lists: list = [{"first": 0, "list": leaving_out.identity, "entries": len(named.entries)}] if named.entries else []
+    skips: list = [{"first": skip.first, "elements": skip.count} for skip in leaving_out.skips]
     return {key: value for key, value in zip(LEFT_OUT, (lists, skips)) if value}
 
 

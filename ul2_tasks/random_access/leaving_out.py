@@ -44,7 +44,7 @@ class LeavingOut:
 
     documents: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     skips: tuple[Skip, ...] = ()
-    named: DocumentList = DocumentList(())
+    named: DocumentList = dataclasses.field(default_factory=lambda: DocumentList(()))
 
     @property
     def identity(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -54,8 +54,6 @@ class Made(Protocol):
     @property
     def lengths(self) -> Mapping[str, np.ndarray]:
         """Of each feature, [examples] int64."""
-
-    def _replace(self, **values: object) -> Made: ...
 
 
 def images_of(made: Made) -> list[list[bytes]]:
@@ -246,6 +244,11 @@ class OrderedRecords:
         return ranges.kinds, made
 
 
+class _Cut(NamedTuple):
+    values: dict[str, np.ndarray]
+    lengths: dict[str, np.ndarray]
+
+
 def cut_off(made: Made, most: np.ndarray, features: Mapping[str, Feature]) -> Made:
     """Examples, of which those that are longer than [n, features] int64 have their beginning alone, and nothing to train on.
 
@@ -263,7 +266,7 @@ def cut_off(made: Made, most: np.ndarray, features: Mapping[str, Feature]) -> Ma
         values[key], of_all[key] = own[integers_of(starts, starts + kept[of])], kept[of]
         if of != key:
             values[key][np.repeat(is_cut, kept[of])] = 0
-    return made._replace(values=values, lengths=of_all)
+    return _Cut(values, of_all)
 
 
 def index_in_blocks(member: RecordMember) -> RecordIndex:
