@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.document_list import DocumentList, named_documents
-from ul2_tasks.denoising.piece_lengths import problem_of
+from ul2_tasks.denoising.pieces import problem_of
 from ul2_tasks.looking.printing import bars, print_head, print_json_lines, ranges_in_words, visible
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.steps import ChatOfRun, as_json, chat_example, chats_fed, in_row, made

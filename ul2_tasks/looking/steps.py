@@ -17,7 +17,7 @@ from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.denoising.piece_lengths import PieceLimits
+from ul2_tasks.denoising.pieces import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, IMAGES, Feature, token_features
 from ul2_tasks.looking.chat_samples import ChatExample, as_plain, example_of, shown_chat
 from ul2_tasks.looking.image_samples import ImagePlace, ImageTextShown, image_places, image_text_sample

@@ -149,7 +149,8 @@ def write_batch(
         if isinstance(member, RecordMember):
             longest[of_member] = np.stack([last - first for first, last in _bounds(batch, of_member, of_tokens)], axis=1)
         elif pack:
-            longest[of_member] = example_sizes(recipe_of(member.solution), of_each, batch.keys[of_member])
+            one_each = of_each.astype(np.int32), np.arange(len(of_each) + 1)
+            longest[of_member] = example_sizes(recipe_of(member.solution), *one_each, batch.keys[of_member])
         else:
             longest[of_member] = longest_examples(member.solution)[of_each]
     if pack:
@@ -183,7 +184,8 @@ def write_batch(
                 if SPAN_ID in member.features and spec[SPAN_ID].per_token_of == key:
                     copy_ranges(batch.groups, *at, groups)
         else:
-            chunks = (each[of_member] for each in (batch.starts, batch.stops, batch.keys, rows, places))
+            starts, of_each = batch.starts[of_member], (batch.stops - batch.starts)[of_member].astype(np.int32)
+            chunks = starts, of_each, np.arange(len(starts) + 1), *(each[of_member] for each in (batch.keys, rows, places))
             sizes[of_member] = write_examples(recipe_of(member.solution), batch.tokens, *chunks, *written.values())
         if groups is not None and SPAN_ID not in getattr(member, "features", EXAMPLE):
             fill_ranges(TEXT, rows[of_member], places[of_member, -1], sizes[of_member, -1], groups)

@@ -173,7 +173,7 @@ class OrderedCorpus:
         found = np.zeros([len(keys), len(EXAMPLE)], np.int64)
         for number, recipe in enumerate(recipes):
             of = np.flatnonzero(ranges.kinds == number)
-            found[of] = example_sizes(recipe, ranges.sizes[of], keys[of])
+            found[of] = example_sizes(recipe, ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of])
         return found
 
     def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
