@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ul2_tasks import T5GEMMA2, UL2R, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.piece_examples import find_causes, rules_of
-from ul2_tasks.denoising.piece_lengths import CAUSES, PieceLimits, problem_of
+from ul2_tasks.denoising.lengths import sentinels_needed
+from ul2_tasks.denoising.pieces import CAUSES, PieceLimits, find_causes, problem_of, rules_of
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SPECIAL = SpecialTokens(sentinels=tuple(range(100, 106)), mode=(5,), eos=1, reserved=frozenset())
@@ -37,8 +37,24 @@ def limits_of(denoisers, split="pieces", special=SPECIAL) -> list[PieceLimits]:
 def causes_of(records, limits) -> list[tuple[int, str]]:
     starts = np.cumsum([0, *map(len, records)])[:-1]
     causes, denoisers = (np.full(len(records), 9, np.uint8) for _ in range(2))
-    find_causes(rules_of(limits), 4 * starts, np.concatenate(records).astype(np.int32), 0, causes, denoisers)
+    needed = np.zeros(len(records), np.int64)
+    find_causes(rules_of(limits), 4 * starts, np.concatenate(records).astype(np.int32), 0, causes, denoisers, needed)
     return [(denoiser, CAUSES[cause]) for denoiser, cause in zip(denoisers.tolist(), causes.tolist())]
+
+
+def makes_one(limits: PieceLimits, pieces) -> bool:
+    """Whether the longest example of these pieces fits."""
+    texts, denoiser = [length for length in pieces[::2] if length], limits.denoiser
+    if limits.recipe.splits_once:
+        fewest = most = pieces[-1]
+        sentinels = int(denoiser.sentinel)
+        right = len(pieces) > 1 and most > 0
+    else:
+        fewest, most = np.sum([denoiser.noise_range(length) for length in texts], axis=0, initial=0)[:2] if texts else (0, 0)
+        sentinels = sum(sentinels_needed(denoiser, length) for length in texts)
+        right = bool(texts) and (denoiser.sentinel or len(texts) == 1)
+    inputs, targets = 1 + sum(pieces) - fewest + sentinels + 1, most + sentinels + 1
+    return bool(right and sentinels <= len(SPECIAL.sentinels) and inputs <= limits.lengths[0] and targets <= limits.lengths[1])
 
 
 @pytest.mark.parametrize("name", TOGETHER)
@@ -47,7 +63,19 @@ def test_a_record_is_an_example_of_each_denoiser_or_of_none(name, records):
     denoisers, split = TOGETHER[name]
     limits = limits_of(denoisers, split)
     expected = [(denoiser, problem.cause) for denoiser, problem in (problem_of(limits, record) for record in records)]
-    assert causes_of(records, limits) == expected
+    found = causes_of(records, limits)
+    assert found == expected
+    for record, (denoiser, cause) in zip(records, found):
+        assert all(makes_one(each, record) for each in limits[:denoiser])
+        assert makes_one(limits[denoiser], record) == (not cause)
+
+
+def test_a_problem_has_its_numbers():
+    several = [2, 1] * 6 + [2]
+    of_sentinels, of_inputs, of_none = (problem_of(limits_of(T5GEMMA2[:1]), each)[1] for each in (several, [40, 90, 0], [9]))
+    assert of_sentinels.numbers == ": it needs 7, and the vocabulary has 6"
+    assert of_inputs.numbers == ": up to 128 tokens with all images, 1, of 44 in sequence_length"  # mode, 34 + 90, 2 sentinels, EOS
+    assert of_none == ("", "")
 
 
 def test_a_text_of_any_length_is_measured():

@@ -14,7 +14,7 @@ from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.preprocessors import corrupt_chunks
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
-from ul2_tasks.denoising.write import longest_examples, recipe_of, write_examples
+from ul2_tasks.denoising.write import example_sizes, longest_examples, recipe_of, write_examples
 from ul2_tasks.order.order import noise_keys
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
@@ -40,7 +40,9 @@ def written(solution, tokens, lengths, keys, starts=None, room=None):
     room = longest_examples(solution)[-1] if room is None else room
     features = [np.full([len(rows), length], -1, np.int32) for length in room]
     first = rows * tokens.shape[1]
-    sizes = write_examples(recipe_of(solution), tokens.ravel(), first, first + lengths, keys, rows, starts, *features)
+    chunks = first, lengths, np.arange(len(lengths) + 1), keys
+    sizes = write_examples(recipe_of(solution), tokens.ravel(), *chunks, rows, starts, *features)
+    assert example_sizes(recipe_of(solution), *chunks[1:]).tolist() == sizes.tolist()
     return features, sizes
 
 

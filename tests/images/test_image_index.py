@@ -100,7 +100,7 @@ def test_a_cache_gives_what_memory_gives_and_so_does_another_process(tmp_path):
     ("record", "message"),
     [
         ([image(0)], "indexed_r1: a record makes no example: there is no text. It has no text, and it is train, record 1."),
-        (["x" * 300], "indexed_r1: .*its inputs are too long: up to 272 tokens with all images, 0, of 192 .* with 'xxx"),
+        (["x" * 300], "indexed_r1: .*its inputs are too long: more than 261 tokens with all images, 0, of 192 .* with 'xxx"),
     ],
     ids=["no text", "too long"],
 )

@@ -17,7 +17,7 @@ from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.denoising.piece_lengths import PieceLimits
+from ul2_tasks.denoising.pieces import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, IMAGES, Feature, token_features
 from ul2_tasks.looking.chat_samples import ChatExample, as_plain, example_of, shown_chat
 from ul2_tasks.looking.image_samples import ImagePlace, ImageTextShown, image_places, image_text_sample
@@ -329,7 +329,7 @@ def show_step(
     """
     console = console or Console()
     numbers = run.numbers(step, host or (0, 1))
-    found = run.examples()
+    found = run.examples_at(numbers[0])
     fed, chats = fed_at(found, numbers, count, denoisers), [] if denoisers else chats_at(found, numbers, count)
     if as_json:
         print_json_lines(_lines(step, fed, chats), console.file)

@@ -18,7 +18,7 @@ from ul2_tasks.denoising.denoisers import (
 )
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.lengths import budgets
-from ul2_tasks.denoising.piece_lengths import PieceLimits
+from ul2_tasks.denoising.pieces import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.description import Description, check_blocks, folders, special_tokens_of

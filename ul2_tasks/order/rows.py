@@ -103,9 +103,9 @@ class Rows:
     >>> order = Order(nearest_cycle([1, 1]), (8, 10), tokens=40, seed=0, shuffle=False)
     >>> rows = Rows(order, (12, 12), sizes=((6, 2), (3, 7)))
     >>> rows.first_of(1)  # two cycles, and a tail of 4 tokens
-    4
-    >>> rows.slots(np.array([0, 2, 4]))
-    RowSlots(places=array([0, 0, 1, 2, 2]), epochs=array([0, 0, 0, 1, 1]), slots=array([0, 1, 4, 0, 1]))
+    3
+    >>> rows.slots(np.array([0, 2, 3]))
+    RowSlots(places=array([0, 0, 1, 2, 2]), epochs=array([0, 0, 0, 1, 1]), slots=array([0, 4, 3, 0, 4]))
     """
 
     order: Order

@@ -360,10 +360,10 @@ class UL2DataCollator:
         sizes, stops = np.zeros([len(lengths), len(EXAMPLE)], np.int64), np.cumsum(lengths)
         for index in used:
             numbers = np.flatnonzero(chosen == index)
-            starts, ends = stops[numbers] - lengths[numbers], stops[numbers]
+            chunks = stops[numbers] - lengths[numbers], lengths[numbers].astype(np.int32), np.arange(len(numbers) + 1)
             places = np.zeros([len(numbers), len(EXAMPLE)], np.int64)
             of_denoiser = recipe(self._denoisers[index], self._special[index], self.max_tokens, _ADD_EOS)
-            sizes[numbers] = write_examples(of_denoiser, tokens, starts, ends, keys[numbers], numbers, places, *rows.values())
+            sizes[numbers] = write_examples(of_denoiser, tokens, *chunks, keys[numbers], numbers, places, *rows.values())
         return {key: row - np.int32(self._shift) for key, row in rows.items()}, dict(zip(EXAMPLE, sizes.T))
 
 

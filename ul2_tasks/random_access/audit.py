@@ -16,7 +16,6 @@ import numpy as np
 
 from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus
-from ul2_tasks.random_access.leaving_out import unit_ranges
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import OrderedRecords, RecordMember
 
@@ -64,19 +63,20 @@ def read_of(numbering: Numbering, name: str, elements: int, track: Track = lambd
         tallies[number] += _of_epoch(numbering.corpora[number], epoch, lengths)
         advance(1)
     read, times = full * len(whole), (full > 0) * len(whole)
+    left_out = numbering.leaving_out.left_out(name)
     for parts in begun.values():
         own, others = _Covered(borders), _Covered(borders)
         for number, start, stop in parts:
             for first in range(start, stop, _AT_ONCE):
                 indices = np.arange(first, min(first + _AT_ONCE, stop))
                 found = numbering.slots(_elements(numbering, number, indices, elements))
-                ranges = _ranges(numbering.corpora[number], lengths, found.epochs, found.slots, found.elsewhere)
-                is_other = np.zeros(len(ranges.of), bool) if found.elsewhere is None else found.elsewhere[ranges.of] >= 0
-                own.add(ranges.starts[~is_other], ranges.stops[~is_other])
-                others.add(ranges.starts[is_other], ranges.stops[is_other])
+                ranges, (starts, stops) = _ranges(numbering.corpora[number], lengths, found.epochs, found.slots)
+                own.add(ranges.starts, ranges.stops)
+                others.add(starts, stops)
                 tallies[number] += _tally(ranges, tallies[number].shape[1])
                 advance(len(indices))
         read_once = own.by_document()
+        read_once[left_out] = 0
         times += (read_once == full) & (full > 0)
         read += read_once + others.by_document()
 
@@ -107,8 +107,7 @@ def _epochs(
         return min([fresh, *left[:1].tolist()])
 
     # Positions of which some may not be read, or be read as others.
-    replaced = min([elements, *(each.first for each in leaving_out.documents)])
-    unsure = [(least(after(replaced)), _NO_END)]
+    unsure = [(least(after(0 if leaving_out.documents else elements)), _NO_END)]
     for skip in leaving_out.skips:
         end = int(leaving_out.data_of(np.array([skip.first]))[0])
         unsure.append((least(after(skip.first)), timeline.progress(corpus, end)[0]))
@@ -145,23 +144,28 @@ def _of_epoch(corpus: OrderedCorpus | OrderedRecords, epoch: int, lengths: np.nd
         found += [counts, counts * np.asarray(order.lengths)]
     for begin in range(first, order.examples, _AT_ONCE):
         slots = np.arange(begin, min(begin + _AT_ONCE, order.examples))
-        found += _tally(_ranges(corpus, lengths, np.full_like(slots, epoch), slots), found.shape[1])
+        found += _tally(_ranges(corpus, lengths, np.full_like(slots, epoch), slots)[0], found.shape[1])
     return found
 
 
 def _ranges(
-    corpus: OrderedCorpus | OrderedRecords,
-    lengths: np.ndarray,
-    epochs: np.ndarray,
-    slots: np.ndarray,
-    elsewhere: np.ndarray | None = None,
-) -> Ranges:
-    """What the examples of slots have: ranges of tokens, or each one record, [number, number + 1), of so many tokens."""
+    corpus: OrderedCorpus | OrderedRecords, lengths: np.ndarray, epochs: np.ndarray, slots: np.ndarray
+) -> tuple[Ranges, tuple[np.ndarray, np.ndarray]]:
+    """What the examples of slots have: ranges of tokens, or each one record, [number, number + 1), and how many tokens are read.
+
+    And what of it is read in place of documents that are left out, as such ranges.
+    """
+    none = np.zeros([0], np.int64)
     if isinstance(corpus, OrderedCorpus):
-        return corpus.ranges(epochs, slots, elsewhere)
-    found = unit_ranges(corpus, epochs, slots, elsewhere)
-    records = corpus.index.records(found.starts)
-    return found._replace(sizes=lengths[records], starts=records, stops=records + 1)
+        found = corpus.ranges(epochs, slots)
+        if corpus.overlay is None:
+            return found, (none, none)
+        _, starts, stops, are_others = corpus.overlay.places(found.starts, found.stops)
+        return found, (starts[are_others], stops[are_others])
+    ranges, numbers = corpus.examples(epochs, slots)
+    own, records = corpus.index.records(ranges.starts), corpus.index.records(numbers)
+    others = records[numbers != ranges.starts]
+    return ranges._replace(sizes=lengths[records], starts=own, stops=own + 1), (others, others + 1)
 
 
 def _tally(ranges: Ranges, members: int) -> np.ndarray:

@@ -84,10 +84,10 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     firsts = np.cumsum([0, *(len(corpus.members) for corpus in numbering.corpora)])
     for number in [0] if len(numbering.corpora) == 1 else np.unique(found.corpora).tolist():
         corpus, of_corpus = numbering.corpora[number], np.flatnonzero(found.corpora == number)
-        _, _, epochs, slots, elsewhere = found.only(of_corpus)
+        epochs, slots = found.epochs[of_corpus], found.slots[of_corpus]
         before = sum(map(len, tokens))
         if isinstance(corpus, OrderedRecords):
-            kinds, made = corpus.read(epochs, slots, elsewhere)
+            kinds, made = corpus.read(epochs, slots)
             corpus.fetch_ahead(epochs, slots)
             members[of_corpus] = kinds + firsts[number]
             bounds = (starts, stops), (later_starts, later_stops)
@@ -101,7 +101,7 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
             for place, own in zip(of_corpus.tolist(), images_of(made)):
                 images[place] = own
             continue
-        ranges = corpus.ranges(epochs, slots, elsewhere)
+        ranges = corpus.ranges(epochs, slots)
         members[of_corpus] = ranges.kinds + firsts[number]
         keys[of_corpus] = corpus.order.noise_keys(epochs, slots)
         stops[of_corpus] = np.cumsum(ranges.sizes) + before
@@ -149,7 +149,8 @@ def write_batch(
         if isinstance(member, RecordMember):
             longest[of_member] = np.stack([last - first for first, last in _bounds(batch, of_member, of_tokens)], axis=1)
         elif pack:
-            longest[of_member] = example_sizes(recipe_of(member.solution), of_each, batch.keys[of_member])
+            one_each = of_each.astype(np.int32), np.arange(len(of_each) + 1)
+            longest[of_member] = example_sizes(recipe_of(member.solution), *one_each, batch.keys[of_member])
         else:
             longest[of_member] = longest_examples(member.solution)[of_each]
     if pack:
@@ -183,7 +184,8 @@ def write_batch(
                 if SPAN_ID in member.features and spec[SPAN_ID].per_token_of == key:
                     copy_ranges(batch.groups, *at, groups)
         else:
-            chunks = (each[of_member] for each in (batch.starts, batch.stops, batch.keys, rows, places))
+            starts, of_each = batch.starts[of_member], (batch.stops - batch.starts)[of_member].astype(np.int32)
+            chunks = starts, of_each, np.arange(len(starts) + 1), *(each[of_member] for each in (batch.keys, rows, places))
             sizes[of_member] = write_examples(recipe_of(member.solution), batch.tokens, *chunks, *written.values())
         if groups is not None and SPAN_ID not in getattr(member, "features", EXAMPLE):
             fill_ranges(TEXT, rows[of_member], places[of_member, -1], sizes[of_member, -1], groups)

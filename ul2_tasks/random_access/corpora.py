@@ -20,7 +20,7 @@ from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.order import BlockShuffle, Order
 from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.order.rows import Rows, rows_in_words
-from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
+from ul2_tasks.random_access.leaving_out import Overlay
 from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.read import Store, TokenStore
@@ -57,6 +57,21 @@ class Member:
         return Member, (self.task, CorpusName(self.corpus.name), self.rate, self.solution)
 
 
+class TokensAt(NamedTuple):
+    """What an example has: the number of its member, ranges of tokens, and of each range the documents [first, stop) that it has
+    tokens of. Where some are read in place of documents that are left out, `replaces` are the documents of its own place."""
+
+    kind: int
+    tokens: tuple[tuple[int, int], ...]
+    documents: tuple[tuple[int, int], ...]
+    replaces: tuple[tuple[int, int], ...] = ()
+
+
+def has_units(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ranges that are not empty."""
+    return starts[starts < stops], stops[starts < stops]
+
+
 def fetch_windows(
     caches: Iterable[BlockCache], order: Order, begun: set[tuple[int, int, int]], epochs: np.ndarray, slots: np.ndarray
 ) -> None:
@@ -83,8 +98,8 @@ class CorpusName(NamedTuple):
 class OrderedCorpus:
     """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members.
 
-    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk. For
-    `instead` see `LeavingOut.instead_of`.
+    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk.
+    `overlay` is what is read where documents are left out.
     """
 
     name: str
@@ -92,7 +107,7 @@ class OrderedCorpus:
     members: tuple[Member, ...]
     order: Order
     pieces: Pieces | None = None
-    instead: tuple[Instead, ...] = ()
+    overlay: Overlay | None = None
 
     @property
     def lengths_are_fixed(self) -> bool:
@@ -109,45 +124,52 @@ class OrderedCorpus:
             return Rows(self.order, rows, lengths=self, kept=kept_rows(self.store, self.order, rows, [texts, recipes]))
         return Rows(self.order, rows, tuple((each.solution.full.inputs, each.solution.full.targets) for each in self.members))
 
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-        """Which tokens make the chunk of each slot. All arguments are [n] integers; for `elsewhere` see `unit_ranges`."""
-        found = unit_ranges(self, epochs, slots, elsewhere)
+    def without(self, documents: np.ndarray) -> OrderedCorpus:
+        """The same, but for the tokens of documents, [n] int64, ascending."""
+        return dataclasses.replace(self, overlay=Overlay(self.name, self.store, documents) if len(documents) else None)
+
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
+        """Which tokens make the chunk of each slot, [n] integers both; others are read where documents are left out."""
+        found = self.order.ranges(epochs, slots)
         if self.pieces is None:
             return found
         starts, stops = self.pieces.tokens_of(found.starts)
         return found._replace(sizes=stops - starts, starts=starts, stops=stops)
 
-    def tokens_at(
-        self, epoch: int, slot: int, elsewhere: int = -1
-    ) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-        """The member that reads a slot, the ranges of its tokens, and of each the documents [first, stop) that it has tokens of."""
-        found = self.ranges(np.array([epoch]), np.array([slot]), np.array([elsewhere]))
-        ranges = tuple(zip(found.starts.tolist(), found.stops.tolist()))
-        return int(found.kinds[0]), ranges, tuple(self.store.documents_at(*each) for each in ranges)
+    def tokens_at(self, epoch: int, slot: int) -> TokensAt:
+        """What an example has."""
+        found = self.ranges(np.array([epoch]), np.array([slot]))
+        own = [*zip(found.starts.tolist(), found.stops.tolist())]
+        ranges, is_other = own, False
+        if self.overlay:
+            _, starts, stops, are_others = self.overlay.places(found.starts, found.stops)
+            ranges, is_other = [*zip(starts.tolist(), stops.tolist())], bool(are_others.any())
+        of_ranges, replaces = (tuple(self.store.documents_at(*each) for each in of) for of in (ranges, own if is_other else []))
+        return TokensAt(int(found.kinds[0]), tuple(ranges), of_ranges, replaces)
 
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """The slots of an epoch whose examples have tokens of a document, [n] int64, ascending. An IndexError without it."""
         self.store.tokens_of(document)  # which raises it
-        return self.order.slots_with(epoch, *units_of(self, np.array([document])))
+        if self.overlay is None:
+            return self.order.slots_with(epoch, *has_units(*self.units_of(np.array([document]))))
+        starts, stops = self.overlay.ranges_with(document)
+        if self.pieces:
+            starts, stops = self.pieces.with_tokens(starts, stops)
+        return self.order.slots_with(epoch, starts, stops)
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What documents, [n] int64, are in the order: their tokens, or their pieces, [start, stop) of each, [n] int64 both."""
         return self.pieces.of_documents(documents) if self.pieces else self.store.ranges_of(documents)
 
-    @property
-    def moves_keep_lengths(self) -> bool:
-        """Whether an example that is read as others, see `unit_ranges`, is as long as before."""
-        return self.pieces is None
-
-    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
-        """See `rows.ExampleLengths`, and `unit_ranges`."""
-        ranges, recipes = self.ranges(epochs, slots, elsewhere), [recipe_of(member.solution) for member in self.members]
+    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """See `rows.ExampleLengths`."""
+        ranges, recipes = self.ranges(epochs, slots), [recipe_of(member.solution) for member in self.members]
         are_drawn = any(recipe.is_drawn for recipe in recipes)
         keys = self.order.noise_keys(epochs, slots) if are_drawn else np.zeros(len(epochs), np.uint64)
         found = np.zeros([len(keys), len(EXAMPLE)], np.int64)
         for number, recipe in enumerate(recipes):
             of = np.flatnonzero(ranges.kinds == number)
-            found[of] = example_sizes(recipe, ranges.sizes[of], keys[of])
+            found[of] = example_sizes(recipe, ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of])
         return found
 
     def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -155,7 +177,7 @@ class OrderedCorpus:
 
         `starts` and `stops` are [n] int64 each, as in `ranges.Ranges`. A token that is no text raises a ValueError.
         """
-        tokens = self.store.read_chunks(starts, stops)
+        tokens = (self.overlay or self.store).read_chunks(starts, stops)
         if shift := id_shift(self._vocabulary):
             tokens += np.int32(shift)
         self._check(tokens, shift)

@@ -14,9 +14,8 @@ from absl import logging
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.corpus.image_text_records import ImageTextRecords, not_together
-from ul2_tasks.denoising.piece_examples import Rules, find_causes, rules_of
-from ul2_tasks.denoising.piece_lengths import CAUSES, PieceLimits, problem_of
-from ul2_tasks.denoising.write_pieces import piece_sizes, recipe_of_pieces, write_pieces
+from ul2_tasks.denoising.pieces import CAUSES, PieceLimits, Rules, find_causes, problem_of, rules_of
+from ul2_tasks.denoising.write import example_sizes, write_examples
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.block_cache import BlockCache
@@ -122,7 +121,7 @@ class ImageTextIndex:
         features = [np.zeros([1, total], np.int32) for total in sizes.sum(axis=0).tolist()]
         for limits, of_kind, own, own_firsts in self._of_kinds(pieces, firsts, kinds):
             given = tokens, first_tokens[of_kind], own, own_firsts, keys[of_kind], np.zeros_like(of_kind), places[of_kind]
-            write_pieces(recipe_of_pieces(limits), limits.splits_once, *given, *features)
+            write_examples(limits.recipe, *given, *features)
         return ImageTextExamples(
             dict(zip(TOKEN_FEATURES, (feature[0] for feature in features))),
             dict(zip(TOKEN_FEATURES, sizes.T)),
@@ -145,7 +144,7 @@ class ImageTextIndex:
         """`sizes` of examples of these pieces, see `_pieces`."""
         sizes = np.zeros([len(kinds), 2], np.int64)
         for limits, of_kind, own, own_firsts in self._of_kinds(pieces, firsts, kinds):
-            sizes[of_kind] = piece_sizes(recipe_of_pieces(limits), limits.splits_once, own, own_firsts, keys[of_kind])
+            sizes[of_kind] = example_sizes(limits.recipe, own, own_firsts, keys[of_kind])
         return sizes
 
     def _of_kinds(
@@ -234,9 +233,9 @@ def _unusable(
 def _causes(data: ImageTextRecords, rules: Rules, part: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
     """See `find_causes`. A part is a pair, a first record of it, and how many records from there on."""
     pair, first, records = part
-    found = np.zeros([records], np.uint8), np.zeros([records], np.uint8)
-    find_causes(rules, data.pieces.places(pair), data.pieces.values(pair), first, *found)
-    return found
+    causes, denoisers, needed = (np.zeros([records], kind) for kind in (np.uint8, np.uint8, np.int64))
+    find_causes(rules, data.pieces.places(pair), data.pieces.values(pair), first, causes, denoisers, needed)
+    return causes, denoisers
 
 
 def moved(special: SpecialTokens, by: int) -> SpecialTokens:

@@ -16,7 +16,7 @@ from ul2_tasks.order.rows import Rows
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus, in_blocks, order_corpus
-from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, moves, touch, unit_ranges, units_of
+from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.random_access.records import OrderedRecords, RecordIndex, RecordMember, index_in_blocks, order_records
 from ul2_tasks.store.read import TokenStore
@@ -34,20 +34,13 @@ _FAR = 4  # times as far as another
 class Slots(NamedTuple):
     """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`.
 
-    Corpora are counted as those of a `Numbering`. Where documents are left out, `elsewhere` is as what some are read, see
-    `unit_ranges`.
+    Corpora are counted as those of a `Numbering`.
     """
 
     places: np.ndarray
     corpora: np.ndarray
     epochs: np.ndarray
     slots: np.ndarray
-    elsewhere: np.ndarray | None = None
-
-    def only(self, chosen: np.ndarray) -> Slots:
-        """Some of them, [m] bool, or [n] int64 in this order."""
-        elsewhere = None if self.elsewhere is None else self.elsewhere[chosen]
-        return Slots(self.places[chosen], self.corpora[chosen], self.epochs[chosen], self.slots[chosen], elsewhere)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,11 +225,7 @@ class Numbering:
 
     def slots(self, numbers: np.ndarray) -> Slots:
         """The examples of elements, [n] integers from 0, below 2**62. Those of a row stand in its order."""
-        found = self._slots(self.leaving_out.data_of(numbers))
-        return self._without(found, self.leaving_out.lists_of(numbers)) if self.leaving_out.documents else found
-
-    def _slots(self, numbers: np.ndarray) -> Slots:
-        corpora, indices = self.timeline.elements(numbers)
+        corpora, indices = self.timeline.elements(self.leaving_out.data_of(numbers))
         if len(self.corpora) == 1:
             return self._slots_of(0, np.arange(len(corpora)), indices)
         found = [Slots(*(np.zeros([0], np.int64),) * 4)]
@@ -244,35 +233,7 @@ class Numbering:
             places = np.flatnonzero(corpora == number)
             found.append(self._slots_of(number, places, indices[places]))
         order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
-        return Slots(*(np.concatenate(each)[order] for each in zip(*(each[:4] for each in found))))
-
-    def _without(self, found: Slots, lists: np.ndarray) -> Slots:
-        """Slots of which those with documents that are left out are read as others; [n] int64 of each the lists.
-
-        An example of a packed row for which nothing that is short enough is found is left out, unless the row would be empty.
-        """
-        may_be_long = np.bincount(found.places)[found.places] == 1 if self.packed else np.ones(len(found.slots), bool)
-        elsewhere = self._elsewhere(found, lists[found.places], ~may_be_long)
-        if not (elsewhere == NOWHERE).any():
-            return found._replace(elsewhere=elsewhere)
-        _, firsts, of_row = np.unique(found.places, return_index=True, return_inverse=True)
-        alone = firsts[np.bincount(of_row, elsewhere != NOWHERE) == 0]  # of rows that would be empty
-        elsewhere[alone] = self._elsewhere(found.only(alone), lists[found.places[alone]], np.zeros(len(alone), bool))
-        return found._replace(elsewhere=elsewhere).only(elsewhere != NOWHERE)
-
-    def _elsewhere(self, found: Slots, lists: np.ndarray, must_fit: np.ndarray) -> np.ndarray:
-        elsewhere, most = np.full(len(found.slots), -1), len(self.leaving_out.documents) + 1
-        codes = found.corpora * most + lists
-        for code in np.unique(codes[lists > 0]).tolist():
-            of = np.flatnonzero(codes == code)
-            corpus = self.corpora[code // most]
-            elsewhere[of] = moves(corpus, code % most - 1, found.epochs[of], found.slots[of], must_fit[of])
-        return elsewhere
-
-    def slots_left_out(self, corpus: int, epoch: int) -> np.ndarray:
-        """The slots of an epoch of a corpus that would have documents that are left out, [n] int64, ascending."""
-        instead = self.corpora[corpus].instead[-1]
-        return self.corpora[corpus].order.slots_with(epoch, instead.starts, instead.stops)
+        return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
 
     def _slots_of(self, corpus: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:
@@ -287,13 +248,6 @@ class Numbering:
         at = self.packed[corpus].rows_at if self.packed else self.corpora[corpus].order.examples_at
         data = self.timeline.numbers(corpus, at(epochs, slots))
         return np.where(data < 0, data, self.leaving_out.numbers_of(data))
-
-    def with_document(self, numbers: np.ndarray, corpus: int, document: int) -> np.ndarray:
-        """Those of some elements, [n] int64, ascending, that have tokens of a document of a corpus."""
-        found = self.slots(numbers)
-        found = found.only(found.corpora == corpus)
-        has_it = touch(*units_of(self.corpora[corpus], np.array([document])), unit_ranges(self.corpora[corpus], *found[2:]))
-        return numbers[np.unique(found.places[has_it])]
 
     def epochs_of(self, corpus: int, first: int, last: int) -> list[int]:
         """The epochs of a corpus that have some of the elements first .. last of the mixture."""
@@ -320,7 +274,7 @@ class Numbering:
         if leaving_out is self.leaving_out:
             return self
         mixings = [stage.mixing for stage in self.timeline.stages]
-        corpora = tuple(dataclasses.replace(corpus, instead=leaving_out.instead_of(corpus)) for corpus in self.corpora)
+        corpora = tuple(corpus.without(leaving_out.left_out(corpus.name)) for corpus in self.corpora)
         return _arranged(corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=leaving_out)
 
 

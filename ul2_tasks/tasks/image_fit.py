@@ -13,7 +13,7 @@ from absl import logging
 
 from ul2_tasks.corpus.image_text import PIECES
 from ul2_tasks.counting import count
-from ul2_tasks.denoising.piece_lengths import PieceLimits, Problem
+from ul2_tasks.denoising.pieces import PieceLimits, Problem, problem_of
 from ul2_tasks.graphs import no_autograph, python_op
 
 _BEGINNING = 24  # tokens of a record's text, by which it is found
@@ -34,7 +34,7 @@ class Fit(PieceLimits):
         """
 
         def is_fit(tokens: np.ndarray, pieces: np.ndarray) -> bool:
-            found = self.problem(pieces.tolist())
+            _, found = problem_of([self], pieces)
             if found.cause:
                 self._refuse_or_count(found, tokens, pieces)
             return not found.cause
@@ -48,7 +48,7 @@ class Fit(PieceLimits):
         """Raises a ValueError where no record makes an example, and passes that are repeated would never end."""
         counts: collections.Counter[str] = collections.Counter()
         for record in records:
-            cause = self.problem(record[PIECES].numpy().tolist()).cause
+            _, (cause, _) = problem_of([self], record[PIECES].numpy())
             if not cause or self.on_unusable == "raise":
                 return
             counts[cause] += 1

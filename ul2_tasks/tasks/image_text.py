@@ -6,9 +6,11 @@ import collections
 import dataclasses
 import functools
 import os
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import seqio
 import tensorflow as tf
 
@@ -17,11 +19,10 @@ from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask, images_feature
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
-from ul2_tasks.denoising.piece_lengths import PieceLimits
-from ul2_tasks.denoising.pieces import corrupt_pieces
-from ul2_tasks.denoising.preprocessors import noise_seed
+from ul2_tasks.denoising.pieces import PieceLimits
+from ul2_tasks.denoising.write import made
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
-from ul2_tasks.graphs import no_autograph, traced_once
+from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.image_text import (
     ImageText,
@@ -31,6 +32,7 @@ from ul2_tasks.mixtures.image_text import (
     special_tokens_beside,
 )
 from ul2_tasks.order.order import BlockShuffle
+from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.corpora import Member
 from ul2_tasks.random_access.records import RecordMember
@@ -89,17 +91,15 @@ class ImageTextTask(seqio.Task):
         limits = self.limits(sequence_length)
         return Fit(**vars(limits), vocabulary=self.configuration.vocabulary, on_unusable=self.configuration.on_unusable)
 
-    def corrupted(self, fit: Fit) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-        """A function of the tokens and the pieces of an example, and of a seed, see `pieces.corrupt_pieces`."""
-        corrupted = traced_once(
-            corrupt_pieces,
-            denoiser=self.denoiser,
-            split=self.configuration.split,
-            special=fit.special,
-            max_length=sum(fit.lengths),
-            add_eos=fit.add_eos,
-        )
-        return lambda tokens, pieces, seed: corrupted(tokens, pieces, noise_seed(seed, self.denoiser, tokens))
+    def corrupted(self, fit: Fit) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
+        """A function of the tokens and the pieces of a record, and of two integers, a seed: the inputs and the targets."""
+        recipe, name = fit.recipe, zlib.crc32(self.denoiser.name.encode())
+
+        def corrupt(tokens: np.ndarray, pieces: np.ndarray, seed: np.ndarray) -> list[np.ndarray]:
+            key = keyed(int(seed[0]), int(seed[1]), name, zlib.crc32(tokens.tobytes()))
+            return made(recipe, tokens, pieces, np.array([0, len(pieces)]), np.array([key], np.uint64))[0]
+
+        return corrupt
 
     def special_tokens(self) -> SpecialTokens:
         """See `mixtures.image_text.special_tokens_beside`."""
@@ -142,9 +142,9 @@ class ImageTextTask(seqio.Task):
 
         @seqio.map_over_dataset(num_seeds=1)
         def corrupt(example: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
-            tokens = example["targets"]
-            made = corrupted(tokens, example[PIECES], seed)
-            return {key: made[key] if key in made else example[key] for key in self.output_features}
+            written = python_op(corrupted, [example["targets"], example[PIECES], seed], [tf.int32] * len(TOKEN_FEATURES))
+            ids = {key: tf.ensure_shape(each, [None]) for key, each in zip(TOKEN_FEATURES, written)}
+            return {key: ids[key] if key in ids else example[key] for key in self.output_features}
 
         fingerprint = {
             "pictures_version": STREAM_VERSION,

@@ -9,7 +9,6 @@ from image_support import NOISE, S, image, registered
 import ul2_tasks
 from ul2_command import main
 from ul2_tasks.denoising.denoisers import T5GEMMA2
-from ul2_tasks.denoising.piece_lengths import splits_once
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.looking.images.length_table import look_at_image_lengths
 from ul2_tasks.looking.images.measure import look_at_corpus, make_examples, measure_image_tasks
@@ -53,7 +52,7 @@ def test_the_law_of_examples(split):
             for number, (length, end) in enumerate(zip(example.source.pieces, ends)):
                 noise = whole.is_noise[end - length : end]
                 begins = int((noise & ~np.append(whole.is_noise[end - length - 1] if end > length else False, noise[:-1])).sum())
-                if splits_once(task.denoiser, task.configuration.split):
+                if fit.recipe.splits_once:
                     wanted = (length, bool(length)) if number == len(ends) - 1 else (0, 0)
                 else:
                     wanted = task.denoiser.noise_counts(length) if number % 2 == 0 and length else (0, 0)

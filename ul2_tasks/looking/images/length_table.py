@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.denoising.write_pieces import piece_sizes, recipe_of_pieces
+from ul2_tasks.denoising.write import example_sizes
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.looking.images.measure import Looked, Planned, look_at_corpora, plan_examples
 from ul2_tasks.order.permutation import mix
@@ -106,7 +106,7 @@ def sizes_of(task: ImageTextTask, planned: Planned, lengths: Mapping[str, int]) 
     firsts = np.cumsum([0, *map(len, pieces)])
     keys = mix(np.arange(len(pieces), dtype=np.uint64))
     flat = np.concatenate([np.zeros(0, np.int32), *pieces])
-    sizes: np.ndarray = piece_sizes(recipe_of_pieces(limits), limits.splits_once, flat, firsts, keys)
+    sizes: np.ndarray = example_sizes(limits.recipe, flat, firsts, keys)
     return sizes
 
 

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 import seqio
-import tensorflow as tf
 
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
-from ul2_tasks.denoising.piece_lengths import problem_of
+from ul2_tasks.denoising.pieces import problem_of
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
@@ -160,8 +159,7 @@ def make_examples(
 
     def examples() -> Iterator[ImageTextExample]:
         for number, (where, found) in enumerate(planned.sources):
-            made = corrupted(tf.constant(found.tokens), tf.constant(found.pieces), tf.constant([seed, number], tf.int64))
-            inputs, targets = (made[key].numpy() for key in TOKEN_FEATURES)
+            inputs, targets = corrupted(found.tokens, found.pieces, np.array([seed, number]))
             yield ImageTextExample(inputs, targets, where, found)
 
     return Made(examples(), planned.unusable)
