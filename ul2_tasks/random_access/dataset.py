@@ -108,7 +108,7 @@ class Reading:
         """See `converters.rows.RowSource`."""
         if lengths != self.sequence_length:
             return None
-        if pack and not self.packs_all and not all(corpus.lengths_are_fixed for corpus in self.numbering.corpora):
+        if pack and not self.packs_all and not all(corpus.data.fixed_sizes for corpus in self.numbering.corpora):
             return None  # as before there were windows of rows
         numbering = self.numbering.in_rows(lengths) if pack else self.numbering
 
