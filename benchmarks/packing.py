@@ -9,7 +9,7 @@ It needs this package with its extra `benchmarks`. The mixture is that of `T5GEM
 * full chunks: ours, by `ul2_tasks.EncDecFeatureConverter`;
 * advised chunks: the same with the `chunk_tokens` of `best_chunk_tokens`, whose average is told;
 * advised chunks, SeqIO's packing;
-* random access, of full-length and of recommended chunks: the rows of a packing plan (`order.packing_plans`), which a cache has.
+* random access, of full-length and of recommended chunks: the rows of an index (`order.rows`).
 
 `bound` is what rows of the advised chunks could hold if examples could be divided at will (`advice.expected_fill`). Only whole
 pools are counted of ours, as of SeqIO's: so many examples that the last row of a pool does not matter.
@@ -26,6 +26,7 @@ from collections.abc import Mapping
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
+import numpy as np
 import seqio
 import tensorflow as tf
 from rich.console import Console
@@ -37,7 +38,7 @@ from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
 from ul2_tasks.mixtures.advice import expected_fill
 from ul2_tasks.order.cycles import nearest_cycle
-from ul2_tasks.order.packing_plans import best_cycles, template
+from ul2_tasks.order.pack import best_fit
 from ul2_tasks.sources.memory import embedded_corpus
 
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
@@ -84,20 +85,20 @@ def measure(lengths: Mapping[str, int], examples: int) -> list[dict]:
         "advised chunks, SeqIO's packing": (ours["advised"], "seqio", advice),
         "advised chunks": (ours["advised"], "ours", advice),
     }
-    templates = {"full chunks, by number": None, "advised chunks, by number": advice}
-    by_number = [
+    by_number = {"full chunks, by number": None, "advised chunks, by number": advice}
+    indexed = [
         {
             "budgets": name,
             "examples": examples,
             "side": side,
             "chunk_tokens": caps,
             "mean_chunk": mean_chunk(lengths, caps),
-            "fill": template_fill(lengths, caps),
+            "fill": row_fill(lengths, caps),
             "bound": dict(expected_fill(T5GEMMA2, lengths, caps).packed),
         }
-        for side, caps in templates.items()
+        for side, caps in by_number.items()
     ]
-    return by_number + [
+    return indexed + [
         {
             "budgets": name,
             "side": side,
@@ -121,14 +122,12 @@ def fill(mixture: str, lengths: Mapping[str, int], converter: type[seqio.Feature
     return {key: real[key] / (rows * lengths[key]) for key in TOKENS}
 
 
-def template_fill(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> dict[str, float]:
+def row_fill(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> dict[str, float]:
     chunks = [chunk_length(denoiser, lengths, chunk_tokens=caps[denoiser.name] if caps else None) for denoiser in T5GEMMA2]
-    sizes = tuple((chunk.inputs, chunk.targets) for chunk in chunks)
-    counts = nearest_cycle([denoiser.weight for denoiser in T5GEMMA2]).counts
-    cycles = best_cycles(sizes, counts, tuple(lengths.values()))
-    rows = len(template(sizes, counts, tuple(lengths.values()), cycles))
-    real = [cycles * sum(count * size[feature] for count, size in zip(counts, sizes)) for feature in range(len(lengths))]
-    return {key: tokens / (rows * lengths[key]) for key, tokens in zip(lengths, real)}
+    sizes = np.array([(chunk.inputs, chunk.targets) for chunk in chunks])
+    counts = np.array(nearest_cycle([denoiser.weight for denoiser in T5GEMMA2]).counts) * (1 << 11)
+    rows = best_fit(np.repeat(sizes, counts, axis=0), tuple(lengths.values())).max() + 1
+    return {key: tokens / (rows * lengths[key]) for key, tokens in zip(lengths, (counts @ sizes).tolist())}
 
 
 def mean_chunk(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> float:

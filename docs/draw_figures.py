@@ -9,8 +9,8 @@ from ul2_tasks import T5GEMMA2, chunk_length
 from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import letters
-from ul2_tasks.order.blocks import BlockOrder, BlockShuffle
 from ul2_tasks.order.cycles import nearest_cycle
+from ul2_tasks.order.order import BlockShuffle, Order
 
 HERE = pathlib.Path(__file__).parent
 BLUE, SKY, ORANGE, RED, GREEN = "#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#009e73"  # of Okabe and Ito
@@ -152,9 +152,10 @@ def block_shuffle() -> str:
     """Blocks of a corpus, permuted, in windows of partitions, and the examples of an epoch: those that the package computes."""
     size, partitions, in_window, in_block = 1000, 3, 2, 4
     blocks = BlockShuffle(size, partitions, in_window)
-    order = BlockOrder(nearest_cycle([1]), (size // in_block,), 12 * size, 3, True, blocks)
+    order = Order(nearest_cycle([1]), (size // in_block,), 12 * size, 3, True, blocks)
     count = order.tokens // size
-    permuted = order.placed(np.zeros(count, np.int64), np.arange(count)).tolist()
+    windows = [(0, number, window) for number, section in enumerate(order.sections) for window in range(section.windows)]
+    permuted = np.concatenate([order.blocks_of(*window) for window in windows]).tolist()
     owner = {block: place // in_window % partitions for place, block in enumerate(permuted)}
     found = order.ranges(*order.slots(np.arange(order.examples)))
     read = found.starts[np.flatnonzero(np.diff(found.of, prepend=-1))] // size

@@ -323,10 +323,9 @@ def killed_and_resumed(run, mixture, step, hosts, **settings) -> list[list[str]]
 
 
 def test_documents_and_steps_are_left_out_on_any_number_of_hosts(mixture, tmp_path):
-    run, left_out = tmp_path / "run", {"exclude": {4: [{"document": 3}, {"document": 11}]}, "skip": [(6, 9)]}
+    run, left_out = tmp_path / "run", {"exclude": [{"document": 3}, {"document": 11}], "skip": [(6, 9)]}
     plain = batches_at_step(tmp_path / "plain", mixture, count=16)
     whole = batches_at_step(run, mixture, count=12, left_out=left_out)
-    assert whole[:4] == plain[:4]
     for batch, data in zip(whole, [*range(6), *range(9, 15)], strict=True):
         assert len({*batch} & {*plain[data]}) >= 3, "most rows stay"
     assert killed_and_resumed(run, mixture, 5, 2, left_out=left_out) == whole[5:9]

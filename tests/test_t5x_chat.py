@@ -306,7 +306,7 @@ def test_one_run_reads_text_and_replies_packed_on_other_hosts_and_after_a_kill(t
     run = tmp_path / "run"
     train_together(run, cache, without_evaluation, steps(5), **settings)
     record = json.loads((run / RUN_RECORD).read_text())
-    assert record.keys() >= {"window_rows", "batch_size", "corpora", "first_step"}
+    assert record.keys() >= {"rows_version", "batch_size", "corpora", "first_step"}
     process, deadline = start(run, cache, without_evaluation, steps(100_000), **settings), time.monotonic() + 500
     while not (run / "checkpoint_10").exists():
         assert process.poll() is None, pathlib.Path(f"{run}.log").read_text()[-3000:]

@@ -62,12 +62,6 @@ def host(value: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def list_from_step(value: str) -> tuple[int, str]:
-    """Parses "20:list.jsonl" as a list that holds from step 20 on; without a step from step 0 on."""
-    step, colon, path = value.partition(":")
-    return (int(step), path) if colon and step.isdecimal() else (0, value)
-
-
 def steps(value: str) -> tuple[int, int]:
     """Parses "12340:12360" as the steps 12340 to 12359."""
     found = re.fullmatch(r"(\d+):(\d+)", value)
@@ -183,10 +177,9 @@ _RUN = [
     ),
     _run(
         "--exclude",
-        type=list_from_step,
-        metavar="[STEP:]LIST",
-        multiple=True,
-        help="Exclude the documents of this list from this step on. Can be repeated.",
+        metavar="LIST",
+        shell_complete=files,
+        help="Exclude the documents of this list.",
     ),
     _run(
         "--skip",
@@ -394,10 +387,6 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
     """
     from ul2_tasks.looking.run import Run, read_record, run_of
 
-    lists = [path for _, path in options["exclude"]]
-    options["exclude"] = dict(options["exclude"]) or None
-    if len(lists) > len(options["exclude"] or {}):
-        raise click.UsageError(f"--exclude must have one list for each step, got {lists}. Join lists of the same step in one file.")
     if not run_dir:
         return Run(**_read_by(data.registration, cache_dir), pack=packed, **options)
     record = read_record(run_dir)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.mix import Mix as Mix
     from ul2_tasks.mixtures.mixture import Mixture as Mixture
     from ul2_tasks.mixtures.schedule import Stage as Stage
-    from ul2_tasks.order.blocks import BlockShuffle as BlockShuffle
+    from ul2_tasks.order.order import BlockShuffle as BlockShuffle
     from ul2_tasks.pytorch.chat_trainer import LossGroupTrainer as LossGroupTrainer
     from ul2_tasks.pytorch.collator import UL2DataCollator as UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
@@ -94,7 +94,7 @@ _NAMES = {
     "mixtures.mix": "Mix",
     "mixtures.mixture": "Mixture",
     "mixtures.schedule": "Stage",
-    "order.blocks": "BlockShuffle",
+    "order.order": "BlockShuffle",
     "pytorch.chat_trainer": "LossGroupTrainer",
     "pytorch.collator": "UL2DataCollator",
     "pytorch.dataset": "UL2IterableDataset",

@@ -24,8 +24,8 @@ import tensorflow as tf
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
 from ul2_tasks.jobs.manifest import differences, load_object, write_manifest
 from ul2_tasks.random_access.dataset import continued, fingerprint_of, numbering_of
-from ul2_tasks.random_access.exclude import Exclude, leaving_out_of, save_lists
-from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, changes_later, of_leaving_out, until
+from ul2_tasks.random_access.exclude import Documents, leaving_out_of, save_list
+from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, compared, of_leaving_out, until, with_earlier_lists
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.version import __version__, check_version
@@ -53,7 +53,7 @@ def get_dataset_at_step(
     model_dir: str,
     checkpoint_cfg: Any,
     initial_checkpoint: str | None = None,
-    exclude: Exclude | None = None,
+    exclude: Documents | None = None,
     skip: Sequence[tuple[int, int]] = (),
 ) -> tf.data.Dataset:
     """Returns t5x's training data from the position of the last checkpoint's step, on any number of hosts.
@@ -71,8 +71,8 @@ def get_dataset_at_step(
         checkpoint_cfg: the run's `t5x.utils.CheckpointConfig`, which says where t5x restores from.
         initial_checkpoint: the path of the checkpoint of another run that this run begins with, where it is not t5x but
             `initial_checkpoint.FromCheckpoint` that restores it. Its name ends in its step.
-        exclude: a list of documents that no example has tokens of, or lists by the steps from which they are valid; see
-            `examples`. A resumed run may get another list, from a later step.
+        exclude: a list of documents that no example has tokens of; see `examples`. A resumed run may get a longer one, which holds
+            from its step on.
         skip: pairs of steps [first, stop) whose batches are never read; see `examples`.
 
     Returns:
@@ -116,7 +116,7 @@ def get_dataset_at_step(
     )
     begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
     if process_index() == 0:
-        save_lists(model_dir, leaving_out)
+        save_list(model_dir, leaving_out)
     rows = cfg.batch_size // num_shards
     return continued(dataset, (start.step - first_step) * rows, leaving_out).batch(rows, drop_remainder=True)
 
@@ -267,19 +267,17 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
         )
     record = _record(path)
     read = (start.step - record["first_step"]) * record["batch_size"]
-    is_planned = changes_later(record, run)
-    compared = (until(it, read) for it in (record, run)) if is_planned else (record, run)
-    before, now = ({key: value for key, value in it.items() if key not in _NOT_COMPARED} for it in compared)
+    before, now = ({key: value for key, value in it.items() if key not in _NOT_COMPARED} for it in compared(record, run, read))
     if different := list(differences(before, now)):
-        done = start.step - record["first_step"]
-        may_change = f", and the schedule, exclude and skip from its step {done} on" if is_planned else ""
         raise ValueError(
             f"the run in {model_dir} was begun with other data, recorded in {path}: {'; '.join(different)}. Resume with"
-            f" the recorded settings, of which only the number of hosts may change{may_change}, or start another run in another"
+            " the recorded settings, of which only the number of hosts may change, and the schedule, exclude and skip from its step"
+            f" {start.step - record['first_step']} on, or start another run in another"
             " MODEL_DIR. See docs/help/troubleshooting.md#a-t5x-run-is-rejected."
         )
+    run = with_earlier_lists(record, run, read)
     changed = any(record.get(key) != run.get(key) for key in {*record, *run}.difference(_NOT_COMPARED))
-    if is_writer and is_planned and changed:  # what comes: the schedule, what a later stage reads, what is left out
+    if is_writer and changed:  # what comes: the schedule, what a later stage reads, what is left out
         write_manifest(path, {**run, **{key: record[key] for key in ("first_step", _EARLIER) if key in record}})
     return record["first_step"]
 

@@ -15,7 +15,7 @@ from t5.data.preprocessors import random_spans_noise_mask
 
 from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.write import made, recipe
-from ul2_tasks.order.epochs import noise_keys
+from ul2_tasks.order.order import noise_keys
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails

@@ -11,7 +11,7 @@ from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import example_sizes, longest_examples, recipe_of, write_examples
-from ul2_tasks.order.epochs import noise_keys
+from ul2_tasks.order.order import noise_keys
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ul2_tasks.order.blocks import BlockShuffle, order_of, packed_order
 from ul2_tasks.order.cycles import nearest_cycle
+from ul2_tasks.order.order import BlockShuffle, Order
+from ul2_tasks.order.rows import Rows
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Wanted, arrange
 
@@ -15,9 +16,9 @@ MIXED = [([1, 1], (9, 12)), ([1, 4], (9, 12)), ([1], (20,))]  # the denoisers of
 
 def corpus(tokens, seed, blocks, packed):
     """The orders of one corpus under each of `MIXED`."""
-    orders = [order_of(nearest_cycle(counts), lengths, tokens, seed, True, blocks) for counts, lengths in MIXED]
+    orders = [Order(nearest_cycle(counts), lengths, tokens, seed, True, blocks) for counts, lengths in MIXED]
     sizes = [tuple((length + 1, length) for length in order.lengths) for order in orders]
-    return [packed_order(order, each, (64, 64)) for order, each in zip(orders, sizes)] if packed else orders
+    return [Rows(order, (64, 64), each) for order, each in zip(orders, sizes)] if packed else orders
 
 
 @st.composite
@@ -109,9 +110,8 @@ def test_over_all_stages_each_token_is_read_as_often_as_there_were_epochs(schedu
     for parts in filter(None, timeline.parts):
         stop, seen = parts[-1].first + 3000, 0
         last = made[parts[-1].order]
-        switch = last.switch(stop - parts[-1].first + parts[-1].start)
-        epochs = switch.epoch + (switch.round > 0)
-        stop = parts[-1].first + last.first_of(epochs, 0) - parts[-1].start  # a whole number of epochs
+        epochs = last.round_of(stop - parts[-1].first + parts[-1].start - 1) // last.rounds + 1
+        stop = parts[-1].first + last.first_of(epochs * last.rounds) - parts[-1].start  # a whole number of epochs
         for part, end in zip(parts, [*(following.first for following in parts[1:]), stop]):
             indices = part.start + np.arange(end - part.first)
             slots = made[part.order].slots(indices)

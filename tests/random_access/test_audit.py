@@ -9,7 +9,7 @@ import pytest
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Chat, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.looking.run import locations_of
-from ul2_tasks.order import window_rows
+from ul2_tasks.order import rows
 from ul2_tasks.random_access import audit
 from ul2_tasks.random_access.audit import read_of
 
@@ -56,7 +56,7 @@ CHATS = {
 }
 LEFT_OUT = {
     "": {},
-    "both": {"exclude": {0: [2, 17], 11: [5, 40]}, "skip": [(2, 7), (9, 30)], "batch_size": 8},
+    "both": {"exclude": [2, 17, 40], "skip": [(2, 7), (9, 30)], "batch_size": 8},
 }
 
 
@@ -66,11 +66,24 @@ def examples(name, pack, left_out=""):
     arguments = dict(LEFT_OUT[left_out])
     if "exclude" in arguments:
         corpora = ul2_tasks.examples(made, LENGTHS if name not in CHATS else {"tokens": 600}).numbering.names
-        arguments["exclude"] = {
-            step: [{"corpus": corpora[0], "document": number} for number in numbers]
-            for step, numbers in arguments["exclude"].items()
-        }
+        arguments["exclude"] = [{"corpus": corpora[0], "document": number} for number in arguments["exclude"]]
     return ul2_tasks.examples(made, LENGTHS if name not in CHATS else {"tokens": 600}, seed=3, pack=pack, **arguments)
+
+
+def shared_with(store, ranges):
+    """The documents of ranges, and how many of each range's tokens are theirs."""
+    for start, stop in ranges:
+        for document in range(*store.documents_at(start, stop)):
+            first, last = store.tokens_of(document)
+            yield document, min(last, stop) - max(first, start)
+
+
+def own_of_place(corpus, where):
+    """What an example has of its own place in the order; of records each is one."""
+    if hasattr(corpus, "index"):
+        return [] if where.replaces else [(where.documents[0][0], 1)]
+    ranges = corpus.ranges(np.array([where.epoch]), np.array([where.chunk_index]))
+    return shared_with(corpus.store, zip(ranges.starts.tolist(), ranges.stops.tolist()))
 
 
 def counted(found, elements):
@@ -79,15 +92,14 @@ def counted(found, elements):
     own, tokens = collections.defaultdict(lambda: collections.defaultdict(int)), collections.defaultdict(int)
     by_task = collections.defaultdict(lambda: np.zeros(2, int))
     for number in range(elements):
-        for where in locations_of(found, number):
+        slots = found.numbering.slots(np.array([number]))
+        for where, corpus in zip(locations_of(found, number), [found.numbering.corpora[at] for at in slots.corpora], strict=True):
             by_task[where.corpus, where.task] += [1, sum(stop - start for start, stop in where.tokens)]
-            for start, stop in where.tokens:
-                for document in range(*corpora[where.corpus].store.documents_at(start, stop)):
-                    first, last = corpora[where.corpus].store.tokens_of(document)
-                    shared = min(last, stop) - max(first, start)
-                    tokens[where.corpus, document] += shared
-                    if not where.replaces:
-                        own[where.corpus, document][where.epoch] += 1 if hasattr(corpora[where.corpus], "index") else shared
+            for document, shared in shared_with(corpus.store, where.tokens):
+                tokens[where.corpus, document] += shared
+            for document, shared in own_of_place(corpus, where):
+                if document not in found.numbering.leaving_out.left_out(where.corpus):
+                    own[where.corpus, document][where.epoch] += shared
     times = {}
     for (name, document), of_epochs in own.items():
         corpus = corpora[name]
@@ -117,7 +129,7 @@ def check(found, elements):
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     monkeypatch.setattr(audit, "_AT_ONCE", 50)
-    monkeypatch.setattr(window_rows, "_WINDOW", 32)
+    monkeypatch.setattr(rows, "_POOL", 32)
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["examples", "packed"])

@@ -8,8 +8,10 @@ import pytest
 
 import ul2_tasks
 from ul2_tasks import Mix, Mixture
-from ul2_tasks.looking.run import Run, run_of
-from ul2_tasks.random_access.exclude import leaving_out_of, save_lists
+from ul2_tasks.looking.audit import audit
+from ul2_tasks.looking.find import place_of, seen
+from ul2_tasks.looking.run import run_of
+from ul2_tasks.random_access.exclude import leaving_out_of, save_list
 from ul2_tasks.random_access.fingerprint import of_leaving_out
 from ul2_tasks.t5x_dataset import Start, begin_or_compare
 
@@ -25,37 +27,25 @@ def locations(found, count=300):
     return [found.locate(index) for index in range(count)]
 
 
-def test_lists_are_valid_from_their_steps_and_all_before():
-    found = read(exclude={10: LISTED, 20: [{"document": 3}]}, batch_size=8)
-    assert [each["first"] for each in found.describe()["exclude"]] == [80, 160]
-    of_numpy = read(exclude={np.int64(10): LISTED}, skip=np.array([[20, 22]]), batch_size=np.int64(8))
-    same = read(exclude={10: LISTED}, skip=[(20, 22)], batch_size=8)
-    assert json.dumps(of_numpy.describe()) == json.dumps(same.describe())
-    for document, step in ((70, 10), (221, 10), (3, 20)):
-        assert all(index < step * 8 for index in found.find(document))
-        assert [index for index in read().find(document) if index < step * 8] == [
-            index for index in found.find(document) if index < step * 8
-        ]
-    assert found.find(3) == [index for index in read().find(3) if index < 160]
-
-
-def test_a_list_from_the_beginning_needs_no_batch_size(tmp_path):
+def test_a_list_is_a_file_or_its_entries_and_steps_may_be_numpy_integers(tmp_path):
     (tmp_path / "list.jsonl").write_text('{"document": 70}\n{"document": 221, "reason": "asked for"}\n')
-    one, other = read(exclude=tmp_path / "list.jsonl"), read(exclude={np.int64(0): LISTED})
+    one, other = read(exclude=tmp_path / "list.jsonl"), read(exclude=LISTED)
     assert not one.find(70)
     assert one.describe() == other.describe()
     assert locations(one) == locations(other)
+    of_numpy, same = (read(skip=skip, batch_size=np.int64(8)) for skip in (np.array([[20, 22]]), [(20, 22)]))
+    assert json.dumps(of_numpy.describe()) == json.dumps(same.describe())
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"exclude": {10: LISTED}}, "batch_size"),
+        ({"exclude": {10: LISTED}}, "exclude"),
+        ({"skip": [(3, 4)]}, "batch_size"),
         ({"skip": [(3, 4)], "batch_size": 0}, "batch_size"),
         ({"skip": [(9, 12), (3, 4)], "batch_size": 8}, "skip"),
         ({"skip": 3, "batch_size": 8}, "skip"),
         ({"skip": [(3, 10**30)], "batch_size": 8}, "skip"),
-        ({"exclude": {10**30: LISTED}, "batch_size": 8}, "exclude"),
         ({"exclude": [{"id": "77f2"}]}, "ul2_corpus"),
         ({"exclude": 3}, "exclude"),
         ({"exclude": [{"document": -3}]}, "entry 0"),
@@ -77,17 +67,13 @@ def test_a_stream_and_another_batch_size_than_that_of_a_schedule_are_rejected():
         read(planned, skip=[(3, 4)], batch_size=4)
 
 
-def test_a_list_of_all_documents_is_rejected_at_once():
-    everything = [{"document": number} for number in range(491)]
-    for exclude in (everything, {60: everything}, {3: everything[:200], 60: everything[200:]}):
-        with pytest.raises(ValueError, match="exclude must leave some of 'ul2_corpus'"):
-            read(exclude=exclude, batch_size=8)
+LONGER = [*LISTED, {"document": 3}]
 
 
 @pytest.mark.torch
-def test_a_state_resumes_with_a_longer_list_from_a_later_step_and_no_other_past():
-    before = {"exclude": {10: LISTED}, "skip": [(20, 22)], "batch_size": 8}
-    longer = {"exclude": {10: LISTED, 40: [{"document": 3}]}, "skip": [(20, 22), (45, 47)], "batch_size": 8}
+def test_a_state_resumes_with_a_longer_list_and_no_other_past():
+    before = {"exclude": LISTED, "skip": [(20, 22)], "batch_size": 8}
+    longer = {"exclude": LONGER, "skip": [(20, 22), (45, 47)], "batch_size": 8}
     dataset = ul2_tasks.UL2IterableDataset(read(**before))
     iterator = iter(dataset)
     for _ in range(40 * 8):
@@ -96,48 +82,48 @@ def test_a_state_resumes_with_a_longer_list_from_a_later_step_and_no_other_past(
     resumed = ul2_tasks.UL2IterableDataset(read(**longer))
     resumed.load_state_dict(state)
     assert next(iter(resumed))["input_ids"].tolist() == read(**longer)[320]["inputs"].tolist()
-    for other in ({**longer, "exclude": {9: LISTED}}, {**longer, "skip": [(20, 23)]}, {"batch_size": 8}):
+    for other in ({**longer, "exclude": LISTED[:1]}, {**longer, "skip": [(20, 23)]}, {"batch_size": 8}):
         changed = ul2_tasks.UL2IterableDataset(read(**other))
         changed.load_state_dict(state)
         with pytest.raises(ValueError, match=r"the state was saved by another pipeline: (exclude|skip) was"):
             next(iter(changed))
 
 
-def recorded(folder, step, is_resumed, first_step=0, **arguments):
+def recorded(folder, step, is_resumed, **arguments):
     found = read()
-    leaving_out = leaving_out_of(found.numbering, arguments.get("exclude"), arguments.get("skip", ()), 8, first_step)
+    leaving_out = leaving_out_of(found.numbering, arguments.get("exclude"), arguments.get("skip", ()), 8)
     settings = {"pack": False, "batch_size": 8}
     run = json.loads(json.dumps({**found.describe(), **of_leaving_out(leaving_out), **settings}))
     begin_or_compare(str(folder), run, Start(step, is_resumed), is_writer=True)
-    save_lists(str(folder), leaving_out)
+    save_list(str(folder), leaving_out)
     return json.loads((folder / "ul2_run.json").read_text())
 
 
-def test_a_run_keeps_its_lists_and_may_get_more_from_the_step_it_has_reached(tmp_path):
+def test_a_run_keeps_its_lists_and_may_get_a_longer_one_from_the_step_it_has_reached(tmp_path):
     recorded(tmp_path, 0, False)
-    first = recorded(tmp_path, 10, True, exclude={10: LISTED})
+    first = recorded(tmp_path, 10, True, exclude=LISTED)
     assert [each["first"] for each in first["exclude"]] == [80]
-    last = recorded(tmp_path, 30, True, exclude={10: LISTED, 30: [{"document": 3}]}, skip=[(40, 42)])
+    last = recorded(tmp_path, 30, True, exclude=LONGER, skip=[(40, 42)])
+    assert [each["first"] for each in last["exclude"]] == [80, 240]
+    assert recorded(tmp_path, 35, True, exclude=LONGER, skip=[(40, 42)]) == last
     run = run_of(last, str(tmp_path))
-    same = Run(Mixture(), LENGTHS, batch_size=8, exclude={10: LISTED, 30: [{"document": 3}]}, skip=[(40, 42)])
-    assert locations(run.examples(), 400) == locations(same.examples(), 400)
+    for number, exclude in ((79, None), (80, LISTED), (239, LISTED), (240, LONGER)):
+        assert run.examples_at(number).locate(number) == read(exclude=exclude, skip=[(40, 42)], batch_size=8).locate(number)
     run.check(last, str(tmp_path))
+    audited = audit(run, until=58).corpora[0]
+    assert audited.tokens_read == sum(
+        stop - start for number in range(464) for start, stop in run.examples_at(number).locate(number).tokens
+    )
+    numbers = [number for number, *_ in seen(run, place_of(run.examples(), "70"), epochs=1)]
+    assert numbers == [number for number in read().find(70) if number < 80]
+    for other in ({}, {"exclude": LISTED}, {"exclude": LONGER, "skip": [(29, 42)]}):
+        with pytest.raises(ValueError, match=r"was begun with other data.*(exclude|skip)"):
+            recorded(tmp_path, 50, True, **other)
     lists = sorted(tmp_path.glob("ul2_exclude_*.jsonl"))
     assert len(lists) == 2
     lists[0].rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=rf"must have the lists of documents that ul2_run.json names, but lacks .*{lists[0].name}"):
         run_of(last, str(tmp_path))
-    for other in ({}, {"exclude": {20: LISTED}}, {"exclude": {10: LISTED[:1]}}, {"exclude": {10: LISTED}, "skip": [(29, 42)]}):
-        with pytest.raises(ValueError, match=r"was begun with other data.*(exclude|skip)"):
-            recorded(tmp_path, 30, True, **other)
-
-
-def test_lists_of_several_steps_before_a_run_begins_are_all_read_again(tmp_path):
-    given = {"exclude": {0: LISTED[:1], 10: LISTED[1:], 40: [{"document": 3}]}, "skip": [(50, 52)]}
-    record = recorded(tmp_path, 20, False, first_step=20, **given)
-    run, same = run_of(record, str(tmp_path)), Run(Mixture(), LENGTHS, batch_size=8, first_step=20, **given)
-    run.check(record, str(tmp_path))
-    assert locations(run.examples(), 400) == locations(same.examples(), 400)
 
 
 def test_how_much_is_left_out_is_logged_and_what_is_not_found_is_a_warning(caplog):

@@ -11,7 +11,6 @@ import pytest
 
 import ul2_tasks
 from ul2_tasks import BlockShuffle, Chat, Mix, Mixture, Stage
-from ul2_tasks.order.blocks import BlockOrder
 from ul2_tasks.random_access.numbering import Share
 from ul2_tasks.random_access.sequence import read_rows
 
@@ -106,7 +105,7 @@ def plain(example) -> dict:
 def test_each_example_is_there_once_an_epoch_in_the_ratio_and_is_found(described, kind, pack):
     found, whole = of_kind(described, kind, pack), of_kind(described, kind, block_shuffle=None)
     (corpus,) = found.numbering.corpora
-    assert isinstance(corpus.order, BlockOrder)
+    assert not corpus.order.is_one_window
     assert found[0].keys() >= whole[0].keys() - {"denoiser", "task", "mode"} - ({"images"} if pack else set())
     expected = collections.Counter(where.documents for index in range(len(whole)) for where in located(whole, index))
     for epoch in (0, 3):
@@ -148,8 +147,8 @@ def test_a_host_reads_each_of_its_own_blocks_once(described, kind, hosts, fetche
         (corpus,) = found.numbering.corpora
         caches = [corpus.store] if kind == "documents" else corpus.index.caches
         order, share = corpus.order, Share(host, hosts)
-        first_section = int(order.windows.starts[1])  # whole windows of each partition
-        numbers = share.numbers(np.arange(share.count(first_section)))
+        whole = order.sections[0].windows * order.sections[0].inner.examples  # windows of each partition
+        numbers = share.numbers(np.arange(share.count(whole)))
         own = {block for window in order.windows_of(*order.slots(numbers)) for block in order.blocks_of(*window).tolist()}
         for first in range(0, len(numbers), 32):
             read_rows(found, numbers[first : first + 32])
@@ -172,7 +171,7 @@ def test_conversations_beside_texts_and_in_a_schedule(described):
         corpora, indices = found.numbering.timeline.elements(numbers)
         of_talks = [number for number, corpus in enumerate(found.numbering.corpora) if corpus.name == "talks_corpus"]
         orders = [found.numbering.corpora[number].order for number in of_talks]
-        assert all(isinstance(order, BlockOrder) for order in orders)
+        assert not any(order.is_one_window for order in orders)
         is_talk = np.isin(corpora, of_talks)
         if not pack:
             assert is_talk.sum() == 80

@@ -87,12 +87,12 @@ class Unread:
     """Lengths that nobody may ask for."""
 
     def lengths_of(self, epochs, slots):
-        raise AssertionError("a window was packed")
+        raise AssertionError("a pool was packed")
 
 
 @pytest.mark.parametrize("blocks", [None, BlockShuffle(256, 4, 2)], ids=["whole", "blocks"])
 def test_counts_are_kept_beside_the_cache_for_those_alone_who_have_the_same_rows(tmp_path, monkeypatch, blocks):
-    monkeypatch.setattr("ul2_tasks.order.window_rows._WINDOW", 2)
+    monkeypatch.setattr("ul2_tasks.order.rows._POOL", 2)
     mixture = apart(block_shuffle=blocks)
     mixture.cache(str(tmp_path))
 
@@ -101,17 +101,17 @@ def test_counts_are_kept_beside_the_cache_for_those_alone_who_have_the_same_rows
         return found.numbering.packed[0]
 
     first = rows()
-    counted = [first.first_of(epoch, 0) for epoch in range(3)]
+    counted = [first.first_of(epoch * first.rounds) for epoch in range(3)]
     kept = dataclasses.replace(rows(), lengths=Unread())
-    assert [kept.first_of(epoch, 0) for epoch in range(3)] == counted
+    assert [kept.first_of(epoch * first.rounds) for epoch in range(3)] == counted
     for other in ({"seed": 1}, {"lengths": {"inputs": 97, "targets": 80}}, {"mixture": apart(denoisers=UL2)}):
-        with pytest.raises(AssertionError, match="a window was packed"):
-            dataclasses.replace(rows(**other), lengths=Unread()).first_of(1, 0)
+        with pytest.raises(AssertionError, match="a pool was packed"):
+            dataclasses.replace(rows(**other), lengths=Unread()).first_of(1)
     folder = tmp_path / "whole_corpus"
     assert main(["verify", str(folder)], standalone_mode=False) is None
     (folder / ".ul2_rows").write_bytes(b"of another program")
-    assert [rows().first_of(epoch, 0) for epoch in range(3)] == counted
-    assert [dataclasses.replace(rows(), lengths=Unread()).first_of(epoch, 0) for epoch in range(3)] == counted
+    assert [rows().first_of(epoch * first.rounds) for epoch in range(3)] == counted
+    assert [dataclasses.replace(rows(), lengths=Unread()).first_of(epoch * first.rounds) for epoch in range(3)] == counted
     mixture.cache(str(tmp_path))  # which says that it is complete
 
 
@@ -129,7 +129,7 @@ def test_a_step_is_the_same_on_any_number_of_hosts_and_a_state_is_a_number(tmp_p
     for hosts in (2, 3):
         parts = [[row["encoder_input_tokens"].tolist() for row in rows(host, hosts).as_numpy_iterator()] for host in range(hosts)]
         assert [parts[number % hosts][number // hosts] for number in range(len(whole))] == whole
-    assert fingerprint_of(rows())["window_rows"] == 1
+    assert fingerprint_of(rows())["rows_version"] == 2
     assert fingerprint_of(rows())["pieces"]
     _, resumed = saved_and_resumed(rows, 5, tmp_path)
     assert [row["encoder_input_tokens"].numpy().tolist() for row in resumed] == whole[5:]

@@ -78,6 +78,8 @@ def test_workers_share_the_bound(method):
     try:
         for workers in (1, 2):
             loader = data.DataLoader(Held(), num_workers=workers, multiprocessing_context=method)
-            assert max(int(held) for held in loader) == 16 // workers
+            most = max(int(held) for held in loader)
+            # A process that was forked has the blocks of its parent's caches, too.
+            assert most == 16 // workers if method == "spawn" else 0 < most <= 16 // workers
     finally:
         set_block_cache()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.segments import COLUMNS, LENGTH, Conversations, as_arrays
-from ul2_tasks.order.epochs import integers_of
+from ul2_tasks.order.ranges import integers_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk, chunk_length, example_lengths
-from ul2_tasks.order.blocks import BlockShuffle
+from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest, embedding_rows, id_shift, piece_names
 
 if TYPE_CHECKING:

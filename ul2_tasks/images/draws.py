@@ -13,7 +13,7 @@ import statistics
 
 from ul2_tasks.order.permutation import keyed
 
-FOR_IMAGES = 6  # what the key is for; `order.epochs` has the numbers before
+FOR_IMAGES = 6  # what the key is for; `order.order` has the numbers before
 _NORMAL = statistics.NormalDist()
 
 

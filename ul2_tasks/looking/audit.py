@@ -22,7 +22,7 @@ from ul2_tasks.looking.page import check_path, packages, write_page
 from ul2_tasks.looking.printing import as_json, as_shown, bars, print_checks, print_head
 from ul2_tasks.looking.run import Run
 from ul2_tasks.looking.statistics import Check
-from ul2_tasks.random_access.audit import CorpusRead, Track, read_of
+from ul2_tasks.random_access.audit import CorpusRead, TaskRead, Track, read_of
 from ul2_tasks.random_access.numbering import Numbering
 
 _ENDS = (".parquet", ".html")
@@ -66,7 +66,7 @@ class CorpusAudit:
     Attributes:
         corpus: the name of its task.
         documents, tokens: how many it has.
-        documents_left_out: how many of them the run leaves out, from some step on.
+        documents_left_out: how many of them the run leaves out.
         tokens_read: how many tokens were read, each time counted.
         epochs: how many times the corpus was read, on average over its tokens.
         unread: how many documents have tokens of which none was read.
@@ -127,7 +127,7 @@ def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> 
     check_outputs(outputs)
     elements, numbering = run.numbers(until).start, run.examples().numbering
     with _progress() as track:
-        reads = {name: read_of(numbering, name, elements, track) for name in numbering.names}
+        reads = {name: _read(run, name, elements, track) for name in numbering.names}
     asked, examples = _asked(numbering, elements), sum(task.examples for read in reads.values() for task in read.tasks.values())
     corpora = [_of_corpus(numbering, name, read, asked, examples, count) for name, read in reads.items()]
     checks = [_check(of_corpus) for of_corpus in corpora]
@@ -138,6 +138,25 @@ def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> 
         else:
             _write_parquet(path, reads)
     return audited
+
+
+def _read(run: Run, name: str, elements: int, track: Track) -> CorpusRead:
+    """What the first elements of a run have read of a corpus, each as its list of documents said then."""
+    (_, stop, found), *later = run.parts
+    whole = read_of(found.numbering, name, min(stop, elements), track)
+    for first, stop, found in later:
+        if first < elements:
+            before, after = (read_of(found.numbering, name, number, track) for number in (first, min(stop, elements)))
+            tokens, times = whole.tokens + after.tokens - before.tokens, np.maximum(whole.times, after.times)
+            tasks = {
+                task: TaskRead(
+                    of.denoiser,
+                    *(old + new - less for old, new, less in zip(whole.tasks[task][1:], of[1:], before.tasks[task][1:])),
+                )
+                for task, of in after.tasks.items()
+            }
+            whole = CorpusRead(whole.lengths, tokens, times, tasks)
+    return whole
 
 
 def _of_corpus(

@@ -203,13 +203,12 @@ def places_of(corpus: Corpus, store: TokenStore, pattern: Pattern, advance: Call
             yield Place(corpus.name, first, start, stop)
 
 
-def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple[int, int | None, Location]]:
+def seen(run: Run, place: Place, epochs: int) -> Iterator[tuple[int, int | None, Location]]:
     """Yields which examples, or rows, have tokens of a place: the number over all epochs, the segment of a row, the location."""
-    for epoch in range(epochs):
+    for (first, stop, found), epoch in itertools.product(run.parts, range(epochs)):
         of_epoch = found.epoch(epoch)
-        for index in of_epoch.find(place.document, place.corpus):
-            number = of_epoch.first + index
-            for segment, location in enumerate(locations_of(found, number), start=1):
+        for number in (of_epoch.first + index for index in of_epoch.find(place.document, place.corpus)):
+            for segment, location in enumerate(locations_of(found, number) if first <= number < stop else (), start=1):
                 has_some = any(start < place.stop and place.start < stop for start, stop in location.tokens)
                 if location.corpus == place.corpus and has_some:
                     yield number, segment if run.pack else None, location
@@ -218,7 +217,7 @@ def seen(run: Run, found: Examples, place: Place, epochs: int) -> Iterator[tuple
 def _line(run: Run, found: Examples, place: Place, epochs: int) -> dict[str, object]:
     """A document and what trains on it, see `find_all`."""
     origin, read = _origin_of(found, place), []
-    for number, segment, location in seen(run, found, place, epochs) if place.start < place.stop else ():
+    for number, segment, location in seen(run, place, epochs) if place.start < place.stop else ():
         held = [(max(start, place.start), min(stop, place.stop)) for start, stop in location.tokens]
         tokens = [[start - place.start, stop - place.start] for start, stop in held if start < stop]
         at = {"epoch": found.at(number)[0].number, "number": number, "segment": segment, "step": run.step_of(number)}
@@ -300,7 +299,7 @@ def _table(run: Run, found: Examples, place: Place, epochs: int) -> Table:
         table.add_column(title, justify="right")
     for title in ("task", "tokens of it", "trained on") if chats else ("denoiser", "its tokens"):
         table.add_column(title, overflow="fold" if title == "task" else "ellipsis")
-    for number, segment, location in seen(run, found, place, epochs):
+    for number, segment, location in seen(run, place, epochs):
         if not chats:
             of_place: tuple[str, ...] | None = location.denoiser, ranges_in_words(location.tokens)
         else:

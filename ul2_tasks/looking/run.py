@@ -14,8 +14,8 @@ from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mixture import Mixture, name_of
-from ul2_tasks.random_access.exclude import Exclude, leave_out, list_name
-from ul2_tasks.random_access.fingerprint import LEFT_OUT, NUMBERED_VERSION
+from ul2_tasks.random_access.exclude import Documents, leave_out, list_name
+from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
@@ -40,7 +40,8 @@ class Run:
         batch_size: the examples, or rows, of a step on all hosts together; None where steps do not matter.
         first_step: the step that begins with example 0.
         cache_dirs: of a description, where its cache may be.
-        exclude, skip: what is left out, see `tasks.examples.examples`. Their steps count as those of the model.
+        exclude, skip: what is left out, see `tasks.examples.examples`. Steps count as those of the model.
+        earlier: the lists that were left out before, each with the element until which it was; None of none.
     """
 
     mixture: str | Mixture | Chat
@@ -52,8 +53,9 @@ class Run:
     batch_size: int | None = None
     first_step: int = 0
     cache_dirs: Sequence[str] = ()
-    exclude: Exclude | None = None
+    exclude: Documents | None = None
     skip: Sequence[tuple[int, int]] = ()
+    earlier: Sequence[tuple[int, Documents | None]] = ()
 
     @property
     def name(self) -> str:
@@ -69,10 +71,15 @@ class Run:
 
     def examples(self) -> Examples:
         """The examples, or rows, of the first epoch; see `tasks.examples.examples`, also for what is refused."""
-        return self._examples
+        return self.parts[-1][2]
+
+    def examples_at(self, number: int) -> Examples:
+        """The same, as they were read at an element."""
+        return next(found for _, stop, found in self.parts if number < stop)
 
     @cached_property
-    def _examples(self) -> Examples:
+    def parts(self) -> list[tuple[int, int, Examples]]:
+        """What the run reads, with each list that was left out: its elements [first, stop), and the examples."""
         found = examples(
             self.mixture,
             self.sequence_length,
@@ -83,7 +90,11 @@ class Run:
             cache_dirs=self.cache_dirs,
         )
         assert isinstance(found, Examples), "a Chat with random access has them, too"
-        return leave_out(found, self.exclude, self.skip, self.batch_size, self.first_step)
+        lists = [*self.earlier, (_MOST, self.exclude)]
+        return [
+            (first, stop, leave_out(found, each, self.skip, self.batch_size, self.first_step))
+            for first, (stop, each) in zip([0, *(stop for stop, _ in self.earlier)], lists)
+        ]
 
     def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:
         """The numbers, over all epochs, of the examples or rows of a step; `host` is which host, and of how many.
@@ -122,19 +133,18 @@ class Run:
 def run_of(record: Mapping[str, Any], folder: str = "") -> Run:
     """The run that the record in a folder is of."""
     first_step, size, lists = record["first_step"], record["batch_size"] or 1, record.get("exclude", [])
-    # Lists of several steps before the first one are all there from the first element on. Each keeps a step of its own.
-    early = sum(not each["first"] for each in lists) - 1
-    steps = [first_step + each["first"] // size - max(0, early - number) for number, each in enumerate(lists)]
-    exclude = {step: place(folder, list_name(each["list"])) for step, each in zip(steps, lists)}
-    if missing := [path for path in exclude.values() if not exists(path)]:
+    paths = [place(folder, list_name(each["list"])) for each in lists]
+    if missing := [path for path in paths if not exists(path)]:
         raise ValueError(
             f"{folder} must have the lists of documents that {RUN_RECORD} names, but lacks {missing[0]}. Put it there, or resume"
             " the run, which writes it again."
         )
     skips = [(first_step + each["first"] // size, each["elements"] // size) for each in record.get("skip", [])]
+    held = [(each["first"], path) for each, path in zip(lists, [None, *paths])]
     return Run(
         **{key: record[key] for key in _OF_RECORD},
-        exclude=exclude or None,
+        exclude=paths[-1] if paths else None,
+        earlier=tuple(each for each in held if each[0]),
         skip=tuple((step, step + count) for step, count in skips),
     )
 
@@ -167,5 +177,5 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
-    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "window_rows", "sources")
-    return {key: told[key] for key in (*keys, *LEFT_OUT) if key in told}
+    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "rows_version", "sources", "skip")
+    return {key: told[key] for key in keys if key in told}

@@ -329,7 +329,7 @@ def show_step(
     """
     console = console or Console()
     numbers = run.numbers(step, host or (0, 1))
-    found = run.examples()
+    found = run.examples_at(numbers[0])
     fed, chats = fed_at(found, numbers, count, denoisers), [] if denoisers else chats_at(found, numbers, count)
     if as_json:
         print_json_lines(_lines(step, fed, chats), console.file)

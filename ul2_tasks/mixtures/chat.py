@@ -14,7 +14,7 @@ from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
 from ul2_tasks.mixtures.description import Description, check_blocks, folders
-from ul2_tasks.order.blocks import BlockShuffle
+from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.by_name import open_source

@@ -19,7 +19,7 @@ from ul2_tasks.chat.reading import Reader
 from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.description import corpus_in
-from ul2_tasks.order.blocks import BlockShuffle
+from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import key_of_pass, salted
 from ul2_tasks.random_access.fingerprint import described_blocks

@@ -12,7 +12,7 @@ from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.order.blocks import BlockShuffle
+from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, Token
 

@@ -26,7 +26,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.order.epochs import Switch
 from ul2_tasks.order.shares import Shares
 
 _NO_END = 1 << 62
@@ -35,9 +34,10 @@ _NO_END = 1 << 62
 class Rounds(Protocol):
     """An order of examples or of rows, as far as where one may end and another go on; see `Order`."""
 
-    def switch(self, element: int, /) -> Switch: ...
-    def begun(self, element: int, /) -> Switch: ...
-    def first_of(self, epoch: int, number: int, /) -> int: ...
+    @property
+    def rounds(self) -> int: ...
+    def round_of(self, element: int, /) -> int: ...
+    def first_of(self, round: int, /) -> int: ...
 
 
 class Wanted(NamedTuple):
@@ -276,7 +276,9 @@ def _switch_to(parts: list[Part], order: int, position: int, orders: Sequence[Ro
     elif parts[-1].order != order:
         last = parts[-1]
         index = position - last.first + last.start
-        switch = orders[last.order].switch(index)
-        first = position + switch.element - index
-        new = Part(first, order, orders[order].first_of(switch.epoch, switch.round))
+        before = orders[last.order]
+        round = before.round_of(index)
+        round += before.first_of(round) < index
+        first = position + before.first_of(round) - index
+        new = Part(first, order, orders[order].first_of(round))
         parts[-1:] = [new] if first == last.first else [last, new]

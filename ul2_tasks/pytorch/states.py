@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ul2_tasks.random_access.fingerprint import LEFT_OUT, STAGE, changes_later, until
+from ul2_tasks.random_access.fingerprint import LEFT_OUT, STAGE, compared
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.version import check_version
 
@@ -77,8 +77,8 @@ def number_of(state: Mapping[str, Any], pipeline: Mapping[str, Any], first: int 
     if "corpora" in saved:  # which say what is read; from where it is asked for makes no difference
         pipeline = {key: value for key, value in pipeline.items() if key != "use_cached"}
     number = state.get("number", first)
-    if "corpora" in saved and changes_later(saved, pipeline):
-        before, now = until(saved, number), until(json.loads(json.dumps(pipeline)), number)
+    if "corpora" in saved:
+        before, now = compared(saved, json.loads(json.dumps(pipeline)), number)
         gone = dict.fromkeys(key for key in before if key.startswith(STAGE) or key in LEFT_OUT)
         check_same(before, gone | now, may_lack={"workers"})
         return number

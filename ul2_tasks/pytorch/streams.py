@@ -208,7 +208,7 @@ class Numbers(Stream):
     ):
         dataset = build(0)
         told = fingerprint_of(dataset) or {}  # of rows, where a converter packs
-        super().__init__(dataset, {**pipeline, **{key: told[key] for key in ("window_rows",) if key in told}}, reader.shard)
+        super().__init__(dataset, {**pipeline, **{key: told[key] for key in ("rows_version",) if key in told}}, reader.shard)
         self._build, self._reader, self._start = build, reader, 0
         epochs, numbering = pipeline["num_epochs"], numbering_of(dataset) or numbering
         self._stop = None if epochs is None or numbering is None else numbering.first_of(epochs)

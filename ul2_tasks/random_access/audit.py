@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.order.epochs import Order, Ranges
+from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus
-from ul2_tasks.random_access.leaving_out import unit_ranges
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.records import OrderedRecords, RecordMember
 
@@ -64,19 +63,20 @@ def read_of(numbering: Numbering, name: str, elements: int, track: Track = lambd
         tallies[number] += _of_epoch(numbering.corpora[number], epoch, lengths)
         advance(1)
     read, times = full * len(whole), (full > 0) * len(whole)
+    left_out = numbering.leaving_out.left_out(name)
     for parts in begun.values():
         own, others = _Covered(borders), _Covered(borders)
         for number, start, stop in parts:
             for first in range(start, stop, _AT_ONCE):
                 indices = np.arange(first, min(first + _AT_ONCE, stop))
                 found = numbering.slots(_elements(numbering, number, indices, elements))
-                ranges = _ranges(numbering.corpora[number], lengths, found.epochs, found.slots, found.elsewhere)
-                is_other = np.zeros(len(ranges.of), bool) if found.elsewhere is None else found.elsewhere[ranges.of] >= 0
-                own.add(ranges.starts[~is_other], ranges.stops[~is_other])
-                others.add(ranges.starts[is_other], ranges.stops[is_other])
+                ranges, (starts, stops) = _ranges(numbering.corpora[number], lengths, found.epochs, found.slots)
+                own.add(ranges.starts, ranges.stops)
+                others.add(starts, stops)
                 tallies[number] += _tally(ranges, tallies[number].shape[1])
                 advance(len(indices))
         read_once = own.by_document()
+        read_once[left_out] = 0
         times += (read_once == full) & (full > 0)
         read += read_once + others.by_document()
 
@@ -107,8 +107,7 @@ def _epochs(
         return min([fresh, *left[:1].tolist()])
 
     # Positions of which some may not be read, or be read as others.
-    replaced = min([elements, *(each.first for each in leaving_out.documents)])
-    unsure = [(least(after(replaced)), _NO_END)]
+    unsure = [(least(after(0 if leaving_out.documents else elements)), _NO_END)]
     for skip in leaving_out.skips:
         end = int(leaving_out.data_of(np.array([skip.first]))[0])
         unsure.append((least(after(skip.first)), timeline.progress(corpus, end)[0]))
@@ -117,11 +116,11 @@ def _epochs(
     for part, stop in timeline.parts_until(corpus, timeline.progress(corpus, after(elements))[0]):
         order, start, moved = numbering.orders[part.order], part.start, part.start - part.first
         while start < stop + moved:
-            epoch = order.begun(start).epoch
-            is_over = order.begun(stop + moved).epoch > epoch  # asked first: rows are counted by packing them
-            end = order.first_of(epoch + 1, 0) if is_over else stop + moved
+            epoch = order.round_of(start) // order.rounds
+            is_over = order.round_of(stop + moved) // order.rounds > epoch  # asked first: rows are counted by packing them
+            end = order.first_of((epoch + 1) * order.rounds) if is_over else stop + moved
             is_sure = all(end - moved <= first or last <= start - moved for first, last in unsure)
-            if is_over and is_sure and start == order.first_of(epoch, 0):
+            if is_over and is_sure and start == order.first_of(epoch * order.rounds):
                 whole.append((part.order, epoch))
             else:
                 begun.setdefault(epoch, []).append((part.order, start, end))
@@ -139,28 +138,34 @@ def _elements(numbering: Numbering, number: int, indices: np.ndarray, elements: 
 def _of_epoch(corpus: OrderedCorpus | OrderedRecords, epoch: int, lengths: np.ndarray) -> np.ndarray:
     """What each member has in an epoch, see `_tally`."""
     order, found, first = corpus.order, np.zeros([2, len(corpus.members)], np.int64), 0
-    if isinstance(corpus, OrderedCorpus) and corpus.pieces is None and isinstance(order, Order):  # cycles have full chunks
-        counts, first = order.cycles * np.asarray(order.cycle.counts), order.cycles * len(order.cycle)
+    if isinstance(corpus, OrderedCorpus) and corpus.pieces is None and order.is_one_window:  # cycles have full chunks
+        cycles = order.sections[0].inner.cycles
+        counts, first = cycles * np.asarray(order.cycle.counts), cycles * len(order.cycle)
         found += [counts, counts * np.asarray(order.lengths)]
     for begin in range(first, order.examples, _AT_ONCE):
         slots = np.arange(begin, min(begin + _AT_ONCE, order.examples))
-        found += _tally(_ranges(corpus, lengths, np.full_like(slots, epoch), slots), found.shape[1])
+        found += _tally(_ranges(corpus, lengths, np.full_like(slots, epoch), slots)[0], found.shape[1])
     return found
 
 
 def _ranges(
-    corpus: OrderedCorpus | OrderedRecords,
-    lengths: np.ndarray,
-    epochs: np.ndarray,
-    slots: np.ndarray,
-    elsewhere: np.ndarray | None = None,
-) -> Ranges:
-    """What the examples of slots have: ranges of tokens, or each one record, [number, number + 1), of so many tokens."""
+    corpus: OrderedCorpus | OrderedRecords, lengths: np.ndarray, epochs: np.ndarray, slots: np.ndarray
+) -> tuple[Ranges, tuple[np.ndarray, np.ndarray]]:
+    """What the examples of slots have: ranges of tokens, or each one record, [number, number + 1), and how many tokens are read.
+
+    And what of it is read in place of documents that are left out, as such ranges.
+    """
+    none = np.zeros([0], np.int64)
     if isinstance(corpus, OrderedCorpus):
-        return corpus.ranges(epochs, slots, elsewhere)
-    found = unit_ranges(corpus, epochs, slots, elsewhere)
-    records = corpus.index.records(found.starts)
-    return found._replace(sizes=lengths[records], starts=records, stops=records + 1)
+        found = corpus.ranges(epochs, slots)
+        if corpus.overlay is None:
+            return found, (none, none)
+        _, starts, stops, are_others = corpus.overlay.places(found.starts, found.stops)
+        return found, (starts[are_others], stops[are_others])
+    ranges, numbers = corpus.examples(epochs, slots)
+    own, records = corpus.index.records(ranges.starts), corpus.index.records(numbers)
+    others = records[numbers != ranges.starts]
+    return ranges._replace(sizes=lengths[records], starts=own, stops=own + 1), (others, others + 1)
 
 
 def _tally(ranges: Ranges, members: int) -> np.ndarray:

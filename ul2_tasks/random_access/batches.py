@@ -84,10 +84,10 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
     firsts = np.cumsum([0, *(len(corpus.members) for corpus in numbering.corpora)])
     for number in [0] if len(numbering.corpora) == 1 else np.unique(found.corpora).tolist():
         corpus, of_corpus = numbering.corpora[number], np.flatnonzero(found.corpora == number)
-        _, _, epochs, slots, elsewhere = found.only(of_corpus)
+        epochs, slots = found.epochs[of_corpus], found.slots[of_corpus]
         before = sum(map(len, tokens))
         if isinstance(corpus, OrderedRecords):
-            kinds, made = corpus.read(epochs, slots, elsewhere)
+            kinds, made = corpus.read(epochs, slots)
             corpus.fetch_ahead(epochs, slots)
             members[of_corpus] = kinds + firsts[number]
             bounds = (starts, stops), (later_starts, later_stops)
@@ -101,7 +101,7 @@ def read_batch(numbering: Numbering, numbers: np.ndarray) -> Batch:
             for place, own in zip(of_corpus.tolist(), images_of(made)):
                 images[place] = own
             continue
-        ranges = corpus.ranges(epochs, slots, elsewhere)
+        ranges = corpus.ranges(epochs, slots)
         members[of_corpus] = ranges.kinds + firsts[number]
         keys[of_corpus] = corpus.order.noise_keys(epochs, slots)
         stops[of_corpus] = np.cumsum(ranges.sizes) + before

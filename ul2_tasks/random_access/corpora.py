@@ -16,12 +16,11 @@ from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import example_sizes, recipe_of
 from ul2_tasks.example_features import EXAMPLE
 from ul2_tasks.files.kept_counts import KeptCounts, beside
-from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, PackedBlockOrder, order_of, packed_order
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
-from ul2_tasks.order.epochs import Order, Ranges
-from ul2_tasks.order.rows import PackedOrder
-from ul2_tasks.order.window_rows import WindowRows, rows_in_words
-from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
+from ul2_tasks.order.order import BlockShuffle, Order
+from ul2_tasks.order.ranges import Ranges
+from ul2_tasks.order.rows import Rows, rows_in_words
+from ul2_tasks.random_access.leaving_out import Overlay
 from ul2_tasks.random_access.pieces import Pieces
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.read import Store, TokenStore
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 _MOST_WINDOWS = 1 << 14  # that are remembered
-RowOrder = PackedOrder | PackedBlockOrder | WindowRows
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
@@ -59,12 +57,27 @@ class Member:
         return Member, (self.task, CorpusName(self.corpus.name), self.rate, self.solution)
 
 
+class TokensAt(NamedTuple):
+    """What an example has: the number of its member, ranges of tokens, and of each range the documents [first, stop) that it has
+    tokens of. Where some are read in place of documents that are left out, `replaces` are the documents of its own place."""
+
+    kind: int
+    tokens: tuple[tuple[int, int], ...]
+    documents: tuple[tuple[int, int], ...]
+    replaces: tuple[tuple[int, int], ...] = ()
+
+
+def has_units(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ranges that are not empty."""
+    return starts[starts < stops], stops[starts < stops]
+
+
 def fetch_windows(
-    caches: Iterable[BlockCache], order: Order | BlockOrder, begun: set[tuple[int, int, int]], epochs: np.ndarray, slots: np.ndarray
+    caches: Iterable[BlockCache], order: Order, begun: set[tuple[int, int, int]], epochs: np.ndarray, slots: np.ndarray
 ) -> None:
     """Fetches the blocks of the windows of these slots that are not `begun`, and of those that come next. Then they are `begun`."""
-    new = [window for window in order.windows_of(epochs, slots) if window not in begun] if isinstance(order, BlockOrder) else []
-    if not isinstance(order, BlockOrder) or not new:
+    new = [] if order.is_one_window else [window for window in order.windows_of(epochs, slots) if window not in begun]
+    if not new:
         return
     if len(begun) > _MOST_WINDOWS:
         begun.clear()
@@ -85,16 +98,16 @@ class CorpusName(NamedTuple):
 class OrderedCorpus:
     """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members.
 
-    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk. For
-    `instead` see `LeavingOut.instead_of`.
+    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk.
+    `overlay` is what is read where documents are left out.
     """
 
     name: str
     store: TokenStore
     members: tuple[Member, ...]
-    order: Order | BlockOrder
+    order: Order
     pieces: Pieces | None = None
-    instead: tuple[Instead, ...] = ()
+    overlay: Overlay | None = None
 
     @property
     def lengths_are_fixed(self) -> bool:
@@ -102,50 +115,55 @@ class OrderedCorpus:
         chunks = ((member.solution.configuration.denoiser, member.solution.full.length) for member in self.members)
         return all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
 
-    def packed(self, budgets: Mapping[str, int | None]) -> RowOrder:
+    def packed(self, budgets: Mapping[str, int | None]) -> Rows:
         """Which examples share which rows of these lengths."""
         rows = row_lengths(budgets, EXAMPLE)
         if self.pieces or not self.lengths_are_fixed:
             recipes = [recipe_of(member.solution) for member in self.members]
             texts = (self.pieces.most, self.pieces.lengths_hash) if self.pieces else ()
-            return WindowRows(self.order, self, rows, kept_rows(self.store, self.order, rows, [texts, recipes]))
-        return packed_order(
-            self.order, tuple((member.solution.full.inputs, member.solution.full.targets) for member in self.members), rows
-        )
+            return Rows(self.order, rows, lengths=self, kept=kept_rows(self.store, self.order, rows, [texts, recipes]))
+        return Rows(self.order, rows, tuple((each.solution.full.inputs, each.solution.full.targets) for each in self.members))
 
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-        """Which tokens make the chunk of each slot. All arguments are [n] integers; for `elsewhere` see `unit_ranges`."""
-        found = unit_ranges(self, epochs, slots, elsewhere)
+    def without(self, documents: np.ndarray) -> OrderedCorpus:
+        """The same, but for the tokens of documents, [n] int64, ascending."""
+        return dataclasses.replace(self, overlay=Overlay(self.name, self.store, documents) if len(documents) else None)
+
+    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
+        """Which tokens make the chunk of each slot, [n] integers both; others are read where documents are left out."""
+        found = self.order.ranges(epochs, slots)
         if self.pieces is None:
             return found
         starts, stops = self.pieces.tokens_of(found.starts)
         return found._replace(sizes=stops - starts, starts=starts, stops=stops)
 
-    def tokens_at(
-        self, epoch: int, slot: int, elsewhere: int = -1
-    ) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-        """The member that reads a slot, the ranges of its tokens, and of each the documents [first, stop) that it has tokens of."""
-        found = self.ranges(np.array([epoch]), np.array([slot]), np.array([elsewhere]))
-        ranges = tuple(zip(found.starts.tolist(), found.stops.tolist()))
-        return int(found.kinds[0]), ranges, tuple(self.store.documents_at(*each) for each in ranges)
+    def tokens_at(self, epoch: int, slot: int) -> TokensAt:
+        """What an example has."""
+        found = self.ranges(np.array([epoch]), np.array([slot]))
+        own = [*zip(found.starts.tolist(), found.stops.tolist())]
+        ranges, is_other = own, False
+        if self.overlay:
+            _, starts, stops, are_others = self.overlay.places(found.starts, found.stops)
+            ranges, is_other = [*zip(starts.tolist(), stops.tolist())], bool(are_others.any())
+        of_ranges, replaces = (tuple(self.store.documents_at(*each) for each in of) for of in (ranges, own if is_other else []))
+        return TokensAt(int(found.kinds[0]), tuple(ranges), of_ranges, replaces)
 
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """The slots of an epoch whose examples have tokens of a document, [n] int64, ascending. An IndexError without it."""
         self.store.tokens_of(document)  # which raises it
-        return self.order.slots_with(epoch, *units_of(self, np.array([document])))
+        if self.overlay is None:
+            return self.order.slots_with(epoch, *has_units(*self.units_of(np.array([document]))))
+        starts, stops = self.overlay.ranges_with(document)
+        if self.pieces:
+            starts, stops = self.pieces.with_tokens(starts, stops)
+        return self.order.slots_with(epoch, starts, stops)
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What documents, [n] int64, are in the order: their tokens, or their pieces, [start, stop) of each, [n] int64 both."""
         return self.pieces.of_documents(documents) if self.pieces else self.store.ranges_of(documents)
 
-    @property
-    def moves_keep_lengths(self) -> bool:
-        """Whether an example that is read as others, see `unit_ranges`, is as long as before."""
-        return self.pieces is None
-
-    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
-        """See `window_rows.ExampleLengths`, and `unit_ranges`."""
-        ranges, recipes = self.ranges(epochs, slots, elsewhere), [recipe_of(member.solution) for member in self.members]
+    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """See `rows.ExampleLengths`."""
+        ranges, recipes = self.ranges(epochs, slots), [recipe_of(member.solution) for member in self.members]
         are_drawn = any(recipe.is_drawn for recipe in recipes)
         keys = self.order.noise_keys(epochs, slots) if are_drawn else np.zeros(len(epochs), np.uint64)
         found = np.zeros([len(keys), len(EXAMPLE)], np.int64)
@@ -157,9 +175,9 @@ class OrderedCorpus:
     def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """The tokens of ranges as ids of the vocabulary, one range's after the other's.
 
-        `starts` and `stops` are [n] int64 each, as in `epochs.Ranges`. A token that is no text raises a ValueError.
+        `starts` and `stops` are [n] int64 each, as in `ranges.Ranges`. A token that is no text raises a ValueError.
         """
-        tokens = self.store.read_chunks(starts, stops)
+        tokens = (self.overlay or self.store).read_chunks(starts, stops)
         if shift := id_shift(self._vocabulary):
             tokens += np.int32(shift)
         self._check(tokens, shift)
@@ -221,7 +239,7 @@ def row_lengths(budgets: Mapping[str, int | None], features: Iterable[str]) -> t
     return tuple(found)
 
 
-def kept_rows(store: TokenStore, order: Order | BlockOrder, rows: tuple[int, ...], lengths: Iterable[object]) -> KeptCounts | None:
+def kept_rows(store: TokenStore, order: Order, rows: tuple[int, ...], lengths: Iterable[object]) -> KeptCounts | None:
     """What keeps how many rows the windows of a corpus have, beside the files of its tokens; None where these are in memory.
 
     `lengths` are all that decides how long each example is, with words that are the same in any process.
@@ -251,7 +269,7 @@ def order_corpus(
     if pieces:
         lengths, count, blocks = (1,) * len(members), pieces.count, blocks_of(blocks, pieces.count, store.tokens)
     cycle = cycle_of({member.task: member.rate for member in members})
-    order = order_of(cycle, lengths, count, seed, shuffle, blocks)
+    order = Order(cycle, lengths, count, seed, shuffle, blocks)
     check_windows(name, order, "pieces" if pieces else "tokens")
     return OrderedCorpus(name, store, tuple(members), order, pieces)
 
@@ -273,9 +291,9 @@ def in_blocks(store: TokenStore, blocks: BlockShuffle | None, pieces: Pieces | N
     return BlockCache(store, Blocks(starts, stops))
 
 
-def check_windows(name: str, order: Order | BlockOrder, what: str) -> None:
+def check_windows(name: str, order: Order, what: str) -> None:
     """Warns of windows that are shorter than a mixing block."""
-    if isinstance(order, BlockOrder) and not (first := order.sections[0].inner).cycles:
+    if not order.is_one_window and not (first := order.sections[0].inner).cycles:
         logging.warning(
             "block_shuffle of %r must have windows of at least %d %s, which is a mixing block of its denoisers, got %d, so its"
             " examples are shortened. Raise block_tokens or window_blocks.",

@@ -1,4 +1,4 @@
-"""What a run leaves out, as its user names it: lists of documents and ranges of steps, to documents and elements of a numbering."""
+"""What a run leaves out, as its user names it: a list of documents and ranges of steps, to documents and elements."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from absl import logging
 from ul2_tasks.corpus.document_list import DocumentList, named_documents, read_document_list
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, place
+from ul2_tasks.random_access.corpora import has_units
 from ul2_tasks.random_access.fingerprint import of_leaving_out
-from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut, LeftOutDocuments, Skip
+from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut, Skip
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import is_integer
 
 Documents = str | os.PathLike | Sequence[Mapping[str, object]]
 _MOST = 1 << 60  # elements
-Exclude = Documents | Mapping[int, Documents]
 
 
 def leaving_out_of(
     numbering: Numbering | None,
-    exclude: Exclude | None = None,
+    exclude: Documents | None = None,
     skip: Sequence[tuple[int, int]] = (),
     batch_size: int | None = None,
     first_step: int = 0,
@@ -43,33 +43,26 @@ def leaving_out_of(
         raise ValueError(
             "exclude and skip must be left out for a stream, which has no random access. See docs/guides/leave_out.md."
         )
-    by_step = dict(exclude) if isinstance(exclude, Mapping) else {} if exclude is None else {first_step: exclude}
     skips = [_checked_skip(each, first_step) for each in skip]
     if [first for first, _ in skips] != sorted(first for first, _ in skips):
         raise ValueError(f"skip must be pairs of steps in ascending order, got {skips}. Sort them.")
-    wrong = [step for step in by_step if not is_integer(step, at_least=0)]
-    if wrong:
-        raise ValueError(f"exclude must have steps of at least 0, got {wrong[0]!r}. Give such as {{20: 'list.jsonl'}}.")
-    if batch_size is None and (skips or any(step > first_step for step in by_step)):
-        raise ValueError(
-            "batch_size must be an integer with steps of exclude or skip, got None. Pass that of the run, of all hosts."
-        )
+    if batch_size is None and skips:
+        raise ValueError("batch_size must be an integer with skip, got None. Pass that of the run, of all hosts.")
     if batch_size is not None and not is_integer(batch_size, at_least=1):
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
-    size, first_step = int(batch_size or 1), int(first_step)
-    last = max([*by_step, *(stop for _, stop in skips)], default=0)
-    if int(last) * size > _MOST:
-        raise ValueError(f"steps of exclude and skip must be at most 2^60 divided by batch_size, got {last} of {size} examples.")
-    lists = [(max(0, int(step) - first_step) * size, read_document_list(by_step[step])) for step in sorted(by_step)]
-    documents = tuple(LeftOutDocuments(first, _documents(numbering, named), named) for first, named in lists if named.entries)
-    found = LeavingOut(documents, tuple(Skip((first - first_step) * size, (stop - first) * size) for first, stop in skips))
+    size, last = int(batch_size or 1), max((stop for _, stop in skips), default=0)
+    if last * size > _MOST:
+        raise ValueError(f"steps of skip must be at most 2^60 divided by batch_size, got {last} of {size} examples.")
+    named = DocumentList(()) if exclude is None else read_document_list(exclude)
+    documents = _documents(numbering, named) if named.entries else {}
+    found = LeavingOut(documents, tuple(Skip((first - first_step) * size, (stop - first) * size) for first, stop in skips), named)
     _tell(numbering.without(found))
     return found
 
 
 def leave_out(
     found: Examples,
-    exclude: Exclude | None = None,
+    exclude: Documents | None = None,
     skip: Sequence[tuple[int, int]] = (),
     batch_size: int | None = None,
     first_step: int = 0,
@@ -86,12 +79,11 @@ def leave_out(
     return Examples(found.numbering.without(leaving_out), found.budgets, describe, found.number, found.task_id)
 
 
-def save_lists(folder: str, leaving_out: LeavingOut) -> None:
-    """Writes the lists of documents beside the record of a run, whose record names them by their hashes."""
-    for each in leaving_out.documents:
-        path = place(folder, list_name(each.identity))
-        if not exists(path):
-            write_atomically(path, each.named.text)
+def save_list(folder: str, leaving_out: LeavingOut) -> None:
+    """Writes the list of documents beside the record of a run, whose record names it by its hash."""
+    path = place(folder, list_name(leaving_out.identity))
+    if leaving_out.named.entries and not exists(path):
+        write_atomically(path, leaving_out.named.text)
 
 
 def list_name(identity: str) -> str:
@@ -127,13 +119,14 @@ def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarra
 
 def _tell(numbering: Numbering) -> None:
     """Logs how much is left out of each corpus."""
-    for number, corpus in enumerate(numbering.corpora if numbering.leaving_out.documents else ()):
+    for corpus in numbering.corpora:
         documents = numbering.leaving_out.left_out(corpus.name)
         starts, stops = corpus.store.ranges_of(documents)
+        replaced = corpus.order.slots_with(0, *has_units(*corpus.units_of(documents)))
         counts = {
             "documents": (len(documents), corpus.store.documents),
             "tokens": (int((stops - starts).sum()), corpus.store.tokens),
-            "examples of an epoch": (len(numbering.slots_left_out(number, 0)), corpus.order.examples),
+            "examples of an epoch": (len(replaced), corpus.order.examples),
         }
         if len(documents):
             told = ", ".join(f"{part:,} of {whole:,} {what}" for what, (part, whole) in counts.items())

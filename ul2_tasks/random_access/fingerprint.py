@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoising.solution import DenoisingConfiguration
-from ul2_tasks.order.blocks import BlockShuffle
-from ul2_tasks.order.window_rows import ROWS_VERSION, WindowRows
+from ul2_tasks.order.order import BlockShuffle
+from ul2_tasks.order.rows import ROWS_VERSION
 from ul2_tasks.random_access.corpora import Member, OrderedCorpus
 from ul2_tasks.random_access.leaving_out import LeavingOut
 from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, StageMembers
@@ -82,16 +82,37 @@ def fingerprint(
     return told
 
 
-def of_leaving_out(leaving_out: LeavingOut) -> dict[str, object]:
+def of_leaving_out(leaving_out: LeavingOut) -> dict[str, list]:
     """What a fingerprint says of what a run leaves out; `first` counts elements."""
-    lists = [{"first": each.first, "list": each.identity} for each in leaving_out.documents]
-    skips = [{"first": skip.first, "elements": skip.count} for skip in leaving_out.skips]
+    named = leaving_out.named
+    lists: list = [{"first": 0, "list": leaving_out.identity, "entries": len(named.entries)}] if named.entries else []
+    skips: list = [{"first": skip.first, "elements": skip.count} for skip in leaving_out.skips]
     return {key: value for key, value in zip(LEFT_OUT, (lists, skips)) if value}
+
+
+def with_earlier_lists(record: Mapping[str, Any], told: Mapping[str, Any], element: int) -> dict[str, Any]:
+    """What a run's record says once it is resumed at an element: each list of documents with the first element that it is for."""
+    before = [each for each in record.get("exclude", []) if each["first"] < element]
+    held = before[-1]["list"] if before else None
+    now = [{**each, "first": element} for each in told.get("exclude", []) if each["list"] != held]
+    return {**told, **({"exclude": lists} if (lists := before + now) else {})}
+
+
+def compared(saved: Mapping[str, Any], now: Mapping[str, Any], element: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What must be the same of what was saved and of what goes on at an element.
+
+    Stages and skips that begin later may change, and the list of documents may have become longer.
+    """
+    before, after = (until(each, element) if {"schedule", "skip"} & {*saved, *now} else dict(each) for each in (saved, now))
+    lists = [each.pop("exclude", [{"list": None, "entries": 0}])[-1] for each in (before, after)]
+    if lists[1]["entries"] <= lists[0]["entries"] and lists[0]["list"] != lists[1]["list"]:
+        before["exclude"], after["exclude"] = lists
+    return before, after
 
 
 def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     """What a fingerprint says of the elements before one, as JSON has it: nothing of the stages that begin later, or of what is
-    left out later.
+    skipped later.
 
     What has no schedule is a single stage. The name of a mixture decides nothing, so that a run of one corpus may get a schedule of
     several; that of a task decides its order.
@@ -106,16 +127,10 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
     for key in kept.keys() & {"corpora", "sources", "pieces"}:
         kept[key] = {name: value for name, value in told[key].items() if name not in later}
-    for key in kept.keys() & set(LEFT_OUT):
-        kept[key] = [each for each in told[key] if each["first"] < element]
-        if not kept[key]:
-            del kept[key]
+    kept.pop("skip", None)
+    if skips := [each for each in told.get("skip", []) if each["first"] < element]:
+        kept["skip"] = skips
     return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": stage for stage in begun}
-
-
-def changes_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether some stages, or some of what is left out, may begin later, so that both are compared only until an element."""
-    return not {"schedule", *LEFT_OUT}.isdisjoint({*one, *other})
 
 
 def _corpora(stages: Sequence[StageMembers]) -> Iterator[tuple[str, Corpus]]:
@@ -162,8 +177,8 @@ def described_blocks(blocks: BlockShuffle | None) -> dict[str, object]:
 
 
 def of_rows(numbering: Numbering) -> dict[str, object]:
-    """What a fingerprint says of how rows are packed, where windows of examples are."""
-    return {"window_rows": ROWS_VERSION} if any(isinstance(each, WindowRows) for each in numbering.packed) else {}
+    """What a fingerprint says of how rows are packed, where elements are rows."""
+    return {"rows_version": ROWS_VERSION} if numbering.packed else {}
 
 
 def _in_memory(corpus: OrderedCorpus | OrderedRecords) -> str:

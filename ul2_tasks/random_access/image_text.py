@@ -17,7 +17,7 @@ from ul2_tasks.corpus.image_text_records import ImageTextRecords, not_together
 from ul2_tasks.denoising.pieces import CAUSES, PieceLimits, Rules, find_causes, problem_of, rules_of
 from ul2_tasks.denoising.write import example_sizes, write_examples
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.order.epochs import expanded
+from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift

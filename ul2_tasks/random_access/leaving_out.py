@@ -1,73 +1,29 @@
-"""What a run leaves out: documents, from an element on, and steps.
+"""What a run leaves out: documents and steps.
 
-    documents   are read as others that are near, drawn by their numbers, and those that follow: of joined documents as many tokens,
-                of those that are kept apart and of records whole pieces and examples; an example's element, denoiser and noise, and
-                the other examples stay what they are
+    documents   their tokens are read as those of others that are near, drawn by their numbers, and records as other records: the
+                order, the denoisers, the masks, and all other tokens stay what they are
     steps       data  0 .. 99 | 100 .. 119 | 120 ..       a run that skips [100, 120) has the data of its step 120 at its step 100,
                 run   0 .. 99 |            | 100 ..       and goes on from there
 
-Both are functions of an element's number, so that any host finds the same, and a run can be resumed at any step.
+Both are functions of numbers alone, so that any host finds the same, and a run can be resumed at any step.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.document_list import DocumentList
-from ul2_tasks.order.blocks import BlockOrder, cut
-from ul2_tasks.order.epochs import Order, Ranges, cut_at
 from ul2_tasks.order.permutation import keyed, keys
+from ul2_tasks.order.ranges import cut, cut_at, integers_of
 from ul2_tasks.store.read import TokenStore
 
-NOWHERE = -2  # instead of what an example is read as: nothing that fits into its place of a packed row was found
 _FOR_DOCUMENTS = 0x6578636C756465  # what a key is for
 _NEAR = 1 << 8  # documents
 _TRIES = 1 << 8
-
-
-class InOrder(Protocol):
-    """A corpus in order, an `OrderedCorpus` or an `OrderedRecords`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def store(self) -> TokenStore: ...
-
-    @property
-    def order(self) -> Order | BlockOrder: ...
-
-    @property
-    def instead(self) -> tuple[Instead, ...]: ...
-
-    @property
-    def moves_keep_lengths(self) -> bool: ...
-
-    def units_of(self, documents: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None, /) -> np.ndarray: ...
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class LeftOutDocuments:
-    """Documents that are in no example from element `first` of a run on: of each corpus by its name, [n] int64, ascending.
-
-    `named` is the list that names them.
-    """
-
-    first: int
-    documents: Mapping[str, np.ndarray]
-    named: DocumentList
-
-    @property
-    def identity(self) -> str:
-        """Another one for another list."""
-        return self.named.sha256[:16]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,10 +36,19 @@ class Skip:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LeavingOut:
-    """All that a run leaves out. Both are in the order of their first elements."""
+    """All that a run leaves out: of each corpus, by its name, documents, [n] int64, ascending; and elements, by their firsts.
 
-    documents: tuple[LeftOutDocuments, ...] = ()
+    `named` is the list that names the documents.
+    """
+
+    documents: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     skips: tuple[Skip, ...] = ()
+    named: DocumentList = dataclasses.field(default_factory=lambda: DocumentList(()))
+
+    @property
+    def identity(self) -> str:
+        """Another one for another list."""
+        return self.named.sha256[:16]
 
     def data_of(self, numbers: np.ndarray) -> np.ndarray:
         """Which elements of the data those of a run are, [n] int64 both.
@@ -116,158 +81,128 @@ class LeavingOut:
         """[skips + 1] int64, how many elements are skipped before each part of a run."""
         return np.cumsum([0, *(skip.count for skip in self.skips)])
 
-    def instead_of(self, corpus: InOrder) -> tuple[Instead, ...]:
-        """What a corpus is read as while the first list holds, the first two, and so on."""
-        return tuple(Instead.of(corpus, self.left_out(corpus.name, lists + 1)) for lists in range(len(self.documents)))
-
-    def left_out(self, corpus: str, lists: int | None = None) -> np.ndarray:
-        """The documents of a corpus that are left out by the first lists, or by all, [n] int64, ascending."""
-        named = [each.documents.get(corpus, np.zeros([0], np.int64)) for each in self.documents[:lists]]
-        return np.unique(np.concatenate([np.zeros([0], np.int64), *named]))
-
-    def lists_of(self, numbers: np.ndarray) -> np.ndarray:
-        """How many of `documents` hold for each element of a run, [n] int64."""
-        return np.searchsorted([each.first for each in self.documents], numbers, side="right")
+    def left_out(self, corpus: str) -> np.ndarray:
+        """The documents of a corpus that are left out, [n] int64, ascending."""
+        return self.documents.get(corpus, np.zeros([0], np.int64))
 
 
 NOTHING = LeavingOut()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Instead:
-    """What is read instead of documents: of `count` units of an order, those of the ranges [start, stop) are read as others.
+class Kept:
+    """The units that are kept where those of ascending ranges [start, stop), [n] int64 both, are left out; in their order."""
 
-    Ranges are ascending and apart, and none is empty, [n] int64 both. The others are counted as if these were not there, round
-    their end. `firsts`, [n] int64, says as which of them the first of each range is read.
-    """
-
-    count: int
-    starts: np.ndarray
-    stops: np.ndarray
-    firsts: np.ndarray
-
-    @classmethod
-    def of(cls, corpus: InOrder, documents: np.ndarray) -> Instead:
-        """What is read instead of documents, [n] int64, ascending. Raises a ValueError where no unit of the corpus is of others."""
-        (starts, stops), count = corpus.units_of(documents), corpus.order.tokens
-        has_some = starts < stops
-        left = cls(count, starts[has_some], stops[has_some], starts[:0])
-        if left.others < 1:
+    def __init__(self, name: str, starts: np.ndarray, stops: np.ndarray, count: int):
+        self.starts, self.stops = starts, stops
+        self._left_before = np.concatenate([[0], np.cumsum(stops - starts)])
+        self._others_before = starts - self._left_before[:-1]
+        self.borders = np.unique(self._others_before)  # where some follow each other that are apart
+        self.count = count - int(self._left_before[-1])
+        if not self.count:
             raise ValueError(
-                f"exclude must leave some of {corpus.name!r}, got lists without which it has none of its"
-                f" {corpus.store.documents:,} documents that make examples. Shorten the lists, or leave the corpus out of the"
-                " mixture: from a later step on by a Stage without it."
+                f"exclude must leave some of {name!r}, got a list without which it has no document that makes examples. Shorten"
+                " the list, or leave the corpus out of the mixture: from a later step on by a Stage without it."
             )
-        kept = corpus.store.documents - len(documents)
-        before = documents - np.arange(len(documents))  # how many that are kept come before each
-        drawn = keys(keyed(_FOR_DOCUMENTS), documents) % np.uint64(min(_NEAR, max(1, kept)))
-        chosen = (before + drawn.astype(np.int64))[has_some] % max(1, kept)
-        begins = corpus.units_of(chosen + np.searchsorted(before, chosen, side="right"))[0]
-        return dataclasses.replace(left, firsts=begins - left._left_before[np.searchsorted(left.starts, begins)])
 
-    @cached_property
-    def others(self) -> int:
-        """How many units are not of the ranges."""
-        return self.count - int(self._left_before[-1])
+    def before(self, units: np.ndarray) -> np.ndarray:
+        """How many that are kept come before units, or before ranges of units, which are not within a range; [n] int64."""
+        return units - self._left_before[np.searchsorted(self.stops, units, side="right")]
 
-    @cached_property
-    def _left_before(self) -> np.ndarray:
-        """[n + 1] int64, how many units are in the ranges before each."""
-        return np.concatenate([[0], np.cumsum(self.stops - self.starts)])
+    def units(self, numbers: np.ndarray) -> np.ndarray:
+        """The units of numbers among those that are kept, [n] int64."""
+        return numbers + self._left_before[np.searchsorted(self._others_before, numbers, side="right")]
 
-    @cached_property
-    def _others_before(self) -> np.ndarray:
-        """[n] int64, how many others come before each range."""
-        return self.starts - self._left_before[:-1]
-
-    @cached_property
-    def _borders(self) -> np.ndarray:
-        return np.unique([self.starts, self.stops])
-
-    @cached_property
-    def _other_borders(self) -> np.ndarray:
-        return np.unique(self._others_before)
-
-    def touches(self, ranges: Ranges) -> np.ndarray:
-        """Whether each example has some of the units, [examples] bool."""
-        return touch(self.starts, self.stops, ranges)
-
-    def read(self, ranges: Ranges, further: int = 0) -> Ranges:
-        """What is read of ranges of units, or so many others further on."""
-        part, starts, stops = cut_at(ranges.starts, ranges.stops, self._borders)
-        which = np.searchsorted(self.stops, starts, side="right")
-        is_left = np.append(self.starts, self.count)[which] <= starts
-        left = np.flatnonzero(is_left)
-        at = (self.firsts[which[left]] + further + starts[left] - self.starts[which[left]]) % self.others
-        of, begins, ends = cut(at, at + stops[left] - starts[left], self.others)
-        rounds = begins // self.others * self.others
-        of_round, begins, ends = cut_at(begins - rounds, ends - rounds, self._other_borders)
-        moved = self._left_before[np.searchsorted(self._others_before, begins, side="right")]
-        places = np.concatenate([np.flatnonzero(~is_left), left[of[of_round]]])
-        by_place = np.argsort(places, kind="stable")
-        starts, stops = (
-            np.concatenate([own[~is_left], other + moved])[by_place] for own, other in ((starts, begins), (stops, ends))
-        )
-        return ranges._replace(of=ranges.of[part[places[by_place]]], starts=starts, stops=stops)
+    def near(self, units: np.ndarray, attempt: int = 0) -> np.ndarray:
+        """Of units that are left out others that are near and kept, drawn by their numbers, [n] int64 both."""
+        firsts = self.starts[np.searchsorted(self.starts, units, side="right") - 1]
+        drawn = keys(keyed(_FOR_DOCUMENTS, attempt), units) % np.uint64(min(_NEAR, self.count))
+        return self.units((self.before(firsts) + drawn.astype(np.int64)) % self.count)
 
 
-def touch(starts: np.ndarray, stops: np.ndarray, ranges: Ranges) -> np.ndarray:
-    """Whether each example has some units of [start, stop), which are ascending and apart, [n] int64 both; [examples] bool."""
-    found = np.zeros(len(ranges.kinds), bool)
-    if len(starts):
-        after = np.searchsorted(stops, ranges.starts, side="right")
-        found[ranges.of[np.append(starts, 1 << 62)[after] < ranges.stops]] = True
-    return found
+class Overlay:
+    """A store in which the tokens of left-out documents, [n] int64, ascending, are read as those of others.
 
-
-def units_of(corpus: InOrder, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ranges of the units of documents, [n] int64, ascending. A document without tokens has none."""
-    starts, stops = corpus.units_of(documents)
-    return starts[starts < stops], stops[starts < stops]
-
-
-def moves(corpus: InOrder, list_: int, epochs: np.ndarray, slots: np.ndarray, must_fit: np.ndarray) -> np.ndarray:
-    """As what the examples of slots are read while the lists until one hold, see `unit_ranges`, [n] int64; -1 for as they are.
-
-    Where `must_fit`, [n] bool, no feature of an example is longer than before; if nothing such is found it is NOWHERE.
+    A document is read as the last tokens of one that is near, and where that is shorter as those of documents before it, too: so
+    what ends in EOS still does.
     """
-    found, instead = np.full(len(slots), -1), corpus.instead[list_]
-    left = np.flatnonzero(instead.touches(corpus.order.ranges(epochs, slots)))
-    if corpus.moves_keep_lengths:
-        found[left] = list_
-        return found
-    for further in range(min(_TRIES, instead.others)):
+
+    def __init__(self, name: str, store: TokenStore, documents: np.ndarray):
+        starts, stops = store.ranges_of(documents)
+        has_some = starts < stops
+        self.store, self._documents, self._starts, self._stops = store, documents, starts[has_some], stops[has_some]
+        self._kept = Kept(name, self._starts, self._stops, store.tokens)
+        near = Kept(name, documents, documents + 1, store.documents).near(documents[has_some])
+        self._ends = self._kept.before(store.ranges_of(near)[1])  # among the tokens that are kept
+        self._borders = np.unique([self._starts, self._stops])
+
+    def places(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The tokens that are read of ranges, in parts: of which range each is, where it starts and stops, and if others are read.
+
+        All are [n] or [parts] int64, but for the last, [parts] bool.
+        """
+        part, starts, stops = cut_at(starts, stops, self._borders)
+        which = np.searchsorted(self._stops, starts, side="right")
+        is_left = np.append(self._starts, self.store.tokens)[which] <= starts
+        left, own = np.flatnonzero(is_left), np.flatnonzero(~is_left)
         if not len(left):
-            break
-        others = instead.read(corpus.order.ranges(epochs[left], slots[left]), further).starts
-        fits, to_fit = ~must_fit[left], np.flatnonzero(must_fit[left])
-        if len(to_fit):
-            own = epochs[left[to_fit]], slots[left[to_fit]]
-            fits[to_fit] = (corpus.lengths_of(*own, others[to_fit]) <= corpus.lengths_of(*own)).all(axis=1)
-        found[left[fits]] = others[fits]
-        left = left[~fits]
-    found[left] = NOWHERE
-    return found
+            return part, starts, stops, is_left
+        moved = (self._ends - self._stops)[which[left]]
+        of, begins, ends = cut(starts[left] + moved, stops[left] + moved, self._kept.count)
+        rounds = begins // self._kept.count * self._kept.count
+        of_round, begins, ends = cut_at(begins - rounds, ends - rounds, self._kept.borders)
+        at = np.concatenate([own, left[of[of_round]]])
+        by_place = np.argsort(at, kind="stable")
+        begins, lengths = self._kept.units(begins), ends - begins
+        starts, stops = np.concatenate([starts[own], begins]), np.concatenate([stops[own], begins + lengths])
+        return part[at[by_place]], starts[by_place], stops[by_place], is_left[at[by_place]]
+
+    def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """See `TokenStore.read_chunks`."""
+        return self.store.read_chunks(*self.places(starts, stops)[1:3])
+
+    def ranges_with(self, document: int) -> tuple[np.ndarray, np.ndarray]:
+        """The ranges of tokens that are read as those of a document, ascending, [n] int64 both."""
+        start, stop = self.store.tokens_of(document)
+        if document in self._documents or start == stop:
+            return self._starts[:0], self._starts[:0]
+        first, last = self._kept.before(np.array([start, stop])).tolist()
+        of, begins, ends = cut(self._ends - (self._stops - self._starts), self._ends, self._kept.count)
+        rounds, moved = begins // self._kept.count * self._kept.count, (self._ends - self._stops)[of]
+        starts = np.append(np.maximum(begins, first + rounds) - moved, start)
+        stops = np.append(np.minimum(ends, last + rounds) - moved, stop)
+        found = np.flatnonzero(starts < stops)
+        found = found[np.argsort(starts[found])]
+        return starts[found], stops[found]
 
 
-def unit_ranges(corpus: InOrder, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> Ranges:
-    """Which units of an order make the examples of slots; see `Order.ranges`.
+class Others:
+    """The units that are read where some, those of ascending ranges [start, stop), are left out: of each another one that is near.
 
-    Where `elsewhere`, [n] int64, is not below 0, they are others: the number of the list until which all hold; or, where examples
-    are single units, the unit.
+    `sizes` gives those of units, [n, features] int64. No other one is longer than its own, as far as one was found.
     """
-    found = corpus.order.ranges(epochs, slots)
-    if elsewhere is None or (elsewhere < 0).all():
-        return found
-    of_range = elsewhere[found.of]
-    if not corpus.moves_keep_lengths:
-        starts = np.where(of_range < 0, found.starts, of_range)
-        return found._replace(starts=starts, stops=starts + 1)
-    parts = []
-    for number in np.unique(of_range).tolist():
-        own = of_range == number
-        part = found._replace(of=found.of[own], starts=found.starts[own], stops=found.stops[own])
-        parts.append(part if number < 0 else corpus.instead[number].read(part))
-    of, starts, stops = (np.concatenate(each) for each in zip(*(part[2:] for part in parts)))
-    by_example = np.argsort(of, kind="stable")
-    return found._replace(of=of[by_example], starts=starts[by_example], stops=stops[by_example])
+
+    def __init__(
+        self, name: str, starts: np.ndarray, stops: np.ndarray, count: int, sizes: Callable[[np.ndarray], np.ndarray] | None
+    ):
+        kept = Kept(name, starts[starts < stops], stops[starts < stops], count)
+        self._units = integers_of(starts, stops)
+        self._others, left = np.zeros_like(self._units), np.arange(len(self._units))
+        own = sizes(self._units) if sizes else None
+        for attempt in range(_TRIES):
+            self._others[left] = kept.near(self._units[left], attempt)
+            if sizes is None or own is None:
+                break
+            left = left[(sizes(self._others[left]) > own[left]).any(axis=1)]
+            if not len(left):
+                break
+
+    def read(self, units: np.ndarray) -> np.ndarray:
+        """What units, [n] int64, are read as, [n] int64."""
+        at = np.minimum(np.searchsorted(self._units, units), len(self._units) - 1)
+        return np.where(self._units[at] == units, self._others[at], units)
+
+    def ranges_with(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """The ranges of units that are read as some of [start, stop), ascending, [n] int64 both."""
+        own = np.setdiff1d(np.arange(start, stop), self._units)
+        found = np.union1d(own, self._units[(self._others >= start) & (self._others < stop)])
+        return found, found + 1

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.order.blocks import BlockOrder
+from ul2_tasks.order.order import Order
 from ul2_tasks.order.permutation import keyed
+from ul2_tasks.order.rows import Rows
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
-from ul2_tasks.random_access.corpora import Member, OrderedCorpus, RowOrder, in_blocks, order_corpus
-from ul2_tasks.random_access.leaving_out import NOTHING, NOWHERE, LeavingOut, moves, touch, unit_ranges, units_of
+from ul2_tasks.random_access.corpora import Member, OrderedCorpus, in_blocks, order_corpus
+from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.random_access.records import OrderedRecords, RecordIndex, RecordMember, index_in_blocks, order_records
 from ul2_tasks.store.read import TokenStore
@@ -33,20 +34,13 @@ _FAR = 4  # times as far as another
 class Slots(NamedTuple):
     """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`.
 
-    Corpora are counted as those of a `Numbering`. Where documents are left out, `elsewhere` is as what some are read, see
-    `unit_ranges`.
+    Corpora are counted as those of a `Numbering`.
     """
 
     places: np.ndarray
     corpora: np.ndarray
     epochs: np.ndarray
     slots: np.ndarray
-    elsewhere: np.ndarray | None = None
-
-    def only(self, chosen: np.ndarray) -> Slots:
-        """Some of them, [m] bool, or [n] int64 in this order."""
-        elsewhere = None if self.elsewhere is None else self.elsewhere[chosen]
-        return Slots(self.places[chosen], self.corpora[chosen], self.epochs[chosen], self.slots[chosen], elsewhere)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +131,7 @@ class Numbering:
     """
 
     corpora: tuple[OrderedCorpus | OrderedRecords, ...]
-    packed: tuple[RowOrder, ...]
+    packed: tuple[Rows, ...]
     stages: tuple[MixedStage, ...]
     timeline: Timeline
     size: int | None
@@ -155,7 +149,7 @@ class Numbering:
         """
         if self.size is not None:
             return epoch * self.size
-        data = self.orders[0].first_of(epoch, 0) if len(self.corpora) == 1 else self._first_of_several(epoch)
+        data = self.orders[0].first_of(epoch * self.orders[0].rounds) if len(self.corpora) == 1 else self._first_of_several(epoch)
         return int(self.leaving_out.first_from(np.array([data]))[0])
 
     def _first_of_several(self, epoch: int) -> int:
@@ -174,7 +168,7 @@ class Numbering:
             return number // self.size
         data = int(self.leaving_out.data_of(np.array([number]))[0])
         if len(self.corpora) == 1:
-            return self.orders[0].begun(data).epoch
+            return self.orders[0].round_of(data) // self.orders[0].rounds
         return max(self._begun(number, data) for number in range(len(self.corpora)))
 
     def begun_again(self, epoch: int) -> list[str]:
@@ -186,7 +180,7 @@ class Numbering:
         for number, corpus in enumerate(self.corpora):
             begun = self._begun(number, stop - 1)
             if begun:
-                end = self.orders[number].first_of(begun, 0)
+                end = self.orders[number].first_of(begun * self.orders[number].rounds)
                 last = np.arange(max(0, end - self.timeline.stages[0].mixing.unit), end)
                 found += [corpus.name] * bool((self.timeline.numbers(number, last) >= first).any())
         return found
@@ -194,14 +188,14 @@ class Numbering:
     def _begun(self, number: int, data: int) -> int:
         """The last epoch of a corpus of which the data up to an element have something; 0 if they have nothing."""
         stop = max((stop for _, stop in self.timeline.indices(number, 0, data)), default=1)
-        epoch = self.orders[number].begun(stop - 1).epoch
+        epoch = self.orders[number].round_of(stop - 1) // self.orders[number].rounds
         while epoch and self._first_with(number, epoch) > data:
             epoch -= 1
         return epoch
 
     def _first_with(self, number: int, epoch: int) -> int:
         """The first element of the data that has something of an epoch of a corpus, or of a later one."""
-        first, mixing = self.orders[number].first_of(epoch, 0), self.timeline.stages[0].mixing
+        first, mixing = self.orders[number].first_of(epoch * self.orders[number].rounds), self.timeline.stages[0].mixing
         kind = self.stages[0].corpora.index(number)
         if first > self._weights[kind] * _NO_END:
             return _NO_END
@@ -231,11 +225,7 @@ class Numbering:
 
     def slots(self, numbers: np.ndarray) -> Slots:
         """The examples of elements, [n] integers from 0, below 2**62. Those of a row stand in its order."""
-        found = self._slots(self.leaving_out.data_of(numbers))
-        return self._without(found, self.leaving_out.lists_of(numbers)) if self.leaving_out.documents else found
-
-    def _slots(self, numbers: np.ndarray) -> Slots:
-        corpora, indices = self.timeline.elements(numbers)
+        corpora, indices = self.timeline.elements(self.leaving_out.data_of(numbers))
         if len(self.corpora) == 1:
             return self._slots_of(0, np.arange(len(corpora)), indices)
         found = [Slots(*(np.zeros([0], np.int64),) * 4)]
@@ -243,35 +233,7 @@ class Numbering:
             places = np.flatnonzero(corpora == number)
             found.append(self._slots_of(number, places, indices[places]))
         order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
-        return Slots(*(np.concatenate(each)[order] for each in zip(*(each[:4] for each in found))))
-
-    def _without(self, found: Slots, lists: np.ndarray) -> Slots:
-        """Slots of which those with documents that are left out are read as others; [n] int64 of each the lists.
-
-        An example of a packed row for which nothing that is short enough is found is left out, unless the row would be empty.
-        """
-        may_be_long = np.bincount(found.places)[found.places] == 1 if self.packed else np.ones(len(found.slots), bool)
-        elsewhere = self._elsewhere(found, lists[found.places], ~may_be_long)
-        if not (elsewhere == NOWHERE).any():
-            return found._replace(elsewhere=elsewhere)
-        _, firsts, of_row = np.unique(found.places, return_index=True, return_inverse=True)
-        alone = firsts[np.bincount(of_row, elsewhere != NOWHERE) == 0]  # of rows that would be empty
-        elsewhere[alone] = self._elsewhere(found.only(alone), lists[found.places[alone]], np.zeros(len(alone), bool))
-        return found._replace(elsewhere=elsewhere).only(elsewhere != NOWHERE)
-
-    def _elsewhere(self, found: Slots, lists: np.ndarray, must_fit: np.ndarray) -> np.ndarray:
-        elsewhere, most = np.full(len(found.slots), -1), len(self.leaving_out.documents) + 1
-        codes = found.corpora * most + lists
-        for code in np.unique(codes[lists > 0]).tolist():
-            of = np.flatnonzero(codes == code)
-            corpus = self.corpora[code // most]
-            elsewhere[of] = moves(corpus, code % most - 1, found.epochs[of], found.slots[of], must_fit[of])
-        return elsewhere
-
-    def slots_left_out(self, corpus: int, epoch: int) -> np.ndarray:
-        """The slots of an epoch of a corpus that would have documents that are left out, [n] int64, ascending."""
-        instead = self.corpora[corpus].instead[-1]
-        return self.corpora[corpus].order.slots_with(epoch, instead.starts, instead.stops)
+        return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
 
     def _slots_of(self, corpus: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:
@@ -287,17 +249,11 @@ class Numbering:
         data = self.timeline.numbers(corpus, at(epochs, slots))
         return np.where(data < 0, data, self.leaving_out.numbers_of(data))
 
-    def with_document(self, numbers: np.ndarray, corpus: int, document: int) -> np.ndarray:
-        """Those of some elements, [n] int64, ascending, that have tokens of a document of a corpus."""
-        found = self.slots(numbers)
-        found = found.only(found.corpora == corpus)
-        has_it = touch(*units_of(self.corpora[corpus], np.array([document])), unit_ranges(self.corpora[corpus], *found[2:]))
-        return numbers[np.unique(found.places[has_it])]
-
     def epochs_of(self, corpus: int, first: int, last: int) -> list[int]:
         """The epochs of a corpus that have some of the elements first .. last of the mixture."""
         ranges = self.timeline.indices(corpus, *self.leaving_out.data_of(np.array([first, last])).tolist())
-        epochs = ((self.orders[corpus].begun(index).epoch for index in (start, stop - 1)) for start, stop in ranges)
+        order = self.orders[corpus]
+        epochs = ((order.round_of(index) // order.rounds for index in (start, stop - 1)) for start, stop in ranges)
         return sorted({epoch for of_first, of_last in epochs for epoch in range(of_first, of_last + 1)})
 
     def in_rows(self, budgets: Mapping[str, int | None]) -> Numbering:
@@ -318,13 +274,13 @@ class Numbering:
         if leaving_out is self.leaving_out:
             return self
         mixings = [stage.mixing for stage in self.timeline.stages]
-        corpora = tuple(dataclasses.replace(corpus, instead=leaving_out.instead_of(corpus)) for corpus in self.corpora)
+        corpora = tuple(corpus.without(leaving_out.left_out(corpus.name)) for corpus in self.corpora)
         return _arranged(corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=leaving_out)
 
 
 def _arranged(
     corpora: tuple[OrderedCorpus | OrderedRecords, ...],
-    packed: tuple[RowOrder, ...],
+    packed: tuple[Rows, ...],
     stages: tuple[MixedStage, ...],
     mixings: Sequence[Shares],
     key: int | None,
@@ -400,9 +356,9 @@ def _by_corpus(members: Iterable[Member | RecordMember]) -> dict[str, list]:
     return found
 
 
-def _partitions(orders: Sequence[object]) -> int:
+def _partitions(orders: Sequence[Order]) -> int:
     """The partitions of which each element of a mixture is of one: those of all corpora that have some."""
-    found = {order.windows.partitions[0] for order in orders if isinstance(order, BlockOrder)}
+    found = {order.sections[0].turns for order in orders}
     if (partitions := math.lcm(*found)) > _MOST_PARTITIONS:
         raise ValueError(
             f"partitions of mixed corpora must have a common multiple of at most {_MOST_PARTITIONS:,}, got {sorted(found)}. Give"

@@ -19,6 +19,7 @@ import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
+from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.read import MemoryStore, Store
 
 GROUP = 64  # documents
@@ -69,6 +70,14 @@ class Pieces:
             firsts[of] = _before(self.store.pair_lengths(pair), in_pair, documents[of] - self.documents[groups[of]], self.most)
         firsts += self.pieces[groups]
         return firsts, firsts + -(-(stops - starts) // self.most)
+
+    def with_tokens(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The ranges of pieces that have some tokens of ranges, each of one document, [n] int64 both."""
+        documents = [self.store.documents_at(*each)[0] for each in zip(starts.tolist(), stops.tolist())]
+        of, pieces = expanded(np.arange(len(starts)), *self.of_documents(np.array(documents, np.int64)))
+        firsts, lasts = self.tokens_of(pieces)
+        found = np.unique(pieces[(firsts < stops[of]) & (starts[of] < lasts)])
+        return found, found + 1
 
     def _found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         numbers = np.asarray(numbers, np.int64)

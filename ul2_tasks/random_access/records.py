@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,11 +17,21 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cache import read_manifest
 from ul2_tasks.example_features import EXAMPLE, SPAN_ID, Feature, token_features
 from ul2_tasks.files.kept_counts import KeptCounts
-from ul2_tasks.order.blocks import BlockOrder, BlockShuffle, order_of
-from ul2_tasks.order.epochs import Order
-from ul2_tasks.order.window_rows import WindowRows
-from ul2_tasks.random_access.corpora import CorpusName, blocks_of, check_windows, cycle_of, fetch_windows, kept_rows, row_lengths
-from ul2_tasks.random_access.leaving_out import Instead, unit_ranges, units_of
+from ul2_tasks.order.order import BlockShuffle, Order
+from ul2_tasks.order.ranges import Ranges, integers_of
+from ul2_tasks.order.rows import Rows
+from ul2_tasks.random_access.corpora import (
+    CorpusName,
+    TokensAt,
+    blocks_of,
+    check_windows,
+    cycle_of,
+    fetch_windows,
+    has_units,
+    kept_rows,
+    row_lengths,
+)
+from ul2_tasks.random_access.leaving_out import Others
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -30,6 +40,8 @@ if TYPE_CHECKING:
     import seqio
 
     from ul2_tasks.corpus.corpus import Corpus
+
+_NO_END = 1 << 60
 
 
 class Made(Protocol):
@@ -123,12 +135,15 @@ class RecordMember:
 
 @dataclasses.dataclass(frozen=True)
 class OrderedRecords:
-    """A corpus of records with the tasks that read it; see `OrderedCorpus`, whose methods these are."""
+    """A corpus of records with the tasks that read it; see `OrderedCorpus`, whose methods these are.
+
+    `others` are the examples that are read in place of those of records that are left out.
+    """
 
     name: str
     members: tuple[RecordMember, ...]
-    order: Order | BlockOrder
-    instead: tuple[Instead, ...] = ()
+    order: Order
+    others: Others | None = None
 
     lengths_are_fixed = False
 
@@ -145,7 +160,7 @@ class OrderedRecords:
         """[members] int64, their numbers in the index."""
         return np.array([member.kind for member in self.members])
 
-    def packed(self, budgets: Mapping[str, int | None]) -> WindowRows:
+    def packed(self, budgets: Mapping[str, int | None]) -> Rows:
         """See `OrderedCorpus.packed`."""
         if has_images(self.members):
             raise ValueError(
@@ -153,7 +168,7 @@ class OrderedRecords:
                 " them in a row. Set pack=False."
             )
         rows = row_lengths(budgets, token_features(self.members[0].features))
-        return WindowRows(self.order, self, rows, self._kept(rows))
+        return Rows(self.order, rows, lengths=self, kept=self._kept(rows))
 
     def _kept(self, rows: tuple[int, ...]) -> KeptCounts | None:
         """Of a cache, what its manifest says of its files, and what the examples are made with."""
@@ -164,11 +179,25 @@ class OrderedRecords:
         lengths = [json.dumps(manifest["splits"], sort_keys=True), described, self.index.settings]
         return kept_rows(self.store, self.order, rows, lengths)
 
-    moves_keep_lengths = False
+    def without(self, documents: np.ndarray) -> OrderedRecords:
+        """See `OrderedCorpus.without`. An example that is read in place of another has its place in a packed row."""
+        if not len(documents):
+            return dataclasses.replace(self, others=None)
+        sizes = None if has_images(self.members) else self._sizes
+        return dataclasses.replace(self, others=Others(self.name, *self.units_of(documents), self.index.count, sizes))
 
-    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> np.ndarray:
-        """See `window_rows.ExampleLengths`, and `unit_ranges`."""
-        ranges = unit_ranges(self, epochs, slots, elsewhere)
+    def _sizes(self, numbers: np.ndarray) -> np.ndarray:
+        """Those of conversations, which have no noise: whatever reads them."""
+        return self.index.sizes(numbers, np.zeros_like(numbers), np.zeros(len(numbers), np.uint64))
+
+    def examples(self, epochs: np.ndarray, slots: np.ndarray) -> tuple[Ranges, np.ndarray]:
+        """The places of slots in the order, and the numbers of the examples that are read there, [n] int64."""
+        ranges = self.order.ranges(epochs, slots)
+        return ranges, self.others.read(ranges.starts) if self.others else ranges.starts
+
+    def lengths_of(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """See `rows.ExampleLengths`."""
+        ranges, _ = self.examples(epochs, slots)
         return self.index.sizes(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
 
     def fetch_ahead(self, epochs: np.ndarray, slots: np.ndarray) -> None:
@@ -183,30 +212,61 @@ class OrderedRecords:
 
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """See `OrderedCorpus.slots_with`."""
-        return self.order.slots_with(epoch, *units_of(self, np.array([document])))
+        starts, stops = has_units(*self.units_of(np.array([document])))
+        if self.others and len(starts):
+            starts, stops = self.others.ranges_with(int(starts[0]), int(stops[0]))
+        return self.order.slots_with(epoch, starts, stops)
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `OrderedCorpus.units_of`: the examples of records."""
         found = np.array([self.index.examples_of(record) for record in documents.tolist()], np.int64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
-    def tokens_at(
-        self, epoch: int, slot: int, elsewhere: int = -1
-    ) -> tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    def tokens_at(self, epoch: int, slot: int) -> TokensAt:
         """See `OrderedCorpus.tokens_at`: the tokens are those of the record, or of the chunk of it."""
-        ranges = unit_ranges(self, np.array([epoch]), np.array([slot]), np.array([elsewhere]))
-        record = int(self.index.records(ranges.starts)[0])
-        start, stop = self.index.ranges(ranges.starts)[0].tolist()
-        return int(ranges.kinds[0]), ((start, stop),), ((record, record + 1),)
+        ranges, numbers = self.examples(np.array([epoch]), np.array([slot]))
+        own, record = (int(self.index.records(each)[0]) for each in (ranges.starts, numbers))
+        tokens, replaces = tuple(self.index.ranges(numbers)[0].tolist()), ((own, own + 1),) if numbers != ranges.starts else ()
+        return TokensAt(int(ranges.kinds[0]), (tokens,), ((record, record + 1),), replaces)
 
-    def read(self, epochs: np.ndarray, slots: np.ndarray, elsewhere: np.ndarray | None = None) -> tuple[np.ndarray, Made]:
-        """The members of the examples of slots, [n] int64, and these, with SeqIO's ids; see `unit_ranges`."""
-        ranges = unit_ranges(self, epochs, slots, elsewhere)
-        made = self.index.read(ranges.starts, self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots))
+    def read(self, epochs: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, Made]:
+        """The members of the examples of slots, [n] int64, and these, with SeqIO's ids."""
+        ranges, numbers = self.examples(epochs, slots)
+        kinds, keys = self._kinds[ranges.kinds], self.order.noise_keys(epochs, slots)
+        made = self.index.read(numbers, kinds, keys)
+        are_others = numbers != ranges.starts
+        if are_others.any() and not has_images(self.members):
+            own = self.index.sizes(ranges.starts, kinds, keys)
+            made = cut_off(made, np.where(are_others[:, np.newaxis], own, _NO_END), self.members[0].features)
         if shift := np.int32(id_shift(self.members[0].vocabulary)):
             for key in token_features(self.members[0].features):
                 made.values[key] += shift
         return ranges.kinds, made
+
+
+class _Cut(NamedTuple):
+    values: dict[str, np.ndarray]
+    lengths: dict[str, np.ndarray]
+
+
+def cut_off(made: Made, most: np.ndarray, features: Mapping[str, Feature]) -> Made:
+    """Examples, of which those that are longer than [n, features] int64 have their beginning alone, and nothing to train on.
+
+    It is what is read in place of an example, where none was found that is as short, and there is no other room in a packed row.
+    """
+    lengths = {key: made.lengths[key] for key in token_features(features)}
+    kept = {key: np.minimum(of_each, own) for (key, of_each), own in zip(lengths.items(), most.T)}
+    is_cut = np.any([kept[key] < lengths[key] for key in lengths], axis=0)
+    if not is_cut.any():
+        return made
+    values, of_all = {}, {}
+    for key, own in made.values.items():
+        of = features[key].per_token_of
+        starts = np.cumsum(lengths[of]) - lengths[of]
+        values[key], of_all[key] = own[integers_of(starts, starts + kept[of])], kept[of]
+        if of != key:
+            values[key][np.repeat(is_cut, kept[of])] = 0
+    return _Cut(values, of_all)
 
 
 def index_in_blocks(member: RecordMember) -> RecordIndex:
@@ -222,7 +282,7 @@ def _blocks_of(member: RecordMember) -> BlockShuffle | None:
 def order_records(members: Sequence[RecordMember], index: RecordIndex, seed: int, shuffle: bool) -> OrderedRecords:
     """Puts the examples of records in order. They are read through this index."""
     cycle, name = cycle_of({member.task: member.rate for member in members}), members[0].corpus.name
-    order = order_of(cycle, (1,) * len(members), index.count, seed, shuffle, _blocks_of(members[0]))
+    order = Order(cycle, (1,) * len(members), index.count, seed, shuffle, _blocks_of(members[0]))
     check_windows(name, order, "examples")
     return OrderedRecords(name, tuple(dataclasses.replace(member, index=index) for member in members), order)
 

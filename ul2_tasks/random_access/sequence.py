@@ -38,7 +38,7 @@ class Location:
         tokens: ranges (start, stop) of the corpus's tokens; more than one where the chunk goes round the end of the corpus, or
             from one block to the next.
         documents: for each of the ranges, the first of the documents that it has tokens of, and the one after the last.
-        replaces: where the example is in place of one with documents that are left out, the `documents` of that one.
+        replaces: where tokens are read in place of documents that are left out, the `documents` that the example would have.
     """
 
     corpus: str
@@ -155,12 +155,8 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     def locate(self, index: int) -> Location | list[Location]:
         """Returns the location of an example in the corpus; for a packed sequence the list of its examples' locations."""
-        found = self.numbering.slots(self._numbers([index]))
-        elsewhere = np.full(len(found.slots), -1) if found.elsewhere is None else found.elsewhere
-        locations = [
-            _location(self.numbering.corpora[corpus], *at)
-            for corpus, *at in zip(*(each.tolist() for each in (*found[1:4], elsewhere)))
-        ]
+        _, *found = (each.tolist() for each in self.numbering.slots(self._numbers([index])))
+        locations = [_location(self.numbering.corpora[corpus], *at) for corpus, *at in zip(*found)]
         return locations if self.numbering.packed else locations[0]
 
     def find(self, document: int, corpus: str | None = None) -> list[int]:
@@ -184,14 +180,8 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
                 continue
             for epoch in self.numbering.epochs_of(kind, first, last):
                 held = chosen.slots_with(epoch, operator.index(document))
-                leaves_out = bool(self.numbering.leaving_out.documents)
-                if leaves_out:
-                    held = np.union1d(held, self.numbering.slots_left_out(kind, epoch))  # in whose place it may be
                 numbers = self.numbering.numbers(kind, np.full_like(held, epoch), held)
-                numbers = np.unique(numbers[(numbers >= first) & (numbers <= last)])
-                if leaves_out:
-                    numbers = self.numbering.with_document(numbers, kind, document)
-                found |= set((numbers - first).tolist())
+                found |= set((numbers[(numbers >= first) & (numbers <= last)] - first).tolist())
         return sorted(found)
 
     @cached_property
@@ -234,10 +224,9 @@ def read_rows(
     return rows, sizes, batch.members
 
 
-def _location(corpus: OrderedCorpus | OrderedRecords, epoch: int, slot: int, elsewhere: int) -> Location:
-    kind, ranges, documents = corpus.tokens_at(epoch, slot, elsewhere)
-    member = corpus.members[kind]
-    replaces = () if elsewhere < 0 else corpus.tokens_at(epoch, slot)[2]
-    location = Location(corpus.name, member.task, member.denoiser, epoch, slot, ranges, documents, replaces)
+def _location(corpus: OrderedCorpus | OrderedRecords, epoch: int, slot: int) -> Location:
+    at = corpus.tokens_at(epoch, slot)
+    member = corpus.members[at.kind]
+    location = Location(corpus.name, member.task, member.denoiser, epoch, slot, at.tokens, at.documents, at.replaces)
     object.__setattr__(location, "_provenance", corpus.store.provenance)
     return location

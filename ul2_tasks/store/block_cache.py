@@ -24,7 +24,7 @@ import numpy as np
 from absl import logging
 
 from ul2_tasks.files.systems import is_local
-from ul2_tasks.order.epochs import expanded
+from ul2_tasks.order.ranges import expanded
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.arrays import MemoryArray, check_within, read_joined
 from ul2_tasks.store.memory import available_bytes

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.files.systems import is_local, parallel_map, size
-from ul2_tasks.order.epochs import expanded
+from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
 from ul2_tasks.store.index import Index, read_index
 from ul2_tasks.store.provenance import Provenance, provenance_of_pairs

@@ -25,7 +25,7 @@ from ul2_tasks.example_features import TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.chat_examples import chat_member
-from ul2_tasks.order.blocks import BlockShuffle
+from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.records import RecordMember

@@ -18,7 +18,7 @@ from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tokens_of
 from ul2_tasks.random_access.batches import members_of
-from ul2_tasks.random_access.exclude import Exclude, leave_out
+from ul2_tasks.random_access.exclude import Documents, leave_out
 from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
 from ul2_tasks.random_access.records import features_of
@@ -38,7 +38,7 @@ def examples(
     shuffle: bool = ...,
     pack: bool = ...,
     cache_dirs: Sequence[str | os.PathLike] = ...,
-    exclude: Exclude | None = ...,
+    exclude: Documents | None = ...,
     skip: Sequence[tuple[int, int]] = ...,
     batch_size: int | None = ...,
     task_id: bool = ...,
@@ -63,7 +63,7 @@ def examples(
     shuffle: bool = ...,
     pack: bool = ...,
     cache_dirs: Sequence[str | os.PathLike] = ...,
-    exclude: Exclude | None = ...,
+    exclude: Documents | None = ...,
     skip: Sequence[tuple[int, int]] = ...,
     batch_size: int | None = ...,
     task_id: bool = ...,
@@ -77,7 +77,7 @@ def examples(
     shuffle: bool = True,
     pack: bool = False,
     cache_dirs: Sequence[str | os.PathLike] = (),
-    exclude: Exclude | None = None,
+    exclude: Documents | None = None,
     skip: Sequence[tuple[int, int]] = (),
     batch_size: int | None = None,
     task_id: bool = False,
@@ -98,11 +98,10 @@ def examples(
         cache_dirs: of a description, the folders that `ul2 cache` or its `cache` wrote into. What is registered has its cache in
             SeqIO's cache directories (`seqio.add_global_cache_dirs`).
         exclude: documents that no element has tokens of: the path of a list (docs/guides/leave_out.md), or its entries, such as
-            [{"id": "77f2"}]; or lists by the steps from which they are valid, such as {20: "list.jsonl"}. An example that would
-            have such tokens has others in their place; all other examples stay the same.
+            [{"id": "77f2"}]. An example that would have such tokens has others in their place; all else stays the same.
         skip: pairs of steps (first, stop), ascending, whose elements are never read. Step `first` reads those of step `stop`. Each
             pair counts steps with the earlier pairs already skipped.
-        batch_size: how many elements a step has; needed with `skip`, and with steps of `exclude`.
+        batch_size: how many elements a step has; needed with `skip`.
         task_id: whether each element has `task_id`, too, [targets] int32, of chats [tokens], which of the mixture's tasks each is
             of, an index into the `tasks` of the result.
 

@@ -31,7 +31,7 @@ from ul2_tasks.mixtures.image_text import (
     piece_limits,
     special_tokens_beside,
 )
-from ul2_tasks.order.blocks import BlockShuffle
+from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.corpora import Member

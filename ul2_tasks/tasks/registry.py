@@ -15,7 +15,7 @@ from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of, owner_of
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
-from ul2_tasks.order.blocks import BlockShuffle
+from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import ChatMixture, ChatTask
 from ul2_tasks.tasks.image_text import ImageTextTask, beside_images

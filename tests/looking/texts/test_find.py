@@ -64,7 +64,7 @@ def test_a_document_is_in_all_examples_that_have_a_token_of_it_and_in_no_other(r
         (location,) = locations_of(found, number)
         if any(first <= document < after for first, after in location.documents):
             expected.append((number, None, location))
-    assert list(seen(run, found, place, epochs=3)) == expected
+    assert list(seen(run, place, epochs=3)) == expected
     assert len(expected) >= 3
 
 
@@ -116,7 +116,7 @@ def test_a_document_of_several_corpora_is_named_with_its_corpus(run):
     found = both.examples()
     place = place_of(found, "found_too_corpus:7")
     assert place.corpus == "found_too_corpus"
-    in_first = list(itertools.islice(seen(both, found, place, epochs=4), 3))
+    in_first = list(itertools.islice(seen(both, place, epochs=4), 3))
     assert in_first
     assert all(location.corpus == place.corpus for _, _, location in in_first)
     for wrong in ("7", "another:7", "found_too_corpus:", "found_too_corpus:x"):

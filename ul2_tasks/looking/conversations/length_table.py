@@ -96,7 +96,8 @@ def _way(name: str, task: ChatTask, reader: Reader, lengths: Mapping[str, int | 
     tokens = dict(zip(keys, index.sizes(np.arange(index.count)).sum(axis=0).tolist()))
     if index.count and all(lengths.values()):
         member = RecordMember(task.name, task.corpus, 1.0, task.objective.features, task.corpus.vocabulary, index, {})
-        rows = order_records([member], index, seed=0, shuffle=True).packed(lengths).first_of(1, 0)
+        packed = order_records([member], index, seed=0, shuffle=True).packed(lengths)
+        rows = packed.first_of(packed.rounds)
     fill = {key: tokens[key] / (rows * (lengths[key] or 1)) for key in keys} if rows else {}
     return ChatWay(name, dict(lengths), index.count, left_out, tokens, rows, fill)
 

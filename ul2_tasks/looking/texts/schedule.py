@@ -152,14 +152,14 @@ def _before(numbering: Numbering, order: int, index: int, in_tokens: bool) -> tu
     by_elements = numbering.orders[order]
     by_units = numbering.corpora[order].order
     size = numbering.corpora[order].store.tokens / by_units.tokens if in_tokens else 1
-    epoch, number, first = by_elements.begun(index)
-    is_exact = not in_tokens or (number == 0 and isinstance(numbering.corpora[order], OrderedCorpus))
-    count = round((epoch * by_units.tokens + by_units.tokens_of(number)) * size)
+    begun = by_elements.round_of(index)
+    first = by_elements.first_of(begun)
+    is_exact = not in_tokens or (begun % by_units.rounds == 0 and isinstance(numbering.corpora[order], OrderedCorpus))
+    count = round(by_units.tokens_before(begun) * size)
     if index - first <= _COUNTED:
         return count + _count(numbering, order, np.arange(first, index), in_tokens), is_exact
-    following = by_elements.switch(index)
-    whole = (following.epoch - epoch) * by_units.tokens + by_units.tokens_of(following.round) - by_units.tokens_of(number)
-    return count + round(whole * size * (index - first) / (following.element - first)), False
+    whole = by_units.tokens_before(begun + 1) - by_units.tokens_before(begun)
+    return count + round(whole * size * (index - first) / (by_elements.first_of(begun + 1) - first)), False
 
 
 def _count(numbering: Numbering, order: int, indices: np.ndarray, in_tokens: bool) -> int:
@@ -179,7 +179,7 @@ def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
     parts = numbering.timeline.parts_until(corpus)
     for epoch in range(1, int(_read(numbering, corpus, stop).epochs) + 2):
         for part, end in parts:
-            index = numbering.orders[part.order].first_of(epoch, 0)
+            index = numbering.orders[part.order].first_of(epoch * numbering.orders[part.order].rounds)
             if part.start < index and index - part.start + part.first <= end:
                 last = np.arange(max(part.start, index - _NEAR_END), index)
                 ends.append(int(numbering.timeline.numbers(part.order, last).max()))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ul2_tasks.order.best_fit import best_fit
+from ul2_tasks.order.pack import best_fit
 
 BUDGETS = [(512, 512), (2048, 512), (7, 1), (40,), (9_000,), (2**31 - 1,), (16, 24, 9), (36_864, 0, 5_000), (4, 5, 6, 7)]
 GOLDEN = {1: 3495352344, 2: 214133614, 3: 2397682962}
