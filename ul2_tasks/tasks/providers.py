@@ -44,7 +44,7 @@ from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.preprocessors import chunk, corrupt, denoise, solve_features, split_into_chunks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
-STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
+STREAM_VERSION = 3  # raised whenever the same arguments give another stream of examples
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
 # document, and the longer the chunks are, the fewer a document has.
 SHUFFLED_TOKENS = 1 << 20
