@@ -281,7 +281,7 @@ def image_members(found: Examples) -> dict[str, ImageMember]:
     for member in members_of(found.numbering):
         if isinstance(index := member.index, ImageTextIndex):
             corpus: ImageTextCorpus = member.corpus  # type: ignore[assignment]  # whose records the index has
-            limits = index.limits[member.kind_number]
+            limits = index.limits[member.kind_number]  # type: ignore[attr-defined]
             special = moved(limits.special, id_shift(member.vocabulary))
             members[member.task] = ImageMember(member.task, corpus, index, limits, special, member.vocabulary)
     return members

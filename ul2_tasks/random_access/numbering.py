@@ -104,7 +104,7 @@ def members_by_stage(
     stages = [
         StageMembers(
             first_step * batch_size,
-            [dataclasses.replace(member, rate=of_stage[member.task]) for member in members if member.task in of_stage],
+            [dataclasses.replace(each, rate=of_stage[each.task]) for each in members if each.task in of_stage],  # type: ignore[type-var]
         )
         for first_step, of_stage in rates
     ]

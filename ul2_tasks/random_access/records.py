@@ -160,7 +160,8 @@ class Records:
 
     def origin(self, ranges: Ranges) -> Origin:
         numbers = self._numbers(ranges)
-        return Origin(np.arange(len(numbers)), *self.index.ranges(numbers).T, numbers != ranges.starts)
+        starts, stops = self.index.ranges(numbers).T
+        return Origin(np.arange(len(numbers)), starts, stops, numbers != ranges.starts)
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = np.array([self.index.examples_of(record) for record in documents.tolist()], np.int64).reshape(-1, 2)
