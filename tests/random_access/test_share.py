@@ -13,7 +13,8 @@ from ul2_tasks.random_access.numbering import Share
     st.integers(1, 9), st.integers(1, 3), st.integers(1, 5), st.integers(0, 100), st.sampled_from([0, 1, 3, 4]), st.integers(0, 500)
 )
 def test_the_elements_of_all_hosts_are_those_before_an_end_step_by_step(hosts, workers, run, start, turns, stop):
-    readers = [(Share(host, hosts, run, start, turns, worker, workers), worker) for worker in range(workers) for host in range(hosts)]
+    of_all = [(host, worker) for worker in range(workers) for host in range(hosts)]
+    readers = [(Share(host, hosts, run, start, turns, worker, workers), worker) for host, worker in of_all]
     counts = [share.count(stop) for share, _ in readers]
     own = [share.numbers(np.arange(count)) for (share, _), count in zip(readers, counts)]
     assert sorted(np.concatenate(own).tolist()) == list(range(start, stop))
