@@ -468,7 +468,7 @@ def read_indexed(
         others=others,
         schedule=schedule,
     )
-    share = Share(host, hosts)
+    share = Share(host, hosts, turns=numbering.turns)
     return Reading(numbering, lengths, num_epochs, share, features, told, has_seed=seed is not None, packs_all=is_asked_for)
 
 
