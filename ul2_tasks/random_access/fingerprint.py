@@ -76,6 +76,8 @@ def fingerprint(
     if pieces := {key: each.pieces.most for key, each in ordered.items() if isinstance(each, OrderedCorpus) and each.pieces}:
         told["pieces"] = pieces
     told |= of_rows(numbering)
+    if schedule and schedule.weigh != "examples":
+        told["weigh"] = schedule.weigh
     if schedule and schedule.batch_size:
         told["rates"] = _rates(schedule.stages[0])
         told["schedule"] = {"batch_size": schedule.batch_size, "stages": list(map(_stage, schedule.stages))}
