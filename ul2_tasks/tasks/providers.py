@@ -73,9 +73,8 @@ class DenoisingTask(seqio.Task):
         configuration: DenoisingConfiguration,
         shuffle_buffer_size: int | None = seqio.SHUFFLE_BUFFER_SIZE,
     ):
-        request = configuration.special_tokens
-        common = {"denoiser": configuration.denoiser, "sentinels": request.sentinels, "modes": request.modes}
-        common["chunk_tokens"] = configuration.chunk_tokens
+        common: dict[str, Any] = {key: getattr(configuration, key) for key in ("denoiser", "chunk_tokens")}
+        common |= {key: getattr(configuration.special_tokens, key) for key in ("sentinels", "modes")}
         documents = {name: getattr(configuration, name) for name in ("merge_examples", "separate_documents")}
         steps = [functools.partial(split_into_chunks, **common, **documents), functools.partial(denoise, **common)]
         super().__init__(name, source, output_features, steps, shuffle_buffer_size=shuffle_buffer_size)
