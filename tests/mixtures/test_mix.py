@@ -112,7 +112,7 @@ def test_weights_by_tokens_are_exact_to_one_example_after_any_number(mixtures, p
     read = np.zeros([2, len(slots.places)])
     for number, corpus in enumerate(numbering.corpora):
         own = slots.corpora == number
-        read[number, own] = corpus.ranges(slots.epochs[own], slots.slots[own]).sizes
+        read[number, own] = corpus.order.ranges(slots.epochs[own], slots.slots[own]).sizes
         each = corpus.store.tokens / corpus.order.examples
         assert read[number, own].mean() == pytest.approx(each, rel=0.05)
         read[number, own] = each  # what examples have on average
