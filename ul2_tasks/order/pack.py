@@ -8,8 +8,8 @@ A row is filled record by record, from all that are left. Of those that fit it g
     demand    how many rows the records that are left would fill with this feature alone
 
 With one feature that is the longest record that fits. With several it is the one that points most nearly to where the row has room
-(Panigrahy et al., Heuristics for Vector Bin Packing, 2011). Thousands compete, and few are looked at. They lie in 16 slabs, of about
-equally many records each:
+(Panigrahy et al., Heuristics for Vector Bin Packing, 2011). Thousands compete, and few are looked at. They lie in 16 slabs, of
+about equally many records each:
 
     one feature     a single slab
     two             by the size in the less scarce feature: a slab has sizes 0 to 31, the next 32 to 60, ..
