@@ -260,9 +260,9 @@ class DenoisingMixture(seqio.Mixture):
             shuffle=shuffle,
             features=kept | marks,
         )
-        if reading is None and self.planned:
+        if reading is None and (self.planned or weigh_of(self) == "tokens"):
             raise ValueError(
-                f"a mixture with a schedule must have random access, but {self.name!r} has none, because"
+                f"a mixture with a schedule or by tokens must have random access, but {self.name!r} has none, because"
                 f" {next(filter(None, (task.why_a_stream() for task in ours)), 'a cache is not one of `ul2 cache`')}. Write"
                 " caches with `ul2 cache`, and leave out what makes it a stream."
             )
@@ -437,7 +437,7 @@ def read_indexed(
     schedule = planned_members_of(provider, numbered)
     is_asked_for = all(task.configuration.random_access for task in tasks)
     # Streams would not do: they have no schedule, and in each of their epochs every denoiser reads all of a corpus.
-    is_needed = is_asked_for or schedule.batch_size or (num_epochs and _share_a_corpus(tasks))
+    is_needed = is_asked_for or schedule.batch_size or schedule.weigh == "tokens" or (num_epochs and _share_a_corpus(tasks))
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore | None:
         stored = stored_tokens(corpus, split, use_cached, separate_documents)
@@ -455,6 +455,7 @@ def read_indexed(
         return None
     if num_epochs is not None:
         check_hosts(provider.name, split, numbering.first_of(num_epochs), hosts)
+        numbering.warn_of_unread()
     lengths = {key: as_python((sequence_length or {}).get(key)) for key in token_features(features_of(numbered))}
     told = fingerprint(
         provider.name,
@@ -477,13 +478,18 @@ def _share_a_corpus(tasks: Sequence[IndexedTask]) -> bool:
     return len({task.corpus.name for task in tasks}) < len(tasks)
 
 
+def weigh_of(provider: seqio.Task | seqio.Mixture) -> str:
+    """What the weights of a mixture count, see `mix`."""
+    return getattr(getattr(provider, "configuration", None), "weigh", "examples")
+
+
 def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Task]) -> MemberSchedule:
     """The tasks of each stage of a registered mixture, at their rates; of one without a schedule the same all the time."""
-    planned = provider.planned if isinstance(provider, DenoisingMixture) else None
+    planned, weigh = provider.planned if isinstance(provider, DenoisingMixture) else None, weigh_of(provider)
     if planned is None:
-        return MemberSchedule.of(members)
+        return MemberSchedule.of(members, weigh)
     rates = [(first_step, _rates_of(weights)) for first_step, weights in planned.flat()]
-    return members_by_stage(members, rates, planned.batch_size, planned.steps)
+    return members_by_stage(members, rates, planned.batch_size, planned.steps, weigh)
 
 
 def rates_among(mixture: seqio.Mixture, examples: int) -> dict[str, float]:
