@@ -26,7 +26,7 @@ rows_of_examples = st.lists(st.lists(example, min_size=1, max_size=4), min_size=
 
 
 def packed(rows):
-    """What `write_batch` gives, example after example."""
+    """What `make_batch` gives, example after example."""
     made = {}
     for side, key in enumerate(("inputs", "targets")):
         for name in (key, f"{key}_segment_ids", f"{key}_positions"):

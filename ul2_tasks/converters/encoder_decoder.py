@@ -86,7 +86,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
         return rows if self.pack else as_long_as(ds, rows)
 
     def _model_arrays(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The features of rows as `random_access.batches.write_batch` gives them, [R, length] int32 each.
+        """The features of rows as `random_access.batches.make_batch` gives them, [R, length] int32 each.
 
         Where rows have the tasks of their targets, so has `decoder_task_ids`, and -1 where nothing is trained on.
         """

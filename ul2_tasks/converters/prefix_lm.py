@@ -56,7 +56,7 @@ class PrefixLMFeatureConverter(seqio.PrefixLMFeatureConverter):
         return seqio.PrefixLMFeatureConverter(**self._arguments)(ds, task_feature_lengths)
 
     def _model_arrays(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The features of rows as `random_access.batches.write_batch` gives them, [R, inputs + targets] int32 each.
+        """The features of rows as `random_access.batches.make_batch` gives them, [R, inputs + targets] int32 each.
 
         Where rows have the tasks of their targets, so has `decoder_task_ids`, and -1 where nothing is trained on.
         """

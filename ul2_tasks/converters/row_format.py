@@ -211,7 +211,7 @@ def _put(rows, values, starts, counts):
 def packed_inputs(rows: Mapping[str, np.ndarray], row_format: RowFormat, *, dtype: type = np.int64) -> dict[str, np.ndarray]:
     """The model inputs of packed rows.
 
-    `rows` are what `random_access.batches.write_batch` gives with `pack`, in the tokenizer's own ids.
+    `rows` are what `random_access.batches.make_batch` gives with `pack`, in the tokenizer's own ids.
 
     The result is [B, length] of `dtype` each. For an encoder-decoder model, [B, inputs] without and [B, targets] with "decoder_":
         packed_input_ids, decoder_input_ids: as of each example alone, see `padded_inputs`, so the start id is before each one's

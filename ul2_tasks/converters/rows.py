@@ -31,7 +31,7 @@ class RowSource(Protocol):
         """The features of rows.
 
         `lengths` are those of the rows of each feature, in tokens. `convert` makes the features of a batch of rows, as `pad_rows`
-        or `pack_rows` returns them, but in NumPy; `with_task_id` adds "task_id", see `random_access.batches.write_batch`. None
+        or `pack_rows` returns them, but in NumPy; `with_task_id` adds "task_id", see `random_access.batches.make_batch`. None
         where there are no rows of these lengths, or none are packed.
         """
 

@@ -22,7 +22,7 @@ from ul2_tasks.looking.printing import bars, print_head, print_json_lines, range
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.steps import ChatOfRun, as_json, chat_example, chats_fed, in_row, made
 from ul2_tasks.random_access.image_text import ImageTextIndex
-from ul2_tasks.random_access.records import OrderedRecords, RecordIndex
+from ul2_tasks.random_access.records import RecordIndex
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.provenance import Origin
 from ul2_tasks.store.read import TokenStore
@@ -244,8 +244,7 @@ def _first_named(found: Examples, named: DocumentList, count: int, console: Cons
 
 def _index_of(found: Examples, place: Place) -> RecordIndex | None:
     """The index of the records of a place's corpus; None of texts."""
-    corpus = next(each for each in found.numbering.corpora if each.name == place.corpus)
-    return corpus.index if isinstance(corpus, OrderedRecords) else None
+    return next(each.members[0].index for each in found.numbering.corpora if each.name == place.corpus)
 
 
 def _why_none(found: Examples, place: Place) -> str:

@@ -177,5 +177,5 @@ def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:
 def identities(run: Run) -> dict[str, object]:
     """What a run's record says of what it reads, as it is named now."""
     told = run.examples().describe()
-    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "pieces", "rows_version", "sources", "skip")
+    keys = ("numbered_version", "vocabulary", "tasks", "rates", "corpora", "schedule", "kinds", "rows_version", "sources", "skip")
     return {key: told[key] for key in keys if key in told}

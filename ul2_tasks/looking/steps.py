@@ -26,13 +26,12 @@ from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.samples import BORDER, DenoisedTask, Sample, sample_of, shown_sample
 from ul2_tasks.mixtures.mixture import with_denoisers
 from ul2_tasks.random_access.batches import members_of
-from ul2_tasks.random_access.corpora import Member
-from ul2_tasks.random_access.image_text import ImageTextIndex, moved
-from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.random_access.image_text import ImageTextIndex
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.provenance import Origin
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
+from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift, moved
 
 if TYPE_CHECKING:
     import seqio
@@ -249,16 +248,16 @@ def tasks_fed(found: Examples, denoisers: Collection[str] | None = None) -> dict
     return {task.name: task for task in chosen}
 
 
-def denoising_members(found: Examples) -> list[Member]:
+def denoising_members(found: Examples) -> list[Task]:
     """The denoising tasks that make the examples, each once."""
-    return list({member.task: member for member in members_of(found.numbering) if isinstance(member, Member)}.values())
+    return list({member.task: member for member in members_of(found.numbering) if member.solution}.values())
 
 
 def chats_fed(found: Examples) -> dict[str, ChatOfRun]:
     """The tasks of conversations that make the examples, by their names, in their order."""
     chats = {}
     for member in members_of(found.numbering):
-        if isinstance(member, RecordMember) and isinstance(index := member.index, ChatIndex):
+        if isinstance(index := member.index, ChatIndex):
             corpus: ChatCorpus = member.corpus  # type: ignore[assignment]  # whose conversations the index has
             chats[member.task] = ChatOfRun(member.task, index.objective, corpus, index, member.features)
     return dict(sorted(chats.items()))
@@ -280,9 +279,9 @@ def image_members(found: Examples) -> dict[str, ImageMember]:
     """The tasks of interleaved image-text data that make the examples, by their names."""
     members = {}
     for member in members_of(found.numbering):
-        if isinstance(member, RecordMember) and isinstance(index := member.index, ImageTextIndex):
+        if isinstance(index := member.index, ImageTextIndex):
             corpus: ImageTextCorpus = member.corpus  # type: ignore[assignment]  # whose records the index has
-            limits = index.limits[member.kind]
+            limits = index.limits[member.kind_number]
             special = moved(limits.special, id_shift(member.vocabulary))
             members[member.task] = ImageMember(member.task, corpus, index, limits, special, member.vocabulary)
     return members

@@ -22,7 +22,7 @@ from ul2_tasks.mixtures.description import corpus_in
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.permutation import permute
 from ul2_tasks.order.stream_keys import key_of_pass, salted
-from ul2_tasks.random_access.fingerprint import described_blocks
+from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import is_integer
 

@@ -23,8 +23,8 @@ from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.description import Description, check_blocks, folders, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.random_access.fingerprint import described_blocks
 from ul2_tasks.random_access.image_text import index_image_text
+from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_flag, check_on_error
 from ul2_tasks.sources.base import is_source

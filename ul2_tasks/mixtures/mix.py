@@ -14,9 +14,8 @@ from ul2_tasks.mixtures.chat_examples import chat_member
 from ul2_tasks.mixtures.description import check_name, corpus_in
 from ul2_tasks.mixtures.mixture import Mixture, check_corpora, members_of_mixture
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
-from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
-from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import as_python, fractions
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
@@ -117,9 +116,7 @@ class Mix:
         return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
 
 
-def members_of_mix(
-    mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike], split: str
-) -> list[Member | RecordMember]:
+def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike], split: str) -> list[Task]:
     """The tasks, as SeqIO has them, see `mixture.members_of_mixture`; of conversations alone those of the format of the lengths.
 
     Raises a ValueError for two vocabularies, or lengths of conversations beside those that are no conversations.
@@ -140,7 +137,7 @@ def members_of_mix(
                 f" {vocabulary_identity(_vocabulary_of(mixture))}. Give them the same"
                 + (f", that of the conversations: vocabulary={first.name}.renderer.vocabulary." if chats else ".")
             )
-    members: list[Member | RecordMember] = []
+    members: list[Task] = []
     for mixture, weight in _pairs(mix):
         if isinstance(mixture, Chat):
             corpus = corpus_in(mixture, cache_dirs)
@@ -159,7 +156,7 @@ def _vocabulary_of(mixture: Mixture | Chat):
     return mixture.renderer.vocabulary if isinstance(mixture, Chat) else mixture.vocabulary
 
 
-def planned_members(mix: Mix, members: Sequence[Member | RecordMember]) -> MemberSchedule:
+def planned_members(mix: Mix, members: Sequence[Task]) -> MemberSchedule:
     """The tasks of each stage, at their rates, of those of `members_of_mix`."""
     if (planned := _planned(mix)) is None:
         return MemberSchedule.of(members)

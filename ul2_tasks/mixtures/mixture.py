@@ -13,7 +13,8 @@ from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, is_same, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.random_access.corpora import Member, why_a_stream, why_no_index
+from ul2_tasks.random_access.corpora import why_a_stream, why_no_index
+from ul2_tasks.random_access.text import Member
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
 from ul2_tasks.sources.by_name import open_source

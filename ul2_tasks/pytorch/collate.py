@@ -15,8 +15,7 @@ from ul2_tasks.converters.row_format import packed_inputs
 from ul2_tasks.example_features import TASK, TASK_ID, Feature, token_features
 from ul2_tasks.pytorch.dataset import check_converter
 from ul2_tasks.pytorch.indexed import model_inputs, to_torch
-from ul2_tasks.random_access.batches import members_of
-from ul2_tasks.random_access.records import features_of
+from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.sequence import Examples
 
 

@@ -20,9 +20,7 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
 from ul2_tasks.pytorch.shared import for_copy, starts_worker
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_state, state_of
-from ul2_tasks.random_access.batches import members_of
-from ul2_tasks.random_access.corpora import Member
-from ul2_tasks.random_access.records import features_of, has_images
+from ul2_tasks.random_access.batches import features_of, has_images, members_of
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.scalars import check_flag, is_integer, short
@@ -367,7 +365,7 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
         return
     converter.row_format.check_start(pads_with_0(members[0].vocabulary))
     if (rows := converter.row_format.embedding_rows) is not None:
-        check_rows([member.solution for member in members if isinstance(member, Member)], rows, members[0].vocabulary)
+        check_rows([member.solution for member in members if member.solution], rows, members[0].vocabulary)
 
 
 def _describe_converter(converter: object) -> str | None:

@@ -23,9 +23,8 @@ from ul2_tasks.converters.row_format import OF_DATASET, RowFormat, check_embedde
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, NO_TASK, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
-from ul2_tasks.random_access.batches import members_of
+from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.numbering import check_hosts
-from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.sequence import Examples, read_rows
 
 _AT_A_TIME = 512  # examples: one alone costs ten times as much as among others

@@ -9,15 +9,14 @@ known by arithmetic; and memory as there are documents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.order.ranges import Ranges
-from ul2_tasks.random_access.corpora import Member, OrderedCorpus
+from ul2_tasks.random_access.corpora import OrderedCorpus
+from ul2_tasks.random_access.kinds import Origin
 from ul2_tasks.random_access.numbering import Numbering
-from ul2_tasks.random_access.records import OrderedRecords, RecordMember
 
 _AT_ONCE = 1 << 16  # elements
 _NO_END = 1 << 62
@@ -36,7 +35,7 @@ class CorpusRead(NamedTuple):
     """What was read of a corpus, [documents] int64 each, and by its tasks, by their names.
 
     `lengths` are the tokens of documents; `tokens` how many of them were read, each time counted; and `times` in how many epochs
-    all of a document's tokens, or examples, were read. Of a record `tokens` are all of it for each of its examples. Tokens that are
+    all of a document's tokens were read. Of a record `tokens` are all of it for each of its examples. Tokens that are
     read in place of others, because documents are left out, are in `tokens`, and not in `times`.
     """
 
@@ -51,42 +50,36 @@ def read_of(numbering: Numbering, name: str, elements: int, track: Track = lambd
     numbers = [number for number, corpus in enumerate(numbering.corpora) if corpus.name == name]
     corpus = numbering.corpora[numbers[0]]  # all have the same documents
     starts, stops = corpus.store.ranges_of(np.arange(corpus.store.documents))
-    lengths, borders, full = stops - starts, np.append(starts, stops[-1]), stops - starts
-    if isinstance(corpus, OrderedRecords):  # of which the examples are counted
-        borders = np.arange(corpus.store.documents + 1)
-        full = np.bincount(corpus.index.records(np.arange(corpus.index.count)), minlength=corpus.store.documents)
+    lengths, borders, full = stops - starts, np.append(starts, stops[-1]), corpus.data.tokens_an_epoch()
     whole, begun = _epochs(numbering, numbering.names.index(name), elements)
     advance = track(name, len(whole) + sum(stop - start for parts in begun.values() for _, start, stop in parts))
 
     tallies = {number: np.zeros([2, len(numbering.corpora[number].members)], np.int64) for number in numbers}
     for number, epoch in whole:
-        tallies[number] += _of_epoch(numbering.corpora[number], epoch, lengths)
+        tallies[number] += _of_epoch(numbering.corpora[number], epoch)
         advance(1)
     read, times = full * len(whole), (full > 0) * len(whole)
-    left_out = numbering.leaving_out.left_out(name)
     for parts in begun.values():
         own, others = _Covered(borders), _Covered(borders)
         for number, start, stop in parts:
             for first in range(start, stop, _AT_ONCE):
                 indices = np.arange(first, min(first + _AT_ONCE, stop))
                 found = numbering.slots(_elements(numbering, number, indices, elements))
-                ranges, (starts, stops) = _ranges(numbering.corpora[number], lengths, found.epochs, found.slots)
-                own.add(ranges.starts, ranges.stops)
-                others.add(starts, stops)
-                tallies[number] += _tally(ranges, tallies[number].shape[1])
+                counts, origin = _tally(numbering.corpora[number], found.epochs, found.slots)
+                for covered, are_so in ((own, ~origin.are_others), (others, origin.are_others)):
+                    covered.add(origin.starts[are_so], origin.stops[are_so])
+                tallies[number] += counts
                 advance(len(indices))
         read_once = own.by_document()
-        read_once[left_out] = 0
         times += (read_once == full) & (full > 0)
         read += read_once + others.by_document()
 
     tasks: dict[str, TaskRead] = {}
     for number, tally in tallies.items():
-        members: Sequence[Member | RecordMember] = numbering.corpora[number].members
-        for member, examples, tokens in zip(members, *tally.tolist()):
+        for member, examples, tokens in zip(numbering.corpora[number].members, *tally.tolist()):
             before = tasks.get(member.task, TaskRead(member.denoiser, 0, 0))
             tasks[member.task] = TaskRead(member.denoiser, before.examples + examples, before.tokens + tokens)
-    return CorpusRead(lengths, read * lengths if isinstance(corpus, OrderedRecords) else read, times, tasks)
+    return CorpusRead(lengths, read, times, tasks)
 
 
 def _epochs(
@@ -135,45 +128,26 @@ def _elements(numbering: Numbering, number: int, indices: np.ndarray, elements: 
     return found[(found >= 0) & (found < elements)]
 
 
-def _of_epoch(corpus: OrderedCorpus | OrderedRecords, epoch: int, lengths: np.ndarray) -> np.ndarray:
+def _of_epoch(corpus: OrderedCorpus, epoch: int) -> np.ndarray:
     """What each member has in an epoch, see `_tally`."""
     order, found, first = corpus.order, np.zeros([2, len(corpus.members)], np.int64), 0
-    if isinstance(corpus, OrderedCorpus) and corpus.pieces is None and order.is_one_window:  # cycles have full chunks
+    if corpus.data.fixed_sizes and order.is_one_window:  # cycles have full chunks
         cycles = order.sections[0].inner.cycles
         counts, first = cycles * np.asarray(order.cycle.counts), cycles * len(order.cycle)
         found += [counts, counts * np.asarray(order.lengths)]
     for begin in range(first, order.examples, _AT_ONCE):
         slots = np.arange(begin, min(begin + _AT_ONCE, order.examples))
-        found += _tally(_ranges(corpus, lengths, np.full_like(slots, epoch), slots)[0], found.shape[1])
+        found += _tally(corpus, np.full_like(slots, epoch), slots)[0]
     return found
 
 
-def _ranges(
-    corpus: OrderedCorpus | OrderedRecords, lengths: np.ndarray, epochs: np.ndarray, slots: np.ndarray
-) -> tuple[Ranges, tuple[np.ndarray, np.ndarray]]:
-    """What the examples of slots have: ranges of tokens, or each one record, [number, number + 1), and how many tokens are read.
-
-    And what of it is read in place of documents that are left out, as such ranges.
-    """
-    none = np.zeros([0], np.int64)
-    if isinstance(corpus, OrderedCorpus):
-        found = corpus.ranges(epochs, slots)
-        if corpus.overlay is None:
-            return found, (none, none)
-        _, starts, stops, are_others = corpus.overlay.places(found.starts, found.stops)
-        return found, (starts[are_others], stops[are_others])
-    ranges, numbers = corpus.examples(epochs, slots)
-    own, records = corpus.index.records(ranges.starts), corpus.index.records(numbers)
-    others = records[numbers != ranges.starts]
-    return ranges._replace(sizes=lengths[records], starts=own, stops=own + 1), (others, others + 1)
-
-
-def _tally(ranges: Ranges, members: int) -> np.ndarray:
-    """[2, members] int64, how many examples each has, and how many tokens."""
-    found = np.zeros([2, members], np.int64)
+def _tally(corpus: OrderedCorpus, epochs: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, Origin]:
+    """How many examples each member has of these, and how many tokens, [2, members] int64; and where they are from."""
+    ranges, found = corpus.order.ranges(epochs, slots), np.zeros([2, len(corpus.members)], np.int64)
+    origin = corpus.kind.origin(ranges)
     np.add.at(found[0], ranges.kinds, 1)
-    np.add.at(found[1], ranges.kinds, ranges.sizes)
-    return found
+    np.add.at(found[1], ranges.kinds[origin.of], origin.stops - origin.starts)
+    return found, origin
 
 
 class _Covered:

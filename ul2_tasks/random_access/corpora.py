@@ -1,4 +1,4 @@
-"""`OrderedCorpus`: a corpus of tokens, the denoisers that read it, and the order in which they do."""
+"""`OrderedCorpus`: a corpus, those who read it, and the order in which they do, whatever kind of data it is."""
 
 from __future__ import annotations
 
@@ -11,50 +11,22 @@ import numpy as np
 from absl import logging
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.compiled import compiled
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
-from ul2_tasks.denoising.write import example_sizes, recipe_of
-from ul2_tasks.example_features import EXAMPLE
+from ul2_tasks.denoising.solution import DenoisingConfiguration
+from ul2_tasks.example_features import token_features
 from ul2_tasks.files.kept_counts import KeptCounts, beside
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
-from ul2_tasks.order.order import BlockShuffle, Order
-from ul2_tasks.order.ranges import Ranges
+from ul2_tasks.order.order import Order
 from ul2_tasks.order.rows import Rows, rows_in_words
-from ul2_tasks.random_access.leaving_out import Overlay
-from ul2_tasks.random_access.pieces import Pieces
-from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
-from ul2_tasks.store.read import Store, TokenStore
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.random_access.kinds import Kind, Made, Task
+from ul2_tasks.random_access.text import blocks_of
+from ul2_tasks.store.block_cache import BlockCache
+from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
     import seqio
 
-    from ul2_tasks.corpus.corpus import Corpus
-
 _MOST_WINDOWS = 1 << 14  # that are remembered
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
-
-
-@dataclasses.dataclass(frozen=True)
-class Member:
-    """A denoising task of a mixture. `corpus` is its name alone, a `CorpusName`, where the task was pickled for another process."""
-
-    task: str
-    corpus: Corpus
-    rate: float
-    solution: Solution
-
-    @property
-    def denoiser(self) -> str:
-        return self.solution.configuration.denoiser.name
-
-    @property
-    def vocabulary(self) -> seqio.Vocabulary:
-        return self.solution.vocabulary
-
-    def __reduce__(self) -> tuple:
-        """For another process, in which nothing need be registered. The name of the corpus is all that is asked of it there."""
-        return Member, (self.task, CorpusName(self.corpus.name), self.rate, self.solution)
 
 
 class TokensAt(NamedTuple):
@@ -65,11 +37,6 @@ class TokensAt(NamedTuple):
     tokens: tuple[tuple[int, int], ...]
     documents: tuple[tuple[int, int], ...]
     replaces: tuple[tuple[int, int], ...] = ()
-
-
-def has_units(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ranges that are not empty."""
-    return starts[starts < stops], stops[starts < stops]
 
 
 def fetch_windows(
@@ -88,146 +55,70 @@ def fetch_windows(
         cache.prefetch(now, later)
 
 
-class CorpusName(NamedTuple):
-    """What is left of a corpus in another process. Its tokens are a store beside it."""
-
-    name: str
-
-
 @dataclasses.dataclass(frozen=True)
 class OrderedCorpus:
     """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members.
 
-    What is in order is the tokens of the corpus; where documents are kept apart it is their `pieces`, each of which is a chunk.
-    `overlay` is what is read where documents are left out.
+    `data` is what is in order, and `kind` what is read: the same, but for documents that are left out.
     """
 
     name: str
-    store: TokenStore
-    members: tuple[Member, ...]
+    members: tuple[Task, ...]
     order: Order
-    pieces: Pieces | None = None
-    overlay: Overlay | None = None
+    data: Kind
+    kind: Kind
 
     @property
-    def lengths_are_fixed(self) -> bool:
-        """Whether all examples of full chunks of one denoiser have the same lengths; it is so unless these are drawn."""
-        chunks = ((member.solution.configuration.denoiser, member.solution.full.length) for member in self.members)
-        return all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
+    def store(self) -> TokenStore:
+        """The tokens of all documents."""
+        return self.data.store
 
     def packed(self, budgets: Mapping[str, int | None]) -> Rows:
         """Which examples share which rows of these lengths."""
-        rows = row_lengths(budgets, EXAMPLE)
-        if self.pieces or not self.lengths_are_fixed:
-            recipes = [recipe_of(member.solution) for member in self.members]
-            texts = (self.pieces.most, self.pieces.lengths_hash) if self.pieces else ()
-            return Rows(self.order, rows, lengths=self, kept=kept_rows(self.store, self.order, rows, [texts, recipes]))
-        return Rows(self.order, rows, tuple((each.solution.full.inputs, each.solution.full.targets) for each in self.members))
+        if any(member.has_images for member in self.members):
+            raise ValueError(
+                f"pack must be False for {self.name!r}, whose examples have images, got True: no model takes a mask for several of"
+                " them in a row. Set pack=False."
+            )
+        rows = row_lengths(budgets, token_features(self.members[0].features))
+        if (fixed := self.data.fixed_sizes) is not None:
+            return Rows(self.order, rows, fixed)
+        words = self.data.size_words
+        return Rows(self.order, rows, lengths=self, kept=None if words is None else kept_rows(self.store, self.order, rows, words))
 
     def without(self, documents: np.ndarray) -> OrderedCorpus:
         """The same, but for the tokens of documents, [n] int64, ascending."""
-        return dataclasses.replace(self, overlay=Overlay(self.name, self.store, documents) if len(documents) else None)
-
-    def ranges(self, epochs: np.ndarray, slots: np.ndarray) -> Ranges:
-        """Which tokens make the chunk of each slot, [n] integers both; others are read where documents are left out."""
-        found = self.order.ranges(epochs, slots)
-        if self.pieces is None:
-            return found
-        starts, stops = self.pieces.tokens_of(found.starts)
-        return found._replace(sizes=stops - starts, starts=starts, stops=stops)
-
-    def tokens_at(self, epoch: int, slot: int) -> TokensAt:
-        """What an example has."""
-        found = self.ranges(np.array([epoch]), np.array([slot]))
-        own = [*zip(found.starts.tolist(), found.stops.tolist())]
-        ranges, is_other = own, False
-        if self.overlay:
-            _, starts, stops, are_others = self.overlay.places(found.starts, found.stops)
-            ranges, is_other = [*zip(starts.tolist(), stops.tolist())], bool(are_others.any())
-        of_ranges, replaces = (tuple(self.store.documents_at(*each) for each in of) for of in (ranges, own if is_other else []))
-        return TokensAt(int(found.kinds[0]), tuple(ranges), of_ranges, replaces)
-
-    def slots_with(self, epoch: int, document: int) -> np.ndarray:
-        """The slots of an epoch whose examples have tokens of a document, [n] int64, ascending. An IndexError without it."""
-        self.store.tokens_of(document)  # which raises it
-        if self.overlay is None:
-            return self.order.slots_with(epoch, *has_units(*self.units_of(np.array([document]))))
-        starts, stops = self.overlay.ranges_with(document)
-        if self.pieces:
-            starts, stops = self.pieces.with_tokens(starts, stops)
-        return self.order.slots_with(epoch, starts, stops)
-
-    def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What documents, [n] int64, are in the order: their tokens, or their pieces, [start, stop) of each, [n] int64 both."""
-        return self.pieces.of_documents(documents) if self.pieces else self.store.ranges_of(documents)
+        return dataclasses.replace(self, kind=self.data.without(documents) if len(documents) else self.data)
 
     def lengths_of(self, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """See `rows.ExampleLengths`."""
-        ranges, recipes = self.ranges(epochs, slots), [recipe_of(member.solution) for member in self.members]
-        are_drawn = any(recipe.is_drawn for recipe in recipes)
-        keys = self.order.noise_keys(epochs, slots) if are_drawn else np.zeros(len(epochs), np.uint64)
-        found = np.zeros([len(keys), len(EXAMPLE)], np.int64)
-        for number, recipe in enumerate(recipes):
-            of = np.flatnonzero(ranges.kinds == number)
-            found[of] = example_sizes(recipe, ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of])
-        return found
+        return self.data.sizes(self.order.ranges(epochs, slots), self.order.noise_keys(epochs, slots))
 
-    def read(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """The tokens of ranges as ids of the vocabulary, one range's after the other's.
-
-        `starts` and `stops` are [n] int64 each, as in `ranges.Ranges`. A token that is no text raises a ValueError.
-        """
-        tokens = (self.overlay or self.store).read_chunks(starts, stops)
-        if shift := id_shift(self._vocabulary):
-            tokens += np.int32(shift)
-        self._check(tokens, shift)
-        return tokens
-
-    def fetch_ahead(self, epochs: np.ndarray, slots: np.ndarray) -> None:
-        """Has the blocks of new windows among these fetched, and then those of the windows that come next."""
-        if isinstance(self.store, BlockCache):
-            fetch_windows([self.store], self.order, self._begun, epochs, slots)
+    def read(self, epochs: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, Made]:
+        """The members of the examples of slots, [n] int64, and these. Blocks of windows that come next are fetched ahead."""
+        ranges = self.order.ranges(epochs, slots)
+        made = self.kind.read(ranges, self.order.noise_keys(epochs, slots))
+        if caches := self.kind.caches:
+            fetch_windows(caches, self.order, self._begun, epochs, slots)
+        return ranges.kinds, made
 
     @cached_property
     def _begun(self) -> set[tuple[int, int, int]]:
         """The windows whose blocks were asked for."""
         return set()
 
-    @property
-    def _vocabulary(self):
-        return self.members[0].solution.vocabulary
+    def tokens_at(self, epoch: int, slot: int) -> TokensAt:
+        """What an example has."""
+        ranges = self.order.ranges(np.array([epoch]), np.array([slot]))
+        found = self.kind.origin(ranges)
+        places = [self.data.origin(ranges)] if found.are_others.any() else []
+        of_each = [[*zip(each.starts.tolist(), each.stops.tolist())] for each in (found, *places)]
+        documents = [tuple(self.store.documents_at(*each) for each in parts) for parts in of_each]
+        return TokensAt(int(ranges.kinds[0]), tuple(of_each[0]), *documents)
 
-    @cached_property
-    def _is_text(self) -> np.ndarray:
-        """[ids + 1] bool. What is beyond the vocabulary is no text."""
-        is_text = np.append(np.ones(self._vocabulary.vocab_size, bool), False)
-        for member in self.members:
-            is_text[list(member.solution.special.reserved)] = False
-        return is_text
-
-    def _check(self, tokens: np.ndarray, shift: int) -> None:
-        if _are_all(self._is_text, tokens):
-            return
-        found, ids = np.unique(tokens), len(self._is_text) - 1
-        wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
-        raise ValueError(
-            f"{self.name!r} must have ids of text alone, got {_some(wrong - shift)}, which are padding, sentinels, modes, or"
-            " beyond the vocabulary. Register it with the vocabulary that tokenized it."
-        )
-
-
-def _some(ids: np.ndarray) -> str:
-    """The first of some ids, and how many there are besides."""
-    return f"{ids[:8].tolist()}" + (f" and {len(ids) - 8:,} more" if len(ids) > 8 else "")
-
-
-@compiled
-def _are_all(members, ids):
-    """Whether `members`, [n + 1] bool, has True for each id, [m] int32; it has False at its end, for ids that are not below n."""
-    has_all, beyond = True, np.uint32(len(members) - 1)
-    for id in ids:
-        has_all &= members[min(np.uint32(id), beyond)]  # negative ones are large
-    return has_all
+    def slots_with(self, epoch: int, document: int) -> np.ndarray:
+        """The slots of an epoch whose examples have tokens of a document, [n] int64, ascending. An IndexError without it."""
+        return self.order.slots_with(epoch, *self.kind.units_with(document))
 
 
 def row_lengths(budgets: Mapping[str, int | None], features: Iterable[str]) -> tuple[int, ...]:
@@ -258,37 +149,13 @@ def _told(value: object) -> str:
     return f"({', '.join(map(_told, value))})" if isinstance(value, list | tuple) else repr(value)
 
 
-def order_corpus(
-    members: Sequence[Member], store: TokenStore, seed: int, shuffle: bool, pieces: Pieces | None = None
-) -> OrderedCorpus:
-    """Puts the chunks of a corpus in order, or the `pieces` of its documents. The seed is of the order and of the noise."""
-    if not store.tokens:
-        raise ValueError(f"{members[0].corpus.name!r} has no token in this split. Look at it with `ul2 doctor`.")
-    blocks = members[0].solution.configuration.block_shuffle
-    lengths, count, name = tuple(member.solution.full.length for member in members), store.tokens, members[0].corpus.name
-    if pieces:
-        lengths, count, blocks = (1,) * len(members), pieces.count, blocks_of(blocks, pieces.count, store.tokens)
-    cycle = cycle_of({member.task: member.rate for member in members})
-    order = Order(cycle, lengths, count, seed, shuffle, blocks)
-    check_windows(name, order, "pieces" if pieces else "tokens")
-    return OrderedCorpus(name, store, tuple(members), order, pieces)
-
-
-def blocks_of(blocks: BlockShuffle | None, count: int, tokens: int) -> BlockShuffle | None:
-    """The same blocks, counted in pieces or examples of which so many have so many tokens: as many as a block has on average."""
-    return blocks and dataclasses.replace(blocks, block_tokens=max(1, round(blocks.block_tokens * count / tokens)))
-
-
-def in_blocks(store: TokenStore, blocks: BlockShuffle | None, pieces: Pieces | None) -> TokenStore:
-    """A store, which is read in the blocks of the order where there are some and it is remote."""
-    if not blocks or not is_remote(store) or not isinstance(store, Store):
-        return store
-    if pieces is None:
-        return BlockCache(store, blocks.block_tokens)
-    size = blocks_of(blocks, pieces.count, store.tokens).block_tokens  # type: ignore[union-attr]
-    starts, _ = pieces.tokens_of(np.arange(0, pieces.count, size))
-    stops = np.append(starts[1:], store.tokens)
-    return BlockCache(store, Blocks(starts, stops))
+def order_corpus(members: Sequence[Task], kind: Kind, seed: int, shuffle: bool) -> OrderedCorpus:
+    """Puts the units of a corpus in order. The seed is of the order and of the noise."""
+    name, cycle = members[0].corpus.name, cycle_of({member.task: member.rate for member in members})
+    blocks = blocks_of(members[0].block_shuffle, kind.count, kind.store.tokens)
+    order = Order(cycle, kind.lengths, kind.count, seed, shuffle, blocks)
+    check_windows(name, order, kind.unit)
+    return OrderedCorpus(name, tuple(members), order, kind, kind)
 
 
 def check_windows(name: str, order: Order, what: str) -> None:

@@ -22,11 +22,10 @@ import tensorflow as tf
 from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.random_access.batches import Batch, members_of, no_batch, read_batch, widest, write_batch
+from ul2_tasks.random_access.batches import features_of, make_batch, members_of, widest
 from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.numbering import Numbering, Share
-from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.resuming import as_text, refusal, resume_at_number_only_in
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.scalars import is_integer
@@ -39,7 +38,7 @@ _MARKED = 1 << 48
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
 
-# What `write_batch` returned, and the task of each example, to [n, ..] of each feature.
+# What `make_batch` returned, and the task of each example, to [n, ..] of each feature.
 Layout = Callable[[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray], dict[str, np.ndarray]]
 
 
@@ -164,7 +163,6 @@ class Reading:
         if batch_size:
             at_a_time = batch_size * max(1, at_a_time // batch_size)
             own = first + max(0, own - first) // batch_size * batch_size
-        members, pack = members_of(numbering), bool(numbering.packed)
 
         share = {"shard": [self.share.host, self.share.hosts], "runs": [self.share.run, self.share.start]}
         # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
@@ -178,41 +176,31 @@ class Reading:
                 raise ValueError(refusal(self.has_seed))  # where there is no end, the next number's check raises, and names both
             return found
 
-        def read(first: np.ndarray) -> Batch:
-            if not is_own(first):
-                return nothing
-            start = int(first % _MARKED)
-            batch = read_batch(numbering, self.share.numbers(np.arange(start, min(start + at_a_time, own))))
-            return batch._replace(members=batch.members + mark)
-
-        def made(batch: Batch) -> dict[str, np.ndarray]:
-            rows = lay_out(*write_batch(batch, members, lengths, pack, with_task_id), batch.members)
+        def made(numbers: np.ndarray) -> dict[str, np.ndarray]:
+            batch = make_batch(numbering, numbers, lengths, with_task_id, self._id_shift)
+            rows = lay_out(*batch)
             return {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in rows.items()} if batch_size else rows
 
-        def make(*batch: np.ndarray) -> list[np.ndarray]:
-            marked = Batch(*batch)
-            found = marked._replace(members=marked.members % _MARKED) if is_own(marked.members) else nothing
-            return list(made(found).values())
+        def make(first: np.ndarray) -> list[np.ndarray]:
+            start = int(first % _MARKED)
+            stop = min(start + at_a_time, own) if is_own(first) else start
+            return list(made(self.share.numbers(np.arange(start, stop))).values())
 
-        nothing = no_batch()
-        varying = {IMAGES} if None not in lengths.values() else made(nothing).keys()
+        nothing = made(np.zeros([0], np.int64))
+        varying = {IMAGES} if None not in lengths.values() else nothing.keys()
         specs = {
             key: tf.TensorSpec([None, *([None] * (value.ndim - 1) if key in varying else value.shape[1:])], _dtype_of(value))
-            for key, value in made(nothing).items()
+            for key, value in nothing.items()
         }
 
-        def read_op(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(python_op(read, [first], list(map(_dtype_of, nothing))))
-
-        def make_op(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
-            features = python_op(make, batch, [spec.dtype for spec in specs.values()])
+        def make_op(first: tf.Tensor) -> dict[str, tf.Tensor]:
+            features = python_op(make, [first], [spec.dtype for spec in specs.values()])
             return {key: tf.ensure_shape(feature, spec.shape) for (key, spec), feature in zip(specs.items(), features)}
 
         range_of_own = tf.data.Dataset.range(first, own, at_a_time)
         numbers = resume_at_number_only_in(fingerprint, range_of_own, self.has_seed, added=mark)
-        read_ahead = numbers.map(read_op, num_parallel_calls=tf.data.AUTOTUNE)
         # Slices would cost less, but one that is kept keeps all that was made with it.
-        elements = read_ahead.map(make_op, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        elements = numbers.map(make_op, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         if self.epochs is not None:
             elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
         return elements

@@ -12,7 +12,6 @@ from absl import logging
 from ul2_tasks.corpus.document_list import DocumentList, named_documents, read_document_list
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, place
-from ul2_tasks.random_access.corpora import has_units
 from ul2_tasks.random_access.fingerprint import of_leaving_out
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut, Skip
 from ul2_tasks.random_access.numbering import Numbering
@@ -122,7 +121,8 @@ def _tell(numbering: Numbering) -> None:
     for corpus in numbering.corpora:
         documents = numbering.leaving_out.left_out(corpus.name)
         starts, stops = corpus.store.ranges_of(documents)
-        replaced = corpus.order.slots_with(0, *has_units(*corpus.units_of(documents)))
+        units = np.stack(corpus.data.units_of(documents))
+        replaced = corpus.order.slots_with(0, *units[:, units[0] < units[1]])
         counts = {
             "documents": (len(documents), corpus.store.documents),
             "tokens": (int((stops - starts).sum()), corpus.store.tokens),

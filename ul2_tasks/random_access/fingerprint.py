@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import types
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
-from ul2_tasks.denoising.solution import DenoisingConfiguration
-from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.rows import ROWS_VERSION
-from ul2_tasks.random_access.corpora import Member, OrderedCorpus
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.leaving_out import LeavingOut
 from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, StageMembers
-from ul2_tasks.random_access.records import OrderedRecords, RecordMember
 from ul2_tasks.scalars import as_python, fractions
 from ul2_tasks.vocabulary.special_ids import vocabulary_identity
 
 if TYPE_CHECKING:
-    import seqio
-
     from ul2_tasks.corpus.corpus import Corpus
 
 NUMBERED_VERSION = 3  # raised whenever a number is that of another example, or a fingerprint says it in other words
 STAGE = "stage from step "  # how the keys of `until` begin that say what a stage is
 LEFT_OUT = ("exclude", "skip")  # what is there of a run that leaves something out
-_AT_A_TIME = 1 << 22
 
 
 def fingerprint(
     name: str,
-    members: Sequence[Member | RecordMember],
+    members: Sequence[Task],
     numbering: Numbering,
     sequence_length: Mapping[str, int],
     *,
@@ -57,7 +48,7 @@ def fingerprint(
     told = {
         "numbered_version": NUMBERED_VERSION,
         "mixture": name,
-        "tasks": {member.task: _described(member) for member in members},
+        "tasks": {member.task: member.described for member in members},
         "rates": fractions(rates),
         "vocabulary": vocabulary_identity(members[0].vocabulary),
         "sequence_length": {key: as_python(length) for key, length in sequence_length.items()},
@@ -65,7 +56,7 @@ def fingerprint(
         "corpora": {
             key: identity_of(corpus, cache_dirs[key] or "", split)
             if corpus.is_tokens or cache_dirs[key]
-            else _in_memory(ordered[key])
+            else ordered[key].kind.identity
             for key, corpus in corpora.items()
         },
         "shuffle": shuffle,
@@ -73,8 +64,8 @@ def fingerprint(
     }
     if sources := {key: reads(corpus.source, split) for key, corpus in corpora.items() if corpus.is_tokens} | dict(others):
         told["sources"] = sources
-    if pieces := {key: each.pieces.most for key, each in ordered.items() if isinstance(each, OrderedCorpus) and each.pieces}:
-        told["pieces"] = pieces
+    if kinds := {key: own for key, each in ordered.items() if (own := dict(each.kind.described))}:
+        told["kinds"] = kinds
     told |= of_rows(numbering)
     if schedule and schedule.batch_size:
         told["rates"] = _rates(schedule.stages[0])
@@ -125,7 +116,7 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     kept = {key: value for key, value in told.items() if key not in ("rates", "schedule")}
     kept["mixture"] = told["mixture"] if told["mixture"] in told["tasks"] else "any"
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
-    for key in kept.keys() & {"corpora", "sources", "pieces"}:
+    for key in kept.keys() & {"corpora", "sources", "kinds"}:
         kept[key] = {name: value for name, value in told[key].items() if name not in later}
     kept.pop("skip", None)
     if skips := [each for each in told.get("skip", []) if each["first"] < element]:
@@ -145,49 +136,6 @@ def _rates(stage: StageMembers) -> dict[str, float]:
     return fractions({member.task: member.rate for member in stage.members})
 
 
-def _described(member: Member | RecordMember) -> Mapping[str, object]:
-    return (
-        member.described
-        if isinstance(member, RecordMember)
-        else described(member.solution.configuration, member.solution.vocabulary)
-    )
-
-
-def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> dict[str, object]:
-    """Describes a configuration in few words: a list of a thousand sentinels by its length and checksum.
-
-    Iterators are saved with these names in this order, and with SeqIO's ids.
-    """
-    sentinels, modes = configuration.special_tokens.of_seqio(vocabulary)
-    if sentinels is not None and not isinstance(sentinels, str):
-        sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
-    return {
-        "denoiser": dataclasses.asdict(configuration.denoiser),
-        "sentinels": sentinels,
-        "modes": modes,
-        "merge_examples": configuration.merge_examples,
-        "chunk_tokens": configuration.chunk_tokens,
-        "separate_documents": configuration.separate_documents,
-    } | described_blocks(configuration.block_shuffle)
-
-
-def described_blocks(blocks: BlockShuffle | None) -> dict[str, object]:
-    """The same of a corpus that is shuffled in blocks."""
-    return {"block_shuffle": dataclasses.asdict(blocks)} if blocks else {}
-
-
 def of_rows(numbering: Numbering) -> dict[str, object]:
     """What a fingerprint says of how rows are packed, where elements are rows."""
     return {"rows_version": ROWS_VERSION} if numbering.packed else {}
-
-
-def _in_memory(corpus: OrderedCorpus | OrderedRecords) -> str:
-    """The tokens that were made into memory, whatever they are of, by their content; and the documents that are kept apart."""
-    if isinstance(corpus, OrderedRecords):
-        return corpus.index.identity
-    store, found = corpus.store, hashlib.sha256()
-    if corpus.pieces:
-        found.update(corpus.pieces.store.document_lengths(0, corpus.pieces.store.documents).astype("<i8").tobytes())
-    for start in range(0, store.tokens, _AT_A_TIME):
-        found.update(store.read_tokens(start, min(start + _AT_A_TIME, store.tokens)).astype("<i4").tobytes())
-    return f"{store.tokens} tokens in memory, sha256 {found.hexdigest()[:16]}"

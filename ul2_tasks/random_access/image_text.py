@@ -20,7 +20,7 @@ from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import Store, TokenStore
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, id_shift
+from ul2_tasks.vocabulary.special_ids import id_shift, moved
 
 _AT_A_TIME = 1 << 20  # records that are looked at, by one of the threads
 _THREADS = 8
@@ -236,13 +236,3 @@ def _causes(data: ImageTextRecords, rules: Rules, part: tuple[int, int, int]) ->
     causes, denoisers, needed = (np.zeros([records], kind) for kind in (np.uint8, np.uint8, np.int64))
     find_causes(rules, data.pieces.places(pair), data.pieces.values(pair), first, causes, denoisers, needed)
     return causes, denoisers
-
-
-def moved(special: SpecialTokens, by: int) -> SpecialTokens:
-    """Special tokens with other ids: those of a vocabulary whose ids are so much higher, or the tokenizer's own."""
-    return dataclasses.replace(
-        special,
-        sentinels=tuple(id + by for id in special.sentinels),
-        mode=tuple(id + by for id in special.mode),
-        eos=None if special.eos is None else special.eos + by,
-    )

@@ -15,10 +15,9 @@ from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.rows import Rows
 from ul2_tasks.order.shares import Shares
 from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
-from ul2_tasks.random_access.corpora import Member, OrderedCorpus, in_blocks, order_corpus
+from ul2_tasks.random_access.corpora import OrderedCorpus, order_corpus
+from ul2_tasks.random_access.kinds import Kind, Task
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
-from ul2_tasks.random_access.pieces import Pieces, cut_documents
-from ul2_tasks.random_access.records import OrderedRecords, RecordIndex, RecordMember, index_in_blocks, order_records
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class StageMembers(NamedTuple):
     """From element `first` of a run on, these tasks are read, at their rates."""
 
     first: int
-    members: Sequence[Member | RecordMember]
+    members: Sequence[Task]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +87,7 @@ class MemberSchedule:
     steps: int | None = None
 
     @classmethod
-    def of(cls, members: Sequence[Member | RecordMember]) -> MemberSchedule:
+    def of(cls, members: Sequence[Task]) -> MemberSchedule:
         """The same all the time."""
         return cls((StageMembers(0, members),))
 
@@ -99,7 +98,7 @@ class MemberSchedule:
 
 
 def members_by_stage(
-    members: Sequence[Member | RecordMember], rates: Sequence[tuple[int, Mapping[str, float]]], batch_size: int, steps: int
+    members: Sequence[Task], rates: Sequence[tuple[int, Mapping[str, float]]], batch_size: int, steps: int
 ) -> MemberSchedule:
     """Of these tasks those of each stage: from its first step on, at its rates, which it has by the names of tasks."""
     stages = [
@@ -130,7 +129,7 @@ class Numbering:
     `leaving_out` says which documents and steps are left out.
     """
 
-    corpora: tuple[OrderedCorpus | OrderedRecords, ...]
+    corpora: tuple[OrderedCorpus, ...]
     packed: tuple[Rows, ...]
     stages: tuple[MixedStage, ...]
     timeline: Timeline
@@ -279,7 +278,7 @@ class Numbering:
 
 
 def _arranged(
-    corpora: tuple[OrderedCorpus | OrderedRecords, ...],
+    corpora: tuple[OrderedCorpus, ...],
     packed: tuple[Rows, ...],
     stages: tuple[MixedStage, ...],
     mixings: Sequence[Shares],
@@ -310,33 +309,20 @@ def number_examples(
     else in the order of the corpus. Gives None where a corpus has no tokens that can be read at any place.
     """
     readers_of = _by_corpus(member for _, members in schedule.stages for member in members)
-    _check_shared(readers_of)
-    stores: dict[str, TokenStore] = {}
-    indexes: dict[str, RecordIndex] = {}
-    pieces: dict[str, Pieces | None] = {}
-    corpora: dict[tuple, OrderedCorpus | OrderedRecords] = {}
+    kinds: dict[str, Kind] = {}
+    corpora: dict[tuple, OrderedCorpus] = {}
     stages = []
     for first, members in schedule.stages:
         by_corpus = _by_corpus(members)
         chosen = []
         for name, readers in by_corpus.items():
             at = keyed(seed, list(readers_of).index(name))
-            found: OrderedCorpus | OrderedRecords
-            if isinstance(readers[0], RecordMember):
-                if name not in indexes:
-                    indexes[name] = index_in_blocks(readers[0])
-                found = order_records(readers, indexes[name], at, shuffle)
-            else:
-                if name not in stores:
-                    configuration = readers[0].solution.configuration
-                    store = tokens(readers[0].corpus, configuration.separate_documents)
-                    if store is None:
-                        return None
-                    # Pieces are the same in all stages, and short enough for each denoiser.
-                    shortest = min(member.solution.full.length for member in readers_of[name])
-                    pieces[name] = None if configuration.merge_examples else cut_documents(store, shortest)  # type: ignore[arg-type]
-                    stores[name] = in_blocks(store, configuration.block_shuffle, pieces[name])
-                found = order_corpus(readers, stores[name], at, shuffle, pieces[name])
+            if name not in kinds:
+                kind = readers[0].kind(readers_of[name], tokens)
+                if kind is None:
+                    return None
+                kinds[name] = kind
+            found = order_corpus(readers, kinds[name].read_by(readers), at, shuffle)
             objective = name, tuple(member.task for member in readers), found.order
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
             corpora.setdefault(objective, found)
@@ -348,7 +334,7 @@ def number_examples(
     return _arranged(tuple(corpora.values()), (), tuple(stages), [stage.mixing for stage in stages], key, schedule.elements)
 
 
-def _by_corpus(members: Iterable[Member | RecordMember]) -> dict[str, list]:
+def _by_corpus(members: Iterable[Task]) -> dict[str, list[Task]]:
     """The members that read each corpus, by its name."""
     found: dict[str, list] = {}
     for member in members:
@@ -365,19 +351,3 @@ def _partitions(orders: Sequence[Order]) -> int:
             " them the same, block_shuffle=BlockShuffle(partitions=..)."
         )
     return partitions
-
-
-def _check_shared(readers_of: Mapping[str, Sequence]) -> None:
-    """Raises a ValueError where tasks that read one corpus, also in different stages, divide it in other ways.
-
-    Tokens are then counted otherwise, or a round of blocks has others, so that some would be read twice in an epoch.
-    """
-    for first, *others in readers_of.values():
-        for member in others:
-            for argument in () if isinstance(first, RecordMember) else ("merge_examples", "separate_documents", "block_shuffle"):
-                values = [getattr(each.solution.configuration, argument) for each in (first, member)]
-                if values[0] != values[1]:
-                    raise ValueError(
-                        f"{argument} must be the same for all tasks of {first.corpus.name!r}, got {values[0]} for"
-                        f" {first.task!r} and {values[1]} for {member.task!r}. Register them with the same one."
-                    )

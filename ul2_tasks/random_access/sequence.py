@@ -13,15 +13,13 @@ import numpy as np
 from absl import logging
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features, with_task_id
-from ul2_tasks.random_access.batches import members_of, read_batch, widest, write_batch
+from ul2_tasks.example_features import DENOISER, IMAGES, TASK, with_task_id
+from ul2_tasks.random_access.batches import Batch, features_of, make_batch, members_of, widest
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
-from ul2_tasks.random_access.records import OrderedRecords, features_of
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.provenance import Origin, Provenance
-from ul2_tasks.vocabulary.special_ids import id_shift
 
 _AT_A_TIME = 512
 
@@ -209,22 +207,14 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         return found, number - found.first
 
 
-def read_rows(
-    examples: Examples, numbers: np.ndarray, task_id: bool = False
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
-    """The elements of numbers of any epoch: what `write_batch` gives, in the tokenizer's own ids, and each example's member."""
-    numbering, budgets = examples.numbering, examples.budgets
-    members, pack = members_of(numbering), bool(numbering.packed)
-    batch = read_batch(numbering, numbers)
-    rows, sizes = write_batch(batch, members, budgets if pack else widest(members), pack, task_id)
-    if shift := id_shift(members[0].vocabulary):
-        of_tokens = token_features(features_of(members))
-        is_token = {key: rows[f"{key}_segment_ids"] > 0 if pack else True for key in of_tokens}
-        rows |= {key: np.where(is_token[key], rows[key] - np.int32(shift), 0) for key in of_tokens}
-    return rows, sizes, batch.members
+def read_rows(examples: Examples, numbers: np.ndarray, task_id: bool = False) -> Batch:
+    """The elements of numbers of any epoch, in the tokenizer's own ids."""
+    numbering = examples.numbering
+    lengths = examples.budgets if numbering.packed else widest(members_of(numbering))
+    return make_batch(numbering, numbers, lengths, task_id)
 
 
-def _location(corpus: OrderedCorpus | OrderedRecords, epoch: int, slot: int) -> Location:
+def _location(corpus: OrderedCorpus, epoch: int, slot: int) -> Location:
     at = corpus.tokens_at(epoch, slot)
     member = corpus.members[at.kind]
     location = Location(corpus.name, member.task, member.denoiser, epoch, slot, at.tokens, at.documents, at.replaces)

@@ -6,8 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from ul2_tasks.random_access.corpora import Member
-from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.scalars import is_finite
 
 
@@ -26,13 +25,13 @@ class TaskInfo:
     corpus: str
 
 
-def tasks_of(members: Sequence[Member | RecordMember]) -> tuple[TaskInfo, ...]:
+def tasks_of(members: Sequence[Task]) -> tuple[TaskInfo, ...]:
     """The tasks of members, each once, in the order of their names. Stages of a schedule have the same task several times."""
     by_name = {member.task: TaskInfo(member.task, member.denoiser, member.corpus.name) for member in members}
     return tuple(by_name[name] for name in sorted(by_name))
 
 
-def task_ids(members: Sequence[Member | RecordMember]) -> list[int]:
+def task_ids(members: Sequence[Task]) -> list[int]:
     """The index of each member's task among `tasks_of` them."""
     numbers = {info.task: number for number, info in enumerate(tasks_of(members))}
     return [numbers[member.task] for member in members]

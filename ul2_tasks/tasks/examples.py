@@ -17,11 +17,10 @@ from ul2_tasks.mixtures.description import corpus_in
 from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_of
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
 from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tokens_of
-from ul2_tasks.random_access.batches import members_of
+from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.exclude import Documents, leave_out
 from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
-from ul2_tasks.random_access.records import features_of
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import as_python, check_flag, is_integer
 

@@ -34,7 +34,7 @@ from ul2_tasks.mixtures.image_text import (
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.order.stream_keys import salted
-from ul2_tasks.random_access.corpora import Member
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
@@ -281,12 +281,12 @@ class _WithoutImages(seqio.Task):
         return self.without_images.why_a_stream() if is_asked_for else f"{self.name!r} has no random_access=True"
 
     @staticmethod
-    def members(tasks: Sequence[_WithoutImages], *settings: Any) -> Sequence[Member | RecordMember]:
+    def members(tasks: Sequence[_WithoutImages], *settings: Any) -> Sequence[Task]:
         """See `ImageTextTask.members`."""
         for task in tasks:
             task.check_marks()
         inner = [task.without_images for task in tasks]
-        found: Sequence[Member | RecordMember] = type(inner[0]).members(inner, *settings)
+        found: Sequence[Task] = type(inner[0]).members(inner, *settings)
         return found
 
     def check_marks(self) -> None:

@@ -30,12 +30,14 @@ from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.order.permutation import keyed
-from ul2_tasks.random_access.corpora import Member, why_a_stream
+from ul2_tasks.random_access.batches import features_of
+from ul2_tasks.random_access.corpora import why_a_stream
 from ul2_tasks.random_access.dataset import Reading
-from ul2_tasks.random_access.fingerprint import described, fingerprint
+from ul2_tasks.random_access.fingerprint import fingerprint
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage, number_examples
-from ul2_tasks.random_access.records import RecordMember, features_of
 from ul2_tasks.random_access.resuming import seed_of
+from ul2_tasks.random_access.text import Member, described
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
@@ -381,7 +383,7 @@ class IndexedTask(Protocol):
         split: str,
         use_cached: bool,
         /,
-    ) -> Sequence[Member | RecordMember]: ...
+    ) -> Sequence[Task]: ...
 
 
 def indexed_members(
@@ -390,9 +392,9 @@ def indexed_members(
     sequence_length: Mapping[str, int] | None,
     split: str,
     is_cached: Callable[[IndexedTask], bool],
-) -> list[Member | RecordMember]:
+) -> list[Task]:
     """Tasks as `random_access` takes them, in their order. Those of one corpus are asked for together."""
-    found: dict[str, Member | RecordMember] = {}
+    found: dict[str, Task] = {}
     by_corpus: dict[tuple[type, str], list[int]] = {}
     for number, task in enumerate(tasks):
         by_corpus.setdefault((type(task), task.corpus.name), []).append(number)
@@ -475,7 +477,7 @@ def _share_a_corpus(tasks: Sequence[IndexedTask]) -> bool:
     return len({task.corpus.name for task in tasks}) < len(tasks)
 
 
-def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Member | RecordMember]) -> MemberSchedule:
+def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Task]) -> MemberSchedule:
     """The tasks of each stage of a registered mixture, at their rates; of one without a schedule the same all the time."""
     planned = provider.planned if isinstance(provider, DenoisingMixture) else None
     if planned is None:

@@ -59,6 +59,16 @@ class SpecialTokens:
         return [] if self.eos is None else [self.eos]
 
 
+def moved(special: SpecialTokens, by: int) -> SpecialTokens:
+    """Special tokens with other ids: those of a vocabulary whose ids are so much higher, or the tokenizer's own."""
+    return dataclasses.replace(
+        special,
+        sentinels=tuple(id + by for id in special.sentinels),
+        mode=tuple(id + by for id in special.mode),
+        eos=None if special.eos is None else special.eos + by,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class SpecialTokensRequest:
     """What a user asks for as sentinels and modes. The ids are looked up later, so that making it opens no vocabulary.

@@ -16,7 +16,8 @@ from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import token_features
 from ul2_tasks.looking.conversations.drawing import budgets, chat_tasks_of, that_drops
 from ul2_tasks.looking.conversations.records import first_conversations
-from ul2_tasks.random_access.records import RecordMember, order_records
+from ul2_tasks.random_access.corpora import order_corpus
+from ul2_tasks.random_access.records import RecordMember, Records
 from ul2_tasks.tasks.chat import ChatTask
 
 CONVERSATIONS = 4000  # the first ones of a source, which are measured
@@ -96,7 +97,7 @@ def _way(name: str, task: ChatTask, reader: Reader, lengths: Mapping[str, int | 
     tokens = dict(zip(keys, index.sizes(np.arange(index.count)).sum(axis=0).tolist()))
     if index.count and all(lengths.values()):
         member = RecordMember(task.name, task.corpus, 1.0, task.objective.features, task.corpus.vocabulary, index, {})
-        packed = order_records([member], index, seed=0, shuffle=True).packed(lengths)
+        packed = order_corpus([member], Records((member,), index), seed=0, shuffle=True).packed(lengths)
         rows = packed.first_of(packed.rounds)
     fill = {key: tokens[key] / (rows * (lengths[key] or 1)) for key in keys} if rows else {}
     return ChatWay(name, dict(lengths), index.count, left_out, tokens, rows, fill)

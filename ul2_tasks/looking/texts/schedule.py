@@ -11,7 +11,6 @@ from rich.text import Text
 
 from ul2_tasks.looking.printing import print_head, print_json_lines
 from ul2_tasks.looking.run import Run
-from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
 
 _COUNTED = 1 << 22  # elements of a round that is begun, whose tokens are counted; those of more are estimated
@@ -134,7 +133,7 @@ class _Read:
 def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
     fresh, left = numbering.timeline.progress(corpus, element)
     of_corpus = next(each for each in numbering.corpora if numbering.names.index(each.name) == corpus)
-    has_units = not isinstance(of_corpus, OrderedCorpus) or of_corpus.pieces is not None  # which are in order instead of tokens
+    has_units = of_corpus.data.unit != "tokens"  # which are in order instead
     counts, is_exact = dict.fromkeys((False, True) if has_units else (False,), 0), True
     for part, stop in numbering.timeline.parts_until(corpus, fresh):
         of = left[(left >= part.first) & (left < stop)] - part.first + part.start
@@ -154,7 +153,7 @@ def _before(numbering: Numbering, order: int, index: int, in_tokens: bool) -> tu
     size = numbering.corpora[order].store.tokens / by_units.tokens if in_tokens else 1
     begun = by_elements.round_of(index)
     first = by_elements.first_of(begun)
-    is_exact = not in_tokens or (begun % by_units.rounds == 0 and isinstance(numbering.corpora[order], OrderedCorpus))
+    is_exact = not in_tokens or (begun % by_units.rounds == 0 and numbering.corpora[order].data.unit != "examples")
     count = round(by_units.tokens_before(begun) * size)
     if index - first <= _COUNTED:
         return count + _count(numbering, order, np.arange(first, index), in_tokens), is_exact
@@ -167,9 +166,11 @@ def _count(numbering: Numbering, order: int, indices: np.ndarray, in_tokens: boo
         return 0
     corpus = numbering.corpora[order]
     slots = numbering.packed[order].slots(indices)[1:] if numbering.packed else corpus.order.slots(indices)
-    if in_tokens and isinstance(corpus, OrderedCorpus):
-        return int(corpus.ranges(*slots).sizes.sum())
-    units = int(corpus.order.ranges(*slots).sizes.sum())
+    ranges = corpus.order.ranges(*slots)
+    if in_tokens and corpus.data.unit != "examples":
+        origin = corpus.data.origin(ranges)
+        return int((origin.stops - origin.starts).sum())
+    units = int(ranges.sizes.sum())
     return round(units * corpus.store.tokens / corpus.order.tokens) if in_tokens else units  # tokens of records, about
 
 
