@@ -30,7 +30,7 @@ CORE = {
     "sources": {"dataset_records", "memory_streams", "image_streams", "split_streams", "streams", "tfds"},
     "jobs": set(),
     "chat": set(),
-    "denoising": {"chunking", "corruption", "preprocessors", "spans"},
+    "denoising": set(),
     "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),

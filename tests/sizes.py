@@ -10,7 +10,7 @@ import pytest
 # seconds, and many passes over a small corpus, each of which takes a new iterator. Nearly all tests read little, and hold for
 # any sizes.
 SMALL = {
-    "ul2_tasks.denoising.preprocessors.TOKENS_PER_BLOCK": 1 << 11,
+    "ul2_tasks.tasks.preprocessors.TOKENS_AT_A_TIME": 1 << 11,
     "ul2_tasks.tasks.providers.SHUFFLED_TOKENS": 1 << 13,
     "ul2_tasks.random_access.dataset._TOKENS_AT_A_TIME": 1 << 14,
 }

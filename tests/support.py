@@ -12,8 +12,8 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.preprocessors import denoise as denoise_dataset
 from ul2_tasks.denoising.solution import DenoisingConfiguration
+from ul2_tasks.tasks.preprocessors import chunk, corrupt, solve_features
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest, special_tokens
 
@@ -115,14 +115,10 @@ def configured(denoiser, sentinels=None, modes=None, **settings) -> DenoisingCon
 
 
 def denoise(documents, sequence_length, denoiser, vocabulary, seed=0, add_eos=True, **settings):
-    """The examples that the preprocessor makes of token lists, as SeqIO would call it."""
+    """The examples that the preprocessors make of token lists, as SeqIO would call them."""
     with seqio.utils.map_seed_manager(seed):
-        examples = denoise_dataset(
-            token_dataset(documents),
-            sequence_length,
-            features(vocabulary, add_eos),
-            configuration=configured(denoiser, **settings),
-        )
+        solution = solve_features(sequence_length, features(vocabulary, add_eos), configured(denoiser, **settings))
+        examples = corrupt(chunk(token_dataset(documents), solution), solution)
     return list(examples.as_numpy_iterator())
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.denoisers import SpanDenoiser as SpanDenoiser
     from ul2_tasks.denoising.given_spans import corrupt_spans as corrupt_spans
     from ul2_tasks.denoising.lengths import chunk_length as chunk_length
-    from ul2_tasks.denoising.preprocessors import prepend_mode as prepend_mode
     from ul2_tasks.export.folder import read_examples as read_examples
     from ul2_tasks.image_rows.dataset import ImageTextDataset as ImageTextDataset
     from ul2_tasks.images.interleaved import ImageTokens as ImageTokens
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from ul2_tasks.tasks.downstream import with_mode as with_mode
     from ul2_tasks.tasks.examples import examples as examples
     from ul2_tasks.tasks.image_text import register_image_text as register_image_text
+    from ul2_tasks.tasks.preprocessors import prepend_mode as prepend_mode
     from ul2_tasks.tasks.registration import Registration as Registration
     from ul2_tasks.tasks.registry import mix as mix
     from ul2_tasks.tasks.registry import register as register
@@ -84,7 +84,6 @@ _NAMES = {
     "denoising.denoisers": "T5GEMMA2 UL2 UL2R CausalDenoiser Denoiser SequentialDenoiser SpanDenoiser",
     "denoising.given_spans": "corrupt_spans",
     "denoising.lengths": "chunk_length",
-    "denoising.preprocessors": "prepend_mode",
     "export.folder": "read_examples",
     "image_rows.dataset": "ImageTextDataset",
     "images.interleaved": "ImageTokens",

@@ -21,9 +21,7 @@ from speed.tasks import FEATURES
 from speed.vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
 from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.preprocessors import denoise
-from ul2_tasks.denoising.solution import DenoisingConfiguration
-from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest
+from ul2_tasks.tasks.preprocessors import denoise, split_into_chunks
 
 seqio.add_global_cache_dirs(["cache"])
 
@@ -115,8 +113,9 @@ def denoiser_tf(side: str, documents: Sequence[np.ndarray], denoiser: Denoiser, 
     examples = tf.data.Dataset.from_tensor_slices(ragged).map(lambda tokens: {"targets": tokens}).cache()
     with seqio.utils.map_seed_manager(SEED):
         if side == "ours":
-            configuration = DenoisingConfiguration(denoiser, SpecialTokensRequest(SENTINEL_IDS))
-            examples = denoise(examples, lengths(length), FEATURES, configuration=configuration)
+            given = {"denoiser": denoiser, "sentinels": SENTINEL_IDS}
+            examples = split_into_chunks(examples, lengths(length), FEATURES, **given)
+            examples = denoise(examples, lengths(length), FEATURES, **given)
         else:
             examples = peers.peer(examples, FEATURES, denoiser, solved(denoiser, length), special(denoiser).mode)
     batches = peers.batched(examples)

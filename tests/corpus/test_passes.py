@@ -6,8 +6,8 @@ import tensorflow as tf
 from support import byte_vocabulary
 
 from ul2_tasks import T5GEMMA2, open_source, register
-from ul2_tasks.denoising import preprocessors
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tasks import preprocessors
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -17,7 +17,7 @@ BLANK = ["", "", ""]
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks and shuffle buffers of the usual size take thousands of passes over a few short documents."""
-    monkeypatch.setattr(preprocessors, "TOKENS_PER_BLOCK", 1 << 8)
+    monkeypatch.setattr(preprocessors, "TOKENS_AT_A_TIME", 1 << 8)
     monkeypatch.setattr("ul2_tasks.tasks.providers.SHUFFLED_TOKENS", 1 << 10)
 
 

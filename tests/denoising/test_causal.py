@@ -18,38 +18,29 @@ EOS = 1
 STREAM = [[*range(11, 19)], [*range(21, 24)]]  # 8 tokens and an EOS, 3 tokens and an EOS: 13
 
 
-class WithBos(type(VOCABULARY)):
-    bos_id = 2
-
-
-def windows(documents, length, vocabulary=VOCABULARY, merge_examples=True, **denoiser):
+def windows(documents, length, **settings):
     lengths = {"inputs": 4, "targets": length}
-    examples = denoise(documents, lengths, CausalDenoiser(**denoiser), vocabulary, modes=MODES, merge_examples=merge_examples)
+    examples = denoise(documents, lengths, CausalDenoiser(), VOCABULARY, modes=MODES, **settings)
     assert all(example["inputs"].tolist() == [LM, EOS] for example in examples), "the mode, and nothing else"
     return [example["targets"].tolist() for example in examples]
 
 
 def test_windows_of_5_in_a_stream_of_13():
     stream = [11, 12, 13, 14, 15, 16, 17, 18, EOS, 21, 22, 23, EOS]
-    assert windows(STREAM, 5) == [stream[0:5], stream[5:10], stream[10:13]]
-    assert windows(STREAM, 5, merge_examples=False) == [stream[0:5], stream[5:9], stream[9:13]]
+    assert windows(STREAM, 5, separate_documents=True) == [stream[0:5], stream[5:10], stream[10:13]]
+    assert windows(STREAM, 5) == [[11, 12, 13, 14, 15], [16, 17, 18, 21, 22], [23]]
+    assert windows(STREAM, 5, merge_examples=False) == [[11, 12, 13, 14, 15], [16, 17, 18], [21, 22, 23]]
     assert windows([[], []], 5) == []
 
 
-def test_documents_begin_with_bos_on_request():
-    expected = [2, *STREAM[0], EOS, 2, *STREAM[1], EOS]
-    assert windows(STREAM, 20, WithBos(extra_ids=103), bos=True) == [expected]
-
-
 @settings(max_examples=5, deadline=None)
-@given(sizes=st.lists(st.integers(0, 60), max_size=8), length=st.integers(2, 40), merged=st.booleans())
-def test_windows_hold_every_token_once(sizes, length, merged):
+@given(sizes=st.lists(st.integers(0, 60), max_size=8), length=st.integers(2, 40))
+def test_windows_hold_every_token_once(sizes, length):
     ids = iter(range(10**6))
     documents = [[3 + next(ids) % 250 for _ in range(size)] for size in sizes]
-    ended = [[*document, EOS] for document in documents if document]
-    streams = [flat(ended)] if merged else ended
-    wanted = [stream[start : start + length] for stream in streams for start in range(0, len(stream), length)]
-    assert windows(documents, length, merge_examples=merged) == wanted
+    stream = flat([*document, EOS] for document in documents if document)
+    wanted = [stream[start : start + length] for start in range(0, len(stream), length)]
+    assert windows(documents, length, separate_documents=True) == wanted
 
 
 @pytest.mark.parametrize(
@@ -57,7 +48,6 @@ def test_windows_hold_every_token_once(sizes, length, merged):
     [
         (CausalDenoiser(), {"inputs": 1, "targets": 5}, "sequence_length"),
         (CausalDenoiser(), {"inputs": 4}, "sequence_length"),
-        (CausalDenoiser(bos=True), {"inputs": 4, "targets": 5}, "bos"),
         (CausalDenoiser(mode="[Q]"), {"inputs": 4, "targets": 5}, "mode"),
     ],
 )
@@ -68,7 +58,7 @@ def test_what_does_not_fit_is_said(denoiser, lengths, argument):
 
 def test_seqios_decoder_converter_shifts_by_one():
     """Ten letters and two EOS in windows of 6."""
-    ul2_tasks.register("causal", texts_in_memory(["a" * 7, "b" * 3]), "bytes", [CausalDenoiser()])
+    ul2_tasks.register("causal", texts_in_memory(["a" * 7, "b" * 3]), "bytes", [CausalDenoiser()], separate_documents=True)
     settings = {"feature_converter": seqio.LMFeatureConverter(pack=False), "dataset_split": "train", "shuffle": False}
     rows = list(seqio.get_dataset("causal_lm", {"targets": 6}, **settings).as_numpy_iterator())
     a, b = 100, 101  # ByT5: the byte and three

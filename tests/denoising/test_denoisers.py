@@ -2,7 +2,7 @@
 
 import pytest
 
-from ul2_tasks import T5GEMMA2, UL2, UL2R, CausalDenoiser, SequentialDenoiser, SpanDenoiser
+from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoising.denoisers import check_denoisers
 
 GOOD = {"name": "d", "mean_span_length": 3, "noise_density": 0.15}
@@ -26,11 +26,10 @@ def test_a_rate_outside_the_open_unit_range_is_refused(kind, rate):
         (SpanDenoiser, "weight", 0),
         (SequentialDenoiser, "split", "half"),
         (SequentialDenoiser, "sentinel", 1),
-        (CausalDenoiser, "bos", "yes"),
     ],
 )
 def test_a_bad_field_is_named(kind, field, value):
-    fields = {SpanDenoiser: GOOD, SequentialDenoiser: {"name": "s", "noise_density": 0.75}, CausalDenoiser: {}}[kind]
+    fields = {SpanDenoiser: GOOD, SequentialDenoiser: {"name": "s", "noise_density": 0.75}}[kind]
     with pytest.raises(ValueError, match=f"{kind.__name__} .*: {field} must be"):
         kind(**{**fields, field: value})
 

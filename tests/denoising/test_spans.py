@@ -1,4 +1,7 @@
-"""Where the noise goes: exact counts, t5's distribution, the geometric marginal, uniform placement."""
+"""Where the noise goes: exact counts, t5's distribution, the geometric marginal, uniform placement.
+
+`tests/laws/test_law_of_masks.py` has the same noise of the graph.
+"""
 
 import itertools
 from math import comb
@@ -10,21 +13,35 @@ import tensorflow as tf
 from support import KINDS, denoiser_id
 from t5.data.preprocessors import random_spans_noise_mask
 
-from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.spans import random_spans
+from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.denoising.write import made, recipe
 from ul2_tasks.order.order import noise_keys
+from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SIGNIFICANCE = 1e-3  # the seeds are fixed: a test either always passes or always fails
 
 
+SPECIAL = SpecialTokens(sentinels=tuple(range(500)), mode=(), eos=None, reserved=frozenset())
+TEXT = 1000  # and more: the ids of text
+
+
+def masks_of(denoiser, lengths, keys) -> list[np.ndarray]:
+    """Which tokens of texts of these lengths are noise, [length] bool each."""
+    lengths = np.asarray(lengths, np.int32)
+    is_noise, count = np.zeros(lengths.sum(), bool), np.arange(len(lengths) + 1)
+    tokens = np.arange(len(is_noise), dtype=np.int32) + TEXT
+    (_, targets), _ = made(recipe(denoiser, SPECIAL, int(lengths.max()), (False, False)), tokens, lengths, count, keys)
+    is_noise[targets[targets >= TEXT] - TEXT] = True
+    return np.split(is_noise, np.cumsum(lengths)[:-1])
+
+
 def masks(denoiser, length, count, seed=0):
-    """[count, length] bool, drawn as one block of rows."""
-    kept, noise = random_spans(denoiser, tf.fill([count], length), length, tf.constant([seed, 1]))
-    kept, noise = kept.numpy(), noise.numpy()
-    segments = np.zeros((count, kept.shape[1] + noise.shape[1]), int)
-    segments[:, ::2], segments[:, 1::2] = kept, noise
-    is_noise = np.tile(np.arange(segments.shape[1]) % 2 == 1, count)
-    return np.repeat(is_noise, segments.ravel()).reshape(count, length)
+    """[count, length] bool."""
+    return np.stack(masks_of(denoiser, np.full(count, length), keys(count, seed)))
+
+
+def keys(count: int, seed: int = 0) -> np.ndarray:
+    return noise_keys(seed, np.zeros(count, np.int64), np.arange(count))
 
 
 def t5_masks(denoiser, length, count):
@@ -45,21 +62,14 @@ def span_lengths(mask):
 @pytest.mark.parametrize("denoiser", KINDS, ids=denoiser_id)
 @pytest.mark.parametrize("max_length", [1, 3, 150])
 def test_rows_of_every_length_have_exactly_their_noise_and_spans(denoiser, max_length):
-    lengths = np.arange(1, max_length + 1, dtype=np.int32)
-    kept, noise = (t.numpy() for t in random_spans(denoiser, tf.constant(lengths), max_length, tf.constant([1, 2])))
-    assert kept.shape[1] == noise.shape[1] + 1
-    np.testing.assert_array_equal(kept.sum(1) + noise.sum(1), lengths)
-    for row, length in enumerate(lengths):
-        _, k = denoiser.noise_counts(int(length))
-        fewest, most = denoiser.noise_range(int(length))
-        assert fewest <= noise[row].sum() <= most
-        assert (noise[row] > 0).sum() == k, "as many spans as solved, none empty, the rest of the row zero"
-        assert (noise[row, :k] > 0).all()
-        assert (kept[row, 1:k] > 0).all(), "no two spans touch"
-        assert (kept[row, k + 1 :] == 0).all()
+    for length, mask in enumerate(masks_of(denoiser, np.arange(1, max_length + 1), keys(max_length)), start=1):
+        _, k = denoiser.noise_counts(length)
+        fewest, most = denoiser.noise_range(length)
+        assert fewest <= mask.sum() <= most
+        assert len(span_lengths(mask)) == k, "as many spans as solved, none empty, no two of which touch"
         if length > 1 and getattr(denoiser, "placement", "t5") == "t5":
-            assert kept[row, 0] > 0, "t5 keeps the first token"
-            assert kept[row, k] == 0, "t5 masks the last token"
+            assert not mask[0], "t5 keeps the first token"
+            assert mask[-1], "t5 masks the last token"
 
 
 # (L, r, mu) and the number of masks: C(n-1, k-1) C(L-n-1, k-1)
@@ -99,34 +109,20 @@ def test_uniform_placement_makes_every_mask_equally_likely(length, rate, mean):
 def test_the_uniform_split_is_uniform_with_the_mean_of_the_fixed_one(length, rate):
     denoiser = SequentialDenoiser(name="s", noise_density=rate, split="uniform")
     count = 20_000
-    kept, noise = random_spans(denoiser, tf.fill([count], length), length, tf.constant([8, 9]))
+    found = masks(denoiser, length, count, seed=8)
     fewest, most = denoiser.noise_range(length)
-    counts = np.bincount(noise.numpy()[:, 0], minlength=length)
+    counts = np.bincount(found.sum(axis=1), minlength=length)
     assert counts[:fewest].sum() == counts[most + 1 :].sum() == 0
     assert scipy.stats.chisquare(counts[fewest : most + 1]).pvalue > SIGNIFICANCE
     assert (fewest + most) / 2 == denoiser.noise_counts(length)[0]
-    np.testing.assert_array_equal(kept.numpy()[:, 1], 0)
-
-
-def keys(count: int, seed: int = 0) -> tf.Tensor:
-    """A key for each row, as `order.order.noise_keys` has them."""
-    return tf.constant(noise_keys(seed, np.zeros(count, np.int64), np.arange(count)))
-
-
-@pytest.mark.parametrize("denoiser", [*T5GEMMA2, UL2[0]], ids=denoiser_id)
-def test_with_a_key_a_row_has_its_spans_in_any_block(denoiser):
-    lengths, key = tf.constant([100, 37, 100, 64, 100]), keys(5)
-    whole = random_spans(denoiser, lengths, 100, key)
-    some = [4, 1]
-    for all_rows, of_some in zip(whole, random_spans(denoiser, tf.gather(lengths, some), 100, tf.gather(key, some))):
-        np.testing.assert_array_equal(all_rows.numpy()[some], of_some)
-    assert np.array_equal(whole[0].numpy().sum(1) + whole[1].numpy().sum(1), lengths)
+    assert (np.diff(found.astype(int), axis=1) >= 0).all(), "the noise is the end"
 
 
 def test_keys_of_neighbours_draw_independently():
     """Of one row and the next, and of a row's noise and its kept runs."""
     rows = 20_000
-    kept, noise = random_spans(T5GEMMA2[0], tf.fill([rows], 100), 100, keys(rows))
-    first, run = noise.numpy()[:, 0], kept.numpy()[:, 0]
+    found = masks(T5GEMMA2[0], 100, rows)
+    run = found.argmax(axis=1)  # the tokens before the first span
+    first = (~found[np.arange(rows)[:, np.newaxis], np.minimum(run[:, np.newaxis] + np.arange(100), 99)]).argmax(axis=1)
     for one, other in ((first[:-1], first[1:]), (run[:-1], run[1:]), (first, run)):
         assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(rows)

@@ -1,18 +1,14 @@
-"""Examples by their keys: those of the graph, bit for bit, wherever they are written."""
+"""Examples by their keys: the same wherever they are written. `tests/laws/test_law_of_masks.py` has what they are."""
 
 import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
-from support import DENOISERS, denoiser_id
+from support import denoiser_id
 
-from ul2_tasks import T5GEMMA2, UL2, CausalDenoiser, SpanDenoiser
+from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.denoising.preprocessors import corrupt_chunks
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoising.write import example_sizes, longest_examples, recipe_of, write_examples
 from ul2_tasks.order.order import noise_keys
@@ -44,48 +40,6 @@ def written(solution, tokens, lengths, keys, starts=None, room=None):
     sizes = write_examples(recipe_of(solution), tokens.ravel(), *chunks, rows, starts, *features)
     assert example_sizes(recipe_of(solution), *chunks[1:]).tolist() == sizes.tolist()
     return features, sizes
-
-
-def assert_as_the_graph(solution, chunks):
-    tokens, lengths, keys = chunks
-    wanted = corrupt_chunks(
-        *map(tf.constant, chunks),
-        denoiser=solution.configuration.denoiser,
-        special=solution.special,
-        max_length=solution.full.length,
-        add_eos=solution.add_eos,
-    )
-    features, sizes = written(solution, tokens, lengths, keys)
-    for place, (key, rows) in enumerate(zip(("inputs", "targets"), features)):
-        np.testing.assert_array_equal(sizes[:, place], wanted[key].row_lengths())
-        np.testing.assert_array_equal(rows, wanted[key].to_tensor(-1, shape=rows.shape))
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 13, 100, 731])
-@pytest.mark.parametrize("denoiser", [*DENOISERS, pytest.param(CausalDenoiser(), id="causal")], ids=denoiser_id)
-def test_they_are_those_of_the_graph(denoiser, length):
-    lengths = np.concatenate([np.full(20, length), np.random.default_rng(1).integers(1, length + 1, 60)])
-    assert_as_the_graph(solution_of(denoiser, length), chunks_of(lengths, length))
-
-
-@given(
-    mean=st.floats(1, 20),
-    density=st.floats(0.01, 0.99),
-    placement=st.sampled_from(["t5", "uniform"]),
-    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8),
-    seed=st.integers(0, 1000),
-)
-def test_they_are_those_of_the_graph_for_any_denoiser(mean, density, placement, lengths, seed):
-    denoiser = SpanDenoiser(name="any", mean_span_length=mean, noise_density=density, placement=placement)
-    assert_as_the_graph(solution_of(denoiser, 60), chunks_of(np.array(lengths), 60, seed))
-
-
-@pytest.mark.parametrize("add_eos", [(False, True), (True, False), (False, False)])
-@pytest.mark.parametrize("mode", [(), (7,)])
-def test_modes_and_ends_may_be_none(add_eos, mode):
-    for denoiser in (T5GEMMA2[0], UL2[2]):
-        special = dataclasses.replace(SPECIAL, mode=mode)
-        assert_as_the_graph(solution_of(denoiser, 50, special, add_eos), chunks_of(np.arange(1, 51), 50))
 
 
 @pytest.mark.parametrize("denoiser", [T5GEMMA2[0], UL2[2]], ids=denoiser_id)

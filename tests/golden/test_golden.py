@@ -135,7 +135,7 @@ def shorter() -> str:
 
 
 def causal() -> str:
-    return register("golden_causal", memory(), denoisers=CausalDenoiser(mode=None))
+    return register("golden_causal", memory(), denoisers=CausalDenoiser(mode=None), separate_documents=True)
 
 
 def two_corpora() -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, CausalDenoiser, MemoryDataSource, Mixture, mix, register
+from ul2_tasks import T5GEMMA2, MemoryDataSource, Mixture, mix, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.random_access import tokens as tokens_in_memory
@@ -149,18 +149,13 @@ def by_seqio(mixture) -> str:
     return "addressed_by_seqio"
 
 
-def causal(mixture) -> str:
-    source = MemoryDataSource(lambda: TEXTS, validation=0)
-    return register("addressed_causal", source, BYTES, [CausalDenoiser(mode=None, name="c")], modes=MODES)
-
-
 def nothing(mixture) -> str:
     return register("addressed_nothing", MemoryDataSource(lambda: ["", ""], validation=0), BYTES, modes=MODES)
 
 
 @pytest.mark.parametrize(
     ("make", "named"),
-    [(foreign, "addressed_foreign"), (by_seqio, "mixture"), (causal, "addressed_causal"), (nothing, "addressed_nothing_corpus")],
+    [(foreign, "addressed_foreign"), (by_seqio, "mixture"), (nothing, "addressed_nothing_corpus")],
 )
 def test_what_has_no_fixed_places_is_refused(mixture, make, named):
     with pytest.raises(ValueError, match=named):

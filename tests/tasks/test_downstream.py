@@ -8,7 +8,7 @@ from support import byte_vocabulary
 from titles import read, titles
 
 from ul2_tasks import default_vocabulary, with_mode
-from ul2_tasks.denoising.preprocessors import prepend_mode
+from ul2_tasks.tasks.preprocessors import prepend_mode
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 BYTES, BYTE_MODES = byte_vocabulary()

@@ -77,7 +77,7 @@ class Texts(Kind):
 
         statistics = self.measure(data, examples=examples, **options)
         drawn = data.mixture if data.use_cached else _drawn(data)
-        samples = draw(drawn, self.lengths_of(data), count, use_cached=data.use_cached, **options)
+        samples = draw(drawn, self.lengths_of(data), count, **options)
         return statistics, write_report(statistics, samples, output)
 
     def look_at_lengths(self, data):

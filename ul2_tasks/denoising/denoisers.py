@@ -1,7 +1,7 @@
 """What the objective is: a denoiser is a row of a table, and a preset is a table.
 
-A denoiser says in plain integers all that its kind does differently: `lengths` solves its chunks from that, `spans` draws
-its noise and `preprocessors` makes its examples, none of them knowing the kinds. Nothing here touches TensorFlow.
+A denoiser says in plain integers all that its kind does differently: `lengths` solves its chunks from that, and `write` draws its
+noise and makes its examples, neither of them knowing the kinds.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ class Denoiser:
         sentinel: whether each span has a sentinel, in the inputs and in the targets.
         targets_end_in_eos: whether targets end with an EOS, if their feature asks for one.
         needs_inputs_length: whether `sequence_length` must have inputs. It need not where they hold no token of the chunk.
-        bos: whether each document begins with the vocabulary's BOS.
-        documents_end_in_eos: whether each document ends with an EOS.
     """
 
     name: str
@@ -47,8 +45,6 @@ class Denoiser:
     sentinel: bool = True
     targets_end_in_eos: bool = True
     needs_inputs_length: bool = True
-    bos: bool = False
-    documents_end_in_eos: bool = False
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # every kind is a dataclass
 
     def __post_init__(self):
@@ -182,28 +178,21 @@ class CausalDenoiser(Denoiser):
         inputs   [C] </s>
         targets  A B C D E F G H
 
-    The chunk is a window of the corpus, as long as the targets' length, and gets no EOS at its end. Each document in it ends with
-    one. A decoder's converter shifts the targets by one position.
+    The chunk is a window of the corpus, as long as the targets' length, and gets no EOS at its end. With
+    `register(separate_documents=True)` each document in it ends with one. A decoder's converter shifts the targets by one position.
 
     Attributes:
         name, weight: as for `Denoiser`.
         mode: as for `Denoiser`. `register` appends `[C]` to a vocabulary that it opens and that lacks it.
-        bos: whether each document begins with the vocabulary's BOS.
     """
 
     name: str = "lm"
     mode: str | None = "[C]"
     weight: float = 1
-    bos: bool = False
     single_span = True
     sentinel = False
     targets_end_in_eos = False
     needs_inputs_length = False
-    documents_end_in_eos = True
-
-    def __post_init__(self):
-        super().__post_init__()
-        self._check("bos", "True or False", isinstance(self.bos, bool))
 
     def noise_counts(self, length: int) -> tuple[int, int]:
         """Returns (L, 1): all tokens are one span."""

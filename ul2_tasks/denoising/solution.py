@@ -20,9 +20,8 @@ class DenoisingConfiguration:
     """How a task makes examples of documents.
 
     `chunk_tokens` is the longest chunk that is wanted; None where the budgets alone decide. With `merge_examples` chunks go on
-    across the borders of documents, and with `separate_documents` an EOS then ends each document. With `mark_documents` examples
-    say where documents begin, which only those that are looked at do. `block_shuffle` is of random access alone, which documents
-    that are kept apart have with `random_access`.
+    across the borders of documents, and with `separate_documents` an EOS then ends each document. `block_shuffle` is of random
+    access alone, which documents that are kept apart have with `random_access`.
     """
 
     denoiser: Denoiser
@@ -30,7 +29,6 @@ class DenoisingConfiguration:
     chunk_tokens: int | None = None
     merge_examples: bool = True
     separate_documents: bool = False
-    mark_documents: bool = False
     block_shuffle: BlockShuffle | None = None
     random_access: bool = False
 
@@ -99,17 +97,3 @@ def check_rows(solutions: Iterable[Solution], rows: int, vocabulary: seqio.Vocab
             f" model.resize_token_embeddings({embedding_rows(vocabulary)}) before training, or name sentinels= and modes="
             " that the model has. See docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
         )
-
-
-def document_borders(denoiser: Denoiser, special: SpecialTokens, vocabulary: seqio.Vocabulary) -> tuple[list[int], list[int]]:
-    """The ids that the denoiser puts before and after each document."""
-    if denoiser.documents_end_in_eos and special.eos is None:
-        raise ValueError(
-            f"denoiser {denoiser.name!r} ends each document with an EOS, but {vocabulary} has none. Use a vocabulary with an EOS."
-        )
-    starts = [vocabulary.bos_id] if denoiser.bos else []
-    if any(bos is None or bos < 0 or bos in special.reserved for bos in starts):
-        raise ValueError(
-            f"denoiser {denoiser.name!r}: bos must be False with {vocabulary}, whose BOS is {starts[0]}. Set bos=False."
-        )
-    return starts, special.ending if denoiser.documents_end_in_eos else []

@@ -191,11 +191,5 @@ def why_a_stream(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabu
 
 def why_no_index(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> str | None:
     """Why the chunks of a task have no fixed places; None where they have."""
-    denoiser = configuration.denoiser
-    no_eos = vocabulary.eos_id is None
-    reasons = {
-        "an EOS goes between documents, and the vocabulary has none": configuration.separate_documents and no_eos,
-        "its denoiser puts ids between documents": denoiser.bos or denoiser.documents_end_in_eos,
-        "the beginnings of documents are marked": configuration.mark_documents,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    lacks_eos = configuration.separate_documents and vocabulary.eos_id is None
+    return "an EOS goes between documents, and the vocabulary has none" if lacks_eos else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import seqio
 
-from ul2_tasks.denoising.preprocessors import prepend_mode
+from ul2_tasks.tasks.preprocessors import prepend_mode
 from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.vocabulary.special_ids import Mode
 

@@ -23,7 +23,6 @@ from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.denoising.preprocessors import chunk, corrupt, denoise, solve_features
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
 from ul2_tasks.graphs import no_autograph
@@ -44,6 +43,7 @@ from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
+from ul2_tasks.tasks.preprocessors import chunk, corrupt, denoise, solve_features, split_into_chunks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
 
 STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
@@ -54,7 +54,7 @@ MARKS = frozenset({LOSS_MASK, SPAN_ID})
 
 
 class DenoisingTask(seqio.Task):
-    """A `seqio.Task` for one denoiser, whose preprocessor is `preprocessors.denoise`.
+    """A `seqio.Task` for one denoiser, whose preprocessors are `split_into_chunks` and `denoise`.
 
     Its `get_dataset` differs from that of its base:
 
@@ -62,8 +62,6 @@ class DenoisingTask(seqio.Task):
     * SeqIO does not hold the corpus in memory, which would freeze its order and put it into every checkpoint.
     * Nothing is trimmed, because no example is longer than its budget.
     * `use_cached` reads the cache of the shared corpus.
-    * No step of tf.data between a block and its examples calls a function for each example, which would cost more than all
-      else. The exceptions are tasks whose examples differ in length: with `split="uniform"`, or with documents kept apart.
     """
 
     def __init__(
@@ -75,7 +73,11 @@ class DenoisingTask(seqio.Task):
         configuration: DenoisingConfiguration,
         shuffle_buffer_size: int | None = seqio.SHUFFLE_BUFFER_SIZE,
     ):
-        steps = [functools.partial(denoise, configuration=configuration)]
+        request = configuration.special_tokens
+        common = {"denoiser": configuration.denoiser, "sentinels": request.sentinels, "modes": request.modes}
+        common["chunk_tokens"] = configuration.chunk_tokens
+        documents = {name: getattr(configuration, name) for name in ("merge_examples", "separate_documents")}
+        steps = [functools.partial(split_into_chunks, **common, **documents), functools.partial(denoise, **common)]
         super().__init__(name, source, output_features, steps, shuffle_buffer_size=shuffle_buffer_size)
         self.configuration = configuration
 
@@ -168,10 +170,9 @@ class DenoisingTask(seqio.Task):
             is_whole=shards == 1,
         )
         with seqio.utils.map_seed_manager(seed):
-            blocks = who.only(fingerprint, chunk(documents, solution))
+            examples = corrupt(who.only(fingerprint, chunk(documents, solution)), solution)
             names = {DENOISER: self.denoiser.name, TASK: self.name}
-            blocks = _with_names(blocks, {key: name for key, name in names.items() if key in kept})
-            examples = corrupt(blocks, solution)
+            examples = _with_names(examples, {key: name for key, name in names.items() if key in kept})
         return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
 
     @staticmethod
@@ -567,7 +568,5 @@ def _marked(examples: tf.data.Dataset, marks: Collection[str]) -> tf.data.Datase
 
 
 @no_autograph
-def _with_names(blocks: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Dataset:
-    if not names:
-        return blocks
-    return blocks.map(lambda block: block | {key: tf.fill(tf.shape(block["length"]), name) for key, name in names.items()})
+def _with_names(examples: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Dataset:
+    return examples.map(lambda example: example | names) if names else examples

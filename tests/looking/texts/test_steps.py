@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from support import restore
 
-from ul2_tasks import CausalDenoiser, MemoryDataSource, register
+from ul2_tasks import MemoryDataSource, register
 from ul2_tasks.looking.find import find
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.steps import fed_at, show_step
@@ -75,9 +75,3 @@ def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
     assert re.search(r"^row \d+, example \d+ of it: ", console.file.getvalue(), re.MULTILINE)
     find(packed, "17", None, epochs=2, console=console)
     assert re.search(r"^epoch +row +example of it +step +denoiser", console.file.getvalue(), re.MULTILINE)
-
-
-def test_a_stream_is_refused_with_the_reason():
-    causal = register("causal", MemoryDataSource(lambda: TEXTS, validation=0), denoisers=[CausalDenoiser(mode=None, name="c")])
-    with pytest.raises(ValueError, match=r"because its denoiser puts ids between documents\. Read it as a stream"):
-        show_step(Run(causal, LENGTHS, batch_size=8), 0)

@@ -1,23 +1,21 @@
-"""Tasks and mixtures whose examples are measured or looked at: they are those of training, with what training does without.
+"""Tasks and mixtures whose examples are measured: they are those of training, with what training does without.
 
-An example then has the name of its task, and says where documents begin. And it comes in seconds from a small corpus as well,
-where training waits until a shuffle buffer of half a million tokens is full: a corpus of a few tokens is read a million times
-for that, each time by a new iterator.
+An example then has the name of its task. And it comes in seconds from a small corpus as well, where training waits until a shuffle
+buffer of half a million tokens is full: a corpus of a few tokens is read a million times for that, each time by a new iterator.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.denoising.preprocessors import TOKENS_PER_BLOCK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.looking.texts.first_documents import FirstDocuments, first_documents
 from ul2_tasks.order.stream_keys import salted
+from ul2_tasks.tasks.preprocessors import TOKENS_AT_A_TIME
 from ul2_tasks.tasks.providers import SHUFFLED_TOKENS, DenoisingMixture, DenoisingTask
 
 MOST_DOCUMENTS_READ = 250_000  # of one corpus for a sample; so many take some ten seconds
@@ -64,11 +62,6 @@ def quick_tasks(
     return quick, found
 
 
-def marked_task(task: DenoisingTask) -> DenoisingTask:
-    """The same task, but its examples also say which tokens of the chunk begin a document: "starts_document", [L] bool, padded."""
-    return task.replaced(configuration=dataclasses.replace(task.configuration, mark_documents=True))
-
-
 def reads_memory(task: DenoisingTask) -> bool:
     """Whether `quick_tasks` made the task, so that it reads documents in memory."""
     return isinstance(task.source, _DocumentsInMemory)
@@ -78,7 +71,7 @@ def _documents_read(task: DenoisingTask, sequence_length: Mapping[str, int], exa
     """How many documents are read before so many examples are drawn: they fill a shuffle buffer, and come in whole blocks."""
     length = task.full_chunk(sequence_length).length
     examples += min(task.shuffle_buffer_size, SHUFFLED_TOKENS // length)
-    documents = max(examples * length, TOKENS_PER_BLOCK) / tokens_a_document
+    documents = max(examples * length, TOKENS_AT_A_TIME) / tokens_a_document
     # A document that is kept apart is an example at least.
     return documents if task.configuration.merge_examples else min(documents, examples)
 

@@ -13,7 +13,6 @@ from support import (
     KINDS,
     SEQUENTIAL,
     byte_vocabulary,
-    configured,
     denoise,
     denoiser_id,
     features,
@@ -25,11 +24,11 @@ from support import (
     token_dataset,
 )
 
-from ul2_tasks import T5GEMMA2, SpanDenoiser, chunk_length, default_vocabulary
+from ul2_tasks import T5GEMMA2, MemoryDataSource, SpanDenoiser, chunk_length, default_vocabulary, register
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tokenization import tokenize
-from ul2_tasks.denoising.preprocessors import denoise as denoise_dataset
-from ul2_tasks.denoising.preprocessors import prepend_mode
+from ul2_tasks.tasks.preprocessors import denoise as denoise_chunks
+from ul2_tasks.tasks.preprocessors import prepend_mode, split_into_chunks
 from ul2_tasks.vocabulary.special_ids import special_tokens
 
 BYTES, MODES = byte_vocabulary()
@@ -142,8 +141,7 @@ PLAIN = SpanDenoiser(name="d", mean_span_length=3, noise_density=0.15)
 
 
 def test_bad_features_fail_when_the_dataset_is_built():
-    configuration = configured(T5GEMMA2[0], modes=MODES)
-    build = functools.partial(denoise_dataset, token_dataset([[5]]), LENGTHS, configuration=configuration)
+    build = functools.partial(split_into_chunks, token_dataset([[5]]), LENGTHS, denoiser=T5GEMMA2[0], modes=MODES)
     for output_features, argument in (
         ({"targets": seqio.Feature(BYTES)}, "output_features"),
         ({"targets": seqio.Feature(BYTES), "inputs": seqio.Feature(seqio.ByteVocabulary(extra_ids=7))}, "one vocabulary"),
@@ -161,7 +159,7 @@ def test_bad_features_fail_when_the_dataset_is_built():
 
 
 def test_noise_is_new_for_each_seed_denoiser_and_content_and_the_same_otherwise():
-    documents = random_documents(1900)  # a block of chunks, whose tokens decide its noise
+    documents = random_documents(1900)
     denoiser, twin = (SpanDenoiser(name=name, mean_span_length=3, noise_density=0.15, mode="[R]") for name in ("a", "b"))
 
     def positions(documents, denoiser, seed):
@@ -174,7 +172,7 @@ def test_noise_is_new_for_each_seed_denoiser_and_content_and_the_same_otherwise(
     others = {
         "seed": positions(documents, denoiser, 1),
         "denoiser": positions(documents, twin, 0),
-        "tokens": positions([[3 + (documents[0][0] - 2) % 256, *documents[0][1:]]], denoiser, 0),
+        "tokens": positions([[3 + (id - 2) % 256 for id in documents[0]]], denoiser, 0),
     }
     for name, other in others.items():
         equal = np.mean([a == b for a, b in zip(same, other)])
@@ -195,7 +193,8 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are():
         ),
         preprocessors=[
             functools.partial(tokenize, configuration=CorpusConfiguration()),
-            functools.partial(denoise_dataset, configuration=configured(denoiser, modes=MODES)),
+            functools.partial(split_into_chunks, denoiser=denoiser, modes=MODES),
+            functools.partial(denoise_chunks, denoiser=denoiser, modes=MODES),
         ],
         output_features=output_features,
     )
@@ -204,6 +203,50 @@ def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are():
     restored = restore_all(examples, denoiser, special)
     assert BYTES.decode(restored) == "one documentand another one" * 40
     assert denoiser.noise_counts(len(restore(examples[0], denoiser, special)))[1] >= 1
+
+
+STOCK = [f"text {number} of the corpus, and {number} more" for number in range(80)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"separate_documents": True}, {"merge_examples": False}], ids=["joined", "eos", "apart"])
+def test_registered_tasks_are_exact_through_the_stock_get_dataset(settings):
+    """A plain task of the same steps gives the same, alone and in a plain mixture."""
+    name = register(f"stock_{'_'.join(settings)}", MemoryDataSource(lambda: STOCK, validation=0), BYTES, modes=MODES, **settings)
+    documents = [[*BYTES.encode(text), *[EOS] * ("separate_documents" in settings)] for text in STOCK]
+    plain = []
+    for task in seqio.get_mixture_or_task(name).tasks:
+        arguments = LENGTHS, "train", False, False
+        examples = list(seqio.Task.get_dataset(task, *arguments, seed=1).as_numpy_iterator())
+        special, full = special_for(task.denoiser, BYTES, MODES), task.full_chunk(LENGTHS)
+        assert restore_all(examples, task.denoiser, special) == flat(documents)
+        exact = [example for example in examples if len(restore(example, task.denoiser, special)) == full.length]
+        assert {(len(example["inputs"]), len(example["targets"])) for example in exact} <= {(full.inputs, full.targets)}
+        assert len(exact) >= len(examples) - (1 if not settings.keys() & {"merge_examples"} else len(STOCK))
+
+        plain.append(seqio.Task(f"plain_{task.name}", task.source, task.output_features, preprocessors=task.preprocessors))
+        of_plain = list(plain[-1].get_dataset(*arguments, seed=1).as_numpy_iterator())
+        assert [each["inputs"].tolist() for each in of_plain] == [each["inputs"].tolist() for each in examples]
+    mixture = seqio.Mixture(f"plain_{name}", [(task, 1) for task in plain])
+    mixed = mixture.get_dataset(LENGTHS, "train", seed=1).take(20).as_numpy_iterator()
+    assert all(len(each[key]) <= 64 for each in mixed for key in LENGTHS)
+
+
+def test_eos_may_be_left_to_a_later_step():
+    build = {"sequence_length": LENGTHS, "output_features": features(BYTES)}
+    given = {"denoiser": T5GEMMA2[0], "modes": MODES}
+    documents = random_documents(300, 40)
+
+    def examples(*steps):
+        with seqio.utils.map_seed_manager(0):
+            dataset = split_into_chunks(token_dataset(documents), **build, **given)
+            for step in steps:
+                dataset = step(dataset)
+            return [[each[key].tolist() for key in LENGTHS] for each in dataset.as_numpy_iterator()]
+
+    later = functools.partial(seqio.preprocessors.append_eos, output_features=features(BYTES))
+    assert examples(functools.partial(denoise_chunks, **build, **given, append_eos=False), later) == examples(
+        functools.partial(denoise_chunks, **build, **given)
+    )
 
 
 def with_mode_before(example, vocabulary, **arguments):
