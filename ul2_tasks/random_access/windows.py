@@ -17,19 +17,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, tokenize_records
+from ul2_tasks.corpus.token_batches import tokenize_records
 from ul2_tasks.order.permutation import keyed, permute
 from ul2_tasks.order.shares import Shares
-from ul2_tasks.random_access.batches import Task, members_of
-from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, Slots, number_examples
-from ul2_tasks.random_access.tokens import in_memory
+from ul2_tasks.random_access.kinds import Task
+from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, Slots, by_corpus, number_examples
+from ul2_tasks.random_access.tokens import beginning_of, in_memory, stored_tokens, tokens_in_memory
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.store.read import TokenStore
 
@@ -48,15 +49,16 @@ class Place(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Some positions [first, stop) of a corpus, in the order of a numbering of it alone; and where the next window begins.
+    """The positions of a corpus below `stop`, from a place on, and where the next window begins.
 
-    `index` gives the element of that numbering for each position, [n] int64.
+    Position p is element `offset` + p * `step` of a numbering of the corpus alone.
     """
 
     numbering: Numbering
     stop: int
-    following: Place | None
-    index: Callable[[np.ndarray], np.ndarray]
+    following: Place
+    offset: int
+    step: int = 1
 
 
 class Feed(Protocol):
@@ -68,113 +70,111 @@ class Feed(Protocol):
         """The window that begins at a place; None where the last epoch has ended."""
 
 
+class Host(NamedTuple):
+    """Which host reads a stream, of how many; how many epochs, None for no end; with which seed, and whether in a random order."""
+
+    host: int
+    hosts: int
+    epochs: int | None
+    seed: int
+    shuffle: bool
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Held:
     """A corpus that is read by number: in a cache, or in memory. A host has every so manieth of its elements."""
 
     numbering: Numbering
-    host: int
-    hosts: int
-    epochs: int | None
+    reader: Host
 
     def window(self, place: Place) -> Window | None:
         """All of it."""
-        stop = _NO_END if self.epochs is None else len(range(self.host, self.numbering.first_of(self.epochs), self.hosts))
-        return None if place.passes else Window(self.numbering, stop, Place(1), lambda positions: self.host + positions * self.hosts)
+        host, hosts, epochs = self.reader[:3]
+        stop = _NO_END if epochs is None else len(range(host, self.numbering.first_of(epochs), hosts))
+        return None if place.passes else Window(self.numbering, stop, Place(1), host, hosts)
 
 
 class Windows:
-    """A corpus that is read in windows."""
+    """A corpus that is read in windows.
+
+    `number` makes the numbering of the tokens of a window, with a seed. `numbering` is that of the corpus's beginning.
+    """
 
     def __init__(
         self,
         corpus: Corpus,
         split: str,
-        number: Callable[[TokenStore, int], Numbering],
-        sample: Numbering,
-        *,
-        seed: int,
-        shuffle: bool,
-        host: int,
-        hosts: int,
-        epochs: int | None,
-        tokens: int,
         separate_documents: bool,
+        number: Callable[[TokenStore, int], Numbering],
+        numbering: Numbering,
+        reader: Host,
     ):
-        """Takes what numbers the tokens of a window with a seed, and the numbering of the corpus's beginning.
-
-        Raises a ValueError where there are fewer shards than hosts.
-        """
-        self.corpus, self.split, self.numbering = corpus, split, sample
-        self._number, self._seed, self._shuffle, self._epochs, self._tokens = number, seed, shuffle, epochs, tokens
-        self._host, self._hosts, self._separate_documents = host, hosts, separate_documents
+        self.numbering = numbering
+        self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
+        self._number, self._reader = number, reader
         named = len(corpus.source.list_shards(split))
-        self._shards = max(named, hosts) if corpus.source.supports_arbitrary_sharding else named
-        if self._shards < hosts:
+        self._shards = max(named, reader.hosts) if corpus.source.supports_arbitrary_sharding else named
+        if self._shards < reader.hosts:
             raise ValueError(
-                f"{corpus.name!r} must have a shard of split {split!r} for each of {hosts} hosts, got {self._shards}. Use fewer hosts,"
-                " divide the corpus into more files, or write its cache with `ul2 cache`. See"
+                f"{corpus.name!r} must have a shard of split {split!r} for each of {reader.hosts} hosts, got {self._shards}."
+                " Use fewer hosts, divide the corpus into more files, or write its cache with `ul2 cache`. See"
                 " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
             )
         self._thread = futures.ThreadPoolExecutor(1)
         self._read: dict[Place, futures.Future[Window | None]] = {}  # the last window, and the next one
 
     def window(self, place: Place) -> Window | None:
-        """Reads a window, and in a thread of its own already the next one."""
+        """Reads a window, and in a thread already the next one."""
         own = self._read.get(place) or self._thread.submit(self._window, place)
         self._read = {place: own}
         window = own.result()
-        if window and window.following:
+        if window:
             self._read[window.following] = self._thread.submit(self._window, window.following)
         return window
 
     def _window(self, place: Place) -> Window | None:
-        while self._epochs is None or place.passes < self._epochs:
-            tokens, lengths, end = self._documents(place)
+        _, _, epochs, seed, _ = self._reader
+        while epochs is None or place.passes < epochs:
+            shards = self._shards_of(place.passes)
+            tokens, lengths, end = self._documents(shards, place)
             if tokens:
-                store = in_memory(self.corpus, tokens, lengths, self._separate_documents)
-                numbering = self._number(store, keyed(self._seed, _FOR_WINDOWS, place.passes, self._own(place), place.records))
-                stop = place.first + numbering.first_of(1)
+                first, own = place.first, keyed(seed, _FOR_WINDOWS, place.passes, shards[place.shard], place.records)
+                numbering = self._number(in_memory(self._corpus, tokens, lengths, self._separate_documents), own)
+                stop = first + numbering.first_of(1)
                 following = Place(place.passes + 1, 0, 0, stop) if end is None else Place(place.passes, *end, stop)
-                return Window(numbering, stop, following, lambda positions: positions - place.first)
+                return Window(numbering, stop, following, -first)
             if not (place.shard or place.records):
                 raise ValueError(
-                    f"{self.corpus.name!r} must have a token of split {self.split!r} in the shards of host {self._host} of"
-                    f" {self._hosts}, got none. Use fewer hosts, or look at the corpus with `ul2 doctor`."
+                    f"{self._corpus.name!r} must have a token of split {self._split!r} in the shards of host {self._reader.host} of"
+                    f" {self._reader.hosts}, got none. Use fewer hosts, or look at the corpus with `ul2 doctor`."
                 )
             place = Place(place.passes + 1, 0, 0, place.first)
         return None
 
-    def _own(self, place: Place) -> int:
-        """Which shard of all a place is in."""
-        return self._shards_of(place.passes)[place.shard]
-
     def _shards_of(self, passes: int) -> list[int]:
         """The shards of this host, in the order of a pass; those of all hosts are all shards."""
         shards = np.arange(self._shards)
-        if self._shuffle:
-            shards = permute(shards, len(shards), keyed(self._seed, _FOR_SHARDS, passes))
-        return shards[self._host :: self._hosts].tolist()
+        if self._reader.shuffle:
+            shards = permute(shards, len(shards), keyed(self._reader.seed, _FOR_SHARDS, passes))
+        return shards[self._reader.host :: self._reader.hosts].tolist()
 
-    def _documents(self, place: Place) -> tuple[list[np.ndarray], list[np.ndarray], tuple[int, int] | None]:
-        """The tokens of the documents from a place on, how many each has, and after which records of which shard they end."""
-        shards, own = self._shards_of(place.passes), split_groups(self.corpus.source)
-        splits = next(group for group in own if self.split in group)
+    def _documents(self, shards: Sequence[int], place: Place) -> tuple[list[np.ndarray], list[np.ndarray], tuple[int, int] | None]:
+        """The tokens of the documents from a place on, how many each has, and after how many records of which shard they end."""
+        splits = next(group for group in split_groups(self._corpus.source) if self._split in group)
         tokens: list[np.ndarray] = []
         lengths: list[np.ndarray] = []
         count = 0
         for number in range(place.shard, len(shards)):
             counter = itertools.count()
-            records = self.corpus.shard_records(splits, shards[number], self._shards)
-            counted = (item for item, _ in zip(records, counter))
-            left = itertools.islice(counted, place.records if number == place.shard else 0, None)
-            for batch in tokenize_records(self.corpus, (item for item in left if item[0] == self.split)):
-                of_batch, of_each = batch.of(self.split)
+            records = zip(self._corpus.shard_records(splits, shards[number], self._shards), counter)
+            left = itertools.islice(records, place.records if number == place.shard else 0, None)
+            for batch in tokenize_records(self._corpus, (record for record, _ in left if record[0] == self._split)):
+                of_batch, of_each = batch.of(self._split)
                 if len(of_batch):
                     tokens.append(of_batch)
                     lengths.append(of_each)
                 count += len(of_batch)
-                if count >= self._tokens:
+                if count >= WINDOW_TOKENS:
                     return tokens, lengths, (number, next(counter))
         return tokens, lengths, None
 
@@ -186,6 +186,7 @@ class Stretch:
     corpora: tuple
     packed: tuple
     found: Slots
+    numbers: np.ndarray
 
     def slots(self, numbers: np.ndarray) -> Slots:
         """The examples of these elements, which are the ones that were looked for."""
@@ -195,13 +196,13 @@ class Stretch:
 class Stream:
     """The elements of a host of a mixture, one stretch after the other.
 
-    `feeds` are its corpora and `shares` their shares of the examples. With `budgets` elements are packed rows of these lengths.
+    `feeds` are its corpora and `shares` their shares of the examples. Elements are examples, or packed rows if the numberings are.
     """
 
-    def __init__(self, feeds: Sequence[Feed], shares: Sequence[float], budgets: Mapping[str, int | None] | None):
-        self.feeds, self._budgets = tuple(feeds), budgets
-        per_example = [_rows_per_example(feed.numbering, budgets) for feed in feeds]
-        self._shares = Shares.of([share * rows for share, rows in zip(shares, per_example)])
+    def __init__(self, feeds: Sequence[Feed], shares: Sequence[float]):
+        self.feeds = tuple(feeds)
+        elements = (_elements_per_example(feed.numbering) for feed in feeds)
+        self._shares = Shares.of([share * each for share, each in zip(shares, elements)])
 
     @property
     def start(self) -> np.ndarray:
@@ -209,53 +210,109 @@ class Stream:
         return np.array([0, *itertools.chain.from_iterable(Place() for _ in self.feeds)], np.int64)
 
     @property
-    def members(self) -> list[Task]:
-        """The tasks of all corpora."""
-        return list(itertools.chain.from_iterable(members_of(feed.numbering) for feed in self.feeds))
+    def tokens_per_element(self) -> float:
+        """How many tokens of text an element has, about."""
+        return max(feed.numbering.tokens_per_element for feed in self.feeds)
 
-    def read(self, state: np.ndarray, most: int) -> tuple[np.ndarray, Stretch, np.ndarray] | None:
-        """The next elements, at most so many, and the state after them; None where the last epoch has ended.
-
-        The last value is their numbers, [n] int64.
-        """
+    def read(self, state: np.ndarray, most: int) -> tuple[np.ndarray, Stretch]:
+        """The state after the next elements, at most so many, and these; none where the last epoch has ended."""
         element, places = int(state[0]), [Place(*place) for place in state[1:].reshape(-1, len(Place._fields)).tolist()]
         numbers = np.arange(element, element + most)
         corpora, positions = self._shares.positions(numbers)
-        windows: list[Window] = []
+        windows: list[Window | None] = []
         for number, feed in enumerate(self.feeds):
-            window, own = feed.window(places[number]), positions[corpora == number]
-            while window and len(own) and own[0] >= window.stop and window.following:
+            window, at = feed.window(places[number]), np.flatnonzero(corpora == number)
+            own = positions[at]
+            while window and len(own) and own[0] >= window.stop:
                 places[number] = window.following
                 window = feed.window(places[number])
-            if window is None or (len(own) and own[0] >= window.stop):
-                ended = np.flatnonzero(corpora == number)[:1]
-                numbers = numbers[: int(ended[0]) if len(ended) else most]
-                window = None
-            elif len(own) and own[-1] >= window.stop:
-                numbers = numbers[: int(np.flatnonzero(corpora == number)[np.searchsorted(own, window.stop)])]
-            windows.append(window)  # type: ignore[arg-type]
-        if not len(numbers):
-            return None
-        corpora, positions = corpora[: len(numbers)], positions[: len(numbers)]
-        stretch = self._stretch(windows, corpora, positions)
-        after = [element + len(numbers), *itertools.chain.from_iterable(places)]
-        return np.array(after, np.int64), stretch, numbers
+            windows.append(window)
+            beyond = np.flatnonzero(own >= (window.stop if window else 0))
+            most = min(most, int(at[beyond[0]])) if len(beyond) else most
+        after = np.array([element + most, *itertools.chain.from_iterable(places)], np.int64)
+        return after, self._stretch(windows, np.stack([numbers, corpora, positions])[:, :most])
 
-    def _stretch(self, windows: Sequence[Window | None], corpora: np.ndarray, positions: np.ndarray) -> Stretch:
+    def _stretch(self, windows: Sequence[Window | None], elements: np.ndarray) -> Stretch:
+        """Elements: their numbers, their corpora and their positions there, [3, n] int64."""
+        numbers, corpora, positions = elements
         numberings = [window.numbering if window else feed.numbering for window, feed in zip(windows, self.feeds)]
-        found = []
+        found = [Slots(*np.zeros([4, 0], np.int64))]
         for number in np.unique(corpora).tolist():
             of = np.flatnonzero(corpora == number)
-            own = numberings[number].slots(windows[number].index(positions[of]))  # type: ignore[union-attr]
+            window = windows[number]
+            assert window is not None, "elements are of windows that are there"
+            own = numberings[number].slots(window.offset + positions[of] * window.step)
             found.append(own._replace(places=of[own.places], corpora=own.corpora + number))
         order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
         slots = Slots(*(np.concatenate(each)[order] for each in zip(*found)))
-        ordered = tuple(numbering.corpora[0] for numbering in numberings)
         packed = tuple(numbering.packed[0] for numbering in numberings if numbering.packed)
-        return Stretch(ordered, packed, slots)
+        return Stretch(tuple(numbering.corpora[0] for numbering in numberings), packed, slots, numbers)
 
 
-def _rows_per_example(numbering: Numbering, budgets: Mapping[str, int | None] | None) -> float:
-    if budgets is None:
-        return 1.0
-    return numbering.in_rows(budgets).packed[0].rows_about / numbering.corpora[0].order.examples
+def _elements_per_example(numbering: Numbering) -> float:
+    return numbering.packed[0].rows_about / numbering.corpora[0].order.examples if numbering.packed else 1.0
+
+
+def open_corpora(
+    schedule: MemberSchedule,
+    split: str,
+    use_cached: bool,
+    reader: Host,
+) -> tuple[Numbering, Callable[[Mapping[str, int | None] | None], Stream] | None]:
+    """The numbering of a mixture; and where a corpus neither has a cache nor fits into a window, what opens its stream.
+
+    The numbering is then that of the beginning of such corpora. What opens the stream takes the lengths of packed rows, or None.
+    """
+    stores: dict[str, TokenStore] = {}
+    in_windows: set[str] = set()
+    is_planned = len(schedule.stages) > 1
+
+    def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
+        if corpus.name not in stores:
+            found = stored_tokens(corpus, split, use_cached, separate_documents)
+            if found is None and is_planned:  # the stages of a stream are not read in windows
+                found = tokens_in_memory(corpus, split, separate_documents, use_cached=use_cached)
+            if found is None:
+                found, is_whole = beginning_of(corpus, split, separate_documents, WINDOW_TOKENS, use_cached)
+                if not is_whole:
+                    in_windows.add(corpus.name)
+            stores[corpus.name] = found
+        return stores[corpus.name]
+
+    numbering = number_examples(schedule, tokens, reader.seed, reader.shuffle)
+    if not in_windows:
+        return numbering, None
+
+    def open_stream(budgets: Mapping[str, int | None] | None) -> Stream:
+        feeds: list[Feed] = []
+        shares = []
+        for number, members in enumerate(by_corpus(schedule.stages[0].members).values()):
+            feeds.append(_feed(members, split, reader._replace(seed=keyed(reader.seed, number)), budgets, tokens, in_windows))
+            shares.append(math.fsum(member.rate for member in members))
+        return Stream(feeds, shares)
+
+    return numbering, open_stream
+
+
+def _feed(
+    members: Sequence[Task],
+    split: str,
+    reader: Host,
+    budgets: Mapping[str, int | None] | None,
+    tokens: Callable[[Corpus, bool], TokenStore],
+    in_windows: Collection[str],
+) -> Feed:
+    """How the corpus of these tasks is read."""
+
+    def number(tokens: Callable[[Corpus, bool], TokenStore], seed: int) -> Numbering:
+        found = number_examples(MemberSchedule.of(members), tokens, seed, reader.shuffle)
+        return found if budgets is None else found.in_rows(budgets)
+
+    whole = number(tokens, reader.seed)
+    corpus = members[0].corpus
+    if corpus.name not in in_windows:
+        return Held(whole, reader)
+    solution = members[0].solution
+    assert solution is not None, "texts alone are read in windows"
+    separate = solution.configuration.separate_documents
+    return Windows(corpus, split, separate, lambda store, seed: number(lambda *_: store, seed), whole, reader)
