@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple, Protocol
@@ -120,16 +121,20 @@ class Windows:
                 " Use fewer hosts, divide the corpus into more files, or write its cache with `ul2 cache`. See"
                 " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
             )
-        self._thread = futures.ThreadPoolExecutor(1)
+        self._process = 0
         self._read: dict[Place, futures.Future[Window | None]] = {}  # the last window, and the next one
 
     def window(self, place: Place) -> Window | None:
         """Reads a window, and in a thread already the next one."""
-        own = self._read.get(place) or self._thread.submit(self._window, place)
-        self._read = {place: own}
+        if self._process != os.getpid():  # a forked process has no thread of the other's
+            self._process, self._thread, self._read = os.getpid(), futures.ThreadPoolExecutor(1), {}
+        read = self._read
+        own = read.get(place) or self._thread.submit(self._window, place)
         window = own.result()
+        self._read = {place: own}
         if window:
-            self._read[window.following] = self._thread.submit(self._window, window.following)
+            following = window.following
+            self._read[following] = read.get(following) or self._thread.submit(self._window, following)
         return window
 
     def _window(self, place: Place) -> Window | None:
