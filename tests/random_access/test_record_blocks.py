@@ -168,14 +168,12 @@ def test_conversations_beside_texts_and_in_a_schedule(described):
     for pack in (False, True):
         found = ul2_tasks.examples(planned, PAIRS, pack=pack, cache_dirs=cache_dirs)
         numbers = np.arange(40 * 8)
-        corpora, indices = found.numbering.timeline.elements(numbers)
-        of_talks = [number for number, corpus in enumerate(found.numbering.corpora) if corpus.name == "talks_corpus"]
-        orders = [found.numbering.corpora[number].order for number in of_talks]
-        assert not any(order.is_one_window for order in orders)
-        is_talk = np.isin(corpora, of_talks)
+        corpora, positions = found.numbering.mix.elements(numbers)
+        assert not any(each.order.is_one_window for each in found.numbering.corpora if each.name == "talks_corpus")
+        is_talk = corpora == found.numbering.names.index("talks_corpus")
         if not pack:
             assert is_talk.sum() == 80
-            assert (indices[is_talk] % PARTITIONS == numbers[is_talk] % PARTITIONS).all()
+            assert (positions[is_talk] % PARTITIONS == numbers[is_talk] % PARTITIONS).all()
         seen = collections.Counter(
             (where.epoch, where.chunk_index)
             for index in range(len(found))

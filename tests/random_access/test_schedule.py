@@ -170,7 +170,7 @@ def test_a_schedule_has_denoising_tasks_alone():
 def test_corpora_of_a_mixture_may_have_other_blocks_but_a_corpus_has_one_kind():
     finer = Mixture("staged_finer", B.source, BYTES, (R1,), modes=MODES, block_shuffle=BlockShuffle(200, 3, 1))
     both = ul2_tasks.examples(Mix("staged_two", {A: 1, finer: 1}), LENGTHS)
-    assert both.numbering.timeline.stages[0].mixing.partitions == 6
+    assert both.numbering.mix.turns == 6
     many = [
         Mixture(f"staged_{count}", B.source, BYTES, (R1,), modes=MODES, block_shuffle=BlockShuffle(20, count, 1))
         for count in (89, 97)

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ul2_tasks.cached import cached_property
+from ul2_tasks.order.mix import Shares
 from ul2_tasks.order.permutation import invert, keyed, permute
-from ul2_tasks.order.shares import Shares
 
 FOR_PIECES, FOR_ROWS_OF_POOLS = 7, 8  # what a key is for; `draws` has the number before
 _FOR_RECORDS = 0x7265636F7264

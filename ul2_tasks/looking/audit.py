@@ -189,12 +189,11 @@ def _asked(numbering: Numbering, elements: int) -> dict[tuple[str, str], float]:
     firsts = [stage.first for stage in numbering.stages]
     for stage, first, stop in zip(numbering.stages, firsts, [*firsts[1:], elements]):
         part = max(0, min(stop, elements) - first) / max(1, elements)
-        weights = stage.mixing.weights
-        for number, weight in zip(stage.corpora, weights):
+        for number, weight in zip(stage.corpora, stage.weights):
             corpus = numbering.corpora[number]
             rates = sum(member.rate for member in corpus.members)
             for member in corpus.members:
-                asked = part * weight / sum(weights) * member.rate / rates
+                asked = part * weight / sum(stage.weights) * member.rate / rates
                 found[corpus.name, member.task] = found.get((corpus.name, member.task), 0.0) + asked
     return found
 

@@ -55,7 +55,7 @@ class Indexed:
         self._start, self._given, self._has_ended = examples.first, 0, False
         self._elements = self._read()
         if epochs is not None:
-            check_hosts(pipeline["mixture"], pipeline["split"], examples.end_of(epochs) - examples.first, reader.share(0).hosts)
+            check_hosts(pipeline["mixture"], pipeline["split"], examples.end_of(epochs) - examples.first, reader.of_shards[1])
 
     def resume(self, state: Mapping[str, Any]) -> bool:
         """Goes on where the state was taken; for an iterator that has given nothing yet. Says whether it was at the end."""
@@ -89,7 +89,7 @@ class Indexed:
         return {name: values if name == IMAGES else to_torch(values) for name, values in element.items()}
 
     def _read(self) -> Iterator[dict[str, Any]]:
-        share, joined = self._reader.share(self._start), self._reader.joined
+        share, joined = self._reader.share(self._start, self._examples.numbering.turns), self._reader.joined
         own = _WITHOUT_END if self._stop is None else share.count(self._stop)
         at_a_time = joined * max(1, _AT_A_TIME // joined)
         for first in range(0, own, at_a_time):

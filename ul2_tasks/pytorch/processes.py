@@ -45,9 +45,9 @@ class Reader:
         index, shards = self.of_shards
         return f"{index} of {shards}"
 
-    def share(self, start: int) -> Share:
-        """Which indexed examples are read, from a number on."""
-        return Share(self.worker * self.world_size + self.rank, self.world_size * self.workers, self.in_a_row, start)
+    def share(self, start: int, turns: int = 0) -> Share:
+        """Which indexed examples are read, from a number on; for `turns` see `Share`."""
+        return Share(self.rank, self.world_size, self.in_a_row, start, turns, self.worker, self.workers)
 
     def number(self, start: int, given: int) -> int:
         """The next indexed example for all readers, after this one took so many elements from a number on.

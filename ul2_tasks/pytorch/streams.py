@@ -61,7 +61,7 @@ def open_stream(
         return Stream(converted(examples), pipeline, reader.shard)
 
     def build(start: int) -> tf.data.Dataset:
-        return converted(shared_out(examples, reader.share(start)))
+        return converted(shared_out(examples, reader.share(start, numbering_of(examples).turns)))  # type: ignore[union-attr]
 
     settings = {key: value for key, value in pipeline.items() if key not in OF_STREAMS}
     return Numbers(build, {**fingerprint, **settings, **reader.worker_of_several}, reader, numbering_of(examples))

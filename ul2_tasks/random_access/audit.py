@@ -90,23 +90,22 @@ def _epochs(
     First those that are read whole, and in one order, of which each gives the number: the order and the epoch. Then the others: of
     each epoch the order, and its indices [start, stop) of which some were read.
     """
-    timeline, leaving_out = numbering.timeline, numbering.leaving_out
+    leaving_out = numbering.leaving_out
 
     def after(number: int) -> int:  # where the data of so many elements end
         return int(leaving_out.data_of(np.array([number - 1]))[0]) + 1 if number else 0
 
-    def least(data: int) -> int:
-        fresh, left = timeline.progress(corpus, data)
-        return min([fresh, *left[:1].tolist()])
+    def read(data: int) -> int:
+        return int(numbering.mix.before(data)[corpus])
 
     # Positions of which some may not be read, or be read as others.
-    unsure = [(least(after(0 if leaving_out.documents else elements)), _NO_END)]
+    unsure = [(read(after(0 if leaving_out.documents else elements)), _NO_END)]
     for skip in leaving_out.skips:
         end = int(leaving_out.data_of(np.array([skip.first]))[0])
-        unsure.append((least(after(skip.first)), timeline.progress(corpus, end)[0]))
+        unsure.append((read(after(skip.first)), read(end)))
 
     whole, begun = list[tuple[int, int]](), dict[int, list[tuple[int, int, int]]]()
-    for part, stop in timeline.parts_until(corpus, timeline.progress(corpus, after(elements))[0]):
+    for part, stop in numbering.parts_until(corpus, read(after(elements))):
         order, start, moved = numbering.orders[part.order], part.start, part.start - part.first
         while start < stop + moved:
             epoch = order.round_of(start) // order.rounds
@@ -123,8 +122,7 @@ def _epochs(
 
 def _elements(numbering: Numbering, number: int, indices: np.ndarray, elements: int) -> np.ndarray:
     """Those of the first elements of a run that have some of these indices of an order."""
-    data = numbering.timeline.numbers(number, indices)
-    found = numbering.leaving_out.numbers_of(data[data >= 0])
+    found = numbering.elements_at(number, indices)
     return found[(found >= 0) & (found < elements)]
 
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ul2_tasks.cached import cached_property
+from ul2_tasks.order.mix import Mix, Shares, Stage
 from ul2_tasks.order.order import Order
-from ul2_tasks.order.permutation import keyed
+from ul2_tasks.order.permutation import keyed, keys, permute
 from ul2_tasks.order.rows import Rows
-from ul2_tasks.order.shares import Shares
-from ul2_tasks.order.stages import Rounds, Timeline, Wanted, arrange
 from ul2_tasks.random_access.corpora import OrderedCorpus, order_corpus
 from ul2_tasks.random_access.kinds import Kind, Task
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
-_FOR_CORPORA = 1 << 32  # what a key is for
+_FOR_HOSTS = 0x686F737473  # what a key is for
 _MOST_PARTITIONS = 1 << 12
 _NO_END = 1 << 60
 _FAR = 4  # times as far as another
@@ -44,22 +43,44 @@ class Slots(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """Which elements one of several hosts has: `run` in a row, before the next host has as many. `start` is the first of all."""
+    """Which elements one of several hosts has: `run` in a row, before the next host has as many. `start` is the first of all.
+
+    A round is one run of each host, and of several workers of a host each has another round in turn. Where corpora are mixed,
+    `turns` elements in a row of one of them, see `Mix`, hosts take their places of a round in an order that changes: some would
+    never read one of the corpora otherwise. Turns stay whole, so that a host has its own partitions. 0 is for a single corpus.
+    """
 
     host: int = 0
     hosts: int = 1
     run: int = 1
     start: int = 0
+    turns: int = 0
+    worker: int = 0
+    workers: int = 1
 
     def numbers(self, elements: np.ndarray) -> np.ndarray:
         """The numbers of this host's elements, which are counted from 0."""
         runs, places = np.divmod(elements, self.run)
-        return self.start + (runs * self.hosts + self.host) * self.run + places
+        firsts = self.start + (runs * self.workers + self.worker) * self.hosts * self.run
+        return firsts + self._places(firsts) * self.run + places
 
     def count(self, stop: int) -> int:
         """How many elements this host has whose numbers are below `stop`."""
         rounds, rest = divmod(max(0, stop - self.start), self.hosts * self.run)
-        return rounds * self.run + min(max(0, rest - self.host * self.run), self.run)
+        full = (rounds - self.worker + self.workers - 1) // self.workers * self.run
+        if rounds % self.workers != self.worker:
+            return full
+        place = int(self._places(np.array([self.start + rounds * self.hosts * self.run]))[0])
+        return full + min(max(0, rest - place * self.run), self.run)
+
+    def _places(self, firsts: np.ndarray) -> np.ndarray:
+        """[n] int64, which of the hosts this one is in the rounds that begin with these elements."""
+        whole = self.turns and self.run == 1 and 0 in (self.hosts % self.turns, self.turns % self.hosts)
+        together = math.gcd(self.turns, self.hosts) if whole else 1
+        if not self.turns or together == self.hosts:
+            return np.full_like(firsts, self.host)
+        group, place = divmod(self.host, together)
+        return permute(np.full_like(firsts, group), self.hosts // together, keys(_FOR_HOSTS, firsts)) * together + place
 
 
 def check_hosts(name: str, split: str, elements: int, hosts: int) -> None:
@@ -80,16 +101,20 @@ class StageMembers(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MemberSchedule:
-    """What is read in the course of a run, of so many steps with so many elements each; None of what is always the same."""
+    """What is read in the course of a run, of so many steps with so many elements each; None of what is always the same.
+
+    The rates of corpora, `weigh`, are parts of the examples or of the tokens.
+    """
 
     stages: tuple[StageMembers, ...]
     batch_size: int | None = None
     steps: int | None = None
+    weigh: str = "examples"
 
     @classmethod
-    def of(cls, members: Sequence[Task]) -> MemberSchedule:
+    def of(cls, members: Sequence[Task], weigh: str = "examples") -> MemberSchedule:
         """The same all the time."""
-        return cls((StageMembers(0, members),))
+        return cls((StageMembers(0, members),), weigh=weigh)
 
     @property
     def elements(self) -> int | None:
@@ -112,11 +137,19 @@ def members_by_stage(
 
 
 class MixedStage(NamedTuple):
-    """How a stage mixes the examples of corpora, by their numbers among those of a `Numbering`."""
+    """How a stage mixes the examples of corpora, by their numbers among those of a `Numbering`, and their weights."""
 
     first: int
     corpora: tuple[int, ...]
-    mixing: Shares
+    weights: tuple[float, ...]
+
+
+class Part(NamedTuple):
+    """From position `first` of a corpus on, it is read in the order of this number, from element `start` of that on."""
+
+    first: int
+    order: int
+    start: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,21 +158,27 @@ class Numbering:
 
     A corpus is there once for each way in which stages read it, by its denoisers and their weights. `packed` says how the examples
     of each corpus share rows, if elements are packed rows; it is empty if they are examples. `stages` tell how examples are mixed,
-    and `timeline` which corpus each element of the data is of. `size` is how many elements are asked for, None for an epoch.
-    `leaving_out` says which documents and steps are left out.
+    `mix` which corpus each element of the data is of, by its name, and `parts` in which orders that is read. `size` is how many
+    elements are asked for, None for an epoch. `leaving_out` says which documents and steps are left out.
     """
 
     corpora: tuple[OrderedCorpus, ...]
     packed: tuple[Rows, ...]
     stages: tuple[MixedStage, ...]
-    timeline: Timeline
+    mix: Mix
+    parts: tuple[tuple[Part, ...], ...]
     size: int | None
     leaving_out: LeavingOut = NOTHING
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of the corpora, each once, as the timeline counts them."""
+        """The names of the corpora, each once, as the mix counts them."""
         return list(dict.fromkeys(corpus.name for corpus in self.corpora))
+
+    @property
+    def turns(self) -> int:
+        """See `Share`."""
+        return self.mix.turns if len(self.names) > 1 else 0
 
     def first_of(self, epoch: int) -> int:
         """The first element of an epoch: that which begins so many epochs of a corpus, and is the first to do so of any.
@@ -148,155 +187,161 @@ class Numbering:
         """
         if self.size is not None:
             return epoch * self.size
-        data = self.orders[0].first_of(epoch * self.orders[0].rounds) if len(self.corpora) == 1 else self._first_of_several(epoch)
+        data, stage = 1 << 60 if epoch else 0, self.stages[0]
+        about = {number: self._elements(number) / weight for number, weight in zip(stage.corpora, stage.weights)}
+        for number in sorted(about, key=about.__getitem__) if epoch else ():
+            if about[number] * epoch < _FAR * sum(stage.weights) * data:  # rows far beyond need not be counted
+                first = self.orders[number].first_of(epoch * self.orders[number].rounds)
+                data = min(data, int(self.mix.numbers(self.names.index(self.corpora[number].name), np.array([first]))[0]))
         return int(self.leaving_out.first_from(np.array([data]))[0])
-
-    def _first_of_several(self, epoch: int) -> int:
-        if not epoch:
-            return 0
-        data = _NO_END
-        about = {number: self._elements(number) / weight for number, weight in zip(self.stages[0].corpora, self._weights)}
-        for number in sorted(about, key=about.__getitem__):
-            if about[number] * epoch < _FAR * data:  # rows far beyond need not be counted
-                data = min(data, self._first_with(number, epoch))
-        return data
 
     def epoch_with(self, number: int) -> int:
         """The epoch that has an element."""
         if self.size is not None:
             return number // self.size
-        data = int(self.leaving_out.data_of(np.array([number]))[0])
-        if len(self.corpora) == 1:
-            return self.orders[0].round_of(data) // self.orders[0].rounds
-        return max(self._begun(number, data) for number in range(len(self.corpora)))
+        read = self.mix.before(int(self.leaving_out.data_of(np.array([number]))[0]) + 1).tolist()
+        return max(self._epoch_of(corpus, count - 1) for corpus, count in enumerate(read) if count)
 
     def begun_again(self, epoch: int) -> list[str]:
         """The corpora that end, and begin again, within an epoch: it may have tokens of them more than once."""
         if self.size is not None or len(self.corpora) == 1 or not epoch:
             return []
-        first, stop = (int(self.leaving_out.data_of(np.array([self.first_of(each)]))[0]) for each in (epoch, epoch + 1))
-        found = []
-        for number, corpus in enumerate(self.corpora):
-            begun = self._begun(number, stop - 1)
-            if begun:
-                end = self.orders[number].first_of(begun * self.orders[number].rounds)
-                last = np.arange(max(0, end - self.timeline.stages[0].mixing.unit), end)
-                found += [corpus.name] * bool((self.timeline.numbers(number, last) >= first).any())
-        return found
+        read = (self._before(self.first_of(each)).tolist() for each in (epoch, epoch + 1))
+        return [
+            self.names[corpus]
+            for corpus, (first, stop) in enumerate(zip(*read))
+            if first < stop and self._epoch_of(corpus, first) < self._epoch_of(corpus, stop - 1)
+        ]
 
-    def _begun(self, number: int, data: int) -> int:
-        """The last epoch of a corpus of which the data up to an element have something; 0 if they have nothing."""
-        stop = max((stop for _, stop in self.timeline.indices(number, 0, data)), default=1)
-        epoch = self.orders[number].round_of(stop - 1) // self.orders[number].rounds
-        while epoch and self._first_with(number, epoch) > data:
-            epoch -= 1
-        return epoch
+    def _before(self, element: int) -> np.ndarray:
+        """[names] int64, how many positions of each corpus come before the data of an element."""
+        return self.mix.before(int(self.leaving_out.data_of(np.array([element - 1]))[0]) + 1 if element else 0)
 
-    def _first_with(self, number: int, epoch: int) -> int:
-        """The first element of the data that has something of an epoch of a corpus, or of a later one."""
-        first, mixing = self.orders[number].first_of(epoch * self.orders[number].rounds), self.timeline.stages[0].mixing
-        kind = self.stages[0].corpora.index(number)
-        if first > self._weights[kind] * _NO_END:
-            return _NO_END
-        unit = int(mixing.places(np.array([kind]), np.array([first]))[0]) // mixing.unit
-        positions = np.arange(first, int(mixing.taken(unit + 1)[kind]))  # partitions take turns of their own in a unit
-        return int(self.timeline.numbers(number, positions).min())
-
-    @property
-    def _weights(self) -> tuple[float, ...]:
-        """Those of the corpora of the first stage, of which the sum is 1."""
-        return self.timeline.stages[0].mixing.weights
+    def _epoch_of(self, corpus: int, position: int) -> int:
+        """The epoch that a position of a corpus is of, in its first order."""
+        order = self.orders[self.parts[corpus][0].order]
+        return order.round_of(position) // order.rounds
 
     @property
     def tokens_per_element(self) -> float:
         """How many tokens of text an element has, on average in the first stage."""
-        tokens = (self.corpora[number].store.tokens / self._elements(number) for number in self.stages[0].corpora)
-        return sum(weight * each for weight, each in zip(self._weights, tokens))
+        shares = zip(self.stages[0].corpora, self.mix.stages[0].shares.weights)
+        return sum(weight * self.corpora[number].store.tokens / self._elements(number) for number, weight in shares)
 
     def _elements(self, number: int) -> float:
         """How many elements an epoch of a corpus has, about."""
         return self.packed[number].rows_about if self.packed else self.corpora[number].order.examples
 
     @property
-    def orders(self) -> Sequence[Rounds]:
+    def orders(self) -> Sequence[Order | Rows]:
         """The order of the elements of each corpus."""
         return self.packed or [corpus.order for corpus in self.corpora]
 
     def slots(self, numbers: np.ndarray) -> Slots:
-        """The examples of elements, [n] integers from 0, below 2**62. Those of a row stand in its order."""
-        corpora, indices = self.timeline.elements(self.leaving_out.data_of(numbers))
+        """The examples of elements, [n] integers from 0, below 2**60. Those of a row stand in its order."""
+        corpora, positions = self.mix.elements(self.leaving_out.data_of(numbers))
         if len(self.corpora) == 1:
-            return self._slots_of(0, np.arange(len(corpora)), indices)
+            return self._slots_of(0, np.arange(len(positions)), positions)
         found = [Slots(*(np.zeros([0], np.int64),) * 4)]
-        for number in np.unique(corpora).tolist():
-            places = np.flatnonzero(corpora == number)
-            found.append(self._slots_of(number, places, indices[places]))
+        for corpus in np.unique(corpora).tolist():
+            for part, stop in self.parts_until(corpus):
+                of = np.flatnonzero((corpora == corpus) & (positions >= part.first) & (positions < stop))
+                if len(of):
+                    found.append(self._slots_of(part.order, of, positions[of] - part.first + part.start))
         order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
         return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
 
-    def _slots_of(self, corpus: int, places: np.ndarray, indices: np.ndarray) -> Slots:
+    def _slots_of(self, number: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:
-            in_rows = self.packed[corpus].slots(indices)
+            in_rows = self.packed[number].slots(indices)
             places, epochs, slots = places[in_rows.places], in_rows.epochs, in_rows.slots
         else:
-            epochs, slots = self.corpora[corpus].order.slots(indices)
-        return Slots(places, np.full_like(places, corpus), epochs, slots)
+            epochs, slots = self.corpora[number].order.slots(indices)
+        return Slots(places, np.full_like(places, number), epochs, slots)
 
-    def numbers(self, corpus: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def numbers(self, number: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """The inverse of `slots`: the elements that have these slots of these epochs of a corpus, [m] int64; -1 where none has."""
-        at = self.packed[corpus].rows_at if self.packed else self.corpora[corpus].order.examples_at
-        data = self.timeline.numbers(corpus, at(epochs, slots))
-        return np.where(data < 0, data, self.leaving_out.numbers_of(data))
+        at = self.packed[number].rows_at if self.packed else self.corpora[number].order.examples_at
+        return self.elements_at(number, at(epochs, slots))
 
-    def epochs_of(self, corpus: int, first: int, last: int) -> list[int]:
+    def elements_at(self, number: int, indices: np.ndarray) -> np.ndarray:
+        """The elements that are these of an order, [n] int64; -1 where none is."""
+        found = np.full_like(indices, -1)
+        corpus = self.names.index(self.corpora[number].name)
+        for part, stop in self.parts_until(corpus):
+            positions = indices - part.start + part.first
+            of = np.flatnonzero((part.order == number) & (positions >= part.first) & (positions < stop))
+            found[of] = self.mix.numbers(corpus, positions[of])
+        return np.where(found < 0, found, self.leaving_out.numbers_of(found))
+
+    def parts_until(self, corpus: int, position: int = _NO_END) -> list[tuple[Part, int]]:
+        """The parts of a corpus that begin before a position, each with where it ends, at the latest there."""
+        parts = [part for part in self.parts[corpus] if part.first < position]
+        return list(zip(parts, [*(following.first for following in parts[1:]), position]))
+
+    def epochs_of(self, number: int, first: int, last: int) -> list[int]:
         """The epochs of a corpus that have some of the elements first .. last of the mixture."""
-        ranges = self.timeline.indices(corpus, *self.leaving_out.data_of(np.array([first, last])).tolist())
-        order = self.orders[corpus]
-        epochs = ((order.round_of(index) // order.rounds for index in (start, stop - 1)) for start, stop in ranges)
-        return sorted({epoch for of_first, of_last in epochs for epoch in range(of_first, of_last + 1)})
+        order, corpus, found = self.orders[number], self.names.index(self.corpora[number].name), set[int]()
+        begin, end = (int(self._before(element)[corpus]) for element in (first, last + 1))
+        for part, stop in self.parts_until(corpus, end):
+            if part.order == number and max(part.first, begin) < stop:
+                ends = (each - part.first + part.start for each in (max(part.first, begin), stop - 1))
+                of_first, of_last = (order.round_of(index) // order.rounds for index in ends)
+                found.update(range(of_first, of_last + 1))
+        return sorted(found)
 
     def in_rows(self, budgets: Mapping[str, int | None]) -> Numbering:
-        """The same examples in packed rows of these lengths.
-
-        Corpora are mixed by examples. A row of a corpus counts for as many examples as the rows of this corpus have on average.
-        """
+        """The same examples in packed rows of these lengths, which are mixed by examples, too."""
         packed = tuple(corpus.packed(budgets) for corpus in self.corpora)
-        per_example = [each.rows_about / corpus.order.examples for each, corpus in zip(packed, self.corpora)]
-        mixings = []
-        for stage in self.stages:
-            weights = [weight * per_example[number] for weight, number in zip(stage.mixing.weights, stage.corpora)]
-            mixings.append(Shares.of(weights, stage.mixing.partitions))
-        return _arranged(self.corpora, packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=self.leaving_out)
+        return _arranged(self.corpora, packed, self.stages, self.size, self.leaving_out)
 
     def without(self, leaving_out: LeavingOut) -> Numbering:
         """The same, but for what is left out."""
         if leaving_out is self.leaving_out:
             return self
-        mixings = [stage.mixing for stage in self.timeline.stages]
         corpora = tuple(corpus.without(leaving_out.left_out(corpus.name)) for corpus in self.corpora)
-        return _arranged(corpora, self.packed, self.stages, mixings, self.timeline.key, self.size, leaving_out=leaving_out)
+        return _arranged(corpora, self.packed, self.stages, self.size, leaving_out)
 
 
 def _arranged(
     corpora: tuple[OrderedCorpus, ...],
     packed: tuple[Rows, ...],
     stages: tuple[MixedStage, ...],
-    mixings: Sequence[Shares],
-    key: int | None,
     size: int | None,
-    *,
     leaving_out: LeavingOut = NOTHING,
 ) -> Numbering:
-    """The numbering of stages whose elements, examples or rows, are mixed in these ways."""
+    """The numbering of stages. A row of a corpus counts for as many examples as the rows of this corpus have on average."""
     names = list(dict.fromkeys(corpus.name for corpus in corpora))
-    # A stage begins after the last element before it: of what is skipped where it begins, the beginning is its own.
-    firsts = [int(leaving_out.data_of(np.array([stage.first - 1]))[0]) + 1 if stage.first else 0 for stage in stages]
-    wanted = [
-        Wanted(first, mixing, tuple(names.index(corpora[number].name) for number in stage.corpora), stage.corpora)
-        for first, stage, mixing in zip(firsts, stages, mixings)
-    ]
-    orders: Sequence[Rounds] = packed or [corpus.order for corpus in corpora]
-    return Numbering(corpora, packed, stages, arrange(wanted, orders, key), size, leaving_out)
+    orders: Sequence[Order | Rows] = packed or [corpus.order for corpus in corpora]
+    per_example = [rows.rows_about / rows.order.examples for rows in packed] or [1.0] * len(corpora)
+    mixed = []
+    for first, of, weights in stages:
+        # A stage begins after the last element before it: of what is skipped where it begins, the beginning is its own.
+        begin = int(leaving_out.data_of(np.array([first - 1]))[0]) + 1 if first else 0
+        shares = Shares.of(weight * per_example[number] for number, weight in zip(of, weights))
+        mixed.append(Stage(begin, tuple(names.index(corpora[number].name) for number in of), shares))
+    mix = Mix(tuple(mixed), _partitions([corpus.order for corpus in corpora]) if len(names) > 1 else 1)
+    parts: list[list[Part]] = [[] for _ in names]
+    for stage, before, of in zip(mixed, mix.begun.tolist(), (stage.corpora for stage in stages)):
+        for corpus, number in zip(stage.corpora, of):
+            _switch_to(parts[corpus], number, before[corpus], orders)
+    return Numbering(corpora, packed, stages, mix, tuple(map(tuple, parts)), size, leaving_out)
+
+
+def _switch_to(parts: list[Part], number: int, position: int, orders: Sequence[Order | Rows]) -> None:
+    """Has a corpus go on in an order from the first round on that begins at a position or later: each token is in one example."""
+    while len(parts) > 1 and parts[-1].first >= position:
+        parts.pop()  # asked for, but not begun
+    if not parts:
+        parts.append(Part(0, number, 0))
+    elif parts[-1].order != number:
+        last = parts[-1]
+        index, before = position - last.first + last.start, orders[last.order]
+        round = before.round_of(index)
+        round += before.first_of(round) < index
+        first = position + before.first_of(round) - index
+        new = Part(first, number, orders[number].first_of(round))
+        parts[-1:] = [new] if first == last.first else [last, new]
 
 
 def number_examples(schedule: MemberSchedule, tokens: Callable[[Corpus, bool], TokenStore], seed: int, shuffle: bool) -> Numbering:
@@ -322,10 +367,11 @@ def number_examples(schedule: MemberSchedule, tokens: Callable[[Corpus, bool], T
             corpora.setdefault(objective, found)
         # Not `sum`, which some versions of Python round otherwise: that would be another order.
         rates = [math.fsum(member.rate for member in readers) for readers in read.values()]
-        orders = [list(corpora.values())[number].order for number in chosen]
-        stages.append(MixedStage(first, tuple(chosen), Shares.of(rates, _partitions(orders))))
-    key = keyed(seed, _FOR_CORPORA) if shuffle else None
-    return _arranged(tuple(corpora.values()), (), tuple(stages), [stage.mixing for stage in stages], key, schedule.elements)
+        if schedule.weigh == "tokens":
+            ordered = [list(corpora.values())[number] for number in chosen]
+            rates = [rate * each.order.examples / each.store.tokens for rate, each in zip(rates, ordered)]
+        stages.append(MixedStage(first, tuple(chosen), tuple(rates)))
+    return _arranged(tuple(corpora.values()), (), tuple(stages), schedule.elements)
 
 
 def by_corpus(members: Iterable[Task]) -> dict[str, list[Task]]:

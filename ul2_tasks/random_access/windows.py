@@ -27,11 +27,12 @@ import numpy as np
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import tokenize_records
+from ul2_tasks.order.mix import Mix, Shares, Stage
 from ul2_tasks.order.permutation import keyed, permute
-from ul2_tasks.order.shares import Shares
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, Slots, by_corpus, number_examples
-from ul2_tasks.random_access.tokens import beginning_of, in_memory, stored_tokens, tokens_in_memory
+from ul2_tasks.random_access.tokens import beginning_of, in_memory, stored_tokens
+from ul2_tasks.scalars import fractions
 from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.store.read import TokenStore
 
@@ -86,11 +87,11 @@ class Held:
     """A corpus that is read by number: in a cache, or in memory. A host has every so manieth of its elements."""
 
     numbering: Numbering
-    reader: Host
+    host: Host
 
     def window(self, place: Place) -> Window | None:
         """All of it."""
-        host, hosts, epochs = self.reader[:3]
+        host, hosts, epochs = self.host[:3]
         stop = _NO_END if epochs is None else len(range(host, self.numbering.first_of(epochs), hosts))
         return None if place.passes else Window(self.numbering, stop, Place(1), host, hosts)
 
@@ -108,16 +109,16 @@ class Windows:
         separate_documents: bool,
         number: Callable[[TokenStore, int], Numbering],
         numbering: Numbering,
-        reader: Host,
+        host: Host,
     ):
         self.numbering = numbering
         self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
-        self._number, self._reader = number, reader
+        self._number, self._host = number, host
         named = len(corpus.source.list_shards(split))
-        self._shards = max(named, reader.hosts) if corpus.source.supports_arbitrary_sharding else named
-        if self._shards < reader.hosts:
+        self._shards = max(named, host.hosts) if corpus.source.supports_arbitrary_sharding else named
+        if self._shards < host.hosts:
             raise ValueError(
-                f"{corpus.name!r} must have a shard of split {split!r} for each of {reader.hosts} hosts, got {self._shards}."
+                f"{corpus.name!r} must have a shard of split {split!r} for each of {host.hosts} hosts, got {self._shards}."
                 " Use fewer hosts, divide the corpus into more files, or write its cache with `ul2 cache`. See"
                 " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
             )
@@ -138,7 +139,7 @@ class Windows:
         return window
 
     def _window(self, place: Place) -> Window | None:
-        _, _, epochs, seed, _ = self._reader
+        _, _, epochs, seed, _ = self._host
         while epochs is None or place.passes < epochs:
             shards = self._shards_of(place.passes)
             tokens, lengths, end = self._documents(shards, place)
@@ -150,8 +151,8 @@ class Windows:
                 return Window(numbering, stop, following, -first)
             if not (place.shard or place.records):
                 raise ValueError(
-                    f"{self._corpus.name!r} must have a token of split {self._split!r} in the shards of host {self._reader.host} of"
-                    f" {self._reader.hosts}, got none. Use fewer hosts, or look at the corpus with `ul2 doctor`."
+                    f"{self._corpus.name!r} must have a token of split {self._split!r} in the shards of host {self._host.host} of"
+                    f" {self._host.hosts}, got none. Use fewer hosts, or look at the corpus with `ul2 doctor`."
                 )
             place = Place(place.passes + 1, 0, 0, place.first)
         return None
@@ -159,9 +160,9 @@ class Windows:
     def _shards_of(self, passes: int) -> list[int]:
         """The shards of this host, in the order of a pass; those of all hosts are all shards."""
         shards = np.arange(self._shards)
-        if self._reader.shuffle:
-            shards = permute(shards, len(shards), keyed(self._reader.seed, _FOR_SHARDS, passes))
-        return shards[self._reader.host :: self._reader.hosts].tolist()
+        if self._host.shuffle:
+            shards = permute(shards, len(shards), keyed(self._host.seed, _FOR_SHARDS, passes))
+        return shards[self._host.host :: self._host.hosts].tolist()
 
     def _documents(self, shards: Sequence[int], place: Place) -> tuple[list[np.ndarray], list[np.ndarray], tuple[int, int] | None]:
         """The tokens of the documents from a place on, how many each has, and after how many records of which shard they end."""
@@ -201,13 +202,18 @@ class Stretch:
 class Stream:
     """The elements of a host of a mixture, one stretch after the other.
 
-    `feeds` are its corpora and `shares` their shares of the examples. Elements are examples, or packed rows if the numberings are.
+    `feeds` are its corpora, and `stages` say from which element on they are mixed by which weights of examples, by their numbers.
+    Elements are examples, or packed rows if the numberings are.
     """
 
-    def __init__(self, feeds: Sequence[Feed], shares: Sequence[float]):
+    def __init__(self, feeds: Sequence[Feed], stages: Sequence[tuple[int, Mapping[int, float]]]):
         self.feeds = tuple(feeds)
-        elements = (_elements_per_example(feed.numbering) for feed in feeds)
-        self._shares = Shares.of([share * each for share, each in zip(shares, elements)])
+        elements = [_elements_per_example(feed.numbering) for feed in feeds]
+        mixed = (
+            Stage(first, tuple(weights), Shares.of(weight * elements[number] for number, weight in weights.items()))
+            for first, weights in stages
+        )
+        self._mix = Mix(tuple(mixed))
 
     @property
     def start(self) -> np.ndarray:
@@ -223,7 +229,7 @@ class Stream:
         """The state after the next elements, at most so many, and these; none where the last epoch has ended."""
         element, places = int(state[0]), [Place(*place) for place in state[1:].reshape(-1, len(Place._fields)).tolist()]
         numbers = np.arange(element, element + most)
-        corpora, positions = self._shares.positions(numbers)
+        corpora, positions = self._mix.elements(numbers)
         windows: list[Window | None] = []
         for number, feed in enumerate(self.feeds):
             window, at = feed.window(places[number]), np.flatnonzero(corpora == number)
@@ -259,10 +265,7 @@ def _elements_per_example(numbering: Numbering) -> float:
 
 
 def open_corpora(
-    schedule: MemberSchedule,
-    split: str,
-    use_cached: bool,
-    reader: Host,
+    schedule: MemberSchedule, split: str, use_cached: bool, host: Host
 ) -> tuple[Numbering, Callable[[Mapping[str, int | None] | None], Stream] | None]:
     """The numbering of a mixture; and where a corpus neither has a cache nor fits into a window, what opens its stream.
 
@@ -270,13 +273,10 @@ def open_corpora(
     """
     stores: dict[str, TokenStore] = {}
     in_windows: set[str] = set()
-    is_planned = len(schedule.stages) > 1
 
     def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
         if corpus.name not in stores:
             found = stored_tokens(corpus, split, use_cached, separate_documents)
-            if found is None and is_planned:  # the stages of a stream are not read in windows
-                found = tokens_in_memory(corpus, split, separate_documents, use_cached=use_cached)
             if found is None:
                 found, is_whole = beginning_of(corpus, split, separate_documents, WINDOW_TOKENS, use_cached)
                 if not is_whole:
@@ -284,25 +284,48 @@ def open_corpora(
             stores[corpus.name] = found
         return stores[corpus.name]
 
-    numbering = number_examples(schedule, tokens, reader.seed, reader.shuffle)
+    numbering = number_examples(schedule, tokens, host.seed, host.shuffle)
     if not in_windows:
         return numbering, None
 
     def open_stream(budgets: Mapping[str, int | None] | None) -> Stream:
-        feeds: list[Feed] = []
-        shares = []
-        for number, members in enumerate(by_corpus(schedule.stages[0].members).values()):
-            feeds.append(_feed(members, split, reader._replace(seed=keyed(reader.seed, number)), budgets, tokens, in_windows))
-            shares.append(math.fsum(member.rate for member in members))
-        return Stream(feeds, shares)
+        readers: dict[str, list[Task]] = {}
+        stages = []
+        for first, members in schedule.stages:
+            read = by_corpus(members)
+            for name, of_stage in read.items():
+                _check_as_before(name, readers.setdefault(name, of_stage), of_stage)
+            stages.append((first, {name: math.fsum(member.rate for member in of_stage) for name, of_stage in read.items()}))
+        names = list(readers)
+        feeds = [
+            _feed(own, split, host._replace(seed=keyed(host.seed, number)), budgets, tokens, in_windows)
+            for number, own in enumerate(readers.values())
+        ]
+        if schedule.weigh == "tokens":
+            an_example = {
+                name: feed.numbering.corpora[0].order.examples / feed.numbering.corpora[0].store.tokens
+                for name, feed in zip(names, feeds)
+            }
+            stages = [(first, {name: weight * an_example[name] for name, weight in of.items()}) for first, of in stages]
+        return Stream(feeds, [(first, {names.index(name): weight for name, weight in of.items()}) for first, of in stages])
 
     return numbering, open_stream
+
+
+def _check_as_before(name: str, first: Sequence[Task], now: Sequence[Task]) -> None:
+    """Raises a ValueError where a stage reads a corpus with other denoisers, or with others of their weights, than the first."""
+    shares = [fractions({member.task: member.rate for member in members}) for members in (first, now)]
+    if shares[0] != shares[1]:
+        raise ValueError(
+            f"schedule must read {name!r} by the same denoisers in all stages, as it has no cache and is too large for memory, got"
+            f" {shares[0]} and then {shares[1]}. Write its cache with `ul2 cache`, or change the weights of corpora alone."
+        )
 
 
 def _feed(
     members: Sequence[Task],
     split: str,
-    reader: Host,
+    host: Host,
     budgets: Mapping[str, int | None] | None,
     tokens: Callable[[Corpus, bool], TokenStore],
     in_windows: Collection[str],
@@ -310,14 +333,12 @@ def _feed(
     """How the corpus of these tasks is read."""
 
     def number(tokens: Callable[[Corpus, bool], TokenStore], seed: int) -> Numbering:
-        found = number_examples(MemberSchedule.of(members), tokens, seed, reader.shuffle)
+        found = number_examples(MemberSchedule.of(members), tokens, seed, host.shuffle)
         return found if budgets is None else found.in_rows(budgets)
 
-    whole = number(tokens, reader.seed)
-    corpus = members[0].corpus
+    whole, corpus, solution = number(tokens, host.seed), members[0].corpus, members[0].solution
     if corpus.name not in in_windows:
-        return Held(whole, reader)
-    solution = members[0].solution
+        return Held(whole, host)
     assert solution is not None, "texts alone are read in windows"
     separate = solution.configuration.separate_documents
-    return Windows(corpus, split, separate, lambda store, seed: number(lambda *_: store, seed), whole, reader)
+    return Windows(corpus, split, separate, lambda store, seed: number(lambda *_: store, seed), whole, host)

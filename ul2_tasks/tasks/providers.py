@@ -43,7 +43,7 @@ from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.preprocessors import denoise, solve_features, split_into_chunks
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
-STREAM_VERSION = 2  # raised whenever the same arguments give another stream of examples
+STREAM_VERSION = 3  # raised whenever the same arguments give another stream of examples
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
 # document, and the longer the chunks are, the fewer a document has.
 SHUFFLED_TOKENS = 1 << 20
@@ -380,7 +380,8 @@ def read_indexed(
     )
     if windows is not None:  # the numbering is of the beginnings alone
         told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {"epochs": num_epochs}
-    return Reading(numbering, lengths, num_epochs, Share(host, hosts), features, told, seed is not None, windows)
+    share = Share(host, hosts, turns=numbering.turns)
+    return Reading(numbering, lengths, num_epochs, share, features, told, seed is not None, windows)
 
 
 def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Task]) -> MemberSchedule:

@@ -31,7 +31,7 @@ def odd() -> str:
 
 
 def test_only_a_terminal_gets_colours_and_nothing_in_a_text_is_a_command(odd):
-    settings = {"denoisers": ["s"]}
+    settings = {"denoisers": ["s"], "count": 8}
     plain = shown(odd, **settings)
     assert not set(plain) & {*map(chr, range(32)), "\x7f", "\u2028", "\u202e"} - {"\n"}
     console = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="256", legacy_windows=False)

@@ -14,7 +14,6 @@ from ul2_tasks.looking.run import Run
 from ul2_tasks.random_access.numbering import Numbering
 
 _COUNTED = 1 << 22  # elements of a round that is begun, whose tokens are counted; those of more are estimated
-_NEAR_END = 1 << 10  # elements before the end of an epoch, of which one is its last
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +57,14 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
         )
     numbering, batch, first_step = found.numbering, told["batch_size"], run.first_step
     rows = []
-    all_begins = [{_element(numbering, part.order, part.start): part.order for part in parts} for parts in numbering.timeline.parts]
+    mix = numbering.mix
+    all_begins = [
+        {int(mix.numbers(corpus, np.array([part.first]))[0]): part.order for part in parts}
+        for corpus, parts in enumerate(numbering.parts)
+    ]
     all_ends = [_epoch_ends(numbering, corpus, len(found)) for corpus in range(len(numbering.names))]
-    for number, stage in enumerate(numbering.timeline.stages):
-        stop = min(stage.stop, len(found))
+    for number, (stage, following) in enumerate(zip(mix.stages, [*(stage.first for stage in mix.stages[1:]), len(found)])):
+        stop = min(following, len(found))
         for corpus in sorted(stage.corpora) if stage.first < stop else ():
             before, after = (_read(numbering, corpus, element) for element in (stage.first, stop))
             begins, ends = all_begins[corpus], all_ends[corpus]
@@ -131,19 +134,18 @@ class _Read:
 
 
 def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
-    fresh, left = numbering.timeline.progress(corpus, element)
+    read = int(numbering.mix.before(element)[corpus])
     of_corpus = next(each for each in numbering.corpora if numbering.names.index(each.name) == corpus)
     has_units = of_corpus.data.unit != "tokens"  # which are in order instead
     counts, is_exact = dict.fromkeys((False, True) if has_units else (False,), 0), True
-    for part, stop in numbering.timeline.parts_until(corpus, fresh):
-        of = left[(left >= part.first) & (left < stop)] - part.first + part.start
+    for part, stop in numbering.parts_until(corpus, read):
         for in_tokens in counts:
             before, after = (
                 _before(numbering, part.order, index, in_tokens) for index in (part.start, part.start + stop - part.first)
             )
-            counts[in_tokens] += after[0] - before[0] - _count(numbering, part.order, of, in_tokens)
+            counts[in_tokens] += after[0] - before[0]
             is_exact &= before[1] and after[1]
-    return _Read(fresh - len(left), counts[has_units], counts[False] / of_corpus.order.tokens, is_exact)
+    return _Read(read, counts[has_units], counts[False] / of_corpus.order.tokens, is_exact)
 
 
 def _before(numbering: Numbering, order: int, index: int, in_tokens: bool) -> tuple[int, bool]:
@@ -176,21 +178,15 @@ def _count(numbering: Numbering, order: int, indices: np.ndarray, in_tokens: boo
 
 def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
     """The elements that are the last of an epoch of a corpus, of those that may end before an element."""
-    ends = []
-    parts = numbering.timeline.parts_until(corpus)
+    last = []
     for epoch in range(1, int(_read(numbering, corpus, stop).epochs) + 2):
-        for part, end in parts:
-            index = numbering.orders[part.order].first_of(epoch * numbering.orders[part.order].rounds)
-            if part.start < index and index - part.start + part.first <= end:
-                last = np.arange(max(part.start, index - _NEAR_END), index)
-                ends.append(int(numbering.timeline.numbers(part.order, last).max()))
-    return sorted(end for end in set(ends) if end >= 0)
-
-
-def _element(numbering: Numbering, order: int, index: int) -> int:
-    """The first element that is read in an order, from an index of it on."""
-    found = numbering.timeline.numbers(order, np.arange(index, index + _NEAR_END))
-    return int(found[found >= 0].min(initial=1 << 62))
+        for part, end in numbering.parts_until(corpus):
+            order = numbering.orders[part.order]
+            position = order.first_of(epoch * order.rounds) - part.start + part.first
+            if part.first < position <= end:
+                last.append(position - 1)
+    ends = numbering.mix.numbers(corpus, np.unique(np.array(last, np.int64)))
+    return ends[ends >= 0].tolist()
 
 
 def _denoisers(numbering: Numbering, order: int) -> dict[str, float]:
