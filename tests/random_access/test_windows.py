@@ -8,12 +8,17 @@ import signal
 
 import numpy as np
 import pytest
+from support import byte_vocabulary
 
 import ul2_tasks
+from ul2_tasks import open_source
 from ul2_tasks.mixtures.mixture import members_of_mixture
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.batches import make_batch
 from ul2_tasks.random_access.numbering import MemberSchedule
+from ul2_tasks.store.write import PairWriter
+
+BYTES, MODES = byte_vocabulary()
 
 LENGTHS = {"inputs": 64, "targets": 64}
 LONG = {"inputs": 512, "targets": 512}
@@ -157,6 +162,21 @@ def test_each_window_is_read_once_however_often_it_is_asked_for(described, monke
     stream = opened(members_of([(described(texts(300)), 1)]))
     assert sum(len(stretch.numbers) for _, stretch in read(stream, 7)) > len(read_at)
     assert len(read_at) == len(set(read_at))
+
+
+def test_tokens_in_files_are_read_in_windows_where_their_ends_are_taken_off(tmp_path):
+    ids = [np.array([*BYTES.encode(text), 1]) for text in texts(300)]
+    for pair in range(3):
+        with PairWriter(f"{tmp_path}/{pair}.bin", f"{tmp_path}/{pair}.idx", np.dtype("uint16")) as written:
+            for document in ids[pair::3]:
+                written.add(document, np.array([len(document)]))
+    source = open_source(f"megatron:{tmp_path}/*.idx")
+    mixture = ul2_tasks.Mixture("stored", source, BYTES, modes=MODES)
+    found = collections.Counter()
+    for host in range(4):
+        for _, stretch in read(opened(members_of([(mixture, 1)]), host, 4), 50):
+            found.update(tokens_of(stretch)[0])
+    assert found == collections.Counter(np.concatenate([document[:-1] for document in ids]).tolist())
 
 
 def test_passes_differ(described):
