@@ -112,7 +112,7 @@ def test_a_schedule_counts_the_tokens_of_documents_kept_apart_and_not_their_piec
         own = [each for each in located if each.corpus == row.corpus]
         assert row.tokens == sum(stop - start for each in own for start, stop in each.tokens)
         corpus = next(each for each in found.numbering.corpora if each.name == row.corpus)
-        read = len(own) / corpus.order.examples if corpus.pieces else row.tokens / corpus.store.tokens
+        read = len(own) / corpus.order.examples if corpus.data.unit == "pieces" else row.tokens / corpus.store.tokens
         assert row.epochs[1] - row.epochs[0] == pytest.approx(read)
 
 

@@ -79,11 +79,10 @@ def shared_with(store, ranges):
 
 
 def own_of_place(corpus, where):
-    """What an example has of its own place in the order; of records each is one."""
-    if hasattr(corpus, "index"):
-        return [] if where.replaces else [(where.documents[0][0], 1)]
-    ranges = corpus.ranges(np.array([where.epoch]), np.array([where.chunk_index]))
-    return shared_with(corpus.store, zip(ranges.starts.tolist(), ranges.stops.tolist()))
+    """What an example has of its own place in the order, also where it is read as others."""
+    ranges = corpus.order.ranges(np.array([where.epoch]), np.array([where.chunk_index]))
+    origin = corpus.data.origin(ranges)
+    return shared_with(corpus.store, zip(origin.starts.tolist(), origin.stops.tolist()))
 
 
 def counted(found, elements):
@@ -102,9 +101,7 @@ def counted(found, elements):
                     own[where.corpus, document][where.epoch] += shared
     times = {}
     for (name, document), of_epochs in own.items():
-        corpus = corpora[name]
-        start, stop = corpus.index.examples_of(document) if hasattr(corpus, "index") else corpus.store.tokens_of(document)
-        times[name, document] = sum(count == stop - start for count in of_epochs.values())
+        times[name, document] = sum(count == corpora[name].data.tokens_an_epoch()[document] for count in of_epochs.values())
     return dict(tokens), times, {key: each.tolist() for key, each in by_task.items()}
 
 

@@ -145,7 +145,7 @@ def test_a_host_reads_each_of_its_own_blocks_once(described, kind, hosts, fetche
     for host in range(hosts):
         found = of_kind(described, kind, far=True)
         (corpus,) = found.numbering.corpora
-        caches = [corpus.store] if kind == "documents" else corpus.index.caches
+        caches = corpus.kind.caches
         order, share = corpus.order, Share(host, hosts)
         whole = order.sections[0].windows * order.sections[0].inner.examples  # windows of each partition
         numbers = share.numbers(np.arange(share.count(whole)))

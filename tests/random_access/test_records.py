@@ -128,7 +128,7 @@ def test_a_step_is_the_same_on_any_number_of_hosts_and_a_state_is_a_number(tmp_p
         parts = [[row["encoder_input_tokens"].tolist() for row in rows(host, hosts).as_numpy_iterator()] for host in range(hosts)]
         assert [parts[number % hosts][number // hosts] for number in range(len(whole))] == whole
     assert fingerprint_of(rows())["rows_version"] == 2
-    assert fingerprint_of(rows())["pieces"]
+    assert fingerprint_of(rows())["kinds"]
     _, resumed = saved_and_resumed(rows, 5, tmp_path)
     assert [row["encoder_input_tokens"].numpy().tolist() for row in resumed] == whole[5:]
 

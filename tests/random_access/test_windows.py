@@ -38,7 +38,7 @@ def registered(name, corpus, **arguments):
 
 
 def restore(dataset, path):
-    iterator = iter(dataset)
+    iterator = iterate(dataset)
     tf.train.Checkpoint(iterator=iterator).read(path)
     return iterator
 

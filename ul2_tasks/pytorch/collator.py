@@ -13,7 +13,7 @@ import numpy as np
 from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat, padded_inputs
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.given_spans import corrupt_spans
+from ul2_tasks.denoising.objective import corrupt_spans
 from ul2_tasks.denoising.solution import DenoisingConfiguration, check_rows, solve
 from ul2_tasks.denoising.write import longest, recipe, write_examples
 from ul2_tasks.example_features import DENOISER, EXAMPLE, IGNORED, TASK_ID

@@ -90,8 +90,8 @@ def make_batch(
     else:
         rows, places = np.arange(count), np.zeros_like(sizes)
     needed = dict(zip(of_tokens, (places + sizes).max(axis=0, initial=0).tolist()))
-    room = {key: needed[key] if lengths[key] is None else lengths[key] for key in of_tokens}
-    if any(needed[key] > room[key] for key in of_tokens):  # type: ignore[operator]
+    room = {key: needed[key] if (given := lengths[key]) is None else given for key in of_tokens}
+    if any(needed[key] > room[key] for key in of_tokens):
         raise ValueError(f"examples of {needed} tokens do not fit sequences of {room}. Raise the lengths, or lower chunk_tokens.")
 
     height = int(rows[-1]) + 1 if count else 0

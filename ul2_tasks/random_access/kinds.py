@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import seqio
 
     from ul2_tasks.corpus.corpus import Corpus
-    from ul2_tasks.denoising.solution import Solution
 
 
 class Origin(NamedTuple):
@@ -40,8 +39,10 @@ class Origin(NamedTuple):
 class Made(Protocol):
     """Examples that are read: of each how long its features of tokens are, [n, features] int64, and its images, encoded."""
 
-    sizes: np.ndarray
-    images: Sequence[Sequence[bytes]]
+    @property
+    def sizes(self) -> np.ndarray: ...
+    @property
+    def images(self) -> Sequence[Sequence[bytes]]: ...
 
     def write(self, rows: np.ndarray, places: np.ndarray, written: Mapping[str, np.ndarray], /) -> None:
         """Writes each example, with the tokenizer's own ids, into its row, of [n] int64, of [rows, length] of each feature of
@@ -51,8 +52,13 @@ class Made(Protocol):
 class Kind(Protocol):
     """Data of some kind, with its readers: `kinds` of ranges are their numbers, and `keys`, [n] uint64, those of the noise."""
 
-    store: TokenStore  # its documents
-    unit: str  # what units are, in the plural
+    @property
+    def store(self) -> TokenStore:
+        """Its documents."""
+
+    @property
+    def unit(self) -> str:
+        """What units are, in the plural."""
 
     @property
     def count(self) -> int:
@@ -115,10 +121,12 @@ class Task(Protocol):
     tokens, empty where these are not known. A task of text has a `solution`, and one of records an `index`; else these are None.
     """
 
-    task: str
-    corpus: Corpus
-    rate: float
-
+    @property
+    def task(self) -> str: ...
+    @property
+    def corpus(self) -> Corpus: ...
+    @property
+    def rate(self) -> float: ...
     @property
     def denoiser(self) -> str: ...
     @property
@@ -134,9 +142,9 @@ class Task(Protocol):
     @property
     def block_shuffle(self) -> BlockShuffle | None: ...
     @property
-    def solution(self) -> Solution | None: ...
+    def solution(self) -> Any: ...
     @property
-    def index(self) -> object: ...
+    def index(self) -> Any: ...
 
     def kind(self, readers: Sequence, tokens: Callable[[Corpus, bool], TokenStore], /) -> Kind:
         """The data of its corpus, read by these, itself among them."""

@@ -50,9 +50,6 @@ class RecordIndex(Protocol):
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The record that each example is of, [n] int64."""
 
-    def ranges(self, numbers: np.ndarray) -> np.ndarray:
-        """The tokens [start, stop) of the store that each example is made of, [n, 2] int64."""
-
     def examples_of(self, record: int) -> tuple[int, int]:
         """The examples [first, stop) of a record. Raises an IndexError where there is no such record."""
 
@@ -64,6 +61,12 @@ class RecordIndex(Protocol):
 
     def read(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> Values:
         """The examples, in this order, with the tokenizer's own ids. For the arguments see `sizes`."""
+
+    def why_none(self, record: int) -> str:
+        """Why a record makes no example."""
+
+    def where(self, record: int) -> str:
+        """Where a record is from, as far as that is known here."""
 
     @property
     def caches(self) -> Sequence[BlockCache]:
@@ -160,7 +163,7 @@ class Records:
 
     def origin(self, ranges: Ranges) -> Origin:
         numbers = self._numbers(ranges)
-        return Origin(np.arange(len(numbers)), *self.index.ranges(numbers).T, numbers != ranges.starts)
+        return Origin(np.arange(len(numbers)), *self.store.ranges_of(self.index.records(numbers)), numbers != ranges.starts)
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = np.array([self.index.examples_of(record) for record in documents.tolist()], np.int64).reshape(-1, 2)

@@ -194,7 +194,8 @@ class Text:
         tokens = self.store.tokens_of(document)
         if self.overlay:
             return self.overlay.ranges_with(document)
-        return (np.array(tokens[:1]), np.array(tokens[1:])) if tokens[0] < tokens[1] else np.zeros([2, 0], np.int64)
+        starts, stops = (np.array([end], np.int64)[: tokens[1] - tokens[0]] for end in tokens)
+        return starts, stops
 
     def tokens_an_epoch(self) -> np.ndarray:
         starts, stops = self.store.ranges_of(np.arange(self.store.documents))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import seqio
@@ -220,8 +220,8 @@ def corrupt_chunks(
     rows = tokens.nrows(tf.int32)
     kept, noise = _spans(made_of.counts, made_of.is_uniform, tf.cast(tokens.row_lengths(), tf.int32), keys)
     most = noise.shape[1]
-    sentinels = [[id] for id in made_of.sentinels[:most]] or [[]] * most
-    special_runs = [made_of.mode, made_of.inputs_end, made_of.targets_end, [], *sentinels]
+    sentinels: list[list[int]] = [[id] for id in made_of.sentinels[:most]] or [[]] * most
+    special_runs: list[Sequence[int] | np.ndarray] = [made_of.mode, made_of.inputs_end, made_of.targets_end, [], *sentinels]
     own_runs = tf.reshape(tf.stack([kept, tf.pad(noise, [[0, 0], [0, 1]])], axis=2), [-1])
     runs = tf.RaggedTensor.from_row_lengths(
         tf.concat([tokens.flat_values, np.concatenate(special_runs).astype(np.int32)], axis=0),
