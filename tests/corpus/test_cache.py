@@ -124,9 +124,9 @@ def test_shards_of_any_cache_have_each_document_once_and_are_read_from_any_recor
         cache_dirs(folder)
         corpus = seqio.get_mixture_or_task("cache_small_corpus")
         shards, shift = document_shards(corpus, "train", True, wanted=4), id_shift(corpus.vocabulary)
-        assert shards.count >= 4
+        assert shards.shards >= 4
         found = []
-        for shard in range(shards.count):
+        for shard in range(shards.shards):
             batches = list(shards.read(shard, 0))
             for ids, lengths, _ in batches:
                 found += [tuple((document + shift).tolist()) for document in np.split(ids, np.cumsum(lengths)[:-1])]

@@ -155,13 +155,13 @@ def tokenize_shards(corpus: Corpus, split: str, shards: Iterable[int]) -> Iterat
 
 
 class DocumentShards(NamedTuple):
-    """The documents of a split in `count` shards.
+    """The documents of a split in so many shards.
 
     `read` yields those of a shard from one of its records on, as `corpus_tokens` does, each time with how many records of the shard
     there are up to them.
     """
 
-    count: int
+    shards: int
     read: Callable[[int, int], Iterator[tuple[np.ndarray, np.ndarray, int]]]
 
 

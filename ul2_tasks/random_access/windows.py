@@ -65,7 +65,9 @@ class Window(NamedTuple):
 class Feed(Protocol):
     """A corpus of a stream."""
 
-    numbering: Numbering  # of some of it, which tells how many rows its examples make
+    @property
+    def numbering(self) -> Numbering:
+        """Of some of it, which tells how many rows its examples make."""
 
     def window(self, place: Place) -> Window | None:
         """The window that begins at a place; None where the last epoch has ended."""
@@ -114,10 +116,10 @@ class Windows:
         self.numbering = numbering
         self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
         self._number, self._host = number, host
-        self._shards = document_shards(corpus, split, use_cached, host.hosts)
-        if self._shards.count < host.hosts:
+        self._source = document_shards(corpus, split, use_cached, host.hosts)
+        if self._source.shards < host.hosts:
             raise ValueError(
-                f"{corpus.name!r} must have a shard of split {split!r} for each of {host.hosts} hosts, got {self._shards.count}."
+                f"{corpus.name!r} must have a shard of split {split!r} for each of {host.hosts} hosts, got {self._source.shards}."
                 " Use fewer hosts, divide the corpus into more files, or write its cache with `ul2 cache`. See"
                 " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
             )
@@ -158,7 +160,7 @@ class Windows:
 
     def _shards_of(self, passes: int) -> list[int]:
         """The shards of this host, in the order of a pass; those of all hosts are all shards."""
-        shards = np.arange(self._shards.count)
+        shards = np.arange(self._source.shards)
         if self._host.shuffle:
             shards = permute(shards, len(shards), keyed(self._host.seed, _FOR_SHARDS, passes))
         return shards[self._host.host :: self._host.hosts].tolist()
@@ -169,7 +171,7 @@ class Windows:
         lengths: list[np.ndarray] = []
         count = 0
         for number in range(place.shard, len(shards)):
-            for of_batch, of_each, records in self._shards.read(shards[number], place.records if number == place.shard else 0):
+            for of_batch, of_each, records in self._source.read(shards[number], place.records if number == place.shard else 0):
                 if len(of_batch):
                     tokens.append(of_batch)
                     lengths.append(of_each)
