@@ -35,7 +35,7 @@ from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage
 from ul2_tasks.random_access.resuming import seed_of
 from ul2_tasks.random_access.text import Member
-from ul2_tasks.random_access.windows import Host, open_corpora
+from ul2_tasks.random_access.windows import WINDOW_TOKENS, Host, open_corpora
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
@@ -379,7 +379,10 @@ def read_indexed(
         schedule=schedule,
     )
     if windows is not None:  # the numbering is of the beginnings alone
-        told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {"epochs": num_epochs}
+        told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {
+            "epochs": num_epochs,
+            "window_tokens": WINDOW_TOKENS,
+        }
     share = Share(host, hosts, turns=numbering.turns)
     return Reading(numbering, lengths, num_epochs, share, features, told, seed is not None, windows)
 
