@@ -61,21 +61,6 @@ def raised_in(error: tf.errors.OpError) -> Exception | None:
     return ValueError(found[1].replace("] [", " ")) if found else None
 
 
-def random_bits(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Draws integers, uniform over all values of `dtype`: the same as `tf.random.stateless_uniform` draws with alg="philox".
-
-    TensorFlow's function makes a key of the seed by some fifty ops. To trace them takes longer than all else that draws noise.
-    Here it is one op.
-    """
-    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
-    return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
-
-
-def folded(seed: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
-    """Another seed, made of a seed and an integer: `tf.random.fold_in` with alg="philox"."""
-    return tf.stack([random_bits([], seed, data.dtype), data])
-
-
 def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     """What a `python_op` returned as rows one after the other, and the length of each, as a RaggedTensor [rows, values]."""
     return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(flat, [None]), tf.ensure_shape(lengths, [None]), validate=False)
@@ -114,6 +99,5 @@ class _Calls:
 
 
 _raised: collections.deque[tuple[type[Exception], str]] = collections.deque(maxlen=64)  # by functions, the last ones
-_PHILOX = 1  # tf.random.Algorithm.PHILOX
 _calls = _Calls()
 atexit.register(_calls.end)

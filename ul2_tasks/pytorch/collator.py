@@ -348,7 +348,7 @@ class UL2DataCollator:
         """Inputs and targets of all examples, in the tokenizer's own ids: rows, [B, width] int32, and how long each is, [B] int64.
 
         `tokens`, [tokens] int32, are those of all chunks, one after the other, and `lengths`, [B], how many each has. `chosen`,
-        [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `spans`.
+        [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `write`.
         """
         sizes, starts = np.zeros([len(lengths), len(EXAMPLE)], np.int64), np.cumsum(lengths) - lengths
         of_denoisers = []

@@ -28,24 +28,32 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 
+class Values(Protocol):
+    """Of each feature the values of examples, [tokens], one's after the other's, and the lengths, [n] int64."""
+
+    @property
+    def values(self) -> dict[str, np.ndarray]: ...
+    @property
+    def lengths(self) -> Mapping[str, np.ndarray]: ...
+
+
 class RecordIndex(Protocol):
-    """The examples of the records of a split, each with a number."""
+    """The examples of the records of a split, each with a number.
+
+    `store` has the tokens of all records, each a document; `identity` and `settings` say what the records are, and what is made of
+    them, in words; `caches` are what is read in blocks of examples.
+    """
 
     @property
-    def count(self) -> int:
-        """How many examples there are."""
-
+    def count(self) -> int: ...
     @property
-    def store(self) -> TokenStore:
-        """The tokens of all records, each a document."""
-
+    def store(self) -> TokenStore: ...
     @property
-    def identity(self) -> str:
-        """What the records are, in few words: others for other records."""
-
+    def identity(self) -> str: ...
     @property
-    def settings(self) -> str:
-        """All that is made of them, in words: others where an example may have other lengths."""
+    def settings(self) -> str: ...
+    @property
+    def caches(self) -> Sequence[BlockCache]: ...
 
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The record that each example is of, [n] int64."""
@@ -54,13 +62,11 @@ class RecordIndex(Protocol):
         """The examples [first, stop) of a record. Raises an IndexError where there is no such record."""
 
     def sizes(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """The lengths of the features of tokens of each example, [n, features] int64, without reading it.
-
-        `kinds` are the members that read each, [n] int64, and `keys` those of their noise, [n] uint64.
-        """
+        """The lengths of the features of tokens, [n, features] int64, of examples that readers of these numbers, [n] int64, read
+        with these keys of their noise, [n] uint64."""
 
     def read(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> Values:
-        """The examples, in this order, with the tokenizer's own ids. For the arguments see `sizes`."""
+        """The examples, in this order, with the tokenizer's own ids."""
 
     def why_none(self, record: int) -> str:
         """Why a record makes no example."""
@@ -68,21 +74,8 @@ class RecordIndex(Protocol):
     def where(self, record: int) -> str:
         """Where a record is from, as far as that is known here."""
 
-    @property
-    def caches(self) -> Sequence[BlockCache]:
-        """What `read` reads in blocks of examples; none where files are local."""
-
     def in_blocks(self, size: int) -> RecordIndex:
         """The same examples, of which so many are a block, and remote files are read in blocks."""
-
-
-class Values(Protocol):
-    """Of each feature the values of examples, [tokens], one's after the other's, and the lengths, [n] int64."""
-
-    @property
-    def values(self) -> dict[str, np.ndarray]: ...
-    @property
-    def lengths(self) -> Mapping[str, np.ndarray]: ...
 
 
 @dataclasses.dataclass(frozen=True)
