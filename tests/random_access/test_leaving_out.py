@@ -28,12 +28,12 @@ def described(name, **arguments):
 
 def talks(name, **arguments):
     source = ul2_tasks.MemoryDataSource(lambda: embedded_conversations() * 30, validation=0)
-    return Chat(name, source, truncation="drop", random_access=True, **arguments)
+    return Chat(name, source, truncation="drop", **arguments)
 
 
 def replies_and_texts():
     chat = talks("left_talks")
-    text = described("left_text", vocabulary=chat.renderer.vocabulary, merge_examples=False, random_access=True)
+    text = described("left_text", vocabulary=chat.renderer.vocabulary, merge_examples=False)
     return Mix("left_both", {text: 2, chat: 1})
 
 

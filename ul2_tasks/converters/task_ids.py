@@ -61,8 +61,8 @@ class _WithTaskIds(seqio.FeatureConverter):
             rows = source.rows(lengths, self.pack, with_tasks, with_task_id=True)
         if rows is None:
             raise ValueError(
-                "the examples must have random access for decoder_task_ids, but are a stream. Read a cache of `ul2 cache`"
-                " (USE_CACHED_TASKS = True), and pass random_access=True to register where examples have random lengths."
+                "the examples must be those of get_dataset of tasks of ul2_tasks for decoder_task_ids, got others. Leave"
+                " other tasks out of the mixture, and change batches instead of examples."
             )
         return rows
 
