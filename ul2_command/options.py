@@ -408,7 +408,7 @@ def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: boo
 
 def _read_by(registration: Any, cache_dir: str | None) -> dict[str, Any]:
     """What a `Run` reads: a description and where its cache is, or the name of what is registered."""
-    if (described := registration.described_for_run) is not None:
+    if (described := registration.described) is not None:
         cache_dirs = (cache_dir,) if cache_dir else ()
         if cache_dir:
             _check_cached(cache_dir, [described.corpus(cache_dirs)])

@@ -203,13 +203,11 @@ def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
 
 
 def _reason(cfg: Any) -> str:
-    """Why a dataset is a stream, and the beginning of what to do: the settings that would give it random access."""
+    """Why a dataset has no numbers, and the beginning of what to do."""
     tasks = seqio.get_subtasks(seqio.get_mixture_or_task(cfg.mixture_or_task_name))
-    if foreign := [task.name for task in tasks if not hasattr(task, "why_a_stream")]:
+    if foreign := [task.name for task in tasks if not hasattr(task, "members")]:
         return f"the tasks {foreign} are not of ul2_tasks.register or register_chat. Leave them out, or"
-    not_asked = [task.name for task in tasks if not task.configuration.random_access]
-    why = next(filter(None, (task.why_a_stream() for task in tasks)), "they have no cache of `ul2 cache`, or have random lengths")
-    return f"{why}. Pass random_access=True to the register or register_chat of {not_asked}, and set USE_CACHED_TASKS to True, or"
+    return "a corpus is too large for memory. Write its cache with `ul2 cache`, and set USE_CACHED_TASKS to True, or"
 
 
 def find_start(model_dir: str, checkpoint_cfg: Any, initial_checkpoint: str | None) -> Start:

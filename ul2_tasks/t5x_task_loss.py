@@ -39,7 +39,7 @@ def tasks_of(mixture: str) -> tuple[TaskInfo, ...]:
         ValueError: some of them are not of ul2_tasks.
     """
     tasks = seqio.get_subtasks(seqio.get_mixture_or_task(mixture))
-    if others := [task.name for task in tasks if not hasattr(task, "why_a_stream")]:
+    if others := [task.name for task in tasks if not hasattr(task, "members")]:
         raise ValueError(
             f"mixture must have tasks of ul2_tasks.register or register_chat alone, got {mixture!r} with {others}. Leave them out."
         )

@@ -123,9 +123,7 @@ def _is_beside_images(data: Data) -> bool:
 
 def _drawn(data: Data) -> Any:
     """The mixture whose examples are drawn: as it is described, without TensorFlow, if they have numbers; else its name."""
-    from ul2_tasks.mixtures.mixture import stream_reason
-
-    return data.mixture if data.described is None or stream_reason(data.described) else data.described
+    return data.mixture if data.described is None else data.described
 
 
 def _with_texts(data: Data, texts: Sequence[str]) -> str:

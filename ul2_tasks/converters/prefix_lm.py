@@ -50,8 +50,8 @@ class PrefixLMFeatureConverter(seqio.PrefixLMFeatureConverter):
             return rows
         if LOSS_MASK in ds.element_spec:
             raise ValueError(
-                "examples with a loss_mask must have random access, because SeqIO's converter ignores the mask. Pass"
-                " random_access=True to register_chat, or use EncDecFeatureConverter."
+                "examples with a loss_mask must be those of get_dataset, not changed after it, because SeqIO's converter"
+                " ignores the mask. Change the batches instead, or use EncDecFeatureConverter."
             )
         return seqio.PrefixLMFeatureConverter(**self._arguments)(ds, task_feature_lengths)
 

@@ -30,7 +30,6 @@ class DenoisingConfiguration:
     merge_examples: bool = True
     separate_documents: bool = False
     block_shuffle: BlockShuffle | None = None
-    random_access: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +64,11 @@ def solve(
     if any(add_eos) and special.eos is None:
         raise ValueError(
             f"{vocabulary} must have an EOS for features with add_eos=True, but has none. Set seqio.Feature(add_eos=False)."
+        )
+    if configuration.separate_documents and (special.eos is None or not configuration.merge_examples):
+        raise ValueError(
+            f"separate_documents must be False for documents that are kept apart (merge_examples=False), and for {vocabulary} if it"
+            f" has no EOS, got True, merge_examples={configuration.merge_examples} and EOS {special.eos}. Set it to False."
         )
     if example_lengths(denoiser, 1, len(special.mode), add_eos)[0] == 0:
         raise ValueError(

@@ -212,8 +212,7 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
         if not isinstance(task, _OURS):
             source = source_identity(task.source) or repr(task.source)  # a repr with an address is never equal to another one
             return {"source": source, "rate": rate, "denoiser": None}
-        more = {"random_access": True} if task.configuration.random_access else {}
-        return {"corpus": task.corpus.name, "rate": rate, **_settings_of(task, arguments["sequence_length"]), **more}
+        return {"corpus": task.corpus.name, "rate": rate, **_settings_of(task, arguments["sequence_length"])}
 
     description = {
         "stream_version": STREAM_VERSION,

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from absl import logging
+
 from ul2_tasks.chat.by_name import Renderer, open_renderer
 from ul2_tasks.chat.examples import Stops
-from ul2_tasks.chat.objective import CHAT, FORMATS, Objective
+from ul2_tasks.chat.index import index_conversations
+from ul2_tasks.chat.objective import CHAT, FORMATS, Objective, no_example
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
 from ul2_tasks.mixtures.description import Description, check_blocks, folders
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.scalars import check_flag, check_on_error
+from ul2_tasks.random_access.kinds import described_blocks
+from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
@@ -43,7 +49,7 @@ class Chat(Description):
     Args:
         name: the beginning of the names NAME_corpus, NAME_chat and NAME_prompt_completion.
         source, renderer, messages_key, id_key, validation, on_error, loss_groups, train_on, turns, truncation, mode,
-            block_shuffle, random_access: see `register_chat`.
+            block_shuffle: see `register_chat`.
 
     Raises:
         ValueError: an argument has a value that is not supported.
@@ -64,7 +70,6 @@ class Chat(Description):
     truncation: str
     mode: tuple[int, ...]
     block_shuffle: BlockShuffle | None
-    random_access: bool
 
     def __init__(
         self,
@@ -82,7 +87,6 @@ class Chat(Description):
         truncation: str = "raise",
         mode: Mode | None = None,
         block_shuffle: BlockShuffle | None = None,
-        random_access: bool = False,
     ):
         opened, found = open_conversations(source, messages_key, id_key, validation), open_renderer(renderer)
         check_on_error(on_error)
@@ -97,10 +101,9 @@ class Chat(Description):
             turns=turns,
             truncation=truncation,
             block_shuffle=block_shuffle,
-            random_access=check_flag(random_access, "random_access"),
             mode=() if mode is None or (isinstance(mode, tuple) and not mode) else _mode_ids(found.vocabulary, mode),
         )
-        check_blocks(block_shuffle, "conversations", random_access)
+        check_blocks(block_shuffle)
         if not found.keeps_history and turns == "each":
             raise ValueError(
                 "turns must be 'all' or 'last' for a chat template, got 'each': only the template knows the history of a turn."
@@ -157,3 +160,34 @@ def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
         )
     found = special_tokens(vocabulary, "the mode", modes={"the mode": [mode] if isinstance(mode, str) else mode})
     return tuple(id - id_shift(vocabulary) for id in found.mode)
+
+
+def chat_member(
+    name: str,
+    corpus: ChatCorpus,
+    objective: Objective,
+    sequence_length: Mapping[str, int | None] | None,
+    split: str,
+    use_cached: bool,
+    *,
+    blocks: BlockShuffle | None,
+    rate: float = 1.0,
+) -> RecordMember:
+    """The task of conversations as `random_access` takes it. Reads the messages of all once.
+
+    Raises a ValueError where no conversation makes an example, or one is too long and `truncation` is "raise".
+    """
+    lengths, reader = objective.lengths(sequence_length, name), corpus.conversations(split, use_cached)
+    index = index_conversations(reader, objective, lengths)
+    if not index.count:
+        raise no_example(name, split, collections.Counter(index.left_out))
+    told = {
+        "format": objective.format,
+        "supervision": dataclasses.asdict(objective.supervision),
+        "mode": list(objective.mode),
+        "renderer": corpus.renderer.identity,
+        **described_blocks(blocks),
+    }
+    for cause, number in index.left_out.items():
+        logging.warning("%s: %d examples of split %s are left out, %s", name, number, split, cause)
+    return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index, told, block_shuffle=blocks)

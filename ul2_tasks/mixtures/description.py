@@ -99,14 +99,10 @@ def corpus_in(description: Description, cache_dirs: Sequence[str | os.PathLike])
     return corpus
 
 
-def check_blocks(block_shuffle: object, needs: str = "", random_access: bool = True) -> None:
-    """Raises a ValueError where it is no `BlockShuffle`, or is one of data that `needs` random access for it, but has none."""
+def check_blocks(block_shuffle: object) -> None:
+    """Raises a ValueError where it is neither a `BlockShuffle` nor None."""
     if not isinstance(block_shuffle, BlockShuffle | None):
         raise ValueError(f"block_shuffle must be a ul2_tasks.BlockShuffle or None, got {block_shuffle!r}.")
-    if block_shuffle and not random_access:
-        raise ValueError(
-            f"block_shuffle must be None for {needs} without random access, got {block_shuffle!r}. Pass random_access=True."
-        )
 
 
 class HasDenoisers(Protocol):

@@ -26,7 +26,7 @@ from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.image_text import index_image_text
 from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
-from ul2_tasks.scalars import check_flag, check_on_error
+from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.image_text import Held, open_image_text
 from ul2_tasks.vocabulary.by_name import open_for_modes
@@ -74,7 +74,6 @@ class ImageText(Description):
     sentinels: tuple[Token, ...] | str | None
     modes: Mapping[str, Mode] | None
     block_shuffle: BlockShuffle | None
-    random_access: bool
 
     def __init__(
         self,
@@ -90,7 +89,6 @@ class ImageText(Description):
         sentinels: int | Sentinels | None = None,
         modes: Mapping[str, Mode] | None = None,
         block_shuffle: BlockShuffle | None = None,
-        random_access: bool = False,
     ):
         checked = check_denoisers(denoisers)
         vocabulary, tokens = open_for_modes(vocabulary, [denoiser.mode for denoiser in checked], sentinels, modes)
@@ -106,14 +104,13 @@ class ImageText(Description):
             sentinels=tokens,
             modes=plain_modes(modes),
             block_shuffle=block_shuffle,
-            random_access=check_flag(random_access, "random_access"),
         )
         self._check()
 
     def _check(self) -> None:
         if self.split not in IMAGE_SPLITS:
             raise ValueError(f"split must be one of {list(IMAGE_SPLITS)}, got {self.split!r}.")
-        check_blocks(self.block_shuffle, "texts with images", self.random_access)
+        check_blocks(self.block_shuffle)
         check_on_error(self.on_error)
         check_on_error(self.on_unusable, "on_unusable")
         if not isinstance(self.image_tokens, ImageTokens):

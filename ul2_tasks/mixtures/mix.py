@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.conversations import ChatCorpus
-from ul2_tasks.mixtures.chat import Chat, objective_of
-from ul2_tasks.mixtures.chat_examples import chat_member
+from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
 from ul2_tasks.mixtures.description import check_name, corpus_in
 from ul2_tasks.mixtures.mixture import Mixture, check_corpora, members_of_mixture
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of

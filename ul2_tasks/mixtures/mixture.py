@@ -13,7 +13,6 @@ from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, is_same, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.random_access.corpora import why_a_stream, why_no_index
 from ul2_tasks.random_access.text import Member
 from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
@@ -44,7 +43,7 @@ class Mixture(Description):
     Args:
         name: the beginning of the names of the corpus and the tasks, NAME_corpus and NAME_<denoiser>, in caches and examples.
         source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents,
-            block_shuffle, random_access: see `register`.
+            block_shuffle: see `register`.
         corpus: another `Mixture`, whose corpus, with its name and its cache, this one reads. Leave out source, vocabulary, text_key
             and on_error, which are then those of the other mixture; so is block_shuffle, if it is left out.
 
@@ -65,7 +64,6 @@ class Mixture(Description):
     merge_examples: bool
     separate_documents: bool
     block_shuffle: BlockShuffle | None
-    random_access: bool
 
     def __init__(
         self,
@@ -82,7 +80,6 @@ class Mixture(Description):
         merge_examples: bool = True,
         separate_documents: bool = False,
         block_shuffle: BlockShuffle | None = None,
-        random_access: bool = False,
         corpus: Mixture | None = None,
     ):
         checked = check_denoisers(denoisers)
@@ -110,12 +107,11 @@ class Mixture(Description):
             merge_examples=merge_examples,
             separate_documents=separate_documents,
             block_shuffle=block_shuffle,
-            random_access=random_access,
         )
         self._check()
 
     def _check(self) -> None:
-        for name in ("merge_examples", "separate_documents", "random_access"):
+        for name in ("merge_examples", "separate_documents"):
             check_flag(getattr(self, name), name)
         check_blocks(self.block_shuffle)
         check_on_error(self.on_error)
@@ -213,7 +209,6 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
         merge_examples=mixture.merge_examples,
         separate_documents=mixture.separate_documents,
         block_shuffle=mixture.block_shuffle,
-        random_access=mixture.random_access,
     )
 
 
@@ -233,10 +228,6 @@ class DescribedTask:
     def vocabulary(self) -> seqio.Vocabulary:
         return self.corpus.vocabulary
 
-    def why_a_stream(self) -> str | None:
-        """See `corpora.why_a_stream`."""
-        return why_a_stream(self.configuration, self.vocabulary)
-
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
         return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
@@ -245,11 +236,6 @@ class DescribedTask:
         """See `solution.solve`."""
         self.corpus.check_keeps_out(self.name, self.configuration.special_tokens)
         return solve(sequence_length, self.vocabulary, self.configuration)
-
-
-def stream_reason(mixture: Mixture) -> str | None:
-    """Why its examples have no numbers, so that it is read as a stream; None where they have."""
-    return next((reason for task in described_tasks(mixture) if (reason := task.why_a_stream())), None)
 
 
 def described_tasks(mixture: Mixture, cache_dirs: Sequence[str | os.PathLike] = ()) -> list[DescribedTask]:
@@ -319,13 +305,7 @@ def members_of_mixture(
 def solved_members(
     tasks: Sequence[Solvable], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None
 ) -> list[Member]:
-    """Denoising tasks as `random_access` takes them. Raises a ValueError where their chunks have no fixed places."""
-    for task in tasks:
-        if reason := why_no_index(task.configuration, task.vocabulary):
-            raise ValueError(
-                f"the chunks of {task.name!r} must have fixed positions, but have none, because {reason}. Read it as a stream,"
-                " with get_dataset."
-            )
+    """Denoising tasks as `random_access` takes them."""
     return [Member(task.name, task.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]
 
 

@@ -37,8 +37,7 @@ class ExamplesCollator:
         """For these examples, or a ValueError where the converter does not fit them."""
         if not isinstance(examples, Examples):
             raise ValueError(
-                "examples must be what ul2_tasks.examples(..) returns of texts, or of a Chat with random_access=True, got"
-                f" {examples!r:.100}. Pass these."
+                f"examples must be what ul2_tasks.examples(..) returns of texts, or of a Chat, got {examples!r:.100}. Pass these."
             )
         if getattr(converter, "batch_size", None) is not None:
             raise ValueError(

@@ -15,6 +15,7 @@ from ul2_tasks.converters.row_format import TASK_ID_OF_STREAM
 from ul2_tasks.denoising.solution import check_rows
 from ul2_tasks.example_features import SPAN_ID, token_features
 from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.pytorch.forks import check_process
@@ -71,9 +72,9 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     an element is what the converter makes, a batch or a padded example; integers become int64, strings become str or lists of str,
     and other types stay. Packed sequences (`examples(.., pack=True)`) are [length] int64 for each feature.
 
-    A description (a `Mixture`, a `Mix`, a `Chat(random_access=True)`, or what `examples` returned for one) imports neither
-    TensorFlow nor SeqIO, and has random access. So has a name that is registered with `random_access=True`, or has a cache of
-    `ul2 cache` (`use_cached=True`); other names are streams.
+    A description (a `Mixture`, a `Mix`, a `Chat`, an `ImageText`, or what `examples` returned for one) imports neither
+    TensorFlow nor SeqIO, and has random access. So has a name, unless it has a corpus that neither has a cache nor fits in memory,
+    or tasks that are not of this package; such names are streams.
 
     * With random access, step n of R processes with batches of B has the examples n * R * B up to (n + 1) * R * B, with any number
       of workers. `state_dict()` is the index of the next example, and any number of processes and workers can load it.
@@ -85,7 +86,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     def __init__(
         self,
-        mixture: Mixture | Mix | Chat | Examples | str | Registration,
+        mixture: Mixture | Mix | Chat | ImageText | Examples | str | Registration,
         sequence_length: Mapping[str, int] | None = None,
         *,
         split: str = "train",
@@ -102,7 +103,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """Opens the corpus of a description. For a registered name it opens no file.
 
         Args:
-            mixture: a `Mixture`, a `Mix` or a `Chat(random_access=True)`; or what `examples` returned for one; or the name of a
+            mixture: a `Mixture`, a `Mix`, a `Chat` or an `ImageText`; or what `examples` returned for one; or the name of a
                 registered mixture or task; or a `Registration`, which is applied in the process that iterates. What `register`,
                 `mix` and their like registered goes along to spawned workers. For tasks of SeqIO itself, and sources of lambdas,
                 these need a `Registration`.
@@ -138,15 +139,13 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         self._settings: dict[str, Any] = {"split": split, "seed": seed, "use_cached": use_cached, "num_epochs": num_epochs}
         if not check_flag(shuffle, "shuffle"):  # states of before it could be False do not have it
             self._settings["shuffle"] = False
-        if isinstance(mixture, Mixture | Mix) or (isinstance(mixture, Chat) and mixture.random_access):
+        if isinstance(mixture, Mixture | Mix | Chat | ImageText):
             _check_left_out("a description", " Name the folders of its cache, cache_dirs=[..].", use_cached=(use_cached, False))
             lengths = _given(sequence_length)
             packs = HuggingFaceChatConverter if "tokens" in lengths else HuggingFaceFeatureConverter
             pack = isinstance(feature_converter, packs) and feature_converter.pack
             given: Any = {"split": split, "seed": seed, "shuffle": shuffle, "pack": pack, "cache_dirs": cache_dirs}
-            found: Any = examples(mixture, lengths, **given)
-            assert isinstance(found, Examples), "a Chat with random access has them, too"
-            mixture = found
+            mixture = examples(mixture, lengths, **given)
         elif isinstance(mixture, Examples):
             _check_left_out(
                 "what examples returned",
@@ -167,8 +166,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             importlib.import_module("ul2_tasks.pytorch.streams")  # here, so that workers that are forked need not
         else:
             raise ValueError(
-                "mixture must be a Mixture, a Mix, a Chat with random_access=True, what ul2_tasks.examples returned of one, or a"
-                f" name, got {mixture!r:.100}. Register what is described in another way, and give its name."
+                "mixture must be a Mixture, a Mix, a Chat, an ImageText, what ul2_tasks.examples returned of one, or a name, got"
+                f" {mixture!r:.100}. Register what is described in another way, and give its name."
             )
         if isinstance(mixture, Examples):
             check_converter(feature_converter, mixture)

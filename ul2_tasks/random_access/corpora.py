@@ -11,7 +11,6 @@ import numpy as np
 from absl import logging
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.denoising.solution import DenoisingConfiguration
 from ul2_tasks.example_features import token_features
 from ul2_tasks.files.kept_counts import KeptCounts, beside
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
@@ -23,7 +22,7 @@ from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 _MOST_WINDOWS = 1 << 14  # that are remembered
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
@@ -180,16 +179,3 @@ def cycle_of(rates: Mapping[str, float]) -> Cycle:
             "the rates %s are mixed as %s, so a fraction differs by up to %.0f %% from its rate", rates, counts, 100 * cycle.error
         )
     return cycle
-
-
-def why_a_stream(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> str | None:
-    """Why a task is read as a stream; None where its examples have random access."""
-    if not configuration.merge_examples and not configuration.random_access:
-        return "documents are kept apart (merge_examples=False) without random_access=True"
-    return why_no_index(configuration, vocabulary)
-
-
-def why_no_index(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> str | None:
-    """Why the chunks of a task have no fixed places; None where they have."""
-    lacks_eos = configuration.separate_documents and vocabulary.eos_id is None
-    return "an EOS goes between documents, and the vocabulary has none" if lacks_eos else None

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -26,15 +25,13 @@ from ul2_tasks.random_access.batches import features_of, make_batch, members_of,
 from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.numbering import Numbering, Share
-from ul2_tasks.random_access.resuming import as_text, refusal, resume_at_number_only_in
+from ul2_tasks.random_access.resuming import as_text, only_in, scanned
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
+from ul2_tasks.random_access.windows import Stream, Stretch
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 _WITHOUT_END = 1 << 60
-# A pipeline adds its mark, a multiple of this, to the numbers and the tasks that it reads ahead. Where a checkpoint is not
-# symbolic, tf.data saves these buffers, and restores them into any pipeline.
-_MARKED = 1 << 48
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
 
@@ -57,7 +54,8 @@ class Reading:
 
     The lengths of examples were solved for `sequence_length`, and `epochs` is None for no end. Only `features` are kept of an
     example. `fingerprint` is all that decides which example has which number, and what it is. Without a seed, see `has_seed`,
-    iterators cannot be resumed. `packs_all` says whether examples of drawn lengths are packed here, too, or as a stream.
+    iterators cannot be resumed. `windows` opens the stream of what is read in windows, of packed rows of these lengths; the
+    numbering is then of the beginning alone.
     """
 
     numbering: Numbering
@@ -67,7 +65,7 @@ class Reading:
     features: Collection[str]
     fingerprint: Mapping[str, object]
     has_seed: bool
-    packs_all: bool = False
+    windows: Callable[[Mapping[str, int] | None], Stream] | None = None
 
     def examples(self) -> tf.data.Dataset:
         """One by one: {"inputs": [tokens] int32, "targets": [tokens] int32}, and the names of denoiser and task where wanted."""
@@ -108,8 +106,6 @@ class Reading:
         """See `converters.rows.RowSource`."""
         if lengths != self.sequence_length:
             return None
-        if pack and not self.packs_all and not all(corpus.data.fixed_sizes for corpus in self.numbering.corpora):
-            return None  # as before there were windows of rows
         numbering = self.numbering.in_rows(lengths) if pack else self.numbering
 
         def lay_out(rows: dict[str, np.ndarray], sizes: dict[str, np.ndarray], members: np.ndarray) -> dict[str, np.ndarray]:
@@ -122,7 +118,7 @@ class Reading:
             elements = functools.partial(
                 self._elements, numbering.without(leaving_out), lengths, lay_out, told, first, with_task_id=with_task_id
             )
-            return known(elements(), Facts(self._id_shift, batches=elements))
+            return known(elements(), Facts(self._id_shift, batches=None if self.windows else elements))
 
         return self._with_numbers(make, numbering, {"pack": pack, **of_rows(numbering)})
 
@@ -142,7 +138,8 @@ class Reading:
         more: Mapping[str, object],
         rows: Reading | None = None,
     ) -> tf.data.Dataset:
-        dataset, numbered = make(0, NOTHING), Numbered(make, {**self.fingerprint, **more}, numbering)
+        dataset = make(0, NOTHING)
+        numbered = None if self.windows else Numbered(make, {**self.fingerprint, **more}, numbering)
         return known(dataset, dataclasses.replace(facts_of(dataset), numbered=numbered, rows=rows))
 
     @no_autograph
@@ -158,49 +155,61 @@ class Reading:
         with_task_id: bool = False,
     ) -> tf.data.Dataset:
         """This host's elements from its element `first` on, one by one or in whole batches, of which a smaller last is left out."""
-        own = _WITHOUT_END if self.epochs is None else self.share.count(numbering.first_of(self.epochs))
-        at_a_time = max(1, int(_TOKENS_AT_A_TIME // numbering.tokens_per_element))
+        stream = self.windows(lengths if numbering.packed else None) if self.windows else None  # type: ignore[arg-type]
+        at_a_time = max(1, int(_TOKENS_AT_A_TIME // (stream or numbering).tokens_per_element))
         if batch_size:
             at_a_time = batch_size * max(1, at_a_time // batch_size)
-            own = first + max(0, own - first) // batch_size * batch_size
-
         share = {"shard": [self.share.host, self.share.hosts], "runs": [self.share.run, self.share.start]}
         # An iterator saves which batch it is at, and how many of its elements were given: both count in these sizes.
-        sizes = {"at_a_time": at_a_time, "batch_size": batch_size}
-        fingerprint = {**self.fingerprint, **more, **share, **sizes}
-        mark = _mark_of(fingerprint)
+        told = as_text({**self.fingerprint, **more, **share, "at_a_time": at_a_time, "batch_size": batch_size})
 
-        def is_own(values: np.ndarray) -> bool:
-            found = bool((values - values % _MARKED == mark).all())
-            if not found and self.epochs is not None:
-                raise ValueError(refusal(self.has_seed))  # where there is no end, the next number's check raises, and names both
-            return found
-
-        def made(numbers: np.ndarray) -> dict[str, np.ndarray]:
-            batch = make_batch(numbering, numbers, lengths, with_task_id, self._id_shift)
+        def made(source: Numbering | Stretch, numbers: np.ndarray) -> list[np.ndarray]:
+            batch = make_batch(source, numbers, lengths, with_task_id, self._id_shift)
             rows = lay_out(*batch)
-            return {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in rows.items()} if batch_size else rows
+            return list(
+                {key: value.reshape(-1, batch_size, *value.shape[1:]) for key, value in rows.items()}.values()
+                if batch_size
+                else rows.values()
+            )
 
-        def make(first: np.ndarray) -> list[np.ndarray]:
-            start = int(first % _MARKED)
-            stop = min(start + at_a_time, own) if is_own(first) else start
-            return list(made(self.share.numbers(np.arange(start, stop))).values())
-
-        nothing = made(np.zeros([0], np.int64))
-        varying = {IMAGES} if None not in lengths.values() else nothing.keys()
+        none = lay_out(*make_batch(numbering, np.zeros([0], np.int64), lengths, with_task_id, self._id_shift))
+        varying = {IMAGES} if None not in lengths.values() else none.keys()
         specs = {
-            key: tf.TensorSpec([None, *([None] * (value.ndim - 1) if key in varying else value.shape[1:])], _dtype_of(value))
-            for key, value in nothing.items()
+            key: tf.TensorSpec(
+                [None, *([batch_size] if batch_size else []), *([None] * (value.ndim - 1) if key in varying else value.shape[1:])],
+                _dtype_of(value),
+            )
+            for key, value in none.items()
         }
+        dtypes = [spec.dtype for spec in specs.values()]
 
-        def make_op(first: tf.Tensor) -> dict[str, tf.Tensor]:
-            features = python_op(make, [first], [spec.dtype for spec in specs.values()])
+        def named(features: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
             return {key: tf.ensure_shape(feature, spec.shape) for (key, spec), feature in zip(specs.items(), features)}
 
-        range_of_own = tf.data.Dataset.range(first, own, at_a_time)
-        numbers = resume_at_number_only_in(fingerprint, range_of_own, self.has_seed, added=mark)
+        if stream is not None:
+
+            def following(state: np.ndarray) -> list[np.ndarray]:
+                after, stretch = stream.read(state, at_a_time)
+                return [after, *made(stretch, stretch.numbers)]
+
+            def advance(state: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+                after, *features = python_op(following, [state], [tf.int64, *dtypes])
+                return tf.ensure_shape(after, stream.start.shape), named(features)
+
+            batches = scanned(told, tf.data.Dataset.range(_WITHOUT_END), stream.start, advance, self.has_seed)
+            return batches.take_while(lambda batch: tf.shape(next(iter(batch.values())))[0] > 0).prefetch(1).unbatch()
+
+        own = _WITHOUT_END if self.epochs is None else self.share.count(numbering.first_of(self.epochs))
+        if batch_size:
+            own = first + max(0, own - first) // batch_size * batch_size
+
+        def make(start: np.ndarray) -> list[np.ndarray]:
+            return made(numbering, self.share.numbers(np.arange(int(start), min(int(start) + at_a_time, own))))
+
+        numbers = only_in(told, tf.data.Dataset.range(first, own, at_a_time), self.has_seed)
         # Slices would cost less, but one that is kept keeps all that was made with it.
-        elements = numbers.map(make_op, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        batches = numbers.map(lambda start: named(python_op(make, [start], dtypes)), num_parallel_calls=tf.data.AUTOTUNE)
+        elements = batches.unbatch()
         if self.epochs is not None:
             elements = elements.apply(tf.data.experimental.assert_cardinality(max(0, own - first) // (batch_size or 1)))
         return elements
@@ -241,11 +250,6 @@ def fingerprint_of(dataset: tf.data.Dataset) -> Mapping[str, object] | None:
     """What decides which element has which number, and what it is; None of a stream."""
     numbered = facts_of(dataset).numbered
     return numbered and numbered.fingerprint
-
-
-def _mark_of(fingerprint: Mapping[str, object]) -> int:
-    """A multiple of `_MARKED` that hardly any other pipeline has."""
-    return (zlib.crc32(as_text(fingerprint).encode()) % (1 << 14) + 1) * _MARKED
 
 
 def _dtype_of(values: np.ndarray) -> tf.DType:

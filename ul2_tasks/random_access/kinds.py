@@ -146,8 +146,8 @@ class Task(Protocol):
     @property
     def index(self) -> Any: ...
 
-    def kind(self, readers: Sequence, tokens: Callable[[Corpus, bool], TokenStore | None], /) -> Kind | None:
-        """The data of its corpus, read by these, itself among them; None of what is to stay a stream."""
+    def kind(self, readers: Sequence, tokens: Callable[[Corpus, bool], TokenStore], /) -> Kind:
+        """The data of its corpus, read by these, itself among them."""
 
 
 class CorpusName(NamedTuple):

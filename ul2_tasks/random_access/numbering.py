@@ -344,35 +344,29 @@ def _switch_to(parts: list[Part], number: int, position: int, orders: Sequence[O
         parts[-1:] = [new] if first == last.first else [last, new]
 
 
-def number_examples(
-    schedule: MemberSchedule, tokens: Callable[[Corpus, bool], TokenStore | None], seed: int, shuffle: bool
-) -> Numbering | None:
+def number_examples(schedule: MemberSchedule, tokens: Callable[[Corpus, bool], TokenStore], seed: int, shuffle: bool) -> Numbering:
     """Numbers the examples of denoising tasks, which are mixed by their rates.
 
-    `why_no_index` says nothing of any of the tasks. `tokens` gives the tokens of each corpus, with an EOS after each document or
-    without, or None for what is to stay a stream. With `shuffle` examples come in a pseudo-random permutation of all of an epoch;
-    else in the order of the corpus. Gives None where a corpus has no tokens that can be read at any place.
+    `tokens` gives the tokens of each corpus, with an EOS after each document or without. With `shuffle` examples come in a
+    pseudo-random permutation of all of an epoch; else in the order of the corpus.
     """
-    readers_of = _by_corpus(member for _, members in schedule.stages for member in members)
+    readers_of = by_corpus(member for _, members in schedule.stages for member in members)
     kinds: dict[str, Kind] = {}
     corpora: dict[tuple, OrderedCorpus] = {}
     stages = []
     for first, members in schedule.stages:
-        by_corpus = _by_corpus(members)
+        read = by_corpus(members)
         chosen = []
-        for name, readers in by_corpus.items():
+        for name, readers in read.items():
             at = keyed(seed, list(readers_of).index(name))
             if name not in kinds:
-                kind = readers[0].kind(readers_of[name], tokens)
-                if kind is None:
-                    return None
-                kinds[name] = kind
+                kinds[name] = readers[0].kind(readers_of[name], tokens)
             found = order_corpus(readers, kinds[name].read_by(readers), at, shuffle)
             objective = name, tuple(member.task for member in readers), found.order
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
             corpora.setdefault(objective, found)
         # Not `sum`, which some versions of Python round otherwise: that would be another order.
-        rates = [math.fsum(member.rate for member in readers) for readers in by_corpus.values()]
+        rates = [math.fsum(member.rate for member in readers) for readers in read.values()]
         if schedule.weigh == "tokens":
             ordered = [list(corpora.values())[number] for number in chosen]
             rates = [rate * each.order.examples / each.store.tokens for rate, each in zip(rates, ordered)]
@@ -380,7 +374,7 @@ def number_examples(
     return _arranged(tuple(corpora.values()), (), tuple(stages), schedule.elements)
 
 
-def _by_corpus(members: Iterable[Task]) -> dict[str, list[Task]]:
+def by_corpus(members: Iterable[Task]) -> dict[str, list[Task]]:
     """The members that read each corpus, by its name."""
     found: dict[str, list] = {}
     for member in members:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.graphs import no_autograph
@@ -45,22 +47,36 @@ def resume_only_in(fingerprint: Mapping[str, object], dataset: tf.data.Dataset, 
 
 
 @no_autograph
-def resume_at_number_only_in(
-    fingerprint: Mapping[str, object], numbers: tf.data.Dataset, has_seed: bool, added: int = 0
+def scanned(
+    text: str,
+    numbers: tf.data.Dataset,
+    start: np.ndarray,
+    advance: Callable[[tf.Tensor], tuple[tf.Tensor, Any]],
+    has_seed: bool,
 ) -> tf.data.Dataset:
-    """The same for a pipeline that is a function of numbers, whose iterators save a number and nothing of what is made of it.
+    """What `advance` makes of a state, which it gives with the state after it: of `start`, and as often as there are numbers.
 
-    tf.data calls this symbolic checkpoints. `flat_map` then saves no element, but `scan` saves its state, here the fingerprint.
-
-    `numbers` is a dataset of single integers, to each of which `added` is added once it is checked. tf.data reads checked numbers
-    ahead. Where checkpoints are not symbolic, it saves them, and does not check them when they are restored: their reader has to,
-    by what was added.
+    An iterator saves the state and the text alone (tf.data calls it a symbolic checkpoint), and one that was saved with another
+    text cannot be restored. All that is made of the state is made again.
     """
-    text = as_text(fingerprint)
+
+    def step(carried: tuple[tf.Tensor, tf.Tensor], _: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Any]:
+        state, saved = carried
+        with tf.control_dependencies([_same(saved, text, has_seed)]):
+            after, made = advance(tf.identity(state))
+        return (after, saved), made
+
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = True
+    return numbers.scan((tf.constant(start), tf.constant(text)), step).with_options(options)
+
+
+def only_in(text: str, numbers: tf.data.Dataset, has_seed: bool) -> tf.data.Dataset:
+    """The same numbers, whose iterators resume only in the pipeline of this text; see `scanned`."""
 
     def check(number: tf.Tensor, saved: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([_same(saved, text, has_seed)]):
-            return number + added
+            return tf.identity(number)
 
     options = tf.data.Options()
     options.experimental_symbolic_checkpoint = True

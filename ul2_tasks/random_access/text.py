@@ -68,7 +68,7 @@ class Member:
     def block_shuffle(self) -> BlockShuffle | None:
         return self.solution.configuration.block_shuffle
 
-    def kind(self, readers: Sequence[Member], tokens: Callable[[Corpus, bool], TokenStore | None]) -> Text | None:
+    def kind(self, readers: Sequence[Member], tokens: Callable[[Corpus, bool], TokenStore]) -> Text:
         """See `kinds.Task.kind`. Raises a ValueError where readers divide the corpus in other ways."""
         for other in readers:
             for argument in ("merge_examples", "separate_documents", "block_shuffle"):
@@ -80,8 +80,6 @@ class Member:
                     )
         configuration, blocks = self.solution.configuration, self.block_shuffle
         store = tokens(self.corpus, configuration.separate_documents)
-        if store is None:
-            return None
         if not store.tokens:
             raise ValueError(f"{self.corpus.name!r} has no token in this split. Look at it with `ul2 doctor`.")
         has_blocks, solutions = blocks is not None and is_remote(store) and isinstance(store, Store), _solutions(readers)

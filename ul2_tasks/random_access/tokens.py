@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ul2_tasks.corpus import cache
@@ -43,25 +45,43 @@ def _eos(corpus: Corpus) -> int:
     return vocabulary.eos_id - id_shift(vocabulary)
 
 
-def tokens_in_memory(corpus: Corpus, split: str, separate_documents: bool, first: int | None = None) -> TokenStore:
+def tokens_in_memory(
+    corpus: Corpus, split: str, separate_documents: bool, first: int | None = None, *, use_cached: bool = True
+) -> TokenStore:
     """As `stored_tokens`, in memory: tokenizes a corpus, or reads a cache that is no store, or tokens with other ends.
 
     With `first` it stops after the first documents that have so many tokens.
     """
+    most = MOST_TOKENS_IN_MEMORY + 1 if first is None else first
+    found, is_whole = beginning_of(corpus, split, separate_documents, most, use_cached and bool(corpus.cache_dir))
+    if first is None and not is_whole:
+        raise ValueError(
+            f"{corpus.name!r} must have at most {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r} to be tokenized into"
+            " memory, but has more. Write its cache first, with `ul2 cache`, and name its folder"
+            " (seqio.add_global_cache_dirs). See docs/help/troubleshooting.md#a-corpus-too-large-for-memory."
+        )
+    return found
+
+
+def beginning_of(corpus: Corpus, split: str, separate_documents: bool, most: int, use_cached: bool) -> tuple[TokenStore, bool]:
+    """The first documents that have so many tokens, and whether they are all.
+
+    Raises a ValueError where the cache is to be used, and there is none, or it is another corpus's.
+    """
     tokens, lengths, count = [np.zeros([0], np.int32)], [np.zeros([0], np.int64)], 0
-    for of_batch, of_each in corpus_tokens(corpus, split, use_cached=bool(corpus.cache_dir) and not corpus.is_tokens):
+    for of_batch, of_each in corpus_tokens(corpus, split, use_cached and not corpus.is_tokens):
+        if count >= most:
+            return in_memory(corpus, tokens, lengths, separate_documents), False
         tokens.append(of_batch)
-        lengths.append(of_each[of_each > 0])
+        lengths.append(of_each)
         count += len(of_batch)
-        if first is not None and count >= first:
-            break
-        if count > MOST_TOKENS_IN_MEMORY:
-            raise ValueError(
-                f"{corpus.name!r} must have at most {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r} to be tokenized into"
-                " memory, but has more. Write its cache first, with `ul2 cache`, and name its folder"
-                " (seqio.add_global_cache_dirs). See docs/help/troubleshooting.md#a-corpus-too-large-for-memory."
-            )
+    return in_memory(corpus, tokens, lengths, separate_documents), True
+
+
+def in_memory(corpus: Corpus, tokens: Sequence[np.ndarray], lengths: Sequence[np.ndarray], separate_documents: bool) -> MemoryStore:
+    """Documents in memory: their tokens, and how many each has."""
     all_tokens, all_lengths = np.concatenate(tokens), np.concatenate(lengths)
+    all_lengths = all_lengths[all_lengths > 0]
     if separate_documents:
         all_tokens, all_lengths = np.insert(all_tokens, np.cumsum(all_lengths), _eos(corpus)), all_lengths + 1
     return MemoryStore(all_tokens, all_lengths)

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import seqio
 import tensorflow as tf
-from absl import logging
 
 from ul2_tasks.chat.by_name import Renderer
-from ul2_tasks.chat.examples import Examples
-from ul2_tasks.chat.objective import AT_A_TIME, CHAT, FORMATS, no_example, salt_of
-from ul2_tasks.chat.reading import Reader
+from ul2_tasks.chat.objective import CHAT, FORMATS, salt_of
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.view import CorpusView
-from ul2_tasks.counting import count
-from ul2_tasks.datasets import with_id_shift
-from ul2_tasks.example_features import TASK, token_features
-from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.mixtures.chat import Chat, objective_of
-from ul2_tasks.mixtures.chat_examples import chat_member
+from ul2_tasks.example_features import TASK
+from ul2_tasks.graphs import no_autograph
+from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.order.permutation import permute
-from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.arguments import check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import read_alone, read_indexed, subtasks
-from ul2_tasks.vocabulary.special_ids import Mode, id_shift
+from ul2_tasks.vocabulary.special_ids import Mode
 
 if TYPE_CHECKING:
     from ul2_tasks.sources.dataset_objects import Datasets
@@ -82,10 +72,6 @@ class ChatTask(seqio.Task):
         """Whether all targets of pairs are trained on, but for messages of weight 0."""
         return self.supervision.train_on != "content" and all(self.supervision.loss_groups.values())  # type: ignore[union-attr]
 
-    def why_a_stream(self) -> str | None:
-        """Why it is read as a stream; None where its examples have random access."""
-        return None if self.configuration.random_access else "conversations are a stream without random_access=True"
-
     @staticmethod
     def members(
         tasks: Sequence[ChatTask],
@@ -101,15 +87,6 @@ class ChatTask(seqio.Task):
             for task, rate in zip(tasks, rates)
         ]
 
-    def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
-        """The examples of some conversations of `corpus.conversations`, with SeqIO's ids; see `Objective.examples`."""
-        found, shift = self.objective.examples(reader, numbers, lengths), np.int32(id_shift(self.corpus.renderer.vocabulary))
-        if not shift:
-            return found
-        return found._replace(
-            values=found.values | {key: found.values[key] + shift for key in token_features(self.objective.features)}
-        )
-
     def get_dataset(
         self,
         sequence_length: Mapping[str, int] | None = None,
@@ -124,80 +101,20 @@ class ChatTask(seqio.Task):
         try_in_mem_cache: bool = True,
         *,
         features: Collection[str] | None = None,
-        rates: Mapping[str, float] | None = None,
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
 
-        `features` are those to return. `rates` are of the mixture that reads the task, and must be the same to resume.
+        `features` are those to return.
 
         NAME_chat gives a dataset of {"tokens": [tokens] int32, "loss_mask" and "span_id": [tokens] uint8}. NAME_prompt_completion
         gives one of {"inputs", "targets": [tokens] int32, and of the targets "loss_mask" and "span_id": [tokens] uint8}.
 
-        Raises a ValueError where this host has no conversation, or none with a token to train on within these lengths. Iterating
-        raises an error at an example that is too long, if `truncation` is "raise", and at a message of a kind without a loss
-        group.
+        Raises a ValueError where no conversation makes an example, or where one is too long and `truncation` is "raise".
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
-        who = reader_of(seed, num_epochs, shard_info)
-        if self.configuration.random_access:
-            kept = self.objective.features if features is None else features
-            common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
-            reading = read_alone(self, who, features=kept, **common)
-            assert reading is not None, "conversations have random access"
-            return reading.examples()
-        reader = self.corpus.conversations(split, use_cached)
-        seed, num_epochs, host, hosts = who
-        own = len(range(host, reader.count, hosts))
-        lengths = self.objective.lengths(sequence_length, self.name)
-        self._check_not_empty(reader, host, hosts, lengths, split)
-
-        def read(key: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, ...]:
-            places = np.arange(int(first), min(int(first) + AT_A_TIME, own))
-            numbers = host + hosts * (permute(places, own, int(key)) if shuffle else places)
-            found = self.examples(reader, numbers, lengths)
-            self._report(found.counts)
-            return tuple(part for name in names for part in (found.values[name], found.lengths[name]))
-
-        spec = self.objective.features
-        names = list(spec)
-        dtypes = [dtype for feature in spec.values() for dtype in (tf.as_dtype(feature.dtype), tf.int64)]
-        batches = _passes(
-            lambda key, first: python_op(read, [key, first], dtypes), own, shuffle, salted(seed, self._salt), num_epochs
-        )
-        fingerprint = {
-            "chat_version": CHAT_VERSION,
-            "task": self.name,
-            "format": self.format,
-            "supervision": dataclasses.asdict(self.supervision),
-            "mode": [id + id_shift(self.corpus.renderer.vocabulary) for id in self.configuration.mode],
-            "renderer": self.corpus.renderer.identity,
-            "sequence_length": dict(lengths),
-            "split": split,
-            "corpus": self.source.cached().cache_identity(split) if use_cached else reader.identity,
-            **who.reads(bool(shuffle)),
-        }
-        if rates is not None:
-            fingerprint["rates"] = dict(rates)
-        examples = _examples_of(
-            who.only(fingerprint, batches), [name for name in names if features is None or name in features], names
-        )
-        return with_id_shift(examples, self.corpus.renderer.vocabulary)
-
-    def _check_not_empty(self, reader: Reader, host: int, hosts: int, lengths: Mapping[str, int | None], split: str) -> None:
-        """Raises a ValueError where a pass would give no example, and passes that are repeated would never end."""
-        counts: collections.Counter[str] = collections.Counter()
-        for found in self.objective.of_all(reader, lengths, host, hosts):
-            counts += found.counts
-            if len(found.conversations):
-                return
-        raise no_example(self.name, split, counts, f", of host {host} of {hosts}" if hosts > 1 else "")
-
-    def _report(self, counts: Mapping[str, int]) -> None:
-        for cause, number in counts.items():
-            for _ in range(number):
-                total, is_logged = count(_left_out, f"{self.name}: {cause}")
-                if is_logged:
-                    logging.warning("%s: %d examples so far are %s", self.name, total, cause)
+        kept = self.objective.features if features is None else features
+        common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
+        return read_alone(self, reader_of(seed, num_epochs, shard_info), features=kept, **common).examples()
 
 
 class ChatMixture(seqio.Mixture):
@@ -213,20 +130,15 @@ class ChatMixture(seqio.Mixture):
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Mixture.get_dataset`. Raises a ValueError where a task has no such split: SeqIO would leave it out."""
         check_splits(self, split)
-        if all(task.why_a_stream() is None for task in self.tasks):
-            given = dict(zip(("use_cached", "shuffle", "seed", "shard_info", "num_epochs"), arguments)) | keywords
-            settings = {"use_cached": False, "shuffle": True} | {
-                key: given[key] for key in ("use_cached", "shuffle") if key in given
-            }
-            who = reader_of(given.get("seed"), given.get("num_epochs"), given.get("shard_info"))
-            rates = {task.name: self.get_rate(task) for task in self.tasks}
-            kept = {*self.tasks[0].objective.features, *(given.get("passthrough_features") or ())}
-            reading = read_indexed(
-                self, self.tasks, rates, {}, who, sequence_length=sequence_length, split=split, features=kept, **settings
-            )
-            assert reading is not None, "conversations have random access"
-            return reading.examples()
-        return super().get_dataset(sequence_length, split, *arguments, **keywords)
+        given = dict(zip(("use_cached", "shuffle", "seed", "shard_info", "num_epochs"), arguments)) | keywords
+        settings = {"use_cached": False, "shuffle": True} | {key: given[key] for key in ("use_cached", "shuffle") if key in given}
+        who = reader_of(given.get("seed"), given.get("num_epochs"), given.get("shard_info"))
+        rates = {task.name: self.get_rate(task) for task in self.tasks}
+        kept = {*self.tasks[0].objective.features, *(given.get("passthrough_features") or ())}
+        reading = read_indexed(
+            self, self.tasks, rates, {}, who, sequence_length=sequence_length, split=split, features=kept, **settings
+        )
+        return reading.examples()
 
     def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Mixture.get_task_dataset`. The dataset always has `loss_mask` and `span_id`.
@@ -237,7 +149,7 @@ class ChatMixture(seqio.Mixture):
         """
         names = ("sequence_length", "split", "use_cached", "shuffle", "seed", "shard_info", "num_epochs")
         settings = dict(zip(names, arguments)) | {key: value for key, value in keywords.items() if key in names}
-        dataset = task.get_dataset(**settings, rates={other.name: self.get_rate(other) for other in self.tasks})
+        dataset = task.get_dataset(**settings)
         if unknown := sorted({*output_feature_keys} - dataset.element_spec.keys() - {TASK}):
             raise ValueError(
                 f"passthrough_features must be among {[*dataset.element_spec, TASK]} for {task.name!r}, got {unknown}. Leave them"
@@ -261,7 +173,6 @@ def register_chat(
     truncation: str = "raise",
     mode: Mode | None = None,
     block_shuffle: BlockShuffle | None = None,
-    random_access: bool = False,
     format: str = CHAT,
 ) -> str:
     """Registers conversations: the corpus NAME_corpus, and the tasks NAME_chat and NAME_prompt_completion.
@@ -292,11 +203,8 @@ def register_chat(
         truncation: what to do with an example that is longer than the lengths: "raise" an error; "drop" it, and count it; or
             "drop_oldest_turns", as whole turns.
         mode: the mode token before the inputs of `NAME_prompt_completion`: a token, such as "[S]", an id, or ids.
-        block_shuffle: with `random_access`, shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
+        block_shuffle: shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
             is described at `register`.
-        random_access: whether examples have random access, instead of being a stream. Their order is then a shuffle of all
-            examples, packed sequences are planned in advance, and a run resumes on any number of hosts. It needs a cache, or
-            renders the corpus into memory.
         format: which name is returned, "chat" or "prompt_completion".
 
     Returns:
@@ -323,7 +231,6 @@ def register_chat(
         truncation=truncation,
         mode=mode,
         block_shuffle=block_shuffle,
-        random_access=random_access,
     )
     return add_chat(chat, format)
 
@@ -350,38 +257,3 @@ def _tasks(chat: Chat) -> list[seqio.Task]:
 def chat_tasks(name: str) -> list[ChatTask]:
     """The chat tasks of a task or mixture, in its order."""
     return [task for task in subtasks(name) if isinstance(task, ChatTask)]
-
-
-@no_autograph
-def _passes(batch, own: int, shuffle: bool, seed: int | None, num_epochs: int | None) -> tf.data.Dataset:
-    """Batches of conversations, `own` of them in each pass, and another permutation in each."""
-
-    def one_pass(key: tf.Tensor) -> tf.data.Dataset:
-        firsts = tf.data.Dataset.range(0, own, AT_A_TIME)
-        return firsts.map(lambda first: batch(key, first), num_parallel_calls=tf.data.AUTOTUNE)
-
-    if not shuffle:
-        return one_pass(tf.constant(0, tf.int64)).repeat(num_epochs)
-    keys = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True).take(1)
-    return keys.flat_map(one_pass).repeat(num_epochs)
-
-
-@no_autograph
-def _examples_of(batches: tf.data.Dataset, kept: Collection[str], names: list[str]) -> tf.data.Dataset:
-    """The examples one by one, of batches of the values and the lengths of each feature."""
-
-    places = [names.index(name) for name in kept]
-
-    def examples(*parts: tf.Tensor) -> tf.data.Dataset:
-        flat = [tf.ensure_shape(parts[2 * place], [None]) for place in places]
-        sizes = tf.stack([tf.ensure_shape(parts[2 * place + 1], [None]) for place in places], axis=1)
-        # [examples, features, 1] each. Few ops for each example: they cost more than the copies.
-        starts, sizes = (each[:, :, tf.newaxis] for each in (tf.cumsum(sizes, exclusive=True), sizes))
-
-        def example(number: tf.Tensor) -> dict[str, tf.Tensor]:
-            bounds = zip(tf.unstack(tf.gather(starts, number)), tf.unstack(tf.gather(sizes, number)))
-            return {name: tf.slice(values, *bound) for name, values, bound in zip(kept, flat, bounds)}
-
-        return tf.data.Dataset.range(tf.shape(sizes, tf.int64)[0]).map(example)
-
-    return batches.flat_map(examples)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import overload
 
 from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.example_features import token_features
-from ul2_tasks.mixtures.chat import Chat, objective_of
-from ul2_tasks.mixtures.chat_examples import ChatExamples, chat_examples, chat_member
+from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
 from ul2_tasks.mixtures.description import corpus_in
 from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_of
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
@@ -27,46 +25,6 @@ from ul2_tasks.scalars import as_python, check_flag, is_integer
 _LENGTHS = {"inputs": 512, "targets": 512}
 
 
-@overload
-def examples(
-    mixture: Mixture | Mix | ImageText | str,
-    sequence_length: Mapping[str, int],
-    *,
-    split: str = ...,
-    seed: int = ...,
-    shuffle: bool = ...,
-    pack: bool = ...,
-    cache_dirs: Sequence[str | os.PathLike] = ...,
-    exclude: Documents | None = ...,
-    skip: Sequence[tuple[int, int]] = ...,
-    batch_size: int | None = ...,
-    task_id: bool = ...,
-) -> Examples: ...
-@overload
-def examples(
-    mixture: Chat,
-    sequence_length: Mapping[str, int],
-    *,
-    split: str = ...,
-    seed: int = ...,
-    shuffle: bool = ...,
-    cache_dirs: Sequence[str | os.PathLike] = ...,
-) -> ChatExamples: ...
-@overload
-def examples(
-    mixture: Chat,
-    sequence_length: Mapping[str, int],
-    *,
-    split: str = ...,
-    seed: int = ...,
-    shuffle: bool = ...,
-    pack: bool = ...,
-    cache_dirs: Sequence[str | os.PathLike] = ...,
-    exclude: Documents | None = ...,
-    skip: Sequence[tuple[int, int]] = ...,
-    batch_size: int | None = ...,
-    task_id: bool = ...,
-) -> Examples | ChatExamples: ...
 def examples(
     mixture: Mixture | Mix | Chat | ImageText | str,
     sequence_length: Mapping[str, int],
@@ -80,7 +38,7 @@ def examples(
     skip: Sequence[tuple[int, int]] = (),
     batch_size: int | None = None,
     task_id: bool = False,
-) -> Examples | ChatExamples:
+) -> Examples:
     """Returns the examples of a mixture, or its packed sequences, as a map-style dataset with random access.
 
     They are the examples that `get_dataset` reads from a cache, in the same order.
@@ -89,7 +47,7 @@ def examples(
         mixture: a `Mixture`, a `Mix` of several, a `Chat` or an `ImageText`; or the name of a mixture that `register` or `mix`
             returned, or of one of its tasks.
         sequence_length: {"inputs": int, "targets": int}, the lengths in tokens. Of a `Chat` they make replies, and {"tokens": int}
-            makes chats; see `ChatExamples`.
+            makes chats.
         split: the split of the corpora.
         seed: an integer; another one gives another order and other masks.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
@@ -124,18 +82,6 @@ def examples(
         )
     if not isinstance(sequence_length, Mapping):
         raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
-    if isinstance(mixture, Chat) and not (pack or mixture.random_access):
-        if exclude is not None or len(skip):
-            raise ValueError(
-                f"exclude and skip must be left out for {mixture.name!r}, whose examples are in the order of the stream. Pass"
-                " random_access=True to the Chat."
-            )
-        if task_id:
-            raise ValueError(
-                f"task_id must be False for {mixture.name!r}, whose examples are in the order of the stream, got True. Pass"
-                " random_access=True to the Chat."
-            )
-        return chat_examples(mixture, sequence_length, split, int(seed), shuffle, cache_dirs)
     order_by = int(seed)
     if isinstance(mixture, Chat):
         format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
@@ -163,7 +109,6 @@ def examples(
     else:
         name, schedule, order_by = mixture, *_registered(mixture, sequence_length, split, int(seed))
     found = number_examples(schedule, tokens_of(split), order_by, shuffle)
-    assert found is not None, "what has no tokens in files has them in memory"
     of_tokens = token_features(features_of(members_of(found)))
     budgets = {key: as_python(sequence_length.get(key)) for key in of_tokens}
     numbering = found.in_rows(budgets) if pack else found
@@ -206,19 +151,17 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
     from ul2_tasks.tasks.chat import ChatMixture
     from ul2_tasks.tasks.providers import (
         DenoisingMixture,
-        DenoisingTask,
-        has_random_access,
         indexed_members,
+        is_ours,
         order_seed,
         planned_members_of,
     )
 
     provider = seqio.get_mixture_or_task(name)
     tasks = list(seqio.get_subtasks(provider))
-    if others := [task.name for task in tasks if not isinstance(task, DenoisingTask) and not has_random_access(task)]:
+    if others := [task.name for task in tasks if not is_ours(task)]:
         raise ValueError(
-            f"mixture must have tasks with random access alone, got {name!r} with {others}. Register these with random_access=True,"
-            " or read it as a stream, with get_dataset."
+            f"mixture must have tasks of ul2_tasks alone, got {name!r} with {others}, which SeqIO makes. Read it with get_dataset."
         )
     if isinstance(provider, seqio.Mixture) and not isinstance(provider, DenoisingMixture | ChatMixture):
         raise ValueError(

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-import functools
 import os
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.image_text import PIECES
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask, images_feature
-from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.denoising.pieces import PieceLimits
-from ul2_tasks.denoising.write import made
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
-from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.graphs import no_autograph
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.image_text import (
     ImageText,
@@ -32,13 +25,10 @@ from ul2_tasks.mixtures.image_text import (
     special_tokens_beside,
 )
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.order.permutation import keyed
-from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
-from ul2_tasks.tasks.image_fit import Fit
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import DenoisingTask, read_alone, subtasks
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
@@ -53,20 +43,14 @@ class ImageTextTask(seqio.Task):
     """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
 
     A record is an example, of which SeqIO trims nothing. One that makes no example within the lengths is an error, or left out and
-    counted. Its iterators raise an error at other rates, which a mixture gives to `get_dataset`; `checks_rates` says so.
+    counted.
     """
-
-    checks_rates = True
 
     def __init__(self, name: str, corpus: ImageTextCorpusTask, denoiser: Denoiser, configuration: ImageText):
         tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
         features = {"inputs": tokens, "targets": tokens, IMAGES: images_feature()}
         super().__init__(name, corpus.source, features, preprocessors=[])
         self.corpus, self.denoiser, self.configuration = corpus, denoiser, configuration
-
-    def why_a_stream(self) -> str | None:
-        """Why it is read as a stream; None where its examples have random access."""
-        return None if self.configuration.random_access else "texts with images are a stream without random_access=True"
 
     @staticmethod
     def members(
@@ -86,21 +70,6 @@ class ImageTextTask(seqio.Task):
         add_eos = tuple(self.output_features[key].add_eos for key in TOKEN_FEATURES)
         return piece_limits(self.name, self.configuration, self.denoiser, self.special_tokens(), sequence_length, add_eos)
 
-    def fit(self, sequence_length: Mapping[str, int] | None) -> Fit:
-        """The same in graphs."""
-        limits = self.limits(sequence_length)
-        return Fit(**vars(limits), vocabulary=self.configuration.vocabulary, on_unusable=self.configuration.on_unusable)
-
-    def corrupted(self, fit: Fit) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
-        """A function of the tokens and the pieces of a record, and of two integers, a seed: the inputs and the targets."""
-        recipe, name = fit.recipe, zlib.crc32(self.denoiser.name.encode())
-
-        def corrupt(tokens: np.ndarray, pieces: np.ndarray, seed: np.ndarray) -> list[np.ndarray]:
-            key = keyed(int(seed[0]), int(seed[1]), name, zlib.crc32(tokens.tobytes()))
-            return made(recipe, tokens, pieces, np.array([0, len(pieces)]), np.array([key], np.uint64))[0]
-
-        return corrupt
-
     def special_tokens(self) -> SpecialTokens:
         """See `mixtures.image_text.special_tokens_beside`."""
         return special_tokens_beside(self.corpus.seqio_image_tokens, self.configuration, self.denoiser)
@@ -117,54 +86,16 @@ class ImageTextTask(seqio.Task):
         num_epochs: int | None = 1,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
-        *,
-        rates: Mapping[str, float] | None = None,
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
 
-        `rates` are those of the mixture that asks, by the name of the task; they belong to the fingerprint. Elements are
-        {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [images] strings, in the order of their runs in the
-        inputs}. Raises a ValueError where no record makes an example. A record with a problem, or that makes no example, is an
-        error while iterating, if it is to be raised.
+        Elements are {"inputs": [tokens] int32, "targets": [tokens] int32, "images": [images] strings, in the order of their runs in
+        the inputs}. Raises a ValueError where no record makes an example, or for a record with a problem, or that makes no example,
+        if it is to be raised.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
-        who = reader_of(seed, num_epochs, shard_info)
-        if self.configuration.random_access:
-            common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
-            reading = read_alone(self, who, features=self.output_features, **common)
-            assert reading is not None, "records have random access"
-            return reading.examples()
-        fit = self.fit(sequence_length)
-        seed, num_epochs, *_ = who
-        read = functools.partial(self.corpus.records, split, use_cached, seed=salted(seed, self.name), shard_info=shard_info)
-        fit.check_not_empty(read(shuffle=False, num_epochs=1), split)
-        corrupted = self.corrupted(fit)
-
-        @seqio.map_over_dataset(num_seeds=1)
-        def corrupt(example: Mapping[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
-            written = python_op(corrupted, [example["targets"], example[PIECES], seed], [tf.int32] * len(TOKEN_FEATURES))
-            ids = {key: tf.ensure_shape(each, [None]) for key, each in zip(TOKEN_FEATURES, written)}
-            return {key: ids[key] if key in ids else example[key] for key in self.output_features}
-
-        fingerprint = {
-            "pictures_version": STREAM_VERSION,
-            "task": self.name,
-            "denoiser": dataclasses.asdict(self.denoiser),
-            "corpus": self.corpus.made_of,
-            "special": [list(fit.special.sentinels), list(fit.special.mode)],
-            "split_of_texts": self.configuration.split,
-            "unfit": self.configuration.on_unusable,
-            "sequence_length": dict(zip(TOKEN_FEATURES, fit.lengths)),
-            "split": split,
-            "use_cached": bool(use_cached),
-            **who.reads(bool(shuffle)),
-            "source": self.corpus.reads(split, use_cached),
-        }
-        if rates:
-            fingerprint["mixing_rates"] = dict(rates)
-        with seqio.utils.map_seed_manager(seed):
-            examples = fit.examples(no_autograph(read)(shuffle=shuffle, num_epochs=num_epochs))
-            return with_id_shift(no_autograph(corrupt)(who.only(fingerprint, examples)), self.configuration.vocabulary)
+        common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
+        return read_alone(self, reader_of(seed, num_epochs, shard_info), features=self.output_features, **common).examples()
 
 
 def register_image_text(
@@ -180,7 +111,6 @@ def register_image_text(
     sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
     block_shuffle: BlockShuffle | None = None,
-    random_access: bool = False,
 ) -> str:
     """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
 
@@ -204,11 +134,8 @@ def register_image_text(
             out and counts it in the log. All images are decoded once to find out.
         on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed:
             "raise", or "skip", which leaves it out and counts it in the log.
-        block_shuffle: with `random_access`, shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
+        block_shuffle: shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
             is described at `register`. Blocks are counted in tokens, and have the bytes of the images, too.
-        random_access: whether examples have random access, instead of being a stream. Their order is then a shuffle of all records,
-            and a run resumes on any number of hosts. A record that one of the denoisers cannot take is then unusable
-            for all.
 
     Returns:
         "NAME_mix".
@@ -229,7 +156,6 @@ def register_image_text(
             sentinels=sentinels,
             modes=modes,
             block_shuffle=block_shuffle,
-            random_access=random_access,
         )
     )
 
@@ -274,11 +200,6 @@ class _WithoutImages(seqio.Task):
     @property
     def configuration(self) -> Any:
         return self.without_images.configuration
-
-    def why_a_stream(self) -> str | None:
-        """See `ImageTextTask.why_a_stream`. As before it is a stream, if it is not asked for."""
-        is_asked_for = getattr(getattr(self.without_images, "configuration", None), "random_access", False)
-        return self.without_images.why_a_stream() if is_asked_for else f"{self.name!r} has no random_access=True"
 
     @staticmethod
     def members(tasks: Sequence[_WithoutImages], *settings: Any) -> Sequence[Task]:

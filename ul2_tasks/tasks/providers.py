@@ -14,10 +14,9 @@ from typing import Any, Protocol
 
 import seqio
 import tensorflow as tf
-from absl import logging
 
-from ul2_tasks.corpus import cache, passes
-from ul2_tasks.corpus.corpus import Corpus, no_cache
+from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.corpus import no_cache
 from ul2_tasks.corpus.identity import code_in_words, reads
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.datasets import with_id_shift
@@ -30,21 +29,19 @@ from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.random_access.batches import features_of
-from ul2_tasks.random_access.corpora import why_a_stream
 from ul2_tasks.random_access.dataset import Reading
 from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.kinds import Task
-from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage, number_examples
+from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage
 from ul2_tasks.random_access.resuming import seed_of
-from ul2_tasks.random_access.text import Member, described
-from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
+from ul2_tasks.random_access.text import Member
+from ul2_tasks.random_access.windows import Host, open_corpora
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
-from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
-from ul2_tasks.tasks.preprocessors import chunk, corrupt, denoise, solve_features, split_into_chunks
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, vocabulary_identity
+from ul2_tasks.tasks.preprocessors import denoise, solve_features, split_into_chunks
+from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 STREAM_VERSION = 3  # raised whenever the same arguments give another stream of examples
 # A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
@@ -56,12 +53,9 @@ MARKS = frozenset({LOSS_MASK, SPAN_ID})
 class DenoisingTask(seqio.Task):
     """A `seqio.Task` for one denoiser, whose preprocessors are `split_into_chunks` and `denoise`.
 
-    Its `get_dataset` differs from that of its base:
-
-    * A resumed iterator is checked, as above.
-    * SeqIO does not hold the corpus in memory, which would freeze its order and put it into every checkpoint.
-    * Nothing is trimmed, because no example is longer than its budget.
-    * `use_cached` reads the cache of the shared corpus.
+    Its `get_dataset` reads examples by number, of a cache, of memory, or of one window of the corpus after the other. A resumed
+    iterator is checked. Nothing is trimmed, because no example is longer than its budget. That of the base class gives what the
+    preprocessors make.
     """
 
     def __init__(
@@ -105,10 +99,6 @@ class DenoisingTask(seqio.Task):
     def vocabulary(self) -> seqio.Vocabulary:
         return self.output_features["targets"].vocabulary
 
-    def why_a_stream(self) -> str | None:
-        """Why its chunks have no fixed places, so that it is read as a stream; None where they have."""
-        return why_a_stream(self.configuration, self.vocabulary)
-
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
         return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
@@ -126,54 +116,19 @@ class DenoisingTask(seqio.Task):
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
         *,
-        rates: Mapping[str, float] | None = None,
-        others: Mapping[str, str] | None = None,
         features: Collection[str] | None = None,
     ) -> tf.data.Dataset:
-        """See `seqio.Task.get_dataset`; `trim_output_features` and `try_in_mem_cache` make no difference.
+        """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
 
-        `shuffle_buffer_size` is in examples; by default the task's (SeqIO's 1,000), but no more than `SHUFFLED_TOKENS` have.
-        `rates` are those of the mixture that asks, by the name of the task; they belong to the fingerprint. `others` are what that
-        mixture's tasks of another kind read, by their names; see `_read_by_others`. `features` are those that are kept, by default
-        the output features. A pass that gives no example is an error while iterating; see `passes.repeat`.
+        `features` are those that are kept, by default the output features. The examples are those of the index, see
+        `random_access`, or where the corpus is neither cached nor fits in memory those of windows of it, see
+        `random_access.windows`. What the base class makes of the preprocessors are examples in another order.
         """
+        del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         kept = self.output_features if features is None else features
         who = reader_of(seed, num_epochs, shard_info)
         common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
-        if reading := read_alone(self, who, features=kept, **common):
-            return reading.examples()
-        seed, num_epochs, shard, shards = who
-        solution = self.solve(sequence_length)
-        source = self.source.cached() if use_cached else self.source
-        if shuffle and shuffle_buffer_size is None:
-            shuffle_buffer_size = max(1, min(self.shuffle_buffer_size, SHUFFLED_TOKENS // solution.full.length))
-        fingerprint = {
-            "stream_version": STREAM_VERSION,
-            "task": self.name,
-            "rates": rates,
-            "settings": described(self.configuration, self.vocabulary),
-            "vocabulary": vocabulary_identity(self.vocabulary),
-            "sequence_length": sequence_length and {key: as_python(length) for key, length in sequence_length.items()},
-            "split": split,
-            "cache": source.cache_identity(split) if use_cached else None,
-            **who.reads(shuffle_buffer_size if shuffle else False),
-        }
-        if told := source.reads(split):
-            fingerprint["source"] = told
-        if others:
-            fingerprint["sources"] = dict(others)
-
-        documents = passes.repeat(
-            source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info),
-            num_epochs,
-            name=f"{source.corpus.name}, split {split}" + (f", shard {shard} of {shards}" if shards > 1 else ""),
-            is_whole=shards == 1,
-        )
-        with seqio.utils.map_seed_manager(seed):
-            examples = corrupt(who.only(fingerprint, chunk(documents, solution)), solution)
-            names = {DENOISER: self.denoiser.name, TASK: self.name}
-            examples = _with_names(examples, {key: name for key, name in names.items() if key in kept})
-        return examples.shuffle(shuffle_buffer_size, seed=seed) if shuffle else examples
+        return read_alone(self, who, features=kept, **common).examples()
 
     @staticmethod
     def members(
@@ -231,21 +186,19 @@ class DenoisingMixture(seqio.Mixture):
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
     ) -> tf.data.Dataset:
-        """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is no `DenoisingTask`.
+        """See `seqio.Mixture.get_dataset`. The feature "denoiser" is empty in the examples of a task that is not of this package.
 
-        Prompt-completion pairs keep their masks if they have random access, or `passthrough_features` has "loss_mask" and
-        "span_id". The targets of all other tasks are then in the loss group `example_features.TEXT`. A pair of a stream without
-        these features raises an error while iterating if it has targets that are not trained on.
+        Prompt-completion pairs keep their masks. The targets of all other tasks are then in the loss group
+        `example_features.TEXT`.
 
         Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
         """
+        del compute_stats_empirically, log_mixing_proportions
         check_splits(self, split)
         who = reader_of(seed, num_epochs, shard_info)
-        seed, num_epochs, *_ = who
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
-        common = sequence_length, split, use_cached, shuffle, seed, shard_info, num_epochs
-        ours = [task for task in self.tasks if isinstance(task, DenoisingTask) or has_random_access(task)]
+        ours = [task for task in self.tasks if is_ours(task)]
         has_masks = any(LOSS_MASK in getattr(inner_task(task), "own_features", ()) for task in ours)
         marks = MARKS if has_masks else kept & MARKS
         rates = {task.name: self.get_rate(task) for task in self.tasks}
@@ -261,36 +214,15 @@ class DenoisingMixture(seqio.Mixture):
             shuffle=shuffle,
             features=kept | marks,
         )
-        if reading is None and self.planned:
-            raise ValueError(
-                f"a mixture with a schedule must have random access, but {self.name!r} has none, because"
-                f" {next(filter(None, (task.why_a_stream() for task in ours)), 'a cache is not one of `ul2 cache`')}. Write"
-                " caches with `ul2 cache`, and leave out what makes it a stream."
-            )
-        if reading is None:
-            if num_epochs and _share_a_corpus(ours):
-                logging.warning(
-                    "an epoch of %r has tokens more than once: it is a stream, of which each denoiser reads all of its corpus."
-                    " Register it with random_access=True, or read a cache of `ul2 cache`.",
-                    self.name,
-                )
-            stream = super().get_dataset(
-                *common,
-                copy_pretokenized,
-                compute_stats_empirically,
-                log_mixing_proportions,
-                passthrough_features,
-                trim_output_features,
-                try_in_mem_cache,
-            )
-            return with_id_shift(stream, self.output_features["targets"].vocabulary)
         self._check_compatible_features()
         others = [task for task in self.tasks if task not in ours]
         if not others:
             return _marked(reading.examples(), marks)
+        common = sequence_length, split, use_cached, shuffle, who.seed, shard_info, who.num_epochs
         streams = [self.get_task_dataset(task, kept | marks, *common, trim_output_features, try_in_mem_cache) for task in others]
         shares = [sum(rates[task.name] for task in ours), *(self.get_rate(task) for task in others)]
-        mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed if seed is not None or shuffle else 42)
+        seed = 42 if who.seed is None and not shuffle else who.seed
+        mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed)
         buffers_too = tf.data.Options()
         buffers_too.experimental_symbolic_checkpoint = False
         return with_id_shift(mixed.with_options(buffers_too), self.output_features["targets"].vocabulary)
@@ -324,14 +256,9 @@ class DenoisingMixture(seqio.Mixture):
             "num_epochs": num_epochs,
         }
         marks = MARKS.intersection(output_feature_keys)
-        rates = {other.name: self.get_rate(other) for other in self.tasks}
         if isinstance(task, DenoisingTask):
-            others = _read_by_others(self, split, use_cached)
-            dataset = task.get_dataset(**common, rates=rates, others=others, features={*output_feature_keys} - marks)
-            return _marked(dataset, marks)
+            return _marked(task.get_dataset(**common, features={*output_feature_keys} - marks), marks)
         _check_cached(task, use_cached)
-        if getattr(task, "checks_rates", False):
-            common["rates"] = rates
         dataset = task.get_dataset(**common, trim_output_features=trim_output_features, try_in_mem_cache=try_in_mem_cache)
         return _marked(_as_ours(dataset, task, output_feature_keys), marks)
 
@@ -375,7 +302,6 @@ class IndexedTask(Protocol):
     def configuration(self) -> Any: ...
     @property
     def corpus(self) -> CorpusTask: ...
-    def why_a_stream(self) -> str | None: ...
     @staticmethod
     def members(
         tasks: Sequence[Any],
@@ -406,12 +332,12 @@ def indexed_members(
     return [found[task.name] for task in tasks]
 
 
-def has_random_access(task: seqio.Task) -> bool:
-    """Whether a task that is no denoising task has random access."""
-    return hasattr(task, "members") and task.why_a_stream() is None
+def is_ours(task: seqio.Task) -> bool:
+    """Whether a task is of this package: SeqIO makes the examples of others."""
+    return hasattr(task, "members")
 
 
-def read_alone(task: IndexedTask, who: Reader, **settings: Any) -> Reading | None:
+def read_alone(task: IndexedTask, who: Reader, **settings: Any) -> Reading:
     """`read_indexed` of a task that is in no mixture."""
     return read_indexed(task, [task], {task.name: 1.0}, {}, who, **settings)
 
@@ -428,33 +354,15 @@ def read_indexed(
     use_cached: bool,
     shuffle: bool,
     features: Collection[str],
-) -> Reading | None:
-    """What reads the tasks by number; None where they have to be streams. Raises a ValueError where hosts outnumber examples."""
-    if not tasks or any(task.why_a_stream() for task in tasks):
-        return None
+) -> Reading:
+    """What reads the tasks. Raises a ValueError where hosts outnumber examples."""
     seed, num_epochs, host, hosts = who
     own_rates = [rates[task.name] for task in tasks]
     numbered = indexed_members(tasks, own_rates, sequence_length, split, lambda _: use_cached)
     schedule = planned_members_of(provider, numbered)
-    is_asked_for = all(task.configuration.random_access for task in tasks)
-    # Streams would not do: they have no schedule, and in each of their epochs every denoiser reads all of a corpus.
-    is_needed = is_asked_for or schedule.batch_size or (num_epochs and _share_a_corpus(tasks))
-
-    def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore | None:
-        stored = stored_tokens(corpus, split, use_cached, separate_documents)
-        if stored is None and is_needed and not use_cached:
-            return tokens_in_memory(corpus, split, separate_documents)
-        return stored
-
-    numbering = number_examples(
-        schedule,
-        tokens,
-        order_seed(provider, secrets.randbits(62) if seed is None else seed),
-        bool(shuffle),
-    )
-    if numbering is None:
-        return None
-    if num_epochs is not None:
+    at = order_seed(provider, secrets.randbits(62) if seed is None else seed)
+    numbering, windows = open_corpora(schedule, split, use_cached, Host(host, hosts, num_epochs, at, bool(shuffle)))
+    if num_epochs is not None and windows is None:
         check_hosts(provider.name, split, numbering.first_of(num_epochs), hosts)
     lengths = {key: as_python((sequence_length or {}).get(key)) for key in token_features(features_of(numbered))}
     told = fingerprint(
@@ -470,12 +378,10 @@ def read_indexed(
         others=others,
         schedule=schedule,
     )
+    if windows is not None:  # the numbering is of the beginnings alone
+        told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {"epochs": num_epochs}
     share = Share(host, hosts, turns=numbering.turns)
-    return Reading(numbering, lengths, num_epochs, share, features, told, has_seed=seed is not None, packs_all=is_asked_for)
-
-
-def _share_a_corpus(tasks: Sequence[IndexedTask]) -> bool:
-    return len({task.corpus.name for task in tasks}) < len(tasks)
+    return Reading(numbering, lengths, num_epochs, share, features, told, seed is not None, windows)
 
 
 def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Task]) -> MemberSchedule:

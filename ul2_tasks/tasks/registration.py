@@ -60,14 +60,6 @@ class Registration:
         is_ours = self.name in ("ul2", "ul2_mix") and "renderer" not in self.arguments
         return None if is_ours else self._described()  # what comes with this package, of other arguments
 
-    @property
-    def described_for_run(self) -> Mixture | Chat | None:
-        """Returns the same, as a run with steps reads it: conversations have random access."""
-        if not isinstance(found := self.described, Chat):
-            return found
-        arguments = {"renderer": "harmony:default", **self.arguments, "random_access": True}
-        return dataclasses.replace(self, arguments=arguments).described
-
     def _described(self) -> Mixture | Chat:
         arguments, source = dict(self.arguments), dict(self.source)
         if "renderer" in arguments:

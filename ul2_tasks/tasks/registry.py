@@ -20,7 +20,7 @@ from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import ChatMixture, ChatTask
 from ul2_tasks.tasks.image_text import ImageTextTask, beside_images
 from ul2_tasks.tasks.names import hand_over, is_registered
-from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask, has_random_access
+from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask, is_ours
 from ul2_tasks.vocabulary.special_ids import (
     Mode,
     Sentinels,
@@ -54,7 +54,6 @@ def register(
     merge_examples: bool = True,
     separate_documents: bool = False,
     block_shuffle: BlockShuffle | None = None,
-    random_access: bool = False,
     corpus: Mixture | str | None = None,
 ) -> str:
     """Registers `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and the mixture `NAME_mix`.
@@ -88,9 +87,6 @@ def register(
         block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
             for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It needs random
             access; a stream has a shuffle buffer.
-        random_access: True gives documents that are kept apart random access, too. One that is longer than the shortest chunk of
-            the denoisers is then cut into pieces of nearly equal length. A corpus without a cache is tokenized into memory, and
-            examples of random lengths are packed with random access. Joined documents with a cache have it by default.
         corpus: the corpus to share, with its cache: the name of a registered one, "pre_corpus", or of its mixture, "pre_mix"; or a
             `Mixture`, which is registered too. There is no `NAME_corpus` then. Leave out source, vocabulary, text_key and on_error,
             which are those of the corpus.
@@ -117,7 +113,6 @@ def register(
             merge_examples=merge_examples,
             separate_documents=separate_documents,
             block_shuffle=block_shuffle,
-            random_access=random_access,
             corpus=mixture_of(corpus) if isinstance(corpus, str) else corpus,
         )
     )
@@ -215,11 +210,10 @@ def mix(
     if missing:
         raise ValueError(f"the mixture or task {missing} must be registered, but only {sorted(registered)} are. Register it first.")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
-    streams = sorted(name for name, task in tasks.items() if not (isinstance(task, DenoisingTask) or has_random_access(task)))
-    if planned and streams:
+    foreign = sorted(name for name, task in tasks.items() if not is_ours(task))
+    if planned and foreign:
         raise ValueError(
-            f"schedule must have denoising tasks, and others with random access, alone, got {streams}. Register these with"
-            " random_access=True, or mix them without a schedule."
+            f"schedule must have tasks of ul2_tasks.register and register_chat alone, got {foreign}. Mix them without a schedule."
         )
     chats = [task for task in tasks.values() if isinstance(task, ChatTask)]
     if chats:

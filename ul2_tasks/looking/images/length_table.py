@@ -76,12 +76,11 @@ def _read(looked: Looked) -> str:
 
 
 def _problems(tasks: Sequence[ImageTextTask], way: ImageWay) -> Iterator[str]:
-    said = set[str]()  # the corpora with random access: all of their denoisers leave out the same
+    said = set[str]()  # the corpora: all denoisers of one leave out the same
     for task, found in zip(tasks, way.tasks):
         left_out = sum(found.left_out.values())
         if task.configuration.on_unusable == "raise" and left_out and task.corpus.name not in said:
-            if task.configuration.random_access:
-                said.add(task.corpus.name)
+            said.add(task.corpus.name)
             yield (
                 f"{task.name}: records that make no example, which raises an error: {left_out:,} ({', '.join(found.left_out)})."
                 " Raise --lengths, fix the records, or register with on_unusable='skip'."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,12 +16,13 @@ import numpy as np
 import seqio
 
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
-from ul2_tasks.denoising.pieces import problem_of
+from ul2_tasks.denoising.pieces import PieceLimits, problem_of
 from ul2_tasks.denoising.reconstruction import invert
+from ul2_tasks.denoising.write import made
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally, without_particulars
-from ul2_tasks.tasks.image_fit import Fit
+from ul2_tasks.order.permutation import keyed
 from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
 from ul2_tasks.version import __version__
 
@@ -135,19 +137,16 @@ def plan_examples(
 ) -> Planned:
     """What a task makes examples of, of the records that were read, in their order.
 
-    `tasks` are those of the mixture, as with random access those of one corpus make the same examples.
+    `tasks` are those of the mixture: those of one corpus make examples of the same records.
     """
-    limits = [task.limits(sequence_length)]
-    if task.configuration.random_access:
-        limits = [other.limits(sequence_length) for other in tasks if other.corpus is task.corpus]
+    limits = [other.limits(sequence_length) for other in tasks if other.corpus is task.corpus]
     sources, unusable = list[tuple[str, Interleaved]](), Tally()
     for where, found in looked.right:
         denoiser, problem = problem_of(limits, found.pieces.tolist())
         if not problem.cause:
             sources.append((where, found))
             continue
-        under = f", under {limits[denoiser].name}" if task.configuration.random_access else ""
-        unusable.add(problem.cause, f"{where}{under}{problem.numbers}")
+        unusable.add(problem.cause, f"{where}, under {limits[denoiser].name}{problem.numbers}")
     return Planned(sources, unusable)
 
 
@@ -155,11 +154,13 @@ def make_examples(
     task: ImageTextTask, tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int], seed: int
 ) -> Made:
     """Makes examples of the records that were read, in their order; for `tasks` see `plan_examples`."""
-    planned, corrupted = plan_examples(task, tasks, looked, sequence_length), task.corrupted(task.fit(sequence_length))
+    planned, recipe = plan_examples(task, tasks, looked, sequence_length), task.limits(sequence_length).recipe
+    name = zlib.crc32(task.denoiser.name.encode())
 
     def examples() -> Iterator[ImageTextExample]:
         for number, (where, found) in enumerate(planned.sources):
-            inputs, targets = corrupted(found.tokens, found.pieces, np.array([seed, number]))
+            key = np.array([keyed(seed, number, name)], np.uint64)
+            inputs, targets = made(recipe, found.tokens, found.pieces, np.array([0, len(found.pieces)]), key)[0]
             yield ImageTextExample(inputs, targets, where, found)
 
     return Made(examples(), planned.unusable)
@@ -190,8 +191,8 @@ def measure_looked(
     """Measures what the tasks of a mixture make of the records that were read, by corpus."""
     tasks, measured = image_text_tasks(name), []
     for task, rate in zip(tasks, rates_of(name, tasks)):
-        made = make_examples(task, tasks, looked[task.corpus.name], sequence_length, seed)
-        measured.append(_measured(task, task.fit(sequence_length), made, rate))
+        found = make_examples(task, tasks, looked[task.corpus.name], sequence_length, seed)
+        measured.append(_measured(task, task.limits(sequence_length), found, rate))
     return ImageTasksStatistics(
         mixture=name,
         split=split,
@@ -206,7 +207,7 @@ def measure_looked(
     )
 
 
-def _measured(task: ImageTextTask, fit: Fit, made: Made, rate: float) -> ImageTaskStatistics:
+def _measured(task: ImageTextTask, fit: PieceLimits, made: Made, rate: float) -> ImageTaskStatistics:
     """The measurements of a task."""
     lengths: dict[str, list[int]] = {key: [] for key in (*TOKEN_FEATURES, "chunk")}
     tokens = collections.Counter[str](text=0, images=0, noise=0)

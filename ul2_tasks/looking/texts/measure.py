@@ -63,15 +63,10 @@ def measure(
     tasks, documents = quick_tasks(present, sequence_length, split, counts)
     drawn = drawn_mixture(provider, {} if use_cached else tasks)
     marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # pairs need theirs
-    has_tails = (
-        use_cached
-        or getattr(drawn, "planned", None) is not None
-        or any(task.configuration.random_access for task in tasks.values())
-    )
     drawing = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
     dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
     taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
-    return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=has_tails)
+    return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=True)
 
 
 def measure_examples(

@@ -1,0 +1,339 @@
+"""A stream is random access over one window after the other: of a corpus that has no cache and is too large for memory.
+
+    pass 0     shard 4 ........ | shard 1 ....... | shard 7 ..      the shards of this host, in an order of that pass
+    windows    0         | 1          | 2            | 3 ..         records until they have so many tokens
+    elements   0 ..      | 310 ..     | 622 ..                      of each window: its own order, noise and rows
+
+Within a window all is as it is for a whole corpus: the same order, examples, rows and models; its place takes the place of the
+epoch's number in the keys. A pass reads each record once. Corpora of a mixture are mixed by the arithmetic of `Mix`: element i is
+at a position of a corpus, whose windows are read one after the other. Corpora that have a cache or fit in memory are beside them
+as they are, and each host has its share of them.
+
+The state is a few integers: the next element, and where the present window of each corpus begins. So a stream goes on anywhere
+from its state, after one window of each corpus is read again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent import futures
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.corpus.token_batches import tokenize_records
+from ul2_tasks.order.mix import Mix, Shares, Stage
+from ul2_tasks.order.permutation import keyed, permute
+from ul2_tasks.random_access.kinds import Task
+from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, Slots, by_corpus, number_examples
+from ul2_tasks.random_access.tokens import beginning_of, in_memory, stored_tokens
+from ul2_tasks.scalars import fractions
+from ul2_tasks.sources.shard_records import split_groups
+from ul2_tasks.store.read import TokenStore
+
+WINDOW_TOKENS = 1 << 22  # some 20 MB of text: read in seconds, and examples of thousands of documents are shuffled in it
+_FOR_SHARDS, _FOR_WINDOWS = 0x73686172, 0x77696E64  # what a key is for
+_NO_END = 1 << 60
+
+
+class Place(NamedTuple):
+    """Where a window begins: in which pass, at which of the host's shards, after which records of it; and its first position."""
+
+    passes: int = 0
+    shard: int = 0
+    records: int = 0
+    first: int = 0
+
+
+class Window(NamedTuple):
+    """The positions of a corpus below `stop`, from a place on, and where the next window begins.
+
+    Position p is element `offset` + p * `step` of a numbering of the corpus alone.
+    """
+
+    numbering: Numbering
+    stop: int
+    following: Place
+    offset: int
+    step: int = 1
+
+
+class Feed(Protocol):
+    """A corpus of a stream."""
+
+    numbering: Numbering  # of some of it, which tells how many rows its examples make
+
+    def window(self, place: Place) -> Window | None:
+        """The window that begins at a place; None where the last epoch has ended."""
+
+
+class Host(NamedTuple):
+    """Which host reads a stream, of how many; how many epochs, None for no end; with which seed, and whether in a random order."""
+
+    host: int
+    hosts: int
+    epochs: int | None
+    seed: int
+    shuffle: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Held:
+    """A corpus that is read by number: in a cache, or in memory. A host has every so manieth of its elements."""
+
+    numbering: Numbering
+    host: Host
+
+    def window(self, place: Place) -> Window | None:
+        """All of it."""
+        host, hosts, epochs = self.host[:3]
+        stop = _NO_END if epochs is None else len(range(host, self.numbering.first_of(epochs), hosts))
+        return None if place.passes else Window(self.numbering, stop, Place(1), host, hosts)
+
+
+class Windows:
+    """A corpus that is read in windows.
+
+    `number` makes the numbering of the tokens of a window, with a seed. `numbering` is that of the corpus's beginning.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        split: str,
+        separate_documents: bool,
+        number: Callable[[TokenStore, int], Numbering],
+        numbering: Numbering,
+        host: Host,
+    ):
+        self.numbering = numbering
+        self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
+        self._number, self._host = number, host
+        named = len(corpus.source.list_shards(split))
+        self._shards = max(named, host.hosts) if corpus.source.supports_arbitrary_sharding else named
+        if self._shards < host.hosts:
+            raise ValueError(
+                f"{corpus.name!r} must have a shard of split {split!r} for each of {host.hosts} hosts, got {self._shards}."
+                " Use fewer hosts, divide the corpus into more files, or write its cache with `ul2 cache`. See"
+                " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
+            )
+        self._thread = futures.ThreadPoolExecutor(1)
+        self._read: dict[Place, futures.Future[Window | None]] = {}  # the last window, and the next one
+
+    def window(self, place: Place) -> Window | None:
+        """Reads a window, and in a thread already the next one."""
+        own = self._read.get(place) or self._thread.submit(self._window, place)
+        self._read = {place: own}
+        window = own.result()
+        if window:
+            self._read[window.following] = self._thread.submit(self._window, window.following)
+        return window
+
+    def _window(self, place: Place) -> Window | None:
+        _, _, epochs, seed, _ = self._host
+        while epochs is None or place.passes < epochs:
+            shards = self._shards_of(place.passes)
+            tokens, lengths, end = self._documents(shards, place)
+            if tokens:
+                first, own = place.first, keyed(seed, _FOR_WINDOWS, place.passes, shards[place.shard], place.records)
+                numbering = self._number(in_memory(self._corpus, tokens, lengths, self._separate_documents), own)
+                stop = first + numbering.first_of(1)
+                following = Place(place.passes + 1, 0, 0, stop) if end is None else Place(place.passes, *end, stop)
+                return Window(numbering, stop, following, -first)
+            if not (place.shard or place.records):
+                raise ValueError(
+                    f"{self._corpus.name!r} must have a token of split {self._split!r} in the shards of host {self._host.host} of"
+                    f" {self._host.hosts}, got none. Use fewer hosts, or look at the corpus with `ul2 doctor`."
+                )
+            place = Place(place.passes + 1, 0, 0, place.first)
+        return None
+
+    def _shards_of(self, passes: int) -> list[int]:
+        """The shards of this host, in the order of a pass; those of all hosts are all shards."""
+        shards = np.arange(self._shards)
+        if self._host.shuffle:
+            shards = permute(shards, len(shards), keyed(self._host.seed, _FOR_SHARDS, passes))
+        return shards[self._host.host :: self._host.hosts].tolist()
+
+    def _documents(self, shards: Sequence[int], place: Place) -> tuple[list[np.ndarray], list[np.ndarray], tuple[int, int] | None]:
+        """The tokens of the documents from a place on, how many each has, and after how many records of which shard they end."""
+        splits = next(group for group in split_groups(self._corpus.source) if self._split in group)
+        tokens: list[np.ndarray] = []
+        lengths: list[np.ndarray] = []
+        count = 0
+        for number in range(place.shard, len(shards)):
+            counter = itertools.count()
+            records = zip(self._corpus.shard_records(splits, shards[number], self._shards), counter)
+            left = itertools.islice(records, place.records if number == place.shard else 0, None)
+            for batch in tokenize_records(self._corpus, (record for record, _ in left if record[0] == self._split)):
+                of_batch, of_each = batch.of(self._split)
+                if len(of_batch):
+                    tokens.append(of_batch)
+                    lengths.append(of_each)
+                count += len(of_batch)
+                if count >= WINDOW_TOKENS:
+                    return tokens, lengths, (number, next(counter))
+        return tokens, lengths, None
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """Elements of a mixture while no corpus comes to its window's end: a `Numbering`, as far as rows are made of it."""
+
+    corpora: tuple
+    packed: tuple
+    found: Slots
+    numbers: np.ndarray
+
+    def slots(self, numbers: np.ndarray) -> Slots:
+        """The examples of these elements, which are the ones that were looked for."""
+        return self.found
+
+
+class Stream:
+    """The elements of a host of a mixture, one stretch after the other.
+
+    `feeds` are its corpora, and `stages` say from which element on they are mixed by which weights of examples, by their numbers.
+    Elements are examples, or packed rows if the numberings are.
+    """
+
+    def __init__(self, feeds: Sequence[Feed], stages: Sequence[tuple[int, Mapping[int, float]]]):
+        self.feeds = tuple(feeds)
+        elements = [_elements_per_example(feed.numbering) for feed in feeds]
+        mixed = (
+            Stage(first, tuple(weights), Shares.of(weight * elements[number] for number, weight in weights.items()))
+            for first, weights in stages
+        )
+        self._mix = Mix(tuple(mixed))
+
+    @property
+    def start(self) -> np.ndarray:
+        """The state of the beginning, int64: the next element, and the place of the window of each corpus."""
+        return np.array([0, *itertools.chain.from_iterable(Place() for _ in self.feeds)], np.int64)
+
+    @property
+    def tokens_per_element(self) -> float:
+        """How many tokens of text an element has, about."""
+        return max(feed.numbering.tokens_per_element for feed in self.feeds)
+
+    def read(self, state: np.ndarray, most: int) -> tuple[np.ndarray, Stretch]:
+        """The state after the next elements, at most so many, and these; none where the last epoch has ended."""
+        element, places = int(state[0]), [Place(*place) for place in state[1:].reshape(-1, len(Place._fields)).tolist()]
+        numbers = np.arange(element, element + most)
+        corpora, positions = self._mix.elements(numbers)
+        windows: list[Window | None] = []
+        for number, feed in enumerate(self.feeds):
+            window, at = feed.window(places[number]), np.flatnonzero(corpora == number)
+            own = positions[at]
+            while window and len(own) and own[0] >= window.stop:
+                places[number] = window.following
+                window = feed.window(places[number])
+            windows.append(window)
+            beyond = np.flatnonzero(own >= (window.stop if window else 0))
+            most = min(most, int(at[beyond[0]])) if len(beyond) else most
+        after = np.array([element + most, *itertools.chain.from_iterable(places)], np.int64)
+        return after, self._stretch(windows, np.stack([numbers, corpora, positions])[:, :most])
+
+    def _stretch(self, windows: Sequence[Window | None], elements: np.ndarray) -> Stretch:
+        """Elements: their numbers, their corpora and their positions there, [3, n] int64."""
+        numbers, corpora, positions = elements
+        numberings = [window.numbering if window else feed.numbering for window, feed in zip(windows, self.feeds)]
+        found = [Slots(*np.zeros([4, 0], np.int64))]
+        for number in np.unique(corpora).tolist():
+            of = np.flatnonzero(corpora == number)
+            window = windows[number]
+            assert window is not None, "elements are of windows that are there"
+            own = numberings[number].slots(window.offset + positions[of] * window.step)
+            found.append(own._replace(places=of[own.places], corpora=own.corpora + number))
+        order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
+        slots = Slots(*(np.concatenate(each)[order] for each in zip(*found)))
+        packed = tuple(numbering.packed[0] for numbering in numberings if numbering.packed)
+        return Stretch(tuple(numbering.corpora[0] for numbering in numberings), packed, slots, numbers)
+
+
+def _elements_per_example(numbering: Numbering) -> float:
+    return numbering.packed[0].rows_about / numbering.corpora[0].order.examples if numbering.packed else 1.0
+
+
+def open_corpora(
+    schedule: MemberSchedule, split: str, use_cached: bool, host: Host
+) -> tuple[Numbering, Callable[[Mapping[str, int | None] | None], Stream] | None]:
+    """The numbering of a mixture; and where a corpus neither has a cache nor fits into a window, what opens its stream.
+
+    The numbering is then that of the beginning of such corpora. What opens the stream takes the lengths of packed rows, or None.
+    """
+    stores: dict[str, TokenStore] = {}
+    in_windows: set[str] = set()
+
+    def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
+        if corpus.name not in stores:
+            found = stored_tokens(corpus, split, use_cached, separate_documents)
+            if found is None:
+                found, is_whole = beginning_of(corpus, split, separate_documents, WINDOW_TOKENS, use_cached)
+                if not is_whole:
+                    in_windows.add(corpus.name)
+            stores[corpus.name] = found
+        return stores[corpus.name]
+
+    numbering = number_examples(schedule, tokens, host.seed, host.shuffle)
+    if not in_windows:
+        return numbering, None
+
+    def open_stream(budgets: Mapping[str, int | None] | None) -> Stream:
+        readers: dict[str, list[Task]] = {}
+        stages = []
+        for first, members in schedule.stages:
+            read = by_corpus(members)
+            for name, of_stage in read.items():
+                _check_as_before(name, readers.setdefault(name, of_stage), of_stage)
+            stages.append((first, {name: math.fsum(member.rate for member in of_stage) for name, of_stage in read.items()}))
+        names = list(readers)
+        feeds = [
+            _feed(own, split, host._replace(seed=keyed(host.seed, number)), budgets, tokens, in_windows)
+            for number, own in enumerate(readers.values())
+        ]
+        if schedule.weigh == "tokens":
+            an_example = {
+                name: feed.numbering.corpora[0].order.examples / feed.numbering.corpora[0].store.tokens
+                for name, feed in zip(names, feeds)
+            }
+            stages = [(first, {name: weight * an_example[name] for name, weight in of.items()}) for first, of in stages]
+        return Stream(feeds, [(first, {names.index(name): weight for name, weight in of.items()}) for first, of in stages])
+
+    return numbering, open_stream
+
+
+def _check_as_before(name: str, first: Sequence[Task], now: Sequence[Task]) -> None:
+    """Raises a ValueError where a stage reads a corpus with other denoisers, or with others of their weights, than the first."""
+    shares = [fractions({member.task: member.rate for member in members}) for members in (first, now)]
+    if shares[0] != shares[1]:
+        raise ValueError(
+            f"schedule must read {name!r} by the same denoisers in all stages, as it has no cache and is too large for memory, got"
+            f" {shares[0]} and then {shares[1]}. Write its cache with `ul2 cache`, or change the weights of corpora alone."
+        )
+
+
+def _feed(
+    members: Sequence[Task],
+    split: str,
+    host: Host,
+    budgets: Mapping[str, int | None] | None,
+    tokens: Callable[[Corpus, bool], TokenStore],
+    in_windows: Collection[str],
+) -> Feed:
+    """How the corpus of these tasks is read."""
+
+    def number(tokens: Callable[[Corpus, bool], TokenStore], seed: int) -> Numbering:
+        found = number_examples(MemberSchedule.of(members), tokens, seed, host.shuffle)
+        return found if budgets is None else found.in_rows(budgets)
+
+    whole, corpus, solution = number(tokens, host.seed), members[0].corpus, members[0].solution
+    if corpus.name not in in_windows:
+        return Held(whole, host)
+    assert solution is not None, "texts alone are read in windows"
+    separate = solution.configuration.separate_documents
+    return Windows(corpus, split, separate, lambda store, seed: number(lambda *_: store, seed), whole, host)
