@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import collections
 import functools
-import math
-import re
-import threading
-import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -35,85 +29,11 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
     """Calls a Python function from a graph, as `tf.numpy_function` does, by an op without state.
 
     An iterator over a dataset with an op that has a state cannot be saved. `function` takes arrays, and returns what depends on
-    them alone, of the `dtypes`. An exception that it raises ends the iteration, see `raised_in`.
+    them alone, of the `dtypes`.
     """
-
-    def call(*values: Any) -> Any:
-        with _calls:
-            try:
-                return function(*values)
-            except (ValueError, OSError, RuntimeError) as error:
-                _raised.append((type(error), str(error)))
-                raise
-
-    return tf.numpy_function(call, inputs, dtypes, stateful=False)
-
-
-def raised_in(error: tf.errors.OpError) -> Exception | None:
-    """What a `python_op` raised, or what an `Assert` says, in place of TensorFlow's error about it; None of any other error.
-
-    The rest of TensorFlow's two thousand characters is where in the graph it was, and TensorFlow's own code.
-    """
-    for kind, message in list(_raised):
-        if f"{kind.__name__}: {message}\n" in error.message:  # whole, as an earlier one may be a part of it
-            return next((each for each in (ValueError, OSError) if issubclass(kind, each)), RuntimeError)(message)
-    found = re.search(r"assertion failed: \[(.*)\]\s*\[\[\{\{node", error.message, re.DOTALL)
-    return ValueError(found[1].replace("] [", " ")) if found else None
-
-
-def random_bits(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Draws integers, uniform over all values of `dtype`: the same as `tf.random.stateless_uniform` draws with alg="philox".
-
-    TensorFlow's function makes a key of the seed by some fifty ops. To trace them takes longer than all else that draws noise.
-    Here it is one op.
-    """
-    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
-    return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
-
-
-def folded(seed: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
-    """Another seed, made of a seed and an integer: `tf.random.fold_in` with alg="philox"."""
-    return tf.stack([random_bits([], seed, data.dtype), data])
+    return tf.numpy_function(function, inputs, dtypes, stateful=False)
 
 
 def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     """What a `python_op` returned as rows one after the other, and the length of each, as a RaggedTensor [rows, values]."""
     return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(flat, [None]), tf.ensure_shape(lengths, [None]), validate=False)
-
-
-class _Calls:
-    """The calls from TensorFlow's threads into Python. None may be under way, or begin, when Python ends.
-
-    A thread that calls Python then waits for ever, and Python's end waits for the thread: a program that leaves behind an
-    iterator whose buffers are being filled hangs. So before the end calls are refused until no more come.
-    """
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self._under_way = 0
-        self._last = -math.inf
-        self._refused = False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._last = time.monotonic()
-            if self._refused:
-                raise StopIteration  # TensorFlow takes it for the end of the data, and reports no failure
-            self._under_way += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._under_way -= 1
-
-    def end(self, quiet: float = 0.2, most: float = 10.0) -> None:
-        """Refuses calls from now on, and returns when none has come for `quiet` seconds, or after `most` seconds."""
-        self._refused = True
-        last = time.monotonic() + most
-        while (self._under_way or time.monotonic() < self._last + quiet) and time.monotonic() < last:
-            time.sleep(0.01)
-
-
-_raised: collections.deque[tuple[type[Exception], str]] = collections.deque(maxlen=64)  # by functions, the last ones
-_PHILOX = 1  # tf.random.Algorithm.PHILOX
-_calls = _Calls()
-atexit.register(_calls.end)

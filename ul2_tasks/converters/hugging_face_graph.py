@@ -12,7 +12,7 @@ from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as,
 from ul2_tasks.converters.marks import absent, example_spec, misaligned
 from ul2_tasks.converters.row_format import NO_ROW, OF_DATASET, TASK_ID_OF_STREAM, RowFormat, packed_inputs, padded_inputs
 from ul2_tasks.converters.rows import row_source
-from ul2_tasks.datasets import stated_id_shift
+from ul2_tasks.datasets import facts_of
 from ul2_tasks.example_features import EXAMPLE, PROMPT_COMPLETION, SPAN_ID, Feature
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import as_python
@@ -134,13 +134,18 @@ def shift_of_ids(ds: tf.data.Dataset, vocabulary: seqio.Vocabulary | None) -> in
     `vocabulary` is what the user gave for tasks that do not say it. Raises a ValueError where the tasks' ids are shifted and its
     ids are not.
     """
-    stated = stated_id_shift(ds)
+    facts = facts_of(ds)
     if vocabulary is None:
-        return stated
-    if stated and not id_shift(vocabulary):
+        if facts is None:
+            raise ValueError(
+                "vocabulary must be given for examples of other tasks, and for those that were changed after get_dataset, got None."
+                " Pass the converter the vocabulary of their targets, whose ids may be higher than its tokenizer's."
+            )
+        return facts.id_shift
+    if facts and facts.id_shift and not id_shift(vocabulary):
         raise ValueError(
-            f"vocabulary must have the tasks' ids, which are {stated} higher than their tokenizer's, got {vocabulary}, whose ids"
-            " are not. Leave vocabulary out."
+            f"vocabulary must have the tasks' ids, which are {facts.id_shift} higher than their tokenizer's, got"
+            f" {vocabulary}, whose ids are not. Leave vocabulary out."
         )
     return id_shift(vocabulary)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.datasets import facts_of, warn_if_changed
+from ul2_tasks.datasets import facts_of
 from ul2_tasks.example_features import IMAGES
 
 
@@ -37,10 +37,10 @@ class RowSource(Protocol):
 
 
 def row_source(dataset: tf.data.Dataset) -> RowSource | None:
-    """What gives the rows of a dataset, if it has that; warns where it had. Refuses images, see `refuse_images`."""
+    """What gives the rows of a dataset, if it has that. Refuses images, see `refuse_images`."""
     refuse_images(dataset)
-    warn_if_changed(dataset)
-    return facts_of(dataset).rows
+    facts = facts_of(dataset)
+    return facts.source if facts else None
 
 
 def refuse_images(dataset: tf.data.Dataset) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
 from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter
 from ul2_tasks.converters.rows import row_source
-from ul2_tasks.datasets import nearest_facts
+from ul2_tasks.datasets import facts_of
 from ul2_tasks.example_features import NO_TASK, TASK_ID
 from ul2_tasks.scalars import as_python
 
@@ -41,7 +41,7 @@ class _WithTaskIds(seqio.FeatureConverter):
         return {**lengths, "decoder_task_ids": lengths["decoder_target_tokens"]}
 
     def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        if not nearest_facts(ds):  # tasks of others
+        if facts_of(ds) is None:  # tasks of others
 
             def without_tasks(rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
                 return {**rows, "decoder_task_ids": tf.fill(tf.shape(rows["decoder_target_tokens"]), NO_TASK)}
@@ -61,8 +61,8 @@ class _WithTaskIds(seqio.FeatureConverter):
             rows = source.rows(lengths, self.pack, with_tasks, with_task_id=True)
         if rows is None:
             raise ValueError(
-                "the examples must have random access for decoder_task_ids, but are a stream. Read a cache of `ul2 cache`"
-                " (USE_CACHED_TASKS = True), and pass random_access=True to register where examples have random lengths."
+                "the examples must be those of get_dataset of tasks of ul2_tasks for decoder_task_ids, got others. Leave other"
+                " tasks out of the mixture, and change batches instead of examples."
             )
         return rows
 
