@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import math
+import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -31,9 +35,50 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
     An iterator over a dataset with an op that has a state cannot be saved. `function` takes arrays, and returns what depends on
     them alone, of the `dtypes`.
     """
-    return tf.numpy_function(function, inputs, dtypes, stateful=False)
+
+    def call(*values: Any) -> Any:
+        with _calls:
+            return function(*values)
+
+    return tf.numpy_function(call, inputs, dtypes, stateful=False)
 
 
 def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     """What a `python_op` returned as rows one after the other, and the length of each, as a RaggedTensor [rows, values]."""
     return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(flat, [None]), tf.ensure_shape(lengths, [None]), validate=False)
+
+
+class _Calls:
+    """The calls from TensorFlow's threads into Python. None may be under way, or begin, when Python ends.
+
+    A thread that calls Python then waits for ever, and Python's end waits for the thread: a program that leaves behind an
+    iterator whose buffers are being filled hangs. So before the end calls are refused until no more come.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._last = -math.inf
+        self._refused = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._last = time.monotonic()
+            if self._refused:
+                raise StopIteration  # TensorFlow takes it for the end of the data, and reports no failure
+            self._under_way += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._under_way -= 1
+
+    def end(self, quiet: float = 0.2, most: float = 10.0) -> None:
+        """Refuses calls from now on, and returns when none has come for `quiet` seconds, or after `most` seconds."""
+        self._refused = True
+        last = time.monotonic() + most
+        while (self._under_way or time.monotonic() < self._last + quiet) and time.monotonic() < last:
+            time.sleep(0.01)
+
+
+_calls = _Calls()
+atexit.register(_calls.end)

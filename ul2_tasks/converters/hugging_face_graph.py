@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import seqio
 import tensorflow as tf
+from absl import logging
 
 from ul2_tasks.converters.encoder_decoder import EXAMPLES_PER_BATCH, as_long_as, pack_rows, pool_size, with_features_alone
 from ul2_tasks.converters.marks import absent, example_spec, misaligned
@@ -137,11 +138,13 @@ def shift_of_ids(ds: tf.data.Dataset, vocabulary: seqio.Vocabulary | None) -> in
     facts = facts_of(ds)
     if vocabulary is None:
         if facts is None:
-            raise ValueError(
-                "vocabulary must be given for examples of other tasks, and for those that were changed after get_dataset, got None."
-                " Pass the converter the vocabulary of their targets, whose ids may be higher than its tokenizer's."
+            logging.log_first_n(
+                logging.WARNING,
+                "ids are taken as they are, because examples are of other tasks, or were changed after get_dataset. Pass the"
+                " converter the vocabulary of the targets if it has an id_shift.",
+                1,
             )
-        return facts.id_shift
+        return facts.id_shift if facts else 0
     if facts and facts.id_shift and not id_shift(vocabulary):
         raise ValueError(
             f"vocabulary must have the tasks' ids, which are {facts.id_shift} higher than their tokenizer's, got"
