@@ -345,10 +345,10 @@ def of_hosts(kills: int, draw: random.Random) -> Outcome:
 
 def register_kinds() -> None:
     """The mixtures of `KINDS`, of the corpora that come with the package."""
-    replies = ul2_tasks.register_chat("told", format="prompt_completion", random_access=True)
+    replies = ul2_tasks.register_chat("told", format="prompt_completion")
     vocabulary = seqio.get_mixture_or_task(replies).output_features["targets"].vocabulary
-    web = ul2_tasks.register("web", vocabulary=vocabulary, denoisers="UL2", random_access=True)
-    apart = ul2_tasks.register("apart", vocabulary=vocabulary, merge_examples=False, random_access=True)
+    web = ul2_tasks.register("web", vocabulary=vocabulary, denoisers="UL2")
+    apart = ul2_tasks.register("apart", vocabulary=vocabulary, merge_examples=False)
     ul2_tasks.mix("both", {web: 3, replies: 1})
     stages = [ul2_tasks.Stage(0, {web: 1}), ul2_tasks.Stage(40, {web: 1, replies: 1, apart: 1}, ramp_steps=20, ramp_every=5)]
     ul2_tasks.mix("planned", schedule=stages, batch_size=BATCH, steps=STEPS)

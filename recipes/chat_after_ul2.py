@@ -44,9 +44,7 @@ def main() -> None:
     # Both stages read the tokenizer of the conversations, which has their control tokens. A prompt begins with the mode token of S,
     # by which the model continued texts before.
     held_out_part = None if args.chat == "embedded" else 0.1  # the built-in conversations have a split of their own
-    chat = ul2_tasks.Chat(
-        "talks", args.chat, args.renderer, validation=held_out_part, mode="[S]", truncation="drop", random_access=True
-    )
+    chat = ul2_tasks.Chat("talks", args.chat, args.renderer, validation=held_out_part, mode="[S]", truncation="drop")
     vocabulary = chat.renderer.vocabulary
     texts = ul2_tasks.Mixture("texts", args.corpus, vocabulary)
     # Examples have the tokenizer's own ids. Where its id 0 is text, those of the vocabulary are one higher, and EOS is the padding.

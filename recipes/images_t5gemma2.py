@@ -56,7 +56,6 @@ def main() -> None:
         vocabulary,
         image_tokens=image_tokens,
         on_unusable="skip",  # records that are too long, or have no text
-        random_access=True,
         **special,
     )
     dataset = ul2_tasks.UL2IterableDataset(ul2_tasks.examples(records, lengths, task_id=True), batch_size=args.microbatch)

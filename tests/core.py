@@ -31,7 +31,7 @@ CORE = {
     "jobs": set(),
     "chat": set(),
     "denoising": set(),
-    "corpus": {"conversations_task", "passes", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
+    "corpus": {"conversations_task", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
     "random_access": {"dataset", "resuming"},
     "mixtures": set(),
 }
@@ -156,7 +156,7 @@ def conversations(folder: pathlib.Path) -> dict:
         "from a cache": digest(cached),
         "replies": digest(replies),
         "fingerprint": chat.fingerprint(),
-        "where": cached.locate(7),
+        "where": repr(cached.locate(7)),
     }
 
 

@@ -47,7 +47,7 @@ def registered():
     ul2_tasks.register("kinds_texts", denoisers=ul2_tasks.T5GEMMA2[0])
     vocabulary, run = seqio.ByteVocabulary(extra_ids=300), ul2_tasks.ImageTokens(259, 260, 261, image_seq_length=2)
     settings = {"image_tokens": run, "sentinels": range(558, 300, -1), "modes": {"[R]": 270, "[S]": 271, "[X]": 272}}
-    ul2_tasks.register_image_text("kinds_images", "embedded", vocabulary, random_access=True, **settings)
+    ul2_tasks.register_image_text("kinds_images", "embedded", vocabulary, **settings)
 
 
 def run(kind, command, needed, folder):

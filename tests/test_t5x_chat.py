@@ -248,14 +248,12 @@ ul2_tasks.register_chat:
   name = 'told'
   format = 'prompt_completion'
   truncation = 'drop'
-  random_access = True
 VOCABULARY = @t5x_chat.vocabulary_of()
 t5x_chat.vocabulary_of.task = %REPLIES
 
 TEXT = @ul2_tasks.register()
 ul2_tasks.register:
   name = 'web'
-  random_access = True
 DENOISERS = %ul2_tasks.UL2R
 
 MIXTURE_OR_TASK_NAME = @ul2_tasks.mix()

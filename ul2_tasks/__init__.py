@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from ul2_tasks.denoising.denoisers import Denoiser as Denoiser
     from ul2_tasks.denoising.denoisers import SequentialDenoiser as SequentialDenoiser
     from ul2_tasks.denoising.denoisers import SpanDenoiser as SpanDenoiser
-    from ul2_tasks.denoising.given_spans import corrupt_spans as corrupt_spans
     from ul2_tasks.denoising.lengths import chunk_length as chunk_length
+    from ul2_tasks.denoising.objective import corrupt_spans as corrupt_spans
+    from ul2_tasks.denoising.objective import denoise as denoise
     from ul2_tasks.export.folder import read_examples as read_examples
     from ul2_tasks.image_rows.dataset import ImageTextDataset as ImageTextDataset
     from ul2_tasks.images.interleaved import ImageTokens as ImageTokens
@@ -82,7 +83,7 @@ _NAMES = {
     "converters.image_text": "T5Gemma2FeatureConverter",
     "converters.prefix_lm": "PrefixLMFeatureConverter",
     "denoising.denoisers": "T5GEMMA2 UL2 UL2R CausalDenoiser Denoiser SequentialDenoiser SpanDenoiser",
-    "denoising.given_spans": "corrupt_spans",
+    "denoising.objective": "corrupt_spans denoise",
     "denoising.lengths": "chunk_length",
     "export.folder": "read_examples",
     "image_rows.dataset": "ImageTextDataset",

@@ -192,7 +192,7 @@ def test_a_head_with_fewer_rows_counts_and_an_encoder_writes_no_text():
 def test_conversations_take_the_same_of_a_model(name, pack):
     make, pad, _ = DECODER_ONLY[name]
     model, left = make(4096 + 128), {"pad_token_id": 4} if pad is None else {}
-    talks = ul2_tasks.Chat("of_model", truncation="drop", random_access=True)
+    talks = ul2_tasks.Chat("of_model", truncation="drop")
     taken = HuggingFaceChatConverter(pack, model=model, **left)
     assert repr(taken) == repr(HuggingFaceChatConverter(pack, pad_token_id=pad or 4, embedding_rows=4096 + 128))
     few = HuggingFaceChatConverter(pack, model=make(4000), **left)

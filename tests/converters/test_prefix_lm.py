@@ -12,9 +12,9 @@ from ul2_tasks.tasks.tf_data import reading_of
 LENGTHS = {"inputs": 96, "targets": 96}
 REGISTERED = {
     "a stream": {},
-    "joined": {"random_access": True, "chunk_tokens": 50},
-    "random lengths": {"random_access": True, "chunk_tokens": 50, "denoisers": ul2_tasks.UL2},
-    "apart": {"random_access": True, "merge_examples": False},
+    "joined": {"chunk_tokens": 50},
+    "random lengths": {"chunk_tokens": 50, "denoisers": ul2_tasks.UL2},
+    "apart": {"merge_examples": False},
 }
 
 
@@ -86,7 +86,7 @@ def test_rows_continue_at_any_row_and_are_shared_out_among_hosts(mixtures):
 
 def test_targets_that_are_masked_have_no_loss():
     lengths = {"inputs": 512, "targets": 512}
-    told = ul2_tasks.register_chat("plm_told", format="prompt_completion", random_access=True)
+    told = ul2_tasks.register_chat("plm_told", format="prompt_completion")
     examples = ul2_tasks.examples(told, lengths, seed=3)
     rows = dataset(told, PrefixLMFeatureConverter(pack=False), lengths, num_epochs=None).take(20).as_numpy_iterator()
     for number, row in enumerate(rows):
@@ -99,9 +99,6 @@ def test_targets_that_are_masked_have_no_loss():
 
 
 def test_what_seqio_would_get_wrong_is_an_error():
-    stream = ul2_tasks.register_chat("plm_told_stream", format="prompt_completion")
-    with pytest.raises(ValueError, match="random_access"):
-        dataset(stream, PrefixLMFeatureConverter(pack=True), {"inputs": 512, "targets": 512})
     too_long = tf.data.Dataset.from_tensors({"inputs": tf.constant([5, 6, 1]), "targets": tf.constant([7, 1])})
     with pytest.raises(tf.errors.InvalidArgumentError):
         [*PrefixLMFeatureConverter(pack=False)(too_long, {"inputs": 2, "targets": 3})]

@@ -16,9 +16,9 @@ LENGTHS = {"inputs": 96, "targets": 96}
 @pytest.fixture(scope="module")
 def mixture() -> str:
     """Text of two corpora, and replies, some of whose tokens are not trained on."""
-    replies = ul2_tasks.register_chat("ids_told", format="prompt_completion", random_access=True)
+    replies = ul2_tasks.register_chat("ids_told", format="prompt_completion")
     vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
-    texts = [ul2_tasks.register(f"ids_{name}", vocabulary=vocabulary, random_access=True) for name in ("web", "code")]
+    texts = [ul2_tasks.register(f"ids_{name}", vocabulary=vocabulary) for name in ("web", "code")]
     return ul2_tasks.mix("ids", {texts[0]: 3, texts[1]: 1, replies: 2})
 
 
@@ -60,13 +60,6 @@ def test_ids_are_beside_the_same_rows_and_are_those_of_random_access(mixture, pa
 def test_a_task_without_a_name_is_rejected(mixture):
     with pytest.raises(ValueError, match="tasks"):
         rows_of("ids_web_r1", TaskIdFeatureConverter(["ids_web_s"]), LENGTHS, 1)
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_a_stream_is_rejected_with_what_to_do(pack):
-    name = ul2_tasks.register("ids_stream")
-    with pytest.raises(ValueError, match="random_access"):
-        rows_of(name, TaskIdFeatureConverter(tasks_of(name), pack=pack), LENGTHS, 1)
 
 
 @pytest.mark.parametrize("pack", [False, True])

@@ -22,8 +22,10 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import corpus_settings
+from ul2_tasks.corpus.token_batches import document_shards
 from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 BYTES, MODES = byte_vocabulary()
@@ -115,6 +117,23 @@ def documents(corpus="cache_small_corpus", split="train", salt="a", **arguments)
     view = CorpusView(seqio.get_mixture_or_task(corpus), salt=salt).cached()
     batches = view.get_dataset(split, **arguments)
     return [tuple(document) for batch in batches for document in batch["targets"].to_list()]
+
+
+def test_shards_of_any_cache_have_each_document_once_and_are_read_from_any_record_on(stock, built, cache_dirs):
+    for folder in (stock, built):
+        cache_dirs(folder)
+        corpus = seqio.get_mixture_or_task("cache_small_corpus")
+        shards, shift = document_shards(corpus, "train", True, wanted=4), id_shift(corpus.vocabulary)
+        assert shards.shards >= 4
+        found = []
+        for shard in range(shards.shards):
+            batches = list(shards.read(shard, 0))
+            for ids, lengths, _ in batches:
+                found += [tuple((document + shift).tolist()) for document in np.split(ids, np.cumsum(lengths)[:-1])]
+            for number, (_, _, records) in enumerate(batches[:1]):
+                left = [each.tolist() for each, *_ in shards.read(shard, records)]
+                assert left == [each.tolist() for each, *_ in batches[number + 1 :]]
+        assert sorted(filter(None, found)) == sorted(filter(None, uncached()))
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])

@@ -8,18 +8,16 @@ from support import denoiser_id
 
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser
 from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
-from ul2_tasks.denoising.write import example_sizes, longest_examples, recipe_of, write_examples
+from ul2_tasks.denoising.lengths import example_lengths
+from ul2_tasks.denoising.write import example_sizes, recipe, write_examples
 from ul2_tasks.order.order import noise_keys
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 SPECIAL = SpecialTokens(sentinels=tuple(range(100, 500)), mode=(5, 6), eos=1, reserved=frozenset())
 
 
-def solution_of(denoiser, length, special=SPECIAL, add_eos=(True, True)):
-    """That of a chunk which no budget bounds."""
-    return Solution(DenoisingConfiguration(denoiser=denoiser), None, add_eos, special, Chunk(length, 0, 0, 0, 0))
+def recipe_of(denoiser, length):
+    return recipe(denoiser, SPECIAL, length, (True, True))
 
 
 def chunks_of(lengths, width, seed=0):
@@ -29,26 +27,25 @@ def chunks_of(lengths, width, seed=0):
     return tokens, lengths.astype(np.int32), noise_keys(seed, np.zeros(rows, np.int64), np.arange(rows))
 
 
-def written(solution, tokens, lengths, keys, starts=None, room=None):
+def written(made_of, room, tokens, lengths, keys, starts=None):
     """Each example in a row of its own, and the sizes."""
     rows = np.arange(len(lengths))
     starts = np.zeros([len(rows), 2], np.int64) if starts is None else starts
-    room = longest_examples(solution)[-1] if room is None else room
     features = [np.full([len(rows), length], -1, np.int32) for length in room]
     first = rows * tokens.shape[1]
     chunks = first, lengths, np.arange(len(lengths) + 1), keys
-    sizes = write_examples(recipe_of(solution), tokens.ravel(), *chunks, rows, starts, *features)
-    assert example_sizes(recipe_of(solution), *chunks[1:]).tolist() == sizes.tolist()
+    sizes = write_examples(made_of, tokens.ravel(), *chunks, rows, starts, *features)
+    assert example_sizes(made_of, *chunks[1:]).tolist() == sizes.tolist()
     return features, sizes
 
 
 @pytest.mark.parametrize("denoiser", [T5GEMMA2[0], UL2[2]], ids=denoiser_id)
 def test_an_example_is_the_same_at_any_place_of_any_row_and_writes_nothing_beside(denoiser):
-    solution, count = solution_of(denoiser, 40), 30
+    made_of, count, room = recipe_of(denoiser, 40), 30, np.array(example_lengths(denoiser, 40, len(SPECIAL.mode)))
     chunks = chunks_of(np.random.default_rng(2).integers(1, 41, count), 40)
-    alone, sizes = written(solution, *chunks)
+    alone, sizes = written(made_of, room, *chunks)
     starts = np.random.default_rng(3).integers(0, 20, [count, 2])
-    moved, sizes_moved = written(solution, *chunks, starts, longest_examples(solution)[-1] + 20)
+    moved, sizes_moved = written(made_of, room + 20, *chunks, starts)
     np.testing.assert_array_equal(sizes, sizes_moved)
     for before, after, own_starts, own_sizes in zip(alone, moved, starts.T, sizes.T):
         for here, there, start, size in zip(before, after, own_starts, own_sizes):
@@ -59,7 +56,7 @@ def test_an_example_is_the_same_at_any_place_of_any_row_and_writes_nothing_besid
 def test_a_chunk_that_a_reader_sees():
     denoiser = SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.5)
     chunk = np.arange(11, 19, dtype=np.int32)[np.newaxis]
-    (inputs, targets), sizes = written(solution_of(denoiser, 8), chunk, np.array([8], np.int32), np.array([1], np.uint64))
+    (inputs, targets), sizes = written(recipe_of(denoiser, 8), [9, 7], chunk, np.array([8], np.int32), np.array([1], np.uint64))
     assert inputs[0, : sizes[0, 0]].tolist() == [5, 6, 11, 12, 100, 15, 16, 101, 1]
     assert targets[0, : sizes[0, 1]].tolist() == [100, 13, 14, 101, 17, 18, 1]
 
@@ -87,4 +84,4 @@ class WrongDenoiser(Denoiser):
 def test_a_denoiser_that_says_what_cannot_be_is_refused(spans, fewest, most):
     denoiser = WrongDenoiser(spans=spans, fewest=fewest, most=most)
     with pytest.raises(ValueError, match="noise_counts"):
-        recipe_of(solution_of(denoiser, 9))
+        recipe_of(denoiser, 9)

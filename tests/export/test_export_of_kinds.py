@@ -43,17 +43,17 @@ def texts():
     return [f"text {number} of few words, which are about nothing" for number in range(300)]
 
 
-def registered(kind: str, random_access: bool) -> str:
+def registered(kind: str) -> str:
     """The mixture or task of a kind of data, or of two."""
-    settings, name = {"random_access": random_access}, f"kinds_{kind}_{random_access}"
+    name = f"kinds_{kind}"
     if kind in ("chat", "reply"):
         format = {"chat": "chat", "reply": "prompt_completion"}[kind]
-        return ul2_tasks.register_chat(f"kinds_talks_{random_access}", talks(), format=format, **settings)
+        return ul2_tasks.register_chat("kinds_talks", talks(), format=format)
     if kind == "texts":
-        return ul2_tasks.register(name, MemoryDataSource(texts, validation=0), **OBJECTIVE, **settings)
+        return ul2_tasks.register(name, MemoryDataSource(texts, validation=0), **OBJECTIVE)
     if kind == "images":
-        return ul2_tasks.register_image_text(name, image_tokens=RUN, **OBJECTIVE, **settings)
-    return ul2_tasks.mix(name, {registered(each, random_access): 1 for each in kind.split(" and ")})
+        return ul2_tasks.register_image_text(name, image_tokens=RUN, **OBJECTIVE)
+    return ul2_tasks.mix(name, {registered(each): 1 for each in kind.split(" and ")})
 
 
 def talks() -> MemoryDataSource:
@@ -78,10 +78,10 @@ def write(tmp_path_factory):
     """A function that writes an export once, and returns its folder."""
 
     @functools.cache
-    def write(kind, format, random_access=True):
+    def write(kind, format):
         folder = tmp_path_factory.mktemp(kind.replace(" ", "_")) / format
         settings = {"format": format, "seed": 3, "shards": 2, "console": QUIET}
-        write_examples(registered(kind, random_access), str(folder), lengths_of(kind), **settings)
+        write_examples(registered(kind), str(folder), lengths_of(kind), **settings)
         return folder
 
     return write
@@ -101,45 +101,27 @@ def of_shards(folder) -> list[list[dict]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_random_access_the_shards_are_those_of_hosts(write, kind, format):
     found = list(itertools.chain.from_iterable(itertools.zip_longest(*of_shards(write(kind, format)))))
-    expected = ul2_tasks.examples(registered(kind, True), lengths_of(kind), seed=3)
+    expected = ul2_tasks.examples(registered(kind), lengths_of(kind), seed=3)
     assert [each for each in found if each] == list(map(plain, expected))
     assert list(found[0]) == [*KINDS[kind], "denoiser", "task"]
-
-
-@pytest.mark.parametrize("kind", ["chat", "images"])
-def test_a_stream_is_exported_as_training_reads_it(write, kind):
-    """Also with masks, which a stream of texts and replies has where they are asked for."""
-    provider = seqio.get_mixture_or_task(registered(kind, False))
-    masks = [key for key in ("loss_mask", "span_id") if key in KINDS[kind]]
-    more = {"passthrough_features": masks} if isinstance(provider, seqio.Mixture) else {}
-    for shard, found in enumerate(of_shards(write(kind, "parquet", random_access=False))):
-        host = seqio.ShardInfo(shard, 2)
-        dataset = provider.get_dataset(lengths_of(kind), "train", seed=3, shard_info=host, num_epochs=1, **more)
-        expected = [plain({key: each[key] for key in KINDS[kind]}) for each in dataset.as_numpy_iterator()]
-        for each in expected:
-            each |= {"images": each["images"][1]} if "images" in each else {}
-        assert [{key: each[key] for key in KINDS[kind]} for each in found] == expected
-        for each in found:
-            own = each["task"].rpartition("_")[2]
-            assert each["denoiser"] == ("" if own in ("chat", "completion") else own)
 
 
 def test_the_manifest_has_the_loss_groups_and_what_is_left_out(write):
     manifest = read_manifest(str(write("texts and reply", "parquet")))
     groups = manifest["ids"]["loss_groups"]
-    assert groups["kinds_texts_True_s"] == {"targets": TEXT}
-    assert (groups["kinds_talks_True_prompt_completion"]["assistant/final"], manifest.get("left_out")) == (2, None)
+    assert groups["kinds_texts_s"] == {"targets": TEXT}
+    assert (groups["kinds_talks_prompt_completion"]["assistant/final"], manifest.get("left_out")) == (2, None)
     masks = {
         (example["task"].endswith("completion"), *np.unique(example["span_id"]).tolist())
         for example in read_examples(str(write("texts and reply", "parquet")))
     }
     assert masks == {(False, TEXT), (True, 1, 2), (True, 0, 2)}
-    ids = read_manifest(str(write("images", "parquet")))["ids"]["tasks"]["kinds_images_True_s"]
+    ids = read_manifest(str(write("images", "parquet")))["ids"]["tasks"]["kinds_images_s"]
     assert ids["image_tokens"].items() >= {"boi_id": 203, "image_id": 204, "eoi_id": 205, "image_seq_length": 4}.items()
 
 
 def test_examples_that_are_too_long_are_counted_and_told(tmp_path):
-    name = ul2_tasks.register_chat("kinds_dropped", talks(), truncation="drop", random_access=True)
+    name = ul2_tasks.register_chat("kinds_dropped", talks(), truncation="drop")
     lengths = sorted(len(each["tokens"]) for each in ul2_tasks.examples(name, {"tokens": None}))
     console = Console(record=True, width=200, file=io.StringIO())
     manifest = write_examples(name, str(tmp_path), {"tokens": lengths[5]}, format="parquet", console=console)
@@ -176,18 +158,18 @@ def test_datasets_gives_images_and_the_collator_takes_them(write, tmp_path):
 
 
 def test_texts_beside_images_are_tokens_of_megatron_and_the_images_are_named(tmp_path):
-    registered("texts and images", True)
-    registered("images and reply", True)
-    done = ul2("export", "kinds_texts and images_True", "--format", "megatron", "--output", tmp_path)
-    assert (done.exit_code, sorted(path.name for path in tmp_path.glob("*.bin"))) == (0, ["kinds_texts_True-train.bin"])
-    assert done.stderr == "left out, because they are images, which such files cannot hold: kinds_images_True.\n"
+    registered("texts and images")
+    registered("images and reply")
+    done = ul2("export", "kinds_texts and images", "--format", "megatron", "--output", tmp_path)
+    assert (done.exit_code, sorted(path.name for path in tmp_path.glob("*.bin"))) == (0, ["kinds_texts-train.bin"])
+    assert done.stderr == "left out, because they are images, which such files cannot hold: kinds_images.\n"
     for asked, said in (
         (
-            ["kinds_images and reply_True", "--format", "megatron"],
+            ["kinds_images and reply", "--format", "megatron"],
             "--format must be parquet or tfrecord for images",
         ),
-        (["kinds_images_True", "--format", "megatron"], "--format must be parquet or tfrecord for images"),
-        (["kinds_images_True", "--format", "megatron", "--seed", 3], "--seed must be left out with --format megatron"),
+        (["kinds_images", "--format", "megatron"], "--format must be parquet or tfrecord for images"),
+        (["kinds_images", "--format", "megatron", "--seed", 3], "--seed must be left out with --format megatron"),
     ):
         done = ul2("export", *asked, "--output", tmp_path / "new")
         assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
@@ -223,7 +205,7 @@ def test_a_changed_source_and_other_loss_groups_are_refused(tmp_path):
 
 
 def test_what_cannot_be_exported_is_named(tmp_path):
-    chat, images = registered("chat", True), registered("images", True)
+    chat, images = registered("chat"), registered("images")
     seqio.MixtureRegistry.add("kinds_stock", [(task.name, 1) for task in seqio.get_subtasks(seqio.get_mixture_or_task(chat))])
     for name, lengths, split, named in (
         (chat, PAIRS, "train", "sequence_length"),

@@ -115,7 +115,7 @@ def seen() -> str:
 
 
 def numbered_seen() -> str:
-    return register_image_text("golden_numbered_seen", records(), **OF_SEEN, random_access=True)
+    return register_image_text("golden_numbered_seen", records(), **OF_SEEN)
 
 
 def one_of(register: Callable[[], str], denoiser: str) -> str:

@@ -240,7 +240,7 @@ BLOCKS = ul2_tasks.BlockShuffle(block_tokens=400, partitions=2, window_blocks=2)
 
 @pytest.mark.parametrize("pack", [False, True], ids=["alone", "packed"])
 def test_records_in_blocks(golden, pack):
-    arguments = {"random_access": True, "block_shuffle": BLOCKS}
+    arguments = {"block_shuffle": BLOCKS}
     description = ul2_tasks.Chat("golden_talk", "corpus/chats.jsonl", validation=0.2, **arguments)
     found = examples(description, {"tokens": 512}, pack=pack)
     assert not found.numbering.corpora[0].order.is_one_window

@@ -28,7 +28,7 @@ def equal(one, other):
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_description_and_its_dataset_have_the_same_examples(cached, tmp_path):
-    images = described(name=f"seen_{cached}", random_access=True)
+    images = described(name=f"seen_{cached}")
     folders = []
     if cached:
         images.cache(str(tmp_path))
@@ -51,7 +51,7 @@ def test_a_description_and_its_dataset_have_the_same_examples(cached, tmp_path):
 
 
 def test_a_dataset_with_images_resumes_and_is_shared_by_hosts(tmp_path):
-    name = registered(described(name="seen_hosts", random_access=True))
+    name = registered(described(name="seen_hosts"))
 
     def dataset(host=0, hosts=1):
         share = seqio.ShardInfo(host, hosts)
@@ -65,12 +65,10 @@ def test_a_dataset_with_images_resumes_and_is_shared_by_hosts(tmp_path):
 
 
 def test_texts_and_images_are_mixed_with_random_access():
-    images = registered(described(name="beside_images", random_access=True))
+    images = registered(described(name="beside_images"))
     texts = ul2_tasks.MemoryDataSource(lambda: [f"document {n}, " * 9 for n in range(90)], validation=0)
     arguments = dict(vars(described()))
-    web = ul2_tasks.register(
-        "beside_texts", texts, VOCABULARY, sentinels=arguments["sentinels"], modes=arguments["modes"], random_access=True
-    )
+    web = ul2_tasks.register("beside_texts", texts, VOCABULARY, sentinels=arguments["sentinels"], modes=arguments["modes"])
     both = ul2_tasks.mix("beside", {images: 1, web: 1})
     found = ul2_tasks.examples(both, LENGTHS)
     counts = collections.Counter(bool(example["task"].startswith("beside_images")) for example in found)
@@ -86,7 +84,7 @@ def test_pytorch_has_their_images():
     pytest.importorskip("torch", reason="the extra torch is not installed")
     from ul2_tasks import HuggingFaceFeatureConverter, UL2IterableDataset
 
-    found = ul2_tasks.examples(described(name="torch_seen", random_access=True), LENGTHS)
+    found = ul2_tasks.examples(described(name="torch_seen"), LENGTHS)
     elements = list(UL2IterableDataset(found, num_epochs=1))
     assert [(element["input_ids"].tolist(), element["labels"].tolist(), element["images"]) for element in elements] == [
         (example["inputs"].tolist(), example["targets"].tolist(), example["images"]) for example in found

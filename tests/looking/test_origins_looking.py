@@ -108,7 +108,7 @@ def test_conversations_say_their_file_and_row(tmp_path):
     path = tmp_path / "talks.jsonl"
     talks = [[{"role": "user", "content": f"Ask {n}"}, {"role": "assistant", "content": f"Say {n}"}] for n in range(30)]
     path.write_text("".join(json.dumps({"messages": each, "id": f"talk {n}"}) + "\n" for n, each in enumerate(talks)))
-    options = [ul2_tasks.register_chat("talked", str(path), loss_groups="plain", random_access=True)]
+    options = [ul2_tasks.register_chat("talked", str(path), loss_groups="plain")]
     ul2("cache", *options, "--output", tmp_path / "CACHE")
     options += ["--lengths", 256, "--cache", tmp_path / "CACHE", "--batch_size", 4]
     assert f"which is of {path}, row " in ul2("show", *options, "--step", 1).stdout
@@ -126,7 +126,7 @@ def test_texts_with_images_are_found_by_their_ids(tmp_path):
     (tmp_path / "seen_module.py").write_text(
         "import ul2_tasks\n"
         "tokens = ul2_tasks.ImageTokens(boi_id=3000, image_id=3001, eoi_id=3002, image_seq_length=4)\n"
-        f"ul2_tasks.register_image_text('seen', {str(path)!r}, 'default', image_tokens=tokens, random_access=True)\n"
+        f"ul2_tasks.register_image_text('seen', {str(path)!r}, 'default', image_tokens=tokens)\n"
     )
     sys.path.insert(0, str(tmp_path))
     try:

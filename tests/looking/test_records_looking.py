@@ -21,14 +21,14 @@ PAIRS = {"inputs": 512, "targets": 512}
 
 @pytest.fixture(scope="module")
 def both() -> str:
-    chat = ul2_tasks.register_chat("looked_chat", format="prompt_completion", random_access=True)
+    chat = ul2_tasks.register_chat("looked_chat", format="prompt_completion")
     vocabulary = seqio.TaskRegistry.get(chat).output_features["targets"].vocabulary
     texts = ul2_tasks.MemoryDataSource(lambda: [f"text {number} of few words" for number in range(1200)], validation=0)
-    return ul2_tasks.mix("looked", {ul2_tasks.register("looked_web", texts, vocabulary=vocabulary, random_access=True): 1, chat: 1})
+    return ul2_tasks.mix("looked", {ul2_tasks.register("looked_web", texts, vocabulary=vocabulary): 1, chat: 1})
 
 
 def runs(both: str) -> list[Run]:
-    chat = Chat("looked_alone", random_access=True, truncation="drop")
+    chat = Chat("looked_alone", truncation="drop")
     alone = [Run(chat, lengths, batch_size=8) for lengths in ({"tokens": 128}, PAIRS)]
     mixed = Run(both, PAIRS, batch_size=8, seed=1)
     return [each for run in (*alone, mixed) for each in (run, dataclasses.replace(run, pack=True))]
@@ -100,8 +100,8 @@ def test_a_text_is_found_in_the_examples_that_have_it_and_says_what_is_trained_o
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_schedule_counts_the_tokens_of_documents_kept_apart_and_not_their_pieces(pack):
     texts = ul2_tasks.MemoryDataSource(lambda: ["many words " * (number % 40 + 1) for number in range(300)], validation=0)
-    apart = ul2_tasks.register(f"looked_apart_{pack}", texts, merge_examples=False, random_access=True)
-    other = ul2_tasks.register(f"looked_other_{pack}", random_access=True)
+    apart = ul2_tasks.register(f"looked_apart_{pack}", texts, merge_examples=False)
+    other = ul2_tasks.register(f"looked_other_{pack}")
     stages = [ul2_tasks.Stage(0, {apart: 1}), ul2_tasks.Stage(30, {apart: 1, other: 1})]
     run = Run(ul2_tasks.mix(f"looked_planned_{pack}", schedule=stages, batch_size=4, steps=90), PAIRS, pack=pack)
     found, rows = run.examples(), schedule_of(run)
@@ -119,10 +119,10 @@ def test_a_schedule_counts_the_tokens_of_documents_kept_apart_and_not_their_piec
 @pytest.mark.parametrize("lengths", [{"tokens": 128}, {"inputs": 256, "targets": 64}], ids=["chat", "prompt_completion"])
 def test_lengths_of_conversations_are_those_of_their_examples_and_packed_sequences(lengths):
     chat, format = (
-        Chat("looked_lengths", truncation="drop", random_access=True),
+        Chat("looked_lengths", truncation="drop"),
         "chat" if "tokens" in lengths else "prompt_completion",
     )
-    name = ul2_tasks.register_chat("looked_lengths", truncation="drop", random_access=True, format=format)
+    name = ul2_tasks.register_chat("looked_lengths", truncation="drop", format=format)
     (task,) = look_at_chats(name, lengths).tasks
     now, half, double = task.ways
     for way in task.ways:

@@ -12,12 +12,12 @@ import ul2_tasks
 from ul2_tasks import Chat, Mix, Mixture
 
 PAIRS, CHATS = {"inputs": 512, "targets": 512}, {"tokens": 512}
-SETTINGS = {"truncation": "drop", "random_access": True}
+SETTINGS = {"truncation": "drop"}
 WHOLE = Chat().renderer.vocabulary
 
 
 def web(name="mc_q", **arguments) -> Mixture:
-    return Mixture(name, vocabulary=WHOLE, random_access=True, **arguments)
+    return Mixture(name, vocabulary=WHOLE, **arguments)
 
 
 def plain(examples) -> list[dict]:
@@ -29,7 +29,7 @@ def registered():
     """The names of a mixture of texts, and of pairs; "mc_q" sorts between the name of these and the one that is saved."""
     pairs = ul2_tasks.register_chat("mc", **SETTINGS, format="prompt_completion")
     ul2_tasks.register_chat("mc_two", **SETTINGS)
-    web_mix = ul2_tasks.register("mc_q", vocabulary=WHOLE, random_access=True)
+    web_mix = ul2_tasks.register("mc_q", vocabulary=WHOLE)
     return {"pairs": pairs, "web": web_mix}
 
 
@@ -63,8 +63,8 @@ def test_masks_of_a_registered_mix_are_not_lost_in_silence(tmp_path):
         {"role": "assistant", "channel": "final", "content": "hello"},
     ]
     (tmp_path / "talks.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
-    pairs = ul2_tasks.register_chat("mc_weights", str(tmp_path / "talks.jsonl"), format="prompt_completion", random_access=True)
-    web_mix = ul2_tasks.register("mc_beside", vocabulary=WHOLE, random_access=True)
+    pairs = ul2_tasks.register_chat("mc_weights", str(tmp_path / "talks.jsonl"), format="prompt_completion")
+    web_mix = ul2_tasks.register("mc_beside", vocabulary=WHOLE)
     mixture = seqio.get_mixture_or_task(ul2_tasks.mix("mc_weighted", {web_mix: 1, pairs: 1}))
     for asked in ({}, {"passthrough_features": ["loss_mask", "span_id"]}):
         examples = mixture.get_dataset(PAIRS, num_epochs=1, seed=0, **asked).as_numpy_iterator()

@@ -71,7 +71,7 @@ def test_packed_batches_are_those_of_the_iterable_dataset(decoder_only, task_id)
 
 @pytest.mark.parametrize("pack", [True, False])
 def test_chats_are_those_of_the_iterable_dataset(pack):
-    found = ul2_tasks.examples(Chat(random_access=True, truncation="drop"), {"tokens": 512}, pack=pack, task_id=True)
+    found = ul2_tasks.examples(Chat(truncation="drop"), {"tokens": 512}, pack=pack, task_id=True)
     converter = HuggingFaceChatConverter(pack, pad_token_id=3, task_id=True)
     expected = UL2IterableDataset(found, feature_converter=converter)
     batches = loader(found, pickle.loads(pickle.dumps(converter)), batch_size=2)
@@ -95,7 +95,7 @@ def test_a_sampler_and_a_subset_decide_who_reads_what(found):
 
 def test_what_does_not_fit_is_an_error_that_says_what_to_pass(found):
     rows = ul2_tasks.examples(Mixture(chunk_tokens=20), LENGTHS, pack=True)
-    chats = ul2_tasks.examples(Chat(random_access=True, truncation="drop"), {"tokens": 512})
+    chats = ul2_tasks.examples(Chat(truncation="drop"), {"tokens": 512})
     for converter, examples, named in (
         ({"padding": "longest", "batch_size": 8}, found, "batch_size"),
         ({"pack": True}, found, "feature_converter"),

@@ -54,7 +54,7 @@ def pipelines(tmp_path_factory):
     mixture.cache(folder)
     name = ul2_tasks.register("torch_states", TEXTS, denoisers=DENOISERS)
     seqio.set_global_cache_dirs([folder])
-    chats = Chat("torch_states_talks", truncation="drop", random_access=True)
+    chats = Chat("torch_states_talks", truncation="drop")
     yield {
         "single": ul2_tasks.examples(mixture, LENGTHS),
         "packed": ul2_tasks.examples(mixture, LENGTHS, pack=True),

@@ -92,7 +92,7 @@ def test_placeholders_without_their_images_are_refused(seen):
 @pytest.fixture(scope="module")
 def numbered():
     """The same with random access."""
-    return registered("numbered", [GREYS[0], DIGITS[0]], ["No image at all."], denoisers=[S], random_access=True)
+    return registered("numbered", [GREYS[0], DIGITS[0]], ["No image at all."], denoisers=[S])
 
 
 @pytest.mark.parametrize("name", ["seen", "numbered"])

@@ -27,7 +27,7 @@ OF_CHATS = {
     "packed": HuggingFaceChatConverter(pad_token_id=3),
     "padded": HuggingFaceChatConverter(pack=False, pad_token_id=3),
 }
-SETTINGS = {"truncation": "drop", "train_on": "content", "random_access": True}
+SETTINGS = {"truncation": "drop", "train_on": "content"}
 
 
 def letters() -> list[str]:
@@ -49,7 +49,7 @@ def mixed(name="torch_both") -> str:
     talks = ul2_tasks.register_chat(f"{name}_talks", **{**SETTINGS, "train_on": "all"}, format="prompt_completion")
     vocabulary = seqio.TaskRegistry.get(talks).output_features["targets"].vocabulary
     source = ul2_tasks.MemoryDataSource(letters, validation=0)
-    texts = ul2_tasks.register(f"{name}_texts", source, vocabulary, random_access=True)
+    texts = ul2_tasks.register(f"{name}_texts", source, vocabulary)
     return ul2_tasks.mix(name, {texts: 3, talks: 1})
 
 

@@ -34,7 +34,6 @@ def both():
         "tid_talks",
         ul2_tasks.MemoryDataSource(lambda: embedded_conversations() * 9, validation=0),
         truncation="drop",
-        random_access=True,
     )
     texts = Mixture("tid_texts", denoisers=T5GEMMA2[3:], vocabulary=talks.renderer.vocabulary)
     return Mix("tid_both", {texts: 2, talks: 1})

@@ -43,16 +43,16 @@ PIPELINES = {
     "joined": lambda: mixture("joined"),
     "an EOS between": lambda: mixture("eos", separate_documents=True),
     "blocks": lambda: mixture("blocks", block_shuffle=BLOCKS),
-    "apart": lambda: mixture("apart", merge_examples=False, random_access=True, denoisers=UL2),
-    "apart in blocks": lambda: mixture("parts", merge_examples=False, random_access=True, block_shuffle=BLOCKS),
+    "apart": lambda: mixture("apart", merge_examples=False, denoisers=UL2),
+    "apart in blocks": lambda: mixture("parts", merge_examples=False, block_shuffle=BLOCKS),
     "mixed": lambda: Mix("audited_mix", {mixture("ma"): 2, mixture("mb", 30, denoisers=(R1, S)): 1.37}),
     "mixed blocks": lambda: Mix("audited_mixed_blocks", {mixture("ba", block_shuffle=BLOCKS): 2, mixture("bb"): 0.1}),
     "stages": lambda: staged("audited_stages", None),
     "stages in blocks": lambda: staged("audited_staged_blocks", BLOCKS),
 }
 CHATS = {
-    "conversations": lambda: Chat("audited_chat", truncation="drop", random_access=True),
-    "each turn": lambda: Chat("audited_turns", truncation="drop", random_access=True, turns="each"),
+    "conversations": lambda: Chat("audited_chat", truncation="drop"),
+    "each turn": lambda: Chat("audited_turns", truncation="drop", turns="each"),
 }
 LEFT_OUT = {
     "": {},

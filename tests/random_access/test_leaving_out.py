@@ -28,12 +28,12 @@ def described(name, **arguments):
 
 def talks(name, **arguments):
     source = ul2_tasks.MemoryDataSource(lambda: embedded_conversations() * 30, validation=0)
-    return Chat(name, source, truncation="drop", random_access=True, **arguments)
+    return Chat(name, source, truncation="drop", **arguments)
 
 
 def replies_and_texts():
     chat = talks("left_talks")
-    text = described("left_text", vocabulary=chat.renderer.vocabulary, merge_examples=False, random_access=True)
+    text = described("left_text", vocabulary=chat.renderer.vocabulary, merge_examples=False)
     return Mix("left_both", {text: 2, chat: 1})
 
 
@@ -198,3 +198,25 @@ def test_what_is_read_instead_ends_in_eos_where_the_document_did():
     _, stops = corpus.store.ranges_of(np.arange(corpus.store.documents))
     last = corpus.kind.overlay.read_chunks(stops - 1, stops)
     assert (last == mixture.vocabulary.eos_id).all()
+
+
+def test_what_is_longer_than_its_place_in_a_row_is_not_trained_on():
+    before = read("conversations", True)
+    (corpus,) = before.numbering.corpora
+    starts, stops = corpus.store.ranges_of(np.arange(corpus.store.documents))
+    kept = max((each for each in range(len(starts)) if len(corpus.slots_with(0, each))), key=(stops - starts).__getitem__)
+    found = without(before, np.delete(np.arange(len(starts)), kept))
+    whole = {tuple(example["tokens"].tolist()) for example in read("conversations", False)[:]}
+    cut = 0
+    for index in range(len(found)):
+        for (_, was), (_, values) in zip(parts_of(before, index), parts_of(found, index), strict=True):
+            assert len(values["tokens"]) <= len(was["tokens"])
+            if tuple(values["tokens"]) not in whole:
+                segment = values["tokens"]
+                assert any(segment == list(each[: len(segment)]) for each in whole)
+                cut += 1
+        row = found[index]
+        trained = [row["loss_mask"][row["tokens_segment_ids"] == each + 1].any() for each in range(len(located(found, index)))]
+        ends = [tuple(values["tokens"]) in whole for _, values in parts_of(found, index)]
+        assert trained == ends
+    assert cut

@@ -46,7 +46,7 @@ def cases(folder) -> dict[str, Case]:
         (folder / f"{shard}.jsonl").write_text("\n".join(lines))
         texts = (json.dumps({"text": f"{number} " * (1 + number % 90)}) for number in range(shard, 400, 3))
         (folder / f"{shard}.texts.jsonl").write_text("\n".join(texts))
-    talks = Chat("talks", f"{folder}/?.jsonl", truncation="drop", block_shuffle=BLOCKS, random_access=True)
+    talks = Chat("talks", f"{folder}/?.jsonl", truncation="drop", block_shuffle=BLOCKS)
     found = {
         "documents": Case(Mixture("apart", f"{folder}/*.texts.jsonl", merge_examples=False, block_shuffle=BLOCKS), PAIRS),
         "chat": Case(talks, CHATS),
@@ -56,7 +56,7 @@ def cases(folder) -> dict[str, Case]:
         import image_support
         import test_image_index
 
-        arguments = {"block_shuffle": BLOCKS, "random_access": True}
+        arguments = {"block_shuffle": BLOCKS}
         seen = [image_support.record_of([f"Record {n}: " + "words, " * (n % 9), image_support.image(n), "."]) for n in range(400)]
         photos = test_image_index.described([*seen, image_support.record_of(["A text alone."])], "photos", **arguments)
         found["photos"] = Case(photos, PAIRS, can_pack=False)

@@ -116,9 +116,7 @@ def test_counts_are_kept_beside_the_cache_for_those_alone_who_have_the_same_rows
 
 
 def test_a_step_is_the_same_on_any_number_of_hosts_and_a_state_is_a_number(tmp_path):
-    name = ul2_tasks.register(
-        "hosts_apart", ul2_tasks.MemoryDataSource(texts, validation=0), merge_examples=False, random_access=True
-    )
+    name = ul2_tasks.register("hosts_apart", ul2_tasks.MemoryDataSource(texts, validation=0), merge_examples=False)
     converter = ul2_tasks.EncDecFeatureConverter(pack=True)
 
     def rows(host=0, hosts=1, epochs=2):
@@ -140,7 +138,7 @@ CHATS = {"tokens": 512}
 
 @pytest.mark.parametrize("lengths", [CHATS, {"inputs": 512, "targets": 512}], ids=["chat", "prompt_completion"])
 def test_conversations_with_random_access_have_the_examples_of_the_stream(lengths):
-    chat = ul2_tasks.Chat("random_chat", truncation="drop", random_access=True)
+    chat = ul2_tasks.Chat("random_chat", truncation="drop")
     found, before = ul2_tasks.examples(chat, lengths), ul2_tasks.examples(ul2_tasks.Chat("random_chat", truncation="drop"), lengths)
     keys = [key for key in before[0]]
 
@@ -165,9 +163,9 @@ def test_conversations_with_random_access_have_the_examples_of_the_stream(length
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
-    chat = ul2_tasks.register_chat("beside_chat", format="prompt_completion", random_access=True)
+    chat = ul2_tasks.register_chat("beside_chat", format="prompt_completion")
     vocabulary = seqio.TaskRegistry.get(chat).output_features["targets"].vocabulary
-    web = ul2_tasks.register("beside_web", vocabulary=vocabulary, random_access=True)
+    web = ul2_tasks.register("beside_web", vocabulary=vocabulary)
     both = ul2_tasks.mix("beside", {web: 3, chat: 1})
     lengths = {"inputs": 512, "targets": 512}
     found = ul2_tasks.examples(both, lengths)
@@ -185,10 +183,10 @@ def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
 
 def test_beside_replies_targets_of_texts_with_images_are_trained_on_too():
     pytest.importorskip("PIL", reason="the extra images is not installed")
-    replies = ul2_tasks.register_chat("trained_chat", format="prompt_completion", random_access=True)
+    replies = ul2_tasks.register_chat("trained_chat", format="prompt_completion")
     vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
     image_tokens = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
-    settings = {"image_tokens": image_tokens, "sentinels": range(3, 203), "random_access": True}
+    settings = {"image_tokens": image_tokens, "sentinels": range(3, 203)}
     seen = ul2_tasks.register_image_text("trained_images", "embedded", vocabulary, T5GEMMA2[3:], **settings)
     both, lengths = ul2_tasks.mix("trained_images_and_chat", {seen: 1, replies: 1}), {"inputs": 512, "targets": 512}
     for example in ul2_tasks.examples(both, lengths):

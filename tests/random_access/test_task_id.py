@@ -6,7 +6,7 @@ import seqio
 from test_leaving_out import PIPELINES, described
 
 import ul2_tasks
-from ul2_tasks import Chat, Mix, Stage
+from ul2_tasks import Mix, Stage
 from ul2_tasks.datasets import facts_of
 from ul2_tasks.random_access.tasks import TaskInfo
 
@@ -66,8 +66,8 @@ def test_in_a_packed_sequence_each_segment_has_its_own(name):
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_rows_of_seqio_have_it_too(pack):
-    mixture = described("id_rows", random_access=True)
-    ul2_tasks.register("id_rows", mixture.source, random_access=True)
+    mixture = described("id_rows")
+    ul2_tasks.register("id_rows", mixture.source)
     named = ul2_tasks.examples("id_rows_mix", LENGTHS, seed=0, pack=pack, task_id=True)
     assert named.tasks == ul2_tasks.examples(mixture, LENGTHS, task_id=True).tasks
     dataset = seqio.get_mixture_or_task("id_rows_mix").get_dataset(LENGTHS, "train", seed=0, num_epochs=1)
@@ -84,5 +84,3 @@ def test_rows_of_seqio_have_it_too(pack):
 def test_what_has_none_says_so():
     with pytest.raises(ValueError, match="task_id"):
         pipeline("joined", task_id=1)
-    with pytest.raises(ValueError, match=r"task_id .* random_access=True"):
-        ul2_tasks.examples(Chat("id_talks", truncation="drop"), {"tokens": 512}, task_id=True)

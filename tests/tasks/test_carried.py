@@ -36,8 +36,8 @@ def register() -> dict[str, str]:
         "a mixture": tempered,
         "a mixture of mixtures": ul2_tasks.mix("nested", {tempered: 1, shared: 2}),
         "a schedule": ul2_tasks.mix("scheduled", schedule=stages, batch_size=8, steps=20),
-        "conversations": ul2_tasks.register_chat("talks", random_access=True),
-        "prompts": ul2_tasks.register_chat("talks", random_access=True, format="prompt_completion"),
+        "conversations": ul2_tasks.register_chat("talks"),
+        "prompts": ul2_tasks.register_chat("talks", format="prompt_completion"),
         "images": ul2_tasks.register_image_text("seen", RECORDS, image_tokens=IMAGE),
     }
 

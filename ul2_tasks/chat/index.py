@@ -99,10 +99,6 @@ class ChatIndex:
         """
         return self._found(numbers)[0]
 
-    def ranges(self, numbers: np.ndarray) -> np.ndarray:
-        """The tokens [start, stop) of the conversation that each of some examples is of, [n, 2] int64."""
-        return np.array([self.store.tokens_of(record) for record in self.records(numbers).tolist()], np.int64).reshape(-1, 2)
-
     def examples_of(self, record: int) -> tuple[int, int]:
         """The examples [first, stop) of a conversation."""
         if not 0 <= record < self.reader.count:
@@ -126,6 +122,14 @@ class ChatIndex:
         chosen = self._chosen(of_all, conversations.messages, conversations.counts)
         table, none = chosen.table[_rows(chosen, which, places)], np.zeros_like(chosen.left_out)
         return self.objective.write(conversations, chosen._replace(table=table, left_out=none))._replace(conversations=records)
+
+    def why_none(self, record: int) -> str:
+        """Why a conversation makes no example."""
+        return "it is too long, or has no token to train on"
+
+    def where(self, record: int) -> str:
+        """Nothing: origins say where a conversation is from."""
+        return ""
 
     @property
     def caches(self) -> Sequence[BlockCache]:

@@ -18,7 +18,7 @@ from ul2_tasks.converters.marks import checked, example_spec, how_many, padded
 from ul2_tasks.converters.rows import refuse_images, row_source
 from ul2_tasks.example_features import EXAMPLE, LOSS_MASK, NO_TASK, TASK_ID, Feature, token_features
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.order.packing import assign_rows
+from ul2_tasks.order.pack import best_fit
 from ul2_tasks.scalars import as_python
 
 BOS_ID = 0  # what a decoder reads before its first token, in t5x
@@ -35,7 +35,7 @@ class EncDecFeatureConverter(seqio.EncDecFeatureConverter):
     With `pack=False` the features are bit-identical to SeqIO's.
 
     With `pack=True` the packed sequences differ from SeqIO's, which puts each example into the sequence of the example before it
-    or into a new one. Here up to 1,024 examples are distributed together, see `order.packing.assign_rows`. No example is split or
+    or into a new one. Here up to 1,024 examples are distributed together, see `order.pack.best_fit`. No example is split or
     lost, and the inputs and targets of an example have the same segment id.
 
     An example that is longer than `task_feature_lengths` raises an error; nothing is trimmed.
@@ -144,7 +144,7 @@ def pack_rows(examples: Mapping[str, tf.Tensor], lengths: Mapping[str, int], spe
     example_lengths = {key: how_many(examples[key] >= 0) for key in of_tokens}
     budgets = tuple(lengths[key] for key in of_tokens)
     to_pack = tf.stack(list(example_lengths.values()), axis=1)
-    row = tf.ensure_shape(python_op(lambda sizes: assign_rows(sizes, budgets), [to_pack], tf.int32), [None])
+    row = tf.ensure_shape(python_op(lambda sizes: best_fit(sizes, budgets).astype(np.int32), [to_pack], tf.int32), [None])
     order = tf.argsort(row, stable=True)
 
     def runs(key: str) -> tf.RaggedTensor:

@@ -61,8 +61,8 @@ class _WithTaskIds(seqio.FeatureConverter):
             rows = source.rows(lengths, self.pack, with_tasks, with_task_id=True)
         if rows is None:
             raise ValueError(
-                "the examples must be those of get_dataset of tasks of ul2_tasks for decoder_task_ids, got others. Leave other"
-                " tasks out of the mixture, and change batches instead of examples."
+                "the examples must be those of get_dataset of tasks of ul2_tasks for decoder_task_ids, got others. Leave"
+                " other tasks out of the mixture, and change batches instead of examples."
             )
         return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -151,6 +152,73 @@ def tokenize_shards(corpus: Corpus, split: str, shards: Iterable[int]) -> Iterat
             yield batch, file, first
         if is_part:
             before[file] += rows_of(source, split, shard, seen.records, seen.last)
+
+
+class DocumentShards(NamedTuple):
+    """The documents of a split in so many shards.
+
+    `read` yields those of a shard from one of its records on, as `corpus_tokens` does, each time with how many records of the shard
+    there are up to them.
+    """
+
+    shards: int
+    read: Callable[[int, int], Iterator[tuple[np.ndarray, np.ndarray, int]]]
+
+
+def document_shards(corpus: Corpus, split: str, use_cached: bool, wanted: int) -> DocumentShards:
+    """The documents of a split, as they are stored or from the source: in as many shards as wanted, where any number will do."""
+    check_split(split, corpus.splits, corpus.name)
+    if not (use_cached or corpus.is_tokens):
+        return _shards_of_source(corpus, split, wanted)
+    store = _store_of(corpus, split)
+    return _shards_of_records(corpus, split) if store is None else _shards_of_store(store, wanted)
+
+
+def _shards_of_source(corpus: Corpus, split: str, wanted: int) -> DocumentShards:
+    source = corpus.source
+    splits = next(group for group in split_groups(source) if split in group)
+    named = len(source.list_shards(split))
+    count = max(named, wanted) if source.supports_arbitrary_sharding else named
+
+    def read(shard: int, first: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        seen = _Seen()
+        records = itertools.islice(seen.of(corpus.shard_records(splits, shard, count)), first, None)
+        for batch in tokenize_records(corpus, (record for record in records if record[0] == split)):
+            yield *batch.of(split), seen.records
+
+    return DocumentShards(count, read)
+
+
+def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
+    count = max(len(store.prefixes), wanted)
+
+    def read(shard: int, first: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        start, stop = (store.documents * each // count for each in (shard, shard + 1))
+        for begin in range(start + first, stop, DOCUMENTS_PER_BATCH):
+            end = min(begin + DOCUMENTS_PER_BATCH, stop)
+            yield *store.read_documents(np.arange(begin, end)), end - start
+
+    return DocumentShards(count, read)
+
+
+def _shards_of_records(corpus: Corpus, split: str) -> DocumentShards:
+    """Those of a cache of TFRecords: its files."""
+    import seqio
+
+    from ul2_tasks.corpus.read_cache import read_cache
+
+    count, shift = len(cache.record_files(corpus.cache_folder, split)), np.int32(id_shift(corpus.vocabulary))
+
+    def read(shard: int, first: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        seen, info = 0, seqio.ShardInfo(shard, count)
+        settings = corpus_settings(corpus)
+        for batch in read_cache(corpus.cache_folder, corpus, settings, split, shuffle=False, seed=None, shard_info=info):
+            lengths = batch["targets"].row_lengths().numpy()
+            seen += len(lengths)
+            if seen > first:
+                yield batch["targets"].flat_values.numpy() - shift, lengths, seen
+
+    return DocumentShards(count, read)
 
 
 class Documents(NamedTuple):

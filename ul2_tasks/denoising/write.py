@@ -27,8 +27,6 @@ import numpy as np
 
 from ul2_tasks.compiled import compiled, part_of_compiled
 from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.lengths import example_lengths
-from ul2_tasks.denoising.solution import Solution
 from ul2_tasks.order.permutation import GOLDEN, mix
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
@@ -54,18 +52,9 @@ class Recipe(NamedTuple):
     targets_end: np.ndarray
 
 
-def recipe_of(solution: Solution) -> Recipe:
-    """The recipe of a task's examples."""
-    return recipe(solution.configuration.denoiser, solution.special, solution.full.length, solution.add_eos)
-
-
-def longest_examples(solution: Solution) -> np.ndarray:
-    """The longest inputs and targets of chunks of 0 .. L tokens, [L + 1, 2] int64; where noise is not drawn, all are so long."""
-    return longest(solution.configuration.denoiser, solution.full.length, len(solution.special.mode), solution.add_eos)
-
-
 @functools.lru_cache(maxsize=256)
 def recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool]) -> Recipe:
+    """A recipe of chunks of so many tokens at most. Raises a ValueError where one needs more sentinels than there are."""
     made = recipe_of_texts(denoiser, special, length, add_eos)
     spans = made.counts[:, 0]
     if denoiser.sentinel and spans.max() > len(special.sentinels):
@@ -103,21 +92,6 @@ def _check_counts(denoiser: Denoiser, counts: np.ndarray) -> None:
             f" {spans[wrong]} spans and {fewest[wrong]} to {most[wrong]} noise tokens for a chunk of {lengths[wrong]} tokens. See"
             " Denoiser.noise_counts for the conditions."
         )
-
-
-@functools.lru_cache(maxsize=256)
-def longest(denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bool, bool]) -> np.ndarray:
-    each = [example_lengths(denoiser, tokens, mode_tokens, add_eos) for tokens in range(1, length + 1)]
-    longest = np.array([(0, 0), *each], np.int64)
-    shrinks = np.flatnonzero((np.diff(longest, axis=0) < 0).any(axis=1))
-    if len(shrinks):
-        tokens = int(shrinks[0])
-        raise ValueError(
-            f"{type(denoiser).__name__} {denoiser.name!r}: noise_counts must not let inputs or targets shrink as a chunk grows,"
-            f" got up to {longest[tokens].tolist()} of them for a chunk of {tokens} tokens, and {longest[tokens + 1].tolist()}"
-            f" for {tokens + 1}. See Denoiser.noise_counts for the conditions."
-        )
-    return longest
 
 
 _mix = part_of_compiled(mix)  # of one uint64; it is the streams' own, and never changes

@@ -20,9 +20,8 @@ from ul2_tasks.looking.printing import as_shown, bars, visible
 from ul2_tasks.looking.run import Run, stores
 from ul2_tasks.sources.files import Layout, Segment, format_of
 from ul2_tasks.sources.records import Record, read
-from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.ngrams import Texts
-from ul2_tasks.store.read import MemoryStore, Store, TokenStore
+from ul2_tasks.store.read import TokenStore
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -156,7 +155,6 @@ def contamination(
     """Looks for texts in all documents of a corpus. `advance` is told of tokens looked through."""
     found, texts_of = [np.zeros([0, len(Shared._fields)], np.int64)], [np.zeros([0], np.int64)]
     documents_of, most = np.zeros(len(variants.too_short), np.int64), dict[int, Shared]()
-    assert isinstance(store, MemoryStore | Store | BlockCache)
     for overlaps in variants.texts.overlaps(store, advance):
         columns = overlaps.documents, variants.of[overlaps.texts], overlaps.ngrams, variants.texts.counts[overlaps.texts]
         shared = _most(np.stack([*columns, overlaps.longest], axis=1), by=(0, 1))

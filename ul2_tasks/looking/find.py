@@ -17,11 +17,9 @@ from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.document_list import DocumentList, named_documents
-from ul2_tasks.denoising.pieces import problem_of
 from ul2_tasks.looking.printing import bars, print_head, print_json_lines, ranges_in_words, visible
 from ul2_tasks.looking.run import Run, locations_of, stores
 from ul2_tasks.looking.steps import ChatOfRun, as_json, chat_example, chats_fed, in_row, made
-from ul2_tasks.random_access.image_text import ImageTextIndex
 from ul2_tasks.random_access.records import RecordIndex
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.provenance import Origin
@@ -252,16 +250,13 @@ def _why_none(found: Examples, place: Place) -> str:
     index = _index_of(found, place)
     if index is None or len(set(index.examples_of(place.document))) > 1:
         return ""
-    if not isinstance(index, ImageTextIndex):
-        return "it is too long, or has no token to train on"
-    denoiser, problem = problem_of(index.limits, index.data.read_pieces(place.document))
-    return f"{index.limits[denoiser].name}: {problem.cause}{problem.numbers}"
+    return index.why_none(place.document)
 
 
 def _where(found: Examples, place: Place) -> str:
     """Where the image-text record that a place is in is from, as far as the corpus says; empty of texts and conversations."""
     index = _index_of(found, place)
-    return f", {visible(index.data.locate(place.document))}" if isinstance(index, ImageTextIndex) else ""
+    return f", {visible(where)}" if index and (where := index.where(place.document)) else ""
 
 
 def _search(found: Examples, text: str, count: int, console: Console) -> list[Place]:

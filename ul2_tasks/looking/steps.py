@@ -257,7 +257,7 @@ def chats_fed(found: Examples) -> dict[str, ChatOfRun]:
     """The tasks of conversations that make the examples, by their names, in their order."""
     chats = {}
     for member in members_of(found.numbering):
-        if isinstance(index := member.index, ChatIndex):
+        if (index := member.index) and not member.has_images:
             corpus: ChatCorpus = member.corpus  # type: ignore[assignment]  # whose conversations the index has
             chats[member.task] = ChatOfRun(member.task, index.objective, corpus, index, member.features)
     return dict(sorted(chats.items()))
@@ -279,7 +279,7 @@ def image_members(found: Examples) -> dict[str, ImageMember]:
     """The tasks of interleaved image-text data that make the examples, by their names."""
     members = {}
     for member in members_of(found.numbering):
-        if isinstance(index := member.index, ImageTextIndex):
+        if (index := member.index) and member.has_images:
             corpus: ImageTextCorpus = member.corpus  # type: ignore[assignment]  # whose records the index has
             limits = index.limits[member.kind_number]  # type: ignore[attr-defined]
             special = moved(limits.special, id_shift(member.vocabulary))

@@ -22,7 +22,7 @@ import numpy as np
 from ul2_tasks.denoising.denoisers import Denoiser, check_denoisers
 from ul2_tasks.denoising.lengths import Chunk, chunk_length
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.order.packing import count_rows
+from ul2_tasks.order.pack import count_rows
 
 POOL = 1024  # so many examples are packed together to measure a fill
 POOLS = 2  # so many times
@@ -73,7 +73,7 @@ def expected_fill(
 def packed_fill(
     denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int], chunk_tokens: ChunkTokens = None, seed: int = 0
 ) -> dict[str, float]:
-    """How full rows get when `packing.assign_rows` packs examples of the mixture that are drawn with this seed.
+    """How full rows get when `pack.best_fit` packs examples of the mixture that are drawn with this seed.
 
     The other arguments, and the errors, are those of `expected_fill`.
     """
@@ -82,7 +82,7 @@ def packed_fill(
 
 
 def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
-    """Returns the `chunk_tokens` with the highest packing efficiency, by the denoiser's name. Takes some five seconds.
+    """Returns the `chunk_tokens` with the highest packing efficiency, by the denoiser's name. Takes about a second.
 
     1. Full-length chunks are tried, and `FRACTIONS` of them in all combinations within `SPREAD`, with one fraction for all
        denoisers whose full-length chunks have the same lengths. Sampled examples are packed with each combination.

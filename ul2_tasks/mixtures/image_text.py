@@ -51,7 +51,7 @@ class ImageText(Description):
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
-        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes, block_shuffle, random_access:
+        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes, block_shuffle:
             see `register_image_text`.
 
     Raises:

@@ -12,7 +12,7 @@ from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
 from ul2_tasks.mixtures.description import check_name, corpus_in
 from ul2_tasks.mixtures.mixture import Mixture, check_corpora, members_of_mixture
-from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
+from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.scalars import as_python, fractions
@@ -36,16 +36,17 @@ class Mix:
     Attributes:
         name: the mixture's name.
         mixtures: the weights, positive numbers, of `Mixture` and `Chat` objects with different names and one vocabulary. A weight
-            divided by the sum of all is a fraction of the examples. It becomes pairs of a mixture and its weight, in the order of
-            the names.
+            divided by the sum of all is a fraction of the examples, or of the tokens. It becomes pairs of a mixture and its weight,
+            in the order of the names.
         temperature: raises each weight to 1 / temperature, as SeqIO and mT5 do with the sizes of corpora. Higher ones make
             fractions more equal, and 1 keeps the weights.
+        weigh: what weights count, "examples" or "tokens", see `mix`.
         schedule: instead of `mixtures`, a list of `Stage`, whose weights change during a run; see `mix`.
         batch_size, steps: with a schedule, the global batch size and the number of steps of the run.
 
     Raises:
-        ValueError: a weight or the temperature is not a positive number; something is not a `Mixture` or a `Chat`; two have the
-            same name; a schedule has `Chat` objects alone; or see `mix`.
+        ValueError: a weight or the temperature is not a positive number; `weigh` is another word; something is not a `Mixture` or a
+            `Chat`; two have the same name; a schedule has `Chat` objects alone; or see `mix`.
 
     >>> import ul2_tasks
     >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]
@@ -56,12 +57,14 @@ class Mix:
     mixtures: Mapping[Mixture | Chat, float] | Sequence[tuple[Mixture | Chat, float]] | None = None
     _: dataclasses.KW_ONLY
     temperature: float = 1.0
+    weigh: str = "examples"
     schedule: Sequence[Stage[Mixture | Chat]] | None = None
     batch_size: int | None = None
     steps: int | None = None
 
     def __post_init__(self):
         check_name(self.name)
+        check_weigh(self.weigh)
         planned = _planned(self)
         weights = planned.average if planned else weights_of(self.mixtures)
         if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture | Chat)]:
@@ -87,11 +90,11 @@ class Mix:
 
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
-        planned = _planned(self)
+        planned, weighed = _planned(self), {} if self.weigh == "examples" else {"weigh": self.weigh}
         if planned is None:
             shares = fractions(dict(_pairs(self)))
-            return digest({mixture.name: f"{mixture.fingerprint()}, weight {shares[mixture]}" for mixture in shares})
-        told = {mixture.name: mixture.fingerprint() for mixture, _ in _pairs(self)}
+            return digest({each.name: f"{each.fingerprint()}, weight {shares[each]}" for each in shares} | weighed)
+        told = {mixture.name: mixture.fingerprint() for mixture, _ in _pairs(self)} | weighed
         for first_step, weights in planned.flat():
             parts = fractions(weights)
             told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, parts[each]) for each in parts))
@@ -158,7 +161,7 @@ def _vocabulary_of(mixture: Mixture | Chat):
 def planned_members(mix: Mix, members: Sequence[Task]) -> MemberSchedule:
     """The tasks of each stage, at their rates, of those of `members_of_mix`."""
     if (planned := _planned(mix)) is None:
-        return MemberSchedule.of(members)
+        return MemberSchedule.of(members, mix.weigh)
     rates = []
     for first_step, weights in planned.flat():
         of_stage: dict[str, float] = {}
@@ -169,7 +172,7 @@ def planned_members(mix: Mix, members: Sequence[Task]) -> MemberSchedule:
             total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
             of_stage |= {f"{mixture.name}_{each.name}": weight * float(each.weight) / total for each in mixture.denoisers}
         rates.append((first_step, of_stage))
-    return members_by_stage(members, rates, planned.batch_size, planned.steps)
+    return members_by_stage(members, rates, planned.batch_size, planned.steps, mix.weigh)
 
 
 def _planned(mix: Mix) -> Schedule[Mixture | Chat] | None:

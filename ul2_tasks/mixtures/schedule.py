@@ -141,6 +141,12 @@ def check_schedule(
     return Schedule(tuple(stages), batch_size, steps)  # type: ignore[arg-type]  # which it checks
 
 
+def check_weigh(weigh: object) -> None:
+    """Raises a ValueError for what weights do not count."""
+    if weigh not in ("examples", "tokens"):
+        raise ValueError(f"weigh must be 'examples' or 'tokens', got {weigh!r}.")
+
+
 def weights_of(mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]] | None, temperature: float = 1.0) -> dict[_Of, float]:
     """The weights of what is mixed, each raised to 1 / temperature.
 

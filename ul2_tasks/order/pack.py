@@ -8,8 +8,8 @@ A row is filled record by record, from all that are left. Of those that fit it g
     demand    how many rows the records that are left would fill with this feature alone
 
 With one feature that is the longest record that fits. With several it is the one that points most nearly to where the row has room
-(Panigrahy et al., Heuristics for Vector Bin Packing, 2011). `order.packing` has the same score and a pool of 64 records, a fifth of
-them left for the next; here thousands compete, and few are looked at. They lie in 16 slabs, of about equally many records each:
+(Panigrahy et al., Heuristics for Vector Bin Packing, 2011). Thousands compete, and few are looked at. They lie in 16 slabs, of
+about equally many records each:
 
     one feature     a single slab
     two             by the size in the less scarce feature: a slab has sizes 0 to 31, the next 32 to 60, ..
@@ -69,6 +69,11 @@ def best_fit(sizes: np.ndarray, budgets: tuple[int, ...]) -> np.ndarray:
     numbers = np.empty(len(begun_with), np.int64)
     numbers[rows[np.sort(mixed[begun_with])]] = np.arange(len(begun_with))
     return numbers[rows]
+
+
+def count_rows(sizes: np.ndarray, budgets: tuple[int, ...]) -> int:
+    """The number of rows to which `best_fit` assigns records."""
+    return int(best_fit(sizes, budgets).max(initial=-1)) + 1
 
 
 @functools.lru_cache(maxsize=16)

@@ -13,9 +13,9 @@ import numpy as np
 from ul2_tasks.converters.of_model import settings_of
 from ul2_tasks.converters.row_format import RowFormat, padded_inputs
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.given_spans import corrupt_spans
+from ul2_tasks.denoising.objective import corrupt_spans
 from ul2_tasks.denoising.solution import DenoisingConfiguration, check_rows, solve
-from ul2_tasks.denoising.write import longest, recipe, write_examples
+from ul2_tasks.denoising.write import example_sizes, recipe, write_examples
 from ul2_tasks.example_features import DENOISER, EXAMPLE, IGNORED, TASK_ID
 from ul2_tasks.pytorch.shared import SharedIntegers, for_copy
 from ul2_tasks.random_access.tasks import TaskInfo
@@ -348,22 +348,20 @@ class UL2DataCollator:
         """Inputs and targets of all examples, in the tokenizer's own ids: rows, [B, width] int32, and how long each is, [B] int64.
 
         `tokens`, [tokens] int32, are those of all chunks, one after the other, and `lengths`, [B], how many each has. `chosen`,
-        [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `spans`.
+        [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `write`.
         """
-        used = np.unique(chosen)
-        most = [
-            longest(self._denoisers[index], self.max_tokens, len(self._special[index].mode), _ADD_EOS)[lengths.max()]
-            for index in used
-        ]
-        widths = np.max(most, axis=0)
-        rows = {key: np.zeros([len(lengths), width], np.int32) for key, width in zip(EXAMPLE, widths.tolist())}
-        sizes, stops = np.zeros([len(lengths), len(EXAMPLE)], np.int64), np.cumsum(lengths)
-        for index in used:
+        sizes, starts = np.zeros([len(lengths), len(EXAMPLE)], np.int64), np.cumsum(lengths) - lengths
+        of_denoisers = []
+        for index in np.unique(chosen):
             numbers = np.flatnonzero(chosen == index)
-            chunks = stops[numbers] - lengths[numbers], lengths[numbers].astype(np.int32), np.arange(len(numbers) + 1)
-            places = np.zeros([len(numbers), len(EXAMPLE)], np.int64)
             of_denoiser = recipe(self._denoisers[index], self._special[index], self.max_tokens, _ADD_EOS)
-            sizes[numbers] = write_examples(of_denoiser, tokens, *chunks, keys[numbers], numbers, places, *rows.values())
+            chunks = lengths[numbers].astype(np.int32), np.arange(len(numbers) + 1), keys[numbers]
+            sizes[numbers] = example_sizes(of_denoiser, *chunks)
+            of_denoisers.append((of_denoiser, numbers, chunks))
+        rows = {key: np.zeros([len(lengths), width], np.int32) for key, width in zip(EXAMPLE, sizes.max(axis=0).tolist())}
+        for of_denoiser, numbers, chunks in of_denoisers:
+            places = np.zeros([len(numbers), len(EXAMPLE)], np.int64)
+            write_examples(of_denoiser, tokens, starts[numbers], *chunks, numbers, places, *rows.values())
         return {key: row - np.int32(self._shift) for key, row in rows.items()}, dict(zip(EXAMPLE, sizes.T))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 
 _MOST_WINDOWS = 1 << 14  # that are remembered
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
-
-
-class TokensAt(NamedTuple):
-    """What an example has: the number of its member, ranges of tokens, and of each range the documents [first, stop) that it has
-    tokens of. Where some are read in place of documents that are left out, `replaces` are the documents of its own place."""
-
-    kind: int
-    tokens: tuple[tuple[int, int], ...]
-    documents: tuple[tuple[int, int], ...]
-    replaces: tuple[tuple[int, int], ...] = ()
 
 
 def fetch_windows(
@@ -105,15 +95,6 @@ class OrderedCorpus:
     def _begun(self) -> set[tuple[int, int, int]]:
         """The windows whose blocks were asked for."""
         return set()
-
-    def tokens_at(self, epoch: int, slot: int) -> TokensAt:
-        """What an example has."""
-        ranges = self.order.ranges(np.array([epoch]), np.array([slot]))
-        found = self.kind.origin(ranges)
-        places = [self.data.origin(ranges)] if found.are_others.any() else []
-        of_each = [[*zip(each.starts.tolist(), each.stops.tolist())] for each in (found, *places)]
-        documents = [tuple(self.store.documents_at(*each) for each in parts) for parts in of_each]
-        return TokensAt(int(ranges.kinds[0]), tuple(of_each[0]), *documents)
 
     def slots_with(self, epoch: int, document: int) -> np.ndarray:
         """The slots of an epoch whose examples have tokens of a document, [n] int64, ascending. An IndexError without it."""

@@ -55,7 +55,7 @@ def leaving_out_of(
     named = DocumentList(()) if exclude is None else read_document_list(exclude)
     documents = _documents(numbering, named) if named.entries else {}
     found = LeavingOut(documents, tuple(Skip((first - first_step) * size, (stop - first) * size) for first, stop in skips), named)
-    _tell(numbering.without(found))
+    _tell(numbering, found)
     return found
 
 
@@ -116,10 +116,12 @@ def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarra
     return found
 
 
-def _tell(numbering: Numbering) -> None:
+def _tell(numbering: Numbering, leaving_out: LeavingOut) -> None:
     """Logs how much is left out of each corpus."""
     for corpus in numbering.corpora:
-        documents = numbering.leaving_out.left_out(corpus.name)
+        documents = leaving_out.left_out(corpus.name)
+        if not len(documents):
+            continue
         starts, stops = corpus.store.ranges_of(documents)
         units = np.stack(corpus.data.units_of(documents))
         replaced = corpus.order.slots_with(0, *units[:, units[0] < units[1]])
@@ -128,6 +130,5 @@ def _tell(numbering: Numbering) -> None:
             "tokens": (int((stops - starts).sum()), corpus.store.tokens),
             "examples of an epoch": (len(replaced), corpus.order.examples),
         }
-        if len(documents):
-            told = ", ".join(f"{part:,} of {whole:,} {what}" for what, (part, whole) in counts.items())
-            logging.info("exclude leaves out of %s: %s. Such an example gets other tokens.", corpus.name, told)
+        told = ", ".join(f"{part:,} of {whole:,} {what}" for what, (part, whole) in counts.items())
+        logging.info("exclude leaves out of %s: %s. Such an example gets other tokens.", corpus.name, told)

@@ -67,6 +67,8 @@ def fingerprint(
     if kinds := {key: own for key, each in ordered.items() if (own := dict(each.kind.described))}:
         told["kinds"] = kinds
     told |= of_rows(numbering)
+    if schedule and schedule.weigh != "examples":
+        told["weigh"] = schedule.weigh
     if schedule and schedule.batch_size:
         told["rates"] = _rates(schedule.stages[0])
         told["schedule"] = {"batch_size": schedule.batch_size, "stages": list(map(_stage, schedule.stages))}

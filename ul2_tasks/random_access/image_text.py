@@ -86,10 +86,6 @@ class ImageTextIndex:
         """How many examples come before each record that makes none."""
         return self.unusable - np.arange(len(self.unusable))
 
-    def ranges(self, numbers: np.ndarray) -> np.ndarray:
-        """The tokens [start, stop) of the store that each example is made of, [n, 2] int64: those of its record."""
-        return np.stack(self.data.tokens.ranges_of(self.records(numbers)), axis=1)
-
     def examples_of(self, record: int) -> tuple[int, int]:
         """The examples [first, stop) of a record: one, or none."""
         if not 0 <= record < self.data.count:
@@ -127,6 +123,15 @@ class ImageTextIndex:
             dict(zip(TOKEN_FEATURES, sizes.T)),
             self.data.images.read(records),
         )
+
+    def why_none(self, record: int) -> str:
+        """Why a record makes no example."""
+        denoiser, problem = problem_of(self.limits, self.data.read_pieces(record))
+        return f"{self.limits[denoiser].name}: {problem.cause}{problem.numbers}"
+
+    def where(self, record: int) -> str:
+        """Where a record is from, as far as the corpus says."""
+        return self.data.locate(record)
 
     @property
     def caches(self) -> Sequence[BlockCache]:

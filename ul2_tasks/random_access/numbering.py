@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.order.mix import Mix, Shares, Stage
@@ -123,7 +124,11 @@ class MemberSchedule:
 
 
 def members_by_stage(
-    members: Sequence[Task], rates: Sequence[tuple[int, Mapping[str, float]]], batch_size: int, steps: int
+    members: Sequence[Task],
+    rates: Sequence[tuple[int, Mapping[str, float]]],
+    batch_size: int,
+    steps: int,
+    weigh: str = "examples",
 ) -> MemberSchedule:
     """Of these tasks those of each stage: from its first step on, at its rates, which it has by the names of tasks."""
     stages = [
@@ -133,7 +138,7 @@ def members_by_stage(
         )
         for first_step, of_stage in rates
     ]
-    return MemberSchedule(tuple(stages), batch_size, steps)
+    return MemberSchedule(tuple(stages), batch_size, steps, weigh)
 
 
 class MixedStage(NamedTuple):
@@ -194,6 +199,19 @@ class Numbering:
                 first = self.orders[number].first_of(epoch * self.orders[number].rounds)
                 data = min(data, int(self.mix.numbers(self.names.index(self.corpora[number].name), np.array([first]))[0]))
         return int(self.leaving_out.first_from(np.array([data]))[0])
+
+    def warn_of_unread(self) -> None:
+        """Warns of corpora of which the first epoch has no example, because another one ends before."""
+        shares = list(zip(self.stages[0].corpora, self.mix.stages[0].shares.weights))
+        end, first = min((self._elements(number) / share, number) for number, share in shares)
+        unread = [self.corpora[number].name for number, share in shares if share * end < 0.5]
+        if unread and self.size is None:
+            logging.warning(
+                "an epoch has no example of %s: %s ends before, after some %d elements. Raise their weights, or read more epochs.",
+                unread,
+                self.corpora[first].name,
+                end,
+            )
 
     def epoch_with(self, number: int) -> int:
         """The epoch that has an element."""

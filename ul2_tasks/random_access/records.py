@@ -28,51 +28,6 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 
-class RecordIndex(Protocol):
-    """The examples of the records of a split, each with a number."""
-
-    @property
-    def count(self) -> int:
-        """How many examples there are."""
-
-    @property
-    def store(self) -> TokenStore:
-        """The tokens of all records, each a document."""
-
-    @property
-    def identity(self) -> str:
-        """What the records are, in few words: others for other records."""
-
-    @property
-    def settings(self) -> str:
-        """All that is made of them, in words: others where an example may have other lengths."""
-
-    def records(self, numbers: np.ndarray) -> np.ndarray:
-        """The record that each example is of, [n] int64."""
-
-    def ranges(self, numbers: np.ndarray) -> np.ndarray:
-        """The tokens [start, stop) of the store that each example is made of, [n, 2] int64."""
-
-    def examples_of(self, record: int) -> tuple[int, int]:
-        """The examples [first, stop) of a record. Raises an IndexError where there is no such record."""
-
-    def sizes(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """The lengths of the features of tokens of each example, [n, features] int64, without reading it.
-
-        `kinds` are the members that read each, [n] int64, and `keys` those of their noise, [n] uint64.
-        """
-
-    def read(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> Values:
-        """The examples, in this order, with the tokenizer's own ids. For the arguments see `sizes`."""
-
-    @property
-    def caches(self) -> Sequence[BlockCache]:
-        """What `read` reads in blocks of examples; none where files are local."""
-
-    def in_blocks(self, size: int) -> RecordIndex:
-        """The same examples, of which so many are a block, and remote files are read in blocks."""
-
-
 class Values(Protocol):
     """Of each feature the values of examples, [tokens], one's after the other's, and the lengths, [n] int64."""
 
@@ -80,6 +35,47 @@ class Values(Protocol):
     def values(self) -> dict[str, np.ndarray]: ...
     @property
     def lengths(self) -> Mapping[str, np.ndarray]: ...
+
+
+class RecordIndex(Protocol):
+    """The examples of the records of a split, each with a number.
+
+    `store` has the tokens of all records, each a document; `identity` and `settings` say what the records are, and what is made of
+    them, in words; `caches` are what is read in blocks of examples.
+    """
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def store(self) -> TokenStore: ...
+    @property
+    def identity(self) -> str: ...
+    @property
+    def settings(self) -> str: ...
+    @property
+    def caches(self) -> Sequence[BlockCache]: ...
+
+    def records(self, numbers: np.ndarray) -> np.ndarray:
+        """The record that each example is of, [n] int64."""
+
+    def examples_of(self, record: int) -> tuple[int, int]:
+        """The examples [first, stop) of a record. Raises an IndexError where there is no such record."""
+
+    def sizes(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """The lengths of the features of tokens, [n, features] int64, of examples that readers of these numbers, [n] int64, read
+        with these keys of their noise, [n] uint64."""
+
+    def read(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> Values:
+        """The examples, in this order, with the tokenizer's own ids."""
+
+    def why_none(self, record: int) -> str:
+        """Why a record makes no example."""
+
+    def where(self, record: int) -> str:
+        """Where a record is from, as far as that is known here."""
+
+    def in_blocks(self, size: int) -> RecordIndex:
+        """The same examples, of which so many are a block, and remote files are read in blocks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,8 +156,7 @@ class Records:
 
     def origin(self, ranges: Ranges) -> Origin:
         numbers = self._numbers(ranges)
-        starts, stops = self.index.ranges(numbers).T
-        return Origin(np.arange(len(numbers)), starts, stops, numbers != ranges.starts)
+        return Origin(np.arange(len(numbers)), *self.store.ranges_of(self.index.records(numbers)), numbers != ranges.starts)
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = np.array([self.index.examples_of(record) for record in documents.tolist()], np.int64).reshape(-1, 2)

@@ -215,8 +215,11 @@ def read_rows(examples: Examples, numbers: np.ndarray, task_id: bool = False) ->
 
 
 def _location(corpus: OrderedCorpus, epoch: int, slot: int) -> Location:
-    at = corpus.tokens_at(epoch, slot)
-    member = corpus.members[at.kind]
-    location = Location(corpus.name, member.task, member.denoiser, epoch, slot, at.tokens, at.documents, at.replaces)
+    ranges = corpus.order.ranges(np.array([epoch]), np.array([slot]))
+    origin, member = corpus.kind.origin(ranges), corpus.members[int(ranges.kinds[0])]
+    found = [origin, *([corpus.data.origin(ranges)] if origin.are_others.any() else [])]
+    tokens = [tuple(zip(each.starts.tolist(), each.stops.tolist())) for each in found]
+    documents = [tuple(corpus.store.documents_at(*each) for each in of) for of in tokens]
+    location = Location(corpus.name, member.task, member.denoiser, epoch, slot, tokens[0], *documents)
     object.__setattr__(location, "_provenance", corpus.store.provenance)
     return location

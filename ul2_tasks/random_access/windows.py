@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple, Protocol
@@ -25,14 +26,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.token_batches import tokenize_records
+from ul2_tasks.corpus.token_batches import document_shards
 from ul2_tasks.order.mix import Mix, Shares, Stage
 from ul2_tasks.order.permutation import keyed, permute
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, Slots, by_corpus, number_examples
 from ul2_tasks.random_access.tokens import beginning_of, in_memory, stored_tokens
 from ul2_tasks.scalars import fractions
-from ul2_tasks.sources.shard_records import split_groups
 from ul2_tasks.store.read import TokenStore
 
 WINDOW_TOKENS = 1 << 22  # some 20 MB of text: read in seconds, and examples of thousands of documents are shuffled in it
@@ -65,7 +65,9 @@ class Window(NamedTuple):
 class Feed(Protocol):
     """A corpus of a stream."""
 
-    numbering: Numbering  # of some of it, which tells how many rows its examples make
+    @property
+    def numbering(self) -> Numbering:
+        """Of some of it, which tells how many rows its examples make."""
 
     def window(self, place: Place) -> Window | None:
         """The window that begins at a place; None where the last epoch has ended."""
@@ -105,6 +107,7 @@ class Windows:
         self,
         corpus: Corpus,
         split: str,
+        use_cached: bool,
         separate_documents: bool,
         number: Callable[[TokenStore, int], Numbering],
         numbering: Numbering,
@@ -113,24 +116,27 @@ class Windows:
         self.numbering = numbering
         self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
         self._number, self._host = number, host
-        named = len(corpus.source.list_shards(split))
-        self._shards = max(named, host.hosts) if corpus.source.supports_arbitrary_sharding else named
-        if self._shards < host.hosts:
+        self._source = document_shards(corpus, split, use_cached, host.hosts)
+        if self._source.shards < host.hosts:
             raise ValueError(
-                f"{corpus.name!r} must have a shard of split {split!r} for each of {host.hosts} hosts, got {self._shards}."
+                f"{corpus.name!r} must have a shard of split {split!r} for each of {host.hosts} hosts, got {self._source.shards}."
                 " Use fewer hosts, divide the corpus into more files, or write its cache with `ul2 cache`. See"
                 " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
             )
-        self._thread = futures.ThreadPoolExecutor(1)
+        self._process = 0
         self._read: dict[Place, futures.Future[Window | None]] = {}  # the last window, and the next one
 
     def window(self, place: Place) -> Window | None:
         """Reads a window, and in a thread already the next one."""
-        own = self._read.get(place) or self._thread.submit(self._window, place)
-        self._read = {place: own}
+        if self._process != os.getpid():  # a forked process has no thread of the other's
+            self._process, self._thread, self._read = os.getpid(), futures.ThreadPoolExecutor(1), {}
+        read = self._read
+        own = read.get(place) or self._thread.submit(self._window, place)
         window = own.result()
+        self._read = {place: own}
         if window:
-            self._read[window.following] = self._thread.submit(self._window, window.following)
+            following = window.following
+            self._read[following] = read.get(following) or self._thread.submit(self._window, following)
         return window
 
     def _window(self, place: Place) -> Window | None:
@@ -154,29 +160,24 @@ class Windows:
 
     def _shards_of(self, passes: int) -> list[int]:
         """The shards of this host, in the order of a pass; those of all hosts are all shards."""
-        shards = np.arange(self._shards)
+        shards = np.arange(self._source.shards)
         if self._host.shuffle:
             shards = permute(shards, len(shards), keyed(self._host.seed, _FOR_SHARDS, passes))
         return shards[self._host.host :: self._host.hosts].tolist()
 
     def _documents(self, shards: Sequence[int], place: Place) -> tuple[list[np.ndarray], list[np.ndarray], tuple[int, int] | None]:
         """The tokens of the documents from a place on, how many each has, and after how many records of which shard they end."""
-        splits = next(group for group in split_groups(self._corpus.source) if self._split in group)
         tokens: list[np.ndarray] = []
         lengths: list[np.ndarray] = []
         count = 0
         for number in range(place.shard, len(shards)):
-            counter = itertools.count()
-            records = zip(self._corpus.shard_records(splits, shards[number], self._shards), counter)
-            left = itertools.islice(records, place.records if number == place.shard else 0, None)
-            for batch in tokenize_records(self._corpus, (record for record, _ in left if record[0] == self._split)):
-                of_batch, of_each = batch.of(self._split)
+            for of_batch, of_each, records in self._source.read(shards[number], place.records if number == place.shard else 0):
                 if len(of_batch):
                     tokens.append(of_batch)
                     lengths.append(of_each)
                 count += len(of_batch)
                 if count >= WINDOW_TOKENS:
-                    return tokens, lengths, (number, next(counter))
+                    return tokens, lengths, (number, records)
         return tokens, lengths, None
 
 
@@ -293,7 +294,7 @@ def open_corpora(
             stages.append((first, {name: math.fsum(member.rate for member in of_stage) for name, of_stage in read.items()}))
         names = list(readers)
         feeds = [
-            _feed(own, split, host._replace(seed=keyed(host.seed, number)), budgets, tokens, in_windows)
+            _feed(own, split, use_cached, host._replace(seed=keyed(host.seed, number)), budgets, tokens, in_windows)
             for number, own in enumerate(readers.values())
         ]
         if schedule.weigh == "tokens":
@@ -320,6 +321,7 @@ def _check_as_before(name: str, first: Sequence[Task], now: Sequence[Task]) -> N
 def _feed(
     members: Sequence[Task],
     split: str,
+    use_cached: bool,
     host: Host,
     budgets: Mapping[str, int | None] | None,
     tokens: Callable[[Corpus, bool], TokenStore],
@@ -336,4 +338,4 @@ def _feed(
         return Held(whole, host)
     assert solution is not None, "texts alone are read in windows"
     separate = solution.configuration.separate_documents
-    return Windows(corpus, split, separate, lambda store, seed: number(lambda *_: store, seed), whole, host)
+    return Windows(corpus, split, use_cached, separate, lambda store, seed: number(lambda *_: store, seed), whole, host)

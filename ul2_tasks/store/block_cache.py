@@ -219,6 +219,12 @@ class BlockCache(TokenStore):
             return np.concatenate([self.read_chunks(starts[of], stops[of]) for of in (slice(half), slice(half, None))])
         return read_joined(_held.read(self, blocks.tolist()), numbers, firsts, lasts)
 
+    def read_values(self, start: int, stop: int) -> np.ndarray:
+        return self.store.read_values(start, stop)
+
+    def document_lengths(self, first: int, stop: int) -> np.ndarray:
+        return self.store.document_lengths(first, stop)
+
     def size(self, block: int) -> int:
         """How many bytes a block takes."""
         return self._width * int(self.blocks.stops[block] - self.blocks.starts[block])

@@ -26,8 +26,8 @@ import numpy as np
 
 from ul2_tasks.compiled import compiled
 from ul2_tasks.order.permutation import GOLDEN
-from ul2_tasks.store.block_cache import BlockCache, is_remote
-from ul2_tasks.store.read import MemoryStore, Store
+from ul2_tasks.store.block_cache import is_remote
+from ul2_tasks.store.read import TokenStore
 
 _REMOTE_THREADS = 16  # they wait for requests
 _TOKENS_AT_A_TIME = 1 << 21
@@ -81,20 +81,18 @@ class Texts:
         """[texts] int64, how many n-grams each text has; a text that is looked for whole has one."""
         return np.array([max(1, len(each) - self.n + 1) for each in self.tokens], np.int64)
 
-    def overlaps(
-        self, store: MemoryStore | Store | BlockCache, advance: Callable[[int], None] = lambda more: None
-    ) -> Iterator[Overlaps]:
+    def overlaps(self, store: TokenStore, advance: Callable[[int], None] = lambda more: None) -> Iterator[Overlaps]:
         """Yields the documents of a store that share n-grams with these texts, in order. `advance` is told of tokens read."""
         lengths = np.array([len(each) for each in self.tokens], np.int64)
         needed = np.minimum(lengths, self.n)
         chosen = [np.flatnonzero(needed == self.n), np.flatnonzero(needed < self.n)]
         tables = [_table(self.tokens, numbers, needed) for numbers in chosen if len(numbers)]
-        of_thread, stored = threading.local(), store.store if isinstance(store, BlockCache) else store
+        of_thread = threading.local()
 
         def look(part: _Part) -> tuple[Overlaps, int]:
             if not hasattr(of_thread, "states"):
                 of_thread.states = [_state(table) for table in tables]
-            values = stored.read_values(part.start, part.start + int(part.ends[-1])).view()
+            values = store.read_values(part.start, part.start + int(part.ends[-1])).view()
             values.flags.writeable = False  # as those of a memory map are, so that the loop is compiled once
             found = [_scan(values, part.ends, part.first, *table, *state) for table, state in zip(tables, of_thread.states)]
             joined = np.concatenate(found)
@@ -103,7 +101,7 @@ class Texts:
         threads = max(os.cpu_count() or 1, _REMOTE_THREADS if is_remote(store) else 1)
         with futures.ThreadPoolExecutor(threads) as pool:
             waiting: collections.deque[futures.Future[tuple[Overlaps, int]]] = collections.deque()
-            for part in _parts(stored) if tables else ():
+            for part in _parts(store) if tables else ():
                 waiting.append(pool.submit(look, part))
                 if len(waiting) > 2 * threads:
                     yield _next(waiting, advance)
@@ -125,20 +123,19 @@ def _next(waiting: collections.deque[futures.Future[tuple[Overlaps, int]]], adva
     return found
 
 
-def _parts(store: MemoryStore | Store) -> Iterator[_Part]:
+def _parts(store: TokenStore) -> Iterator[_Part]:
     """The documents of a store, some million tokens at a time, or one long document."""
     start = 0
-    for pair, first in enumerate(store.borders[:-1].tolist()):
-        lengths = store.pair_lengths(pair)
-        for document in range(0, len(lengths), _DOCUMENTS_AT_A_TIME):
-            ends = np.cumsum(lengths[document : document + _DOCUMENTS_AT_A_TIME], dtype=np.int64)
-            begun = before = 0
-            while begun < len(ends):
-                stop = max(begun + 1, int(np.searchsorted(ends, before + _TOKENS_AT_A_TIME, side="right")))
-                if ends[stop - 1] > before:
-                    yield _Part(first + document + begun, start + before, ends[begun:stop] - before)
-                begun, before = stop, int(ends[stop - 1])
-            start += before
+    for first in range(0, store.documents, _DOCUMENTS_AT_A_TIME):
+        lengths = store.document_lengths(first, min(first + _DOCUMENTS_AT_A_TIME, store.documents))
+        ends = np.cumsum(lengths, dtype=np.int64)
+        begun = before = 0
+        while begun < len(ends):
+            stop = max(begun + 1, int(np.searchsorted(ends, before + _TOKENS_AT_A_TIME, side="right")))
+            if ends[stop - 1] > before:
+                yield _Part(first + begun, start + before, ends[begun:stop] - before)
+            begun, before = stop, int(ends[stop - 1])
+        start += before
 
 
 def _state(table: _Table) -> tuple[np.ndarray, ...]:

@@ -51,6 +51,12 @@ class TokenStore(Protocol):
         """The tokens [start, stop) of all documents back to back, [stop - start] int32."""
         return self.read_chunks(np.array([start]), np.array([stop]))
 
+    def read_values(self, start: int, stop: int) -> np.ndarray:
+        """The tokens [start, stop) as they lie in the files, whatever their dtype. They may be a view of a memory map."""
+
+    def document_lengths(self, first: int, stop: int) -> np.ndarray:
+        """How many tokens each of the documents [first, stop) has, [stop - first] int64."""
+
     def documents_at(self, start: int, stop: int) -> tuple[int, int]:
         """The documents that have some of the tokens [start, stop), at least one token: the first, and the one after the last."""
 
@@ -223,7 +229,6 @@ class Store(TokenStore):
         return read_ranges(*self._files(places.pairs), places.starts, places.stops)
 
     def read_values(self, start: int, stop: int) -> np.ndarray:
-        """The tokens [start, stop) as they lie in the files, whatever their dtype. They may be a view of a memory map."""
         _, pairs, starts, stops = by_pair(self._token_starts, np.array([start]), np.array([stop]))
         found = read_ranges(*self._files(pairs), starts, stops)
         return found[0] if len(found) == 1 else np.concatenate(found)
@@ -236,7 +241,6 @@ class Store(TokenStore):
         return self._document_at(start), self._document_at(stop - 1) + 1
 
     def document_lengths(self, first: int, stop: int) -> np.ndarray:
-        """How many tokens each of the documents [first, stop) has, [stop - first] int64."""
         _check_documents(first, stop, self.documents)
         _, pairs, starts, stops = by_pair(self.borders, np.array([first]), np.array([stop]))
         parts = zip(pairs.tolist(), starts.tolist(), stops.tolist())

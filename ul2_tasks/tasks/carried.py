@@ -93,9 +93,10 @@ def _not_carried(name: str, why: str) -> ValueError:
 def _add_mix(name: str, configuration: MixConfiguration) -> None:
     planned = configuration.schedule
     if planned is None:
-        mix(name.removesuffix("_mix"), configuration.mixtures)
+        mix(name.removesuffix("_mix"), configuration.mixtures, weigh=configuration.weigh)
     else:
-        mix(name.removesuffix("_mix"), schedule=planned.stages, batch_size=planned.batch_size, steps=planned.steps)
+        stages, settings = planned.stages, {"batch_size": planned.batch_size, "steps": planned.steps}
+        mix(name.removesuffix("_mix"), schedule=stages, weigh=configuration.weigh, **settings)
 
 
 _ADD: Mapping[type, Callable[[str, Any], object]] = {

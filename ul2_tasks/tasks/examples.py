@@ -112,6 +112,7 @@ def examples(
     of_tokens = token_features(features_of(members_of(found)))
     budgets = {key: as_python(sequence_length.get(key)) for key in of_tokens}
     numbering = found.in_rows(budgets) if pack else found
+    numbering.warn_of_unread()
 
     members = list({member.task: member for stage in schedule.stages for member in stage.members}.values())
     corpora = {member.corpus.name: member.corpus for member in members}

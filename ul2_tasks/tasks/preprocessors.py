@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import seqio
@@ -128,27 +128,28 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
         " and no text that contains such a piece. The ids:"
     )
 
-    def checked(tokens: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        tokens = tf.cast(tokens.flat_values if isinstance(tokens, tf.RaggedTensor) else tokens, tf.int32)
+    def checked(tokens: tf.Tensor) -> tf.Tensor:
         known = tf.clip_by_value(tokens, 0, len(is_text) - 1)
         right = (tokens == known) & tf.gather(is_text, known)
-        with tf.control_dependencies(
-            [tf.debugging.Assert(tf.reduce_all(right), [message, tf.boolean_mask(tokens, ~right) - shift])]
-        ):
-            ends = tf.constant(special.ending, tf.int32) if configuration.separate_documents else []
-            return tf.concat([tokens, ends], axis=0) if configuration.separate_documents else tf.identity(tokens)
+        wrong = tf.boolean_mask(tokens, ~right) - shift
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(right), [message, wrong])]):
+            return tf.identity(tokens)
 
-    documents = dataset.map(lambda element: element["targets"], num_parallel_calls=tf.data.AUTOTUNE)
-    if isinstance(documents.element_spec, tf.RaggedTensorSpec) and (
-        configuration.separate_documents or not configuration.merge_examples
-    ):
+    def flat(tokens: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        tokens = tf.cast(tokens.flat_values if isinstance(tokens, tf.RaggedTensor) else tokens, tf.int32)
+        ends = special.ending if configuration.separate_documents else []
+        return tf.concat([tokens, tf.constant(ends, tf.int32)[: tf.size(tokens)]], axis=0) if ends else tokens
+
+    documents = dataset.map(lambda element: element["targets"])
+    are_batches = isinstance(documents.element_spec, tf.RaggedTensorSpec)
+    if are_batches and (configuration.separate_documents or not configuration.merge_examples):
         documents = documents.unbatch()
-    documents = documents.filter(lambda tokens: tf.size(tokens) > 0).map(checked, num_parallel_calls=tf.data.AUTOTUNE)
-    if configuration.merge_examples:
-        chunks = documents.rebatch(length)
+    documents = documents.map(flat)
+    if configuration.merge_examples:  # many documents are checked at once
+        chunks = documents.rebatch(TOKENS_AT_A_TIME).map(checked, num_parallel_calls=tf.data.AUTOTUNE).rebatch(length)
     else:
-        chunks = documents.flat_map(lambda tokens: tf.data.Dataset.from_tensors(tokens).rebatch(length))
-    return chunks.map(lambda tokens: {"targets": tokens}, num_parallel_calls=tf.data.AUTOTUNE)
+        chunks = documents.map(checked).flat_map(lambda tokens: tf.data.Dataset.from_tensors(tokens).rebatch(length))
+    return chunks.filter(lambda tokens: tf.size(tokens) > 0).map(lambda tokens: {"targets": tokens})
 
 
 @no_autograph
@@ -218,8 +219,8 @@ def corrupt_chunks(
     rows = tokens.nrows(tf.int32)
     kept, noise = _spans(made_of.counts, made_of.is_uniform, tf.cast(tokens.row_lengths(), tf.int32), keys)
     most = noise.shape[1]
-    sentinels = [[id] for id in made_of.sentinels[:most]] or [[]] * most
-    special_runs = [made_of.mode, made_of.inputs_end, made_of.targets_end, [], *sentinels]
+    sentinels: list[list[int]] = [[id] for id in made_of.sentinels[:most]] or [[]] * most
+    special_runs: list[Sequence[int] | np.ndarray] = [made_of.mode, made_of.inputs_end, made_of.targets_end, [], *sentinels]
     own_runs = tf.reshape(tf.stack([kept, tf.pad(noise, [[0, 0], [0, 1]])], axis=2), [-1])
     runs = tf.RaggedTensor.from_row_lengths(
         tf.concat([tokens.flat_values, np.concatenate(special_runs).astype(np.int32)], axis=0),

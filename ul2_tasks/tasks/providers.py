@@ -33,7 +33,7 @@ from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage
 from ul2_tasks.random_access.text import Member
-from ul2_tasks.random_access.windows import Host, open_corpora
+from ul2_tasks.random_access.windows import WINDOW_TOKENS, Host, open_corpora
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
@@ -66,9 +66,8 @@ class DenoisingTask(seqio.Task):
         configuration: DenoisingConfiguration,
         shuffle_buffer_size: int | None = seqio.SHUFFLE_BUFFER_SIZE,
     ):
-        request = configuration.special_tokens
-        common = {"denoiser": configuration.denoiser, "sentinels": request.sentinels, "modes": request.modes}
-        common["chunk_tokens"] = configuration.chunk_tokens
+        common: dict[str, Any] = {key: getattr(configuration, key) for key in ("denoiser", "chunk_tokens")}
+        common |= {key: getattr(configuration.special_tokens, key) for key in ("sentinels", "modes")}
         documents = {name: getattr(configuration, name) for name in ("merge_examples", "separate_documents")}
         steps = [functools.partial(split_into_chunks, **common, **documents), functools.partial(denoise, **common)]
         super().__init__(name, source, output_features, steps, shuffle_buffer_size=shuffle_buffer_size)
@@ -363,6 +362,7 @@ def read_indexed(
     numbering, windows = open_corpora(schedule, split, use_cached, Host(host, hosts, num_epochs, at, bool(shuffle)))
     if num_epochs is not None and windows is None:
         check_hosts(provider.name, split, numbering.first_of(num_epochs), hosts)
+        numbering.warn_of_unread()
     lengths = {key: as_python((sequence_length or {}).get(key)) for key in token_features(features_of(numbered))}
     told = fingerprint(
         provider.name,
@@ -378,18 +378,26 @@ def read_indexed(
         schedule=schedule,
     )
     if windows is not None:  # the numbering is of the beginnings alone
-        told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {"epochs": num_epochs}
+        told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {
+            "epochs": num_epochs,
+            "window_tokens": WINDOW_TOKENS,
+        }
     share = Share(host, hosts, turns=numbering.turns)
     return Reading(numbering, lengths, num_epochs, share, features, told, seed is not None, windows)
 
 
+def weigh_of(provider: seqio.Task | seqio.Mixture) -> str:
+    """What the weights of a mixture count, see `mix`."""
+    return getattr(getattr(provider, "configuration", None), "weigh", "examples")
+
+
 def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Task]) -> MemberSchedule:
     """The tasks of each stage of a registered mixture, at their rates; of one without a schedule the same all the time."""
-    planned = provider.planned if isinstance(provider, DenoisingMixture) else None
+    planned, weigh = provider.planned if isinstance(provider, DenoisingMixture) else None, weigh_of(provider)
     if planned is None:
-        return MemberSchedule.of(members)
+        return MemberSchedule.of(members, weigh)
     rates = [(first_step, _rates_of(weights)) for first_step, weights in planned.flat()]
-    return members_by_stage(members, rates, planned.batch_size, planned.steps)
+    return members_by_stage(members, rates, planned.batch_size, planned.steps, weigh)
 
 
 def rates_among(mixture: seqio.Mixture, examples: int) -> dict[str, float]:

@@ -14,7 +14,7 @@ from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of, owner_of
-from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, weights_of
+from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.chat import ChatMixture, ChatTask
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class MixConfiguration:
-    """The arguments of `mix` beside the name: the weights, and the schedule whose average they are, if there is one."""
+    """The arguments of `mix` beside the name: weights, the schedule whose average they are, if any, and what they count."""
 
     mixtures: Mapping[str, float]
     schedule: Schedule[str] | None = None
+    weigh: str = "examples"
 
 
 def register(
@@ -164,6 +165,7 @@ def mix(
     mixtures: Mapping[str, float] | Sequence[tuple[str, float]] | None = None,
     *,
     temperature: float = 1.0,
+    weigh: str = "examples",
     schedule: Sequence[Stage[str]] | None = None,
     batch_size: int | None = None,
     steps: int | None = None,
@@ -176,13 +178,16 @@ def mix(
     Args:
         name: the beginning of the name.
         mixtures: the weights, numbers, of registered mixtures and tasks by their names, such as `register` and `mix` return. A
-            weight divided by the sum of all is a fraction of the examples. All tasks have the features inputs and targets, of one
-            vocabulary (which is checked when a dataset is made), and at least one of them is a denoising task. Or all are
-            conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and `span_id`.
-            Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
+            weight divided by the sum of all is a fraction of the examples, see `weigh`. All tasks have the features inputs and
+            targets, of one vocabulary (which is checked when a dataset is made), and at least one of them is a denoising task. Or
+            all are conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and
+            `span_id`. Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
             `passthrough_features` names them.
         temperature: raises each weight to 1 / temperature, as SeqIO and mT5 do with the sizes of corpora. Higher ones make
             fractions more equal, and 1 keeps the weights.
+        weigh: what weights count: "examples", or "tokens", those that the examples are made of. A corpus then has as many examples
+            as its tokens need, where an example has as many as those of an epoch on average; the objectives of one corpus count
+            examples. This needs random access.
         schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on, of mixtures that `register` returned. Each
             corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
             or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
@@ -194,10 +199,12 @@ def mix(
         "NAME_mix".
 
     Raises:
-        ValueError: a weight or the temperature is not a positive number; a name is not registered; a task has other features, or
-            another vocabulary than conversations; none is a denoising task; the name is taken by another mixture; the schedule has
-            a task that is read as a stream, or conversations alone, does not begin at step 0, or does not ascend.
+        ValueError: a weight or the temperature is not a positive number; `weigh` is another word; a name is not registered; a task
+            has other features, or another vocabulary than conversations; none is a denoising task; the name is taken by another
+            mixture; a mixture by tokens or with a schedule has a task that is read as a stream; the schedule has conversations
+            alone, does not begin at step 0, or does not ascend.
     """
+    check_weigh(weigh)
     planned = check_schedule(mixtures, schedule, batch_size, steps, temperature)
     weights = planned.average if planned else weights_of(mixtures, temperature)
     if unnamed := [mixed for mixed in weights if not isinstance(mixed, str)]:
@@ -211,9 +218,10 @@ def mix(
         raise ValueError(f"the mixture or task {missing} must be registered, but only {sorted(registered)} are. Register it first.")
     tasks = {task.name: task for mixed in weights for task in seqio.get_subtasks(seqio.get_mixture_or_task(mixed))}
     foreign = sorted(name for name, task in tasks.items() if not is_ours(task))
-    if planned and foreign:
+    if foreign and (planned or weigh == "tokens"):
         raise ValueError(
-            f"schedule must have tasks of ul2_tasks.register and register_chat alone, got {foreign}. Mix them without a schedule."
+            f"{'schedule' if planned else 'weigh=tokens'} must have tasks of ul2_tasks.register and register_chat alone, got"
+            f" {foreign}. Leave it out."
         )
     chats = [task for task in tasks.values() if isinstance(task, ChatTask)]
     if chats:
@@ -227,7 +235,7 @@ def mix(
             )
         if planned:
             raise ValueError(f"schedule must have a denoising task, got {sorted(tasks)}. Mix conversations without a schedule.")
-        return _mixed(name, weights, tasks.values(), ChatMixture)
+        return _mixed(name, MixConfiguration(weights, None, weigh), tasks.values(), ChatMixture)
     features = {name: sorted(task.output_features) for name, task in tasks.items() if not isinstance(task, ImageTextTask)}
     if others := {name: keys for name, keys in features.items() if keys != sorted(TOKEN_FEATURES)}:
         raise ValueError(f"only tasks of inputs and targets can be mixed, got {others}.")
@@ -238,7 +246,7 @@ def mix(
             f"mixtures with denoisers must train on all targets, which {parts[0]!r} does not. Pass loss_groups without a 0, and"
             " train_on='all' or 'generated', or mix conversations alone."
         )
-    return _mixed(name, weights, tasks.values(), DenoisingMixture, planned)
+    return _mixed(name, MixConfiguration(weights, planned, weigh), tasks.values(), DenoisingMixture)
 
 
 def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
@@ -254,14 +262,8 @@ def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
             )
 
 
-def _mixed(
-    name: str,
-    weights: Mapping[str, float],
-    tasks: Iterable[seqio.Task],
-    mixture_cls: type[seqio.Mixture],
-    planned: Schedule[str] | None = None,
-) -> str:
-    mixture, configuration = f"{name}_mix", MixConfiguration(weights, planned)
+def _mixed(name: str, configuration: MixConfiguration, tasks: Iterable[seqio.Task], mixture_cls: type[seqio.Mixture]) -> str:
+    mixture, weights = f"{name}_mix", configuration.mixtures
     if not is_registered(seqio.MixtureRegistry, mixture, configuration):
         has_images = any(IMAGES in task.output_features for task in tasks)
         rates = beside_images(weights) if has_images else list(weights.items())

@@ -22,7 +22,7 @@ RECORDS = [
 
 @pytest.fixture(scope="module")
 def photos() -> str:
-    settings = {**SPECIAL, "denoisers": T5GEMMA2[::4], "random_access": True}
+    settings = {**SPECIAL, "denoisers": T5GEMMA2[::4]}
     return ul2_tasks.register_image_text("stepped_photos", RECORDS, VOCABULARY, **settings)
 
 
@@ -30,10 +30,10 @@ def all_kinds() -> str:
     """A mixture of texts, replies, and what has images."""
     vocabulary = ul2_tasks.open_renderer("harmony:default").vocabulary
     run = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
-    settings = {"vocabulary": vocabulary, "denoisers": T5GEMMA2[3:], "sentinels": range(3, 203), "random_access": True}
+    settings = {"vocabulary": vocabulary, "denoisers": T5GEMMA2[3:], "sentinels": range(3, 203)}
     texts = ul2_tasks.MemoryDataSource(lambda: [f"text {number} of few words" for number in range(400)], validation=0)
     web = ul2_tasks.register("stepped_web", texts, **settings)
-    reply = ul2_tasks.register_chat("stepped_talks", format="prompt_completion", truncation="drop", random_access=True)
+    reply = ul2_tasks.register_chat("stepped_talks", format="prompt_completion", truncation="drop")
     seen = ul2_tasks.register_image_text("stepped_beside", RECORDS, image_tokens=run, **settings)
     return ul2_tasks.mix("stepped_all", {web: 1, reply: 1, seen: 2})
 
@@ -104,7 +104,7 @@ def test_a_record_is_found_in_each_epoch_under_one_denoiser(photos):
 
 def test_a_record_without_an_example_says_why():
     records = [*RECORDS[:3], record_of([image(1)])]
-    settings = {**SPECIAL, "denoisers": T5GEMMA2[0], "random_access": True, "on_unusable": "skip"}
+    settings = {**SPECIAL, "denoisers": T5GEMMA2[0], "on_unusable": "skip"}
     name = ul2_tasks.register_image_text("stepped_skipped", records, VOCABULARY, **settings)
     run = Run(name, PAIRS, batch_size=4)
     assert "it makes no example with these lengths: stepped_skipped_r1: there is no text" in printed(find, run, "3", None)

@@ -24,7 +24,7 @@ from ul2_tasks.looking.texts.counts import COLUMNS, Counts
 from ul2_tasks.looking.texts.first_documents import FirstDocuments
 from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, Spans, Statistics, TaskStatistics
 from ul2_tasks.looking.texts.quick_tasks import drawn_mixture, quick_tasks, reads_memory
-from ul2_tasks.order.packing import count_rows
+from ul2_tasks.order.pack import count_rows
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks, rates_among
 from ul2_tasks.version import __version__
 from ul2_tasks.vocabulary.special_ids import check_round_trip, vocabulary_identity

@@ -1,0 +1,173 @@
+"""Streams: a corpus that has no cache, and is larger than a window, is read window after window."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from support import iterate
+
+import ul2_tasks
+from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
+from ul2_tasks.denoising.reconstruction import invert
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+LENGTHS = {"inputs": 64, "targets": 64}
+TOKENS = 1500  # of a window
+FILES, DOCUMENTS = 6, 40
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch):
+    monkeypatch.setattr("ul2_tasks.random_access.windows.WINDOW_TOKENS", TOKENS)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    for file in range(FILES):
+        texts = (f"{file} {number} " * (3 + (file + 7 * number) % 11) for number in range(DOCUMENTS))
+        (folder / f"{file}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return f"{folder}/*.jsonl"
+
+
+def registered(name, corpus, **arguments):
+    return ul2_tasks.register(name, corpus, "bytes", chunk_tokens=40, **arguments)
+
+
+def restore(dataset, path):
+    iterator = iterate(dataset)
+    tf.train.Checkpoint(iterator=iterator).read(path)
+    return iterator
+
+
+def dataset(name, seed=3, **arguments):
+    return seqio.get_mixture_or_task(name).get_dataset(LENGTHS, seed=seed, **{"num_epochs": 1, **arguments})
+
+
+def chunks(name, found):
+    """The tokens of each example before it was denoised."""
+    made = []
+    for example in found:
+        task = seqio.TaskRegistry.get(example["task"].decode())
+        special = task.special_tokens()
+        made.append(invert({key: example[key] for key in LENGTHS}, task.denoiser, special).chunk.tolist())
+    return made
+
+
+def all_bytes(corpus_task, split="train"):
+    texts = seqio.TaskRegistry.get(corpus_task).get_dataset(None, split, shuffle=False, num_epochs=1)
+    return np.sort(np.concatenate([each["targets"] for each in texts.as_numpy_iterator()]))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("hosts", [1, 2, 3, 6])
+def test_each_token_is_read_once_an_epoch(corpus, hosts, apart):
+    name = registered(f"once_{hosts}_{apart}", corpus, merge_examples=not apart)
+    found = [
+        dataset(name, passthrough_features=["task"], shard_info=seqio.ShardInfo(host, hosts)).as_numpy_iterator()
+        for host in range(hosts)
+    ]
+    tokens = [id for chunk in chunks(name, itertools.chain(*found)) for id in chunk]
+    np.testing.assert_array_equal(np.sort(tokens), all_bytes(f"once_{hosts}_{apart}_corpus"))
+
+
+def test_more_hosts_than_shards_are_refused(corpus):
+    with pytest.raises(ValueError, match=f"shard .*got {FILES}"):
+        dataset(registered("hosts", corpus), shard_info=seqio.ShardInfo(0, FILES + 1))
+
+
+def test_another_pass_has_other_masks_of_all_tokens(corpus):
+    name = registered("passes", corpus)
+    one, two = (chunks(name, dataset(name, num_epochs=n, passthrough_features=["task"]).as_numpy_iterator()) for n in (1, 2))
+    assert two[: len(one)] == one
+    assert two[len(one) :] != one
+    assert sorted(itertools.chain(*two)) == sorted([*itertools.chain(*one)] * 2)
+
+
+def test_a_corpus_of_one_window_is_indexed(corpus, monkeypatch):
+    monkeypatch.setattr("ul2_tasks.random_access.windows.WINDOW_TOKENS", 1 << 20)
+    name = registered("fits", corpus)
+    found = ul2_tasks.examples(name, LENGTHS, seed=3)
+    hosts = [dataset(name, shard_info=seqio.ShardInfo(host, 7)).as_numpy_iterator() for host in range(7)]
+    read = [each for of_step in itertools.zip_longest(*hosts) for each in of_step if each]
+    shift = id_shift(seqio.get_mixture_or_task(name).output_features["targets"].vocabulary)
+    assert [each["inputs"].tolist() for each in read] == [(each["inputs"] + shift).tolist() for each in found]
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("steps", [0, 7, 31, 150])
+def test_an_iterator_goes_on_exactly(corpus, tmp_path, pack, steps):
+    registered("resumed", corpus)
+
+    def build(**arguments):
+        return seqio.get_dataset("resumed_mix", LENGTHS, EncDecFeatureConverter(pack=pack), seed=3, num_epochs=None, **arguments)
+
+    whole = iterate(build())
+    for _ in range(steps):
+        next(whole)
+    saved = tf.train.Checkpoint(iterator=whole).write(str(tmp_path / "state"))
+    expected = [next(whole) for _ in range(40)]
+    again = restore(build(), saved)
+    for one, other in zip(expected, again):
+        for key, value in one.items():
+            np.testing.assert_array_equal(value, other[key])
+
+
+def test_another_pipeline_is_refused(corpus, tmp_path):
+    registered("refused", corpus)
+    whole = iterate(dataset("refused_mix", num_epochs=None))
+    next(whole)
+    saved = tf.train.Checkpoint(iterator=whole).write(str(tmp_path / "state"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="another pipeline"):
+        next(restore(dataset("refused_mix", seed=4, num_epochs=None), saved))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_corpora_are_mixed_exactly(corpus, pack):
+    """One that is read in windows and one in memory, whose examples are those of the index."""
+    texts = ul2_tasks.MemoryDataSource(lambda: [f"small {number} " * 4 for number in range(20)], validation=0)
+    names = [registered("large", corpus), registered("small", texts)]
+    mixed = ul2_tasks.mix("exact", {names[0]: 3, names[1]: 1})
+    if pack:
+        rows = seqio.get_dataset(mixed, LENGTHS, EncDecFeatureConverter(pack=True), seed=3, num_epochs=None)
+        assert all(row["encoder_segment_ids"].max() >= 1 for row in rows.take(50).as_numpy_iterator())
+        return
+    found = [
+        each["task"].decode()
+        for each in dataset(mixed, num_epochs=None, passthrough_features=["task"]).take(400).as_numpy_iterator()
+    ]
+    is_small = np.cumsum([name.startswith("small") for name in found])
+    assert np.abs(is_small - (np.arange(400) + 1) / 4).max() <= 1
+
+
+def test_a_stage_begins_at_its_step(corpus):
+    texts = ul2_tasks.MemoryDataSource(lambda: [f"late {number} " * 4 for number in range(20)], validation=0)
+    large, late = registered("begun", corpus), registered("late", texts)
+    stages = [ul2_tasks.Stage(0, {large: 1}), ul2_tasks.Stage(5, {large: 1, late: 1})]
+    mixed = ul2_tasks.mix("staged", schedule=stages, batch_size=4, steps=20)
+    found = [
+        each["task"].decode()
+        for each in dataset(mixed, num_epochs=None, passthrough_features=["task"]).take(80).as_numpy_iterator()
+    ]
+    assert {name.partition("_")[0] for name in found[:20]} == {"begun"}
+    assert sum(name.startswith("late") for name in found[20:]) == 30
+
+
+def test_nothing_to_read_is_an_error(tmp_path):
+    (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
+    with pytest.raises(ValueError, match="nothing_corpus"):
+        dataset(ul2_tasks.register("nothing", str(tmp_path / "empty.jsonl")))
+
+
+def test_denoisers_keep_their_ratio(corpus):
+    name = registered("ratio", corpus)
+    found = [
+        each["task"].decode()
+        for each in dataset(name, num_epochs=None, passthrough_features=["task"]).take(800).as_numpy_iterator()
+    ]
+    counts = {denoiser.name: sum(task.endswith(f"_{denoiser.name}") for task in found) for denoiser in T5GEMMA2}
+    assert abs(counts["s"] - 400) < 40
+    assert all(abs(counts[key] - 100) < 25 for key in ("r1", "r2", "x1", "x2"))
