@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 class Facts(NamedTuple):
-    """How much higher the ids of a dataset are than the tokenizer's own; and its `converters.rows.RowSource`, if it has one."""
+    """How much higher the ids of a dataset are than the tokenizer's own; and its `converters.of_dataset.RowSource`, if it has one."""
 
     id_shift: int = 0
     source: Any = None
