@@ -36,7 +36,7 @@ CORE = {
     "mixtures": set(),
 }
 BESIDE = {
-    *("converters.row_format", "converters.hugging_face", "converters.of_model", "tasks.examples", "measured_loader"),
+    *("converters.arrays", "converters.transformers", "converters.of_model", "tasks.examples", "measured_loader"),
     *("looking.audit", "looking.chat_samples", "looking.contamination", "looking.find", "looking.image_samples"),
     *("looking.printing", "looking.readable", "looking.run", "looking.samples", "looking.steps"),
     *("looking.texts.draw", "looking.texts.length_table", "looking.texts.show", "looking.texts.tasks"),

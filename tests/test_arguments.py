@@ -15,8 +15,6 @@ ALLOWED = {
             "ul2_tasks/chat/choices.py _drop_oldest",
             "ul2_tasks/chat/choices.py write",
             "ul2_tasks/denoising/pieces.py _cause",
-            "ul2_tasks/converters/prefix_lm.py _join",
-            "ul2_tasks/converters/row_format.py _place",
             "ul2_tasks/denoising/pieces.py find_causes",
             "ul2_tasks/denoising/write.py write_examples",
             "ul2_tasks/store/ngrams.py _scan",

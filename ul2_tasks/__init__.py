@@ -15,13 +15,12 @@ from ul2_tasks.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ul2_tasks.chat.by_name import open_renderer as open_renderer
-    from ul2_tasks.converters.chat import ChatFeatureConverter as ChatFeatureConverter
-    from ul2_tasks.converters.chat import PromptCompletionFeatureConverter as PromptCompletionFeatureConverter
-    from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter as HuggingFaceChatConverter
-    from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter as EncDecFeatureConverter
-    from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter as HuggingFaceFeatureConverter
-    from ul2_tasks.converters.image_text import T5Gemma2FeatureConverter as T5Gemma2FeatureConverter
-    from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter as PrefixLMFeatureConverter
+    from ul2_tasks.converters.t5x import ChatFeatureConverter as ChatFeatureConverter
+    from ul2_tasks.converters.t5x import EncDecFeatureConverter as EncDecFeatureConverter
+    from ul2_tasks.converters.t5x import PrefixLMFeatureConverter as PrefixLMFeatureConverter
+    from ul2_tasks.converters.t5x import PromptCompletionFeatureConverter as PromptCompletionFeatureConverter
+    from ul2_tasks.converters.transformers import HuggingFaceChatConverter as HuggingFaceChatConverter
+    from ul2_tasks.converters.transformers import HuggingFaceFeatureConverter as HuggingFaceFeatureConverter
     from ul2_tasks.denoising.denoisers import T5GEMMA2 as T5GEMMA2
     from ul2_tasks.denoising.denoisers import UL2 as UL2
     from ul2_tasks.denoising.denoisers import UL2R as UL2R
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.schedule import Stage as Stage
     from ul2_tasks.order.order import BlockShuffle as BlockShuffle
     from ul2_tasks.pytorch.chat_trainer import LossGroupTrainer as LossGroupTrainer
+    from ul2_tasks.pytorch.collate import ExamplesCollator as ExamplesCollator
     from ul2_tasks.pytorch.collator import UL2DataCollator as UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
     from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
@@ -76,12 +76,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "chat.by_name": "open_renderer",
-    "converters.chat": "ChatFeatureConverter PromptCompletionFeatureConverter",
-    "converters.chat_hugging_face": "HuggingFaceChatConverter",
-    "converters.encoder_decoder": "EncDecFeatureConverter",
-    "converters.hugging_face": "HuggingFaceFeatureConverter",
-    "converters.image_text": "T5Gemma2FeatureConverter",
-    "converters.prefix_lm": "PrefixLMFeatureConverter",
+    "converters.t5x": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter",
+    "converters.transformers": "HuggingFaceChatConverter HuggingFaceFeatureConverter",
     "denoising.denoisers": "T5GEMMA2 UL2 UL2R CausalDenoiser Denoiser SequentialDenoiser SpanDenoiser",
     "denoising.objective": "corrupt_spans denoise",
     "denoising.lengths": "chunk_length",
@@ -97,6 +93,7 @@ _NAMES = {
     "mixtures.schedule": "Stage",
     "order.order": "BlockShuffle",
     "pytorch.chat_trainer": "LossGroupTrainer",
+    "pytorch.collate": "ExamplesCollator",
     "pytorch.collator": "UL2DataCollator",
     "pytorch.dataset": "UL2IterableDataset",
     "pytorch.group_loss": "LossGroupWeights",

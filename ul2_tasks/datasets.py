@@ -26,7 +26,7 @@ class Facts:
     Attributes:
         id_shift: how much higher its ids are than the tokenizer's own.
         numbered: how it is made from the numbers of its elements, an `addresses.dataset.Numbered`; None of a stream.
-        rows: what gives rows of a model instead of its examples, a `converters.rows.RowSource`, if it has that.
+        rows: what gives rows of a model instead of its examples, a `converters.of_dataset.RowSource`, if it has that.
         batches: makes whole batches of a size, smaller last ones left out, if it has that.
     """
 

@@ -22,7 +22,7 @@ import seqio
 from t5x import losses, models, trainer
 from t5x import metrics as t5x_metrics
 
-from ul2_tasks.converters.task_ids import PrefixLMTaskIdFeatureConverter, TaskIdFeatureConverter
+from ul2_tasks.converters.t5x import PrefixLMTaskIdFeatureConverter, TaskIdFeatureConverter
 from ul2_tasks.random_access.tasks import TaskInfo, task_weights
 from ul2_tasks.t5x_training import Batch, Mean, WaitingTrainer, base_metrics, partitioned_train_step, token_losses
 

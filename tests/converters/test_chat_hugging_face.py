@@ -10,7 +10,7 @@ import tensorflow as tf
 from test_hugging_face_vocabulary import exclamation_first
 
 from ul2_tasks import open_vocabulary
-from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
+from ul2_tasks.converters.transformers import HuggingFaceChatConverter
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.example_features import IGNORED
 
@@ -110,7 +110,7 @@ def test_a_shift_that_the_vocabulary_does_not_have_is_refused(shifted):
 @pytest.mark.parametrize("pack", [True, False])
 def test_a_conversation_that_is_too_long_is_an_error_with_its_length(pack):
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"must have at most 4 tokens, the length of a row, got 5. .*truncation"
+        tf.errors.InvalidArgumentError, match=r"must have at most 4 tokens, as task_feature_lengths says, got 5. .*truncation"
     ):
         rows_of(CHATS[::-1], 4, pack=pack)
 

@@ -100,11 +100,11 @@ def test_every_conversation_comes_out_of_the_packed_rows_whole_and_once(form, co
 
 
 def test_golden_rows_that_a_reader_sees():
-    """Three conversations of 5, 7 and 4 tokens in rows of 10: the first and the third share one. Masks begin and end in 0."""
+    """Three conversations of 5, 4 and 7 tokens in rows of 10: the first two share one. Masks begin and end in 0."""
     conversations = [
         {"tokens": [5, 6, 7, 8, 9], "loss_mask": [0, 0, 1, 1, 0], "span_id": [0, 0, 1, 2, 0]},
-        {"tokens": [5, 1, 1, 1, 2, 2, 9], "loss_mask": [0, 0, 0, 1, 1, 1, 0], "span_id": [0, 0, 0, 2, 2, 2, 0]},
         {"tokens": [5, 3, 2, 9], "loss_mask": [0, 1, 0, 0], "span_id": [0, 3, 0, 0]},
+        {"tokens": [5, 1, 1, 1, 2, 2, 9], "loss_mask": [0, 0, 0, 1, 1, 1, 0], "span_id": [0, 0, 0, 2, 2, 2, 0]},
     ]
     first, second = rows_of("chat", conversations, lengths={"tokens": 10})
     assert {key: values.tolist() for key, values in first.items()} == {
@@ -125,13 +125,13 @@ LONG = {"tokens": [7] * 25, "loss_mask": [1] * 25, "span_id": [1] * 25}
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        (LONG, r"tokens of an example must have at most 24 tokens, the length of a row, got 25. .*truncation="),
+        (LONG, r"its tokens must have at most 24 tokens, as task_feature_lengths says, got 25. .*truncation="),
         (
             {**LONG, "tokens": [7] * 24},
-            r"loss_mask of an example .* for each of its tokens, got 25 for 24. .* trim_output",
+            r"its loss_mask must have a value for each of its tokens, got 25 for 24. .* trim_output",
         ),
-        ({"tokens": [7], "loss_mask": [1], "span_id": []}, r"span_id of an example .* got 0 for 1"),
-        ({"tokens": [], "loss_mask": [], "span_id": []}, r"tokens of an example must have tokens, got none"),
+        ({"tokens": [7], "loss_mask": [1], "span_id": []}, r"its span_id must have .* got 0 for 1"),
+        ({"tokens": [], "loss_mask": [], "span_id": []}, r"its tokens must have a token, got none"),
     ],
 )
 def test_what_no_row_can_hold_is_an_error_with_its_lengths(pack, example, message):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from support import saved_and_resumed
 from test_hugging_face_vocabulary import exclamation_first
 
-from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
+from ul2_tasks.converters.transformers import HuggingFaceFeatureConverter
 from ul2_tasks.example_features import IGNORED
 
 LENGTHS = {"inputs": 24, "targets": 20}

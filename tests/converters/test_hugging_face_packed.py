@@ -12,7 +12,7 @@ from test_hugging_face_vocabulary import exclamation_first
 
 import ul2_tasks
 from ul2_tasks import HuggingFaceFeatureConverter, Mixture, open_vocabulary, register
-from ul2_tasks.converters.row_format import RowFormat, packed_inputs, padded_inputs
+from ul2_tasks.converters.transformers import RowFormat
 from ul2_tasks.sources.memory import texts_in_memory
 from ul2_tasks.store.write import PairWriter
 
@@ -47,13 +47,13 @@ def alone(pair, row_format):
     rows = {key: np.array([each]) for key, each in zip(("inputs", "targets"), pair)}
     of_targets = rows["targets"] % 3
     marks = {"loss_mask": (of_targets > 0).astype(np.uint8), "span_id": of_targets.astype(np.uint8)}
-    return padded_inputs(rows, sizes, {}, row_format, marks)
+    return row_format.arrays(rows | marks, sizes)
 
 
 @settings(deadline=None)
 @given(rows_of_examples, st.booleans())
 def test_each_example_of_a_row_is_what_it_is_alone(rows, decoder_only):
-    made = packed_inputs(packed(rows), RowFormat(**FORMAT, decoder_only=decoder_only, span_id=True, pack=True))
+    made = RowFormat(**FORMAT, decoder_only=decoder_only, span_id=True, pack=True).arrays(packed(rows))
     unpacked = RowFormat(**{**FORMAT, "padding": "longest", "pad_to_multiple_of": 1}, decoder_only=decoder_only, span_id=True)
     for row, examples in enumerate(rows):
         for number, pair in enumerate(examples):
@@ -115,8 +115,7 @@ def test_a_name_with_random_access_gives_seqio_and_pytorch_the_rows_of_examples(
     converter = HuggingFaceFeatureConverter(pack=True, decoder_start_token_id=5)
     examples = ul2_tasks.examples(mixture, LENGTHS, pack=True)
     expected = [
-        packed_inputs({key: values[None] for key, values in row.items()}, converter.row_format)
-        for row in itertools.islice(examples, 5)
+        converter.row_format.arrays({key: values[None] for key, values in row.items()}) for row in itertools.islice(examples, 5)
     ]
     described = torch_dataset.UL2IterableDataset(mixture, LENGTHS, feature_converter=converter)
     same = torch_dataset.UL2IterableDataset(examples, feature_converter=converter)
@@ -153,7 +152,7 @@ def test_a_state_of_padded_examples_is_not_taken_for_one_of_packed_rows():
 def test_an_id_that_the_model_has_no_row_for_is_an_error():
     few = RowFormat(**FORMAT, decoder_only=False, pack=True, embedding_rows=90)
     with pytest.raises(ValueError, match="embedding_rows"):
-        packed_inputs(packed([[([5, 6], [7]), ([9, 90], [1])]]), few)
+        few.arrays(packed([[([5, 6], [7]), ([9, 90], [1])]]))
 
 
 def test_examples_of_a_stream_that_are_empty_or_too_long_are_errors():

@@ -8,7 +8,6 @@ from ul2_tasks import (
     EncDecFeatureConverter,
     HuggingFaceFeatureConverter,
     PromptCompletionFeatureConverter,
-    T5Gemma2FeatureConverter,
 )
 from ul2_tasks.example_features import IGNORED
 
@@ -61,12 +60,6 @@ def test_golden_rows_of_replies_for_transformers():
         "span_id": [0, 0, 1, 2, 0],
     }
     assert (second["labels"], second["span_id"]) == ([6, 5, 1, NO, NO], [1, 2, 2, 0, 0])
-
-
-def test_replies_beside_images():
-    dataset = replies(images=tf.zeros([0], tf.string))
-    (batch,) = rows_of(T5Gemma2FeatureConverter(batch_size=2, image_size=14), dataset)
-    assert [label for row in batch["labels"] for label in row if label != NO] == LEARNED
 
 
 @pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])

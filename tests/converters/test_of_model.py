@@ -8,11 +8,11 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
 from ul2_tasks import (  # noqa: E402
+    ExamplesCollator,
     HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
     ImageTokens,
     T5Gemma2Collator,
-    T5Gemma2FeatureConverter,
     UL2DataCollator,
     UL2IterableDataset,
 )
@@ -127,7 +127,7 @@ def test_too_few_rows_are_an_error_with_the_number_that_ends_it(name):
     def use():
         converter = HuggingFaceFeatureConverter(model=model, **left)
         UL2IterableDataset(mixture, LENGTHS, feature_converter=converter)
-        converter.collator(ul2_tasks.examples(mixture, LENGTHS))
+        ExamplesCollator(converter, ul2_tasks.examples(mixture, LENGTHS))
         return UL2DataCollator("bytes", LENGTHS, model=model, **left)(TEXTS)
 
     with pytest.raises(ValueError, match=r"embedding_rows must be above 517, .*, got 300\. Call model") as error:
@@ -208,14 +208,13 @@ def test_a_chat_is_for_a_decoder_and_images_are_for_t5gemma2():
     for given, argument in (
         ({"model": of_t5("T5", ROWS)}, "model"),
         ({"model": decoder_only("Llama", ROWS)}, "pad_token_id"),
-        ({"pad_token_id": 7, "embedding_rows": 7}, "embedding_rows"),
+        ({"pad_token_id": 7, "embedding_rows": 7}, "pad_token_id"),
     ):
         with pytest.raises(ValueError, match=f"^{argument}"):
             HuggingFaceChatConverter(**given)
-    for call in (T5Gemma2Collator, lambda **given: T5Gemma2FeatureConverter(2, **given)):
-        for wrong in (t5gemma(ROWS), decoder_only("Llama", ROWS), 7):
-            with pytest.raises(ValueError, match=r"^model must be"):
-                call(model=wrong)
+    for wrong in (t5gemma(ROWS), decoder_only("Llama", ROWS), 7):
+        with pytest.raises(ValueError, match=r"^model must be"):
+            T5Gemma2Collator(model=wrong)
 
 
 def test_t5gemma2_has_the_images_of_its_model():
@@ -225,8 +224,6 @@ def test_t5gemma2_has_the_images_of_its_model():
     for source in (model, model.config):
         taken, expected = T5Gemma2Collator(model=source), T5Gemma2Collator(**by_hand)
         assert vars(taken) == vars(expected)
-        ours, theirs = (T5Gemma2FeatureConverter(2, **given) for given in ({"model": source}, by_hand))
-        assert (ours._row_format, ours._image_tokens, ours._image_size) == (theirs._row_format, tokens, 8)
     assert vars(T5Gemma2Collator(model=model, image_size=16))["_image_size"] == 16
     with pytest.raises(ValueError, match="embedding_rows"):
         taken([{"input_ids": [5], "labels": [1]}, {"input_ids": [5], "labels": [ROWS, 1]}])

@@ -98,7 +98,7 @@ def test_targets_that_are_masked_have_no_loss():
         assert row["decoder_loss_weights"].sum() == example["loss_mask"].sum() > 0
 
 
-def test_what_seqio_would_get_wrong_is_an_error():
+def test_an_example_that_is_too_long_is_an_error():
     too_long = tf.data.Dataset.from_tensors({"inputs": tf.constant([5, 6, 1]), "targets": tf.constant([7, 1])})
     with pytest.raises(tf.errors.InvalidArgumentError):
         [*PrefixLMFeatureConverter(pack=False)(too_long, {"inputs": 2, "targets": 3})]

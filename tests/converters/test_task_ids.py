@@ -6,9 +6,12 @@ import seqio
 import tensorflow as tf
 
 import ul2_tasks
-from ul2_tasks.converters.encoder_decoder import EncDecFeatureConverter
-from ul2_tasks.converters.prefix_lm import PrefixLMFeatureConverter
-from ul2_tasks.converters.task_ids import PrefixLMTaskIdFeatureConverter, TaskIdFeatureConverter
+from ul2_tasks.converters.t5x import (
+    EncDecFeatureConverter,
+    PrefixLMFeatureConverter,
+    PrefixLMTaskIdFeatureConverter,
+    TaskIdFeatureConverter,
+)
 
 LENGTHS = {"inputs": 96, "targets": 96}
 
@@ -60,6 +63,12 @@ def test_ids_are_beside_the_same_rows_and_are_those_of_random_access(mixture, pa
 def test_a_task_without_a_name_is_rejected(mixture):
     with pytest.raises(ValueError, match="tasks"):
         rows_of("ids_web_r1", TaskIdFeatureConverter(["ids_web_s"]), LENGTHS, 1)
+
+
+def test_examples_that_were_changed_are_rejected_with_what_to_do(mixture):
+    dataset = seqio.get_mixture_or_task("ids_web_mix").get_dataset(LENGTHS, seed=3)
+    with pytest.raises(ValueError, match="decoder_task_ids"):
+        TaskIdFeatureConverter(tasks_of("ids_web_mix"))(dataset.take(9), LENGTHS)
 
 
 @pytest.mark.parametrize("pack", [False, True])

@@ -53,7 +53,6 @@ from ul2_tasks import (
     PromptCompletionFeatureConverter,
     SequentialDenoiser,
     SpanDenoiser,
-    T5Gemma2FeatureConverter,
     embedded_documents,
     examples,
     mix,
@@ -273,13 +272,6 @@ def test_rows(golden, name):
     of, lengths, converter = ROWS[name]()
     found = converter(in_order(of, tuple(lengths.items())), lengths)
     golden("rows", name, summary(found.take(100).as_numpy_iterator(), of, readable=1))
-
-
-def test_rows_of_images(golden):
-    image, name = ul2_tasks.ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4), one_of(seen, "r1")
-    converter = T5Gemma2FeatureConverter(2, image_tokens=image, image_size=12)
-    found = converter(stream(name, SEEN, num_epochs=1, shuffle=False), SEEN)
-    golden("rows", "T5Gemma 2", summary(found.take(10).as_numpy_iterator(), name, readable=1))
 
 
 @pytest.mark.torch

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 import ul2_tasks  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     Chat,
+    ExamplesCollator,
     HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
     Mix,
@@ -33,7 +34,7 @@ def found():
 
 
 def loader(examples, converter, **settings):
-    return torch.utils.data.DataLoader(examples, collate_fn=converter.collator(examples), **{"batch_size": 8, **settings})
+    return torch.utils.data.DataLoader(examples, collate_fn=ExamplesCollator(converter, examples), **{"batch_size": 8, **settings})
 
 
 def assert_same(some, others, count):
@@ -78,12 +79,12 @@ def test_chats_are_those_of_the_iterable_dataset(pack):
     assert_same(batches, torch.utils.data.DataLoader(expected, batch_size=2), 1)
     long = {key: values.repeat(99) for key, values in found[0].items() if not isinstance(values, str)} | {"task": "default_chat"}
     with pytest.raises(ValueError, match=r"element 0 of the batch must have|all input arrays must have the same shape"):
-        converter.collator(found)([long, found[1]])
+        ExamplesCollator(converter, found)([long, found[1]])
 
 
 def test_a_sampler_and_a_subset_decide_who_reads_what(found):
     converter = HuggingFaceFeatureConverter("longest")
-    collate, indices = converter.collator(found), [40, 3, 3, 17, 900]
+    collate, indices = ExamplesCollator(converter, found), [40, 3, 3, 17, 900]
     (batch,) = loader(found, converter, sampler=indices, batch_size=5)
     alone = [collate([found[index]]) for index in indices]
     for row, one in enumerate(alone):
@@ -107,24 +108,25 @@ def test_what_does_not_fit_is_an_error_that_says_what_to_pass(found):
         ({"embedding_rows": 20}, found, "embedding_rows"),
     ):
         with pytest.raises(ValueError, match=named):
-            HuggingFaceFeatureConverter(**converter).collator(examples)
+            ExamplesCollator(HuggingFaceFeatureConverter(**converter), examples)
     with pytest.raises(ValueError, match="batch_size"):
         UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter("longest"))
 
 
 def test_elements_of_others_are_an_error_that_says_what_to_pass(found):
-    collate = HuggingFaceFeatureConverter().collator(found)
+    collate = ExamplesCollator(HuggingFaceFeatureConverter(), found)
     for elements, named in (
         ([found[0], {"text": "a"}], "element 1 "),
         ([], "elements"),
         (found[0], "elements"),
-        ([found[0] | {"inputs": found[0]["inputs"].repeat(3)}], "element 0 .* inputs"),
+        ([found[0] | {"inputs": found[0]["inputs"].repeat(99)}], "element 0 .* inputs"),
     ):
         with pytest.raises(ValueError, match=named):
             collate(elements)
-    packed = HuggingFaceFeatureConverter(pack=True).collator(ul2_tasks.examples(Mixture(chunk_tokens=20), LENGTHS, pack=True))
+    rows = ul2_tasks.examples(Mixture(chunk_tokens=20), LENGTHS, pack=True)
+    packed = ExamplesCollator(HuggingFaceFeatureConverter(pack=True), rows)
     with pytest.raises(ValueError, match="inputs_segment_ids"):
         packed(found[:2])
-    few = HuggingFaceFeatureConverter(embedding_rows=600).collator(found)
+    few = ExamplesCollator(HuggingFaceFeatureConverter(embedding_rows=600), found)
     with pytest.raises(ValueError, match="embedding_rows"):
         few(found[:8])

@@ -19,7 +19,7 @@ from support import byte_vocabulary, iterate, restore, special_for
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from ul2_tasks import T5GEMMA2, register  # noqa: E402
-from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter  # noqa: E402
+from ul2_tasks.converters.transformers import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.pytorch import streams  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
 from ul2_tasks.sources.memory import MemoryDataSource  # noqa: E402

@@ -409,12 +409,14 @@ class Order:
 
     def slots_at(self, places: Places) -> np.ndarray:
         """The inverse of `places`: the slots of epochs, [n] int64."""
+        if self.is_one_window:
+            return places.numbers
         return self._starts[0, places.sections] + places.windows * self._windows[places.sections, 2] + places.numbers
 
     def by_section(self, places: Places) -> Iterator[tuple[int, Window, np.ndarray, np.ndarray]]:
         """For each section with some places: its number and window, which they are, and their windows, counted over all epochs."""
         for number, section in enumerate(self.sections):
-            of = np.flatnonzero(places.sections == number)
+            of = np.flatnonzero(places.sections == number) if len(self.sections) > 1 else np.arange(len(places.sections))
             if len(of):
                 yield number, section.inner, of, places.epochs[of] * section.windows + places.windows[of]
 

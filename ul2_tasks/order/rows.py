@@ -166,20 +166,15 @@ class Rows:
 
     def round_of(self, row: int) -> int:
         """See `Order.round_of`."""
-        epoch, number = divmod(int(self._counts.find(np.array([row]))[0][0]), self._per_epoch)
-        before = 0
-        for section in self._sections:
-            before += min(section.windows // section.turns, max(0, number - section.start) // section.pools)
-        return epoch * self.rounds + before
+        rounds, turns, _ = self._counts.find(np.array([row]))
+        places = self._places(rounds, turns)
+        slots = self.order.slots_at(places._replace(numbers=np.zeros_like(rounds)))
+        return self.order.round_of(int(self.order.examples_at(places.epochs, slots)[0]))
 
     def first_of(self, round: int) -> int:
         """See `Order.first_of`."""
-        epoch, number = divmod(round, self.rounds)
-        for section in self._sections:
-            if number < section.windows // section.turns:
-                return self._counts.start(epoch * self._per_epoch + section.start + number * section.pools)
-            number -= section.windows // section.turns
-        raise AssertionError
+        rounds, turns, _ = self._examples(*self.order.slots(np.array([self.order.first_of(round)])))
+        return self._counts.start(int(rounds[0] - self._places(rounds, turns).numbers[0]))
 
     # What follows counts rounds of pools, over all epochs: one has the pools of one number of the windows of a round of the order.
 

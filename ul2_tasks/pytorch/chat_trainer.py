@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.converters.row_format import BESIDE_LABELS
+from ul2_tasks.converters.transformers import BESIDE_LABELS
 from ul2_tasks.example_features import IGNORED
 from ul2_tasks.pytorch.group_loss import EQUAL, LossGroupWeights, group_counts, group_sums
 

@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter, chat_inputs
-from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-from ul2_tasks.converters.row_format import packed_inputs
-from ul2_tasks.example_features import TASK, TASK_ID, Feature, token_features
+from ul2_tasks.converters.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
+from ul2_tasks.example_features import TASK, TASK_ID, token_features
 from ul2_tasks.pytorch.dataset import check_converter
-from ul2_tasks.pytorch.indexed import model_inputs, to_torch
+from ul2_tasks.pytorch.indexed import to_torch
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.sequence import Examples
 
 
-@dataclasses.dataclass(frozen=True)
 class ExamplesCollator:
-    """Makes a batch of elements, see `HuggingFaceFeatureConverter.collator`. It can be pickled.
+    """A collate function for a DataLoader over `ul2_tasks.examples(..)`, with a sampler of your own.
 
-    `features` are those of an example that is not packed, `lengths` the budgets in tokens, and `tasks` the names that `task_id`
-    counts.
+        examples = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512})
+        collator = ExamplesCollator(HuggingFaceFeatureConverter("longest", model=model), examples)
+        loader = torch.utils.data.DataLoader(examples, batch_size=8, sampler=sampler, collate_fn=collator)
+
+    A batch has the tensors that `UL2IterableDataset` gives of the same examples. The function can be pickled, and holds no
+    examples.
     """
 
-    converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter
-    features: Mapping[str, Feature]
-    lengths: Mapping[str, int]
-    tasks: tuple[str, ...]
+    def __init__(self, converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter, examples: Examples):
+        """
+        Args:
+            converter: makes the model inputs.
+            examples: what `examples` returned, also with pack=True or as another epoch.
 
-    @classmethod
-    def of(cls, converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter, examples: Examples) -> ExamplesCollator:
-        """For these examples, or a ValueError where the converter does not fit them."""
+        Raises:
+            ValueError: the converter has a batch size, which the DataLoader decides; or it does not fit the examples: `pack`
+                differs, they are of another kind, or a sentinel or a mode has no row in the model's embedding.
+        """
         if not isinstance(examples, Examples):
             raise ValueError(
                 f"examples must be what ul2_tasks.examples(..) returns of texts, or of a Chat, got {examples!r:.100}. Pass these."
             )
-        if getattr(converter, "batch_size", None) is not None:
+        if converter.batch_size is not None:
             raise ValueError(
                 f"batch_size must be None for a collator, got {converter.batch_size}. Pass it to the DataLoader, which has it."
             )
@@ -49,9 +51,9 @@ class ExamplesCollator:
                 "examples must have the task of each target of a packed sequence, got some without. Pass task_id=True to"
                 " ul2_tasks.examples(.., pack=True)."
             )
-        lengths = {key: length for key, length in examples.budgets.items() if length is not None}
-        tasks = tuple(each.task for each in examples.tasks)
-        return cls(converter, features_of(members_of(examples.numbering)), lengths, tasks)
+        self.converter, self.features = converter, features_of(members_of(examples.numbering))
+        self.lengths = {key: length for key, length in examples.budgets.items() if length is not None}
+        self.tasks = tuple(each.task for each in examples.tasks)
 
     def __call__(self, elements: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """[B, length] int64 for each model input, in the order of the elements."""
@@ -69,23 +71,18 @@ class ExamplesCollator:
                     f" for, got {got!r:.200}. Pass these examples to the DataLoader, or to Trainer with"
                     " remove_unused_columns=False."
                 )
-        sizes: dict[str, np.ndarray] = {}
+        sizes: dict[str, np.ndarray] | None = None
         if converter.pack:
             rows = {key: np.stack([element[key] for element in elements]) for key in elements[0]}
         else:
             sizes = {key: np.array([len(element[key]) for element in elements], np.int64) for key in of_tokens}
             rows = self._side_by_side(elements, sizes)
-        if isinstance(converter, HuggingFaceChatConverter):
-            batch = chat_inputs(converter, rows, sizes, self.lengths)
-        elif converter.pack:
-            batch = packed_inputs(rows, converter.row_format, dtype=np.int32)
-        else:
-            batch = model_inputs(converter.row_format, self.lengths, rows, sizes, 0)
+        batch = converter.row_format.arrays(rows, sizes, self.lengths)
         return {name: to_torch(values) for name, values in batch.items()}
 
     def _side_by_side(self, elements: Sequence[Mapping[str, Any]], sizes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Each feature of examples, a row for each, [B, longest]."""
-        is_fixed = isinstance(self.converter, HuggingFaceChatConverter) or self.converter.row_format.padding == "max_length"
+        is_fixed = self.converter.row_format.padding == "max_length"
         for key, longest in self.lengths.items() if is_fixed else ():
             if sizes[key].max() > longest:
                 raise ValueError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ul2_tasks.converters.of_model import settings_of
-from ul2_tasks.converters.row_format import RowFormat, padded_inputs
+from ul2_tasks.converters.transformers import RowFormat
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.objective import corrupt_spans
 from ul2_tasks.denoising.solution import DenoisingConfiguration, check_rows, solve
@@ -157,7 +157,7 @@ class UL2DataCollator:
             examples: texts, ids [tokens], or dictionaries with one of these; they can be of different kinds.
 
         Returns:
-            [B, length] int64 for each model input, see `row_format.padded_inputs`, in the order of the examples.
+            [B, length] int64 for each model input, see `converters.transformers`, in the order of the examples.
 
         Raises:
             ValueError: there are no examples; or an example, which is named, is empty, too long, of another type, or has a
@@ -174,10 +174,10 @@ class UL2DataCollator:
         for number, (_, spans) in enumerate(given):
             if spans is not None:
                 self._mask(number, chunks[number], chosen[number], spans, rows, sizes)
-        marks = {}
         if self._row_format.task_id:
-            marks[TASK_ID] = np.repeat(self._task_ids[chosen][:, np.newaxis], rows["targets"].shape[1], axis=1)
-        batch: dict[str, Any] = padded_inputs(rows, sizes, self._sequence_length, self._row_format, marks)
+            rows[TASK_ID] = np.repeat(self._task_ids[chosen][:, np.newaxis], rows["targets"].shape[1], axis=1)
+        made = self._row_format.arrays(rows, sizes, self._sequence_length)
+        batch: dict[str, Any] = {name: values.astype(np.int64) for name, values in made.items()}
         if self._original_ids:
             own = np.full([len(chunks), lengths.max()], IGNORED, np.int64)
             own[np.arange(own.shape[1]) < lengths[:, np.newaxis]] = tokens - self._shift

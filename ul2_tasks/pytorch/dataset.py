@@ -9,9 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter
-from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter, check_batch_size
-from ul2_tasks.converters.row_format import TASK_ID_OF_STREAM
+from ul2_tasks.converters.transformers import TASK_ID_OF_STREAM, HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.denoising.solution import check_rows
 from ul2_tasks.example_features import SPAN_ID, token_features
 from ul2_tasks.mixtures.chat import Chat
@@ -129,7 +127,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """
         process = given_process(rank, world_size)
         if isinstance(feature_converter, HuggingFaceFeatureConverter):
-            check_batch_size(feature_converter)
+            feature_converter.check_batch_size()
         converted = getattr(feature_converter, "batch_size", None)
         if batch_size is not None and (converted or not is_integer(batch_size, at_least=1)):
             raise ValueError(
@@ -371,7 +369,7 @@ def _describe_converter(converter: object) -> str | None:
     if converter is None:
         return None
     if isinstance(converter, HuggingFaceFeatureConverter | HuggingFaceChatConverter):
-        words = getattr(converter, "described", repr(converter))
+        words = converter.described
     else:
         words = f"{type(converter).__name__} {sorted(vars(converter).items())}"
     return re.sub(r" at 0x[0-9a-f]+", "", words)

@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ul2_tasks.converters.chat_hugging_face import HuggingFaceChatConverter, chat_inputs
-from ul2_tasks.converters.hugging_face import HuggingFaceFeatureConverter
-from ul2_tasks.converters.row_format import OF_DATASET, RowFormat, check_embedded, packed_inputs, padded_inputs
-from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, NO_TASK, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
+from ul2_tasks.converters.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
+from ul2_tasks.example_features import IGNORED, IMAGES, LOSS_MASK, NO_TASK, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
 from ul2_tasks.random_access.batches import features_of, members_of
@@ -96,40 +94,26 @@ class Indexed:
             numbers = share.numbers(np.arange(first, min(first + at_a_time, own)))
             rows, sizes, _ = read_rows(self._examples, numbers, self._with_task_id)
             count = len(next(iter(rows.values())))
-            if isinstance(self._converter, HuggingFaceChatConverter):
-                rows = chat_inputs(self._converter, rows, sizes, self._budgets)
-                yield from ({name: values[row] for name, values in rows.items()} for row in range(count))
-            elif self._examples.numbering.packed:
-                if self._converter is not None:
-                    rows = packed_inputs(rows, self._converter.row_format, dtype=np.int32)
+            converter, is_packed = self._converter, bool(self._examples.numbering.packed)
+            if converter is not None and converter.batch_size is not None:
+                of = {key: values for key, values in rows.items() if key in self._features}
+                for start in range(0, count, joined):
+                    part = slice(start, start + joined)
+                    yield converter.row_format.arrays(
+                        {key: values[part] for key, values in of.items()},
+                        {key: each[part] for key, each in sizes.items()},
+                        first=first + start,
+                    )
+            elif converter is not None or is_packed:
+                if converter is not None:
+                    known = None if is_packed else sizes
+                    rows = converter.row_format.arrays(rows, known, self._budgets, first=first)
                 yield from ({key: values[row] for key, values in rows.items()} for row in range(count))
-            elif self._converter is None:
+            else:
                 for row in range(count):
                     example = {key: rows[key][row, : sizes[of.per_token_of][row]] for key, of in self._features.items()}
                     images = {IMAGES: rows[IMAGES][row, : sizes[IMAGES][row]].tolist()} if IMAGES in rows else {}
                     yield single_example(example) | images
-            elif self._converter.batch_size is None:
-                batch = model_inputs(self._converter.row_format, self._budgets, rows, sizes, first)
-                yield from ({name: values[row] for name, values in batch.items()} for row in range(count))
-            else:
-                for start in range(0, count, joined):
-                    part = slice(start, start + joined)
-                    yield model_inputs(
-                        self._converter.row_format,
-                        self._budgets,
-                        {key: rows[key][part] for key in self._features},
-                        {key: sizes[key][part] for key in EXAMPLE},
-                        first + start,
-                    )
-
-
-def model_inputs(
-    row_format: RowFormat, budgets: Mapping[str, int], rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray], first: int
-) -> dict[str, np.ndarray]:
-    """The model inputs of a batch of examples, in rows. `first` is the number of its first example among those that were read."""
-    check_embedded({key: rows[key] for key in EXAMPLE}, row_format.embedding_rows, OF_DATASET, first)
-    marks = {key: rows[key] for key in rows.keys() - EXAMPLE.keys()}
-    return padded_inputs(rows, sizes, budgets, row_format, marks, dtype=np.int32)
 
 
 def single_example(example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -13,7 +13,6 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.converters.image_text import PIXELS
 from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
@@ -163,8 +162,7 @@ class Stream:
     def _as_given(self, element: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         _check_trained(element)
         ids = {name: _to_torch(element[key]) - self._id_shift for key, name in _SINGLE_EXAMPLE.items() if key in element}
-        left_out = {*_SINGLE_EXAMPLE, *([PIXELS] if PIXELS in element and not len(element[PIXELS]) else [])}
-        others = {key: value for key, value in element.items() if key not in left_out}
+        others = {key: value for key, value in element.items() if key not in _SINGLE_EXAMPLE}
         return ids | {key: value.numpy().tolist() if key == IMAGES else _to_torch(value) for key, value in others.items()}
 
     def _take(self) -> Mapping[str, tf.Tensor]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ul2_tasks.converters.of_model import t5gemma2_settings
-from ul2_tasks.converters.row_format import RowFormat, check_embedded, padded_inputs
+from ul2_tasks.converters.transformers import RowFormat
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, TASK_ID
 from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.images.t5gemma2 import PIXELS, check_placeholders, pixel_values
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 try:
     import torch
 
-    from ul2_tasks.pytorch.indexed import single_example
+    from ul2_tasks.pytorch.indexed import single_example, to_torch
 except ImportError as error:
     raise ImportError(
         f"ul2_tasks.pytorch.t5gemma2_collator needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
@@ -101,17 +101,16 @@ class T5Gemma2Collator:
             rows[key], sizes[key] = _side_by_side(values)
         if (rows["targets"] == IGNORED).any():
             raise ValueError("examples must have targets, all ids that a decoder reads, where some labels are -100. Pass both.")
-        check_embedded(rows, self._row_format.embedding_rows, "example {number} of the batch, counted from 0: its {key}")
-        row_format, marks = self._row_format, {LOSS_MASK: _side_by_side([example["labels"] for example in examples])[0] != IGNORED}
+        rows[LOSS_MASK], row_format = _side_by_side([example["labels"] for example in examples])[0] != IGNORED, self._row_format
         if all(TASK_ID in example for example in examples):
             row_format = dataclasses.replace(row_format, task_id=True)
-            marks[TASK_ID] = _side_by_side([example[TASK_ID] for example in examples])[0]
-        batch = padded_inputs(rows, sizes, {}, row_format, marks)
+            rows[TASK_ID] = _side_by_side([example[TASK_ID] for example in examples])[0]
+        batch = row_format.arrays(rows, sizes)
         images = [_file_of(image) for example in examples for image in example.get(IMAGES, ())]
         check_placeholders(batch["input_ids"], len(images), self._image_tokens)
         if images:
             batch[PIXELS] = pixel_values(images, self._image_size)
-        return {name: torch.from_numpy(values) for name, values in batch.items()}
+        return {name: to_torch(values) for name, values in batch.items()}
 
 
 def _single(example: Any) -> Mapping[str, Any]:
@@ -132,9 +131,9 @@ def _file_of(image: Any) -> Any:
 
 
 def _side_by_side(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of ids, [B, longest] int64, and how many of each are used, [B] int64."""
+    """Rows of ids, [B, longest] int32, and how many of each are used, [B] int64."""
     examples = [np.asarray(each) for each in values]
     sizes = np.array([len(ids) for ids in examples])
-    rows = np.zeros((len(examples), sizes.max()), np.int64)
+    rows = np.zeros((len(examples), sizes.max()), np.int32)
     rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.concatenate(examples)
     return rows, sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.converters.row_format import BESIDE_LABELS
+from ul2_tasks.converters.transformers import BESIDE_LABELS
 from ul2_tasks.example_features import TASK_ID
 from ul2_tasks.pytorch.task_loss import divisor, shifted, task_means, task_sums, token_losses, weights_of
 from ul2_tasks.random_access.tasks import TaskInfo, products, task_weights

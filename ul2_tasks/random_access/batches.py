@@ -69,7 +69,7 @@ def make_batch(
     is written there raises a ValueError. Each example has a row, or where elements are packed rows those of an element share it.
     Gives {"inputs": [rows, length] int32, "targets": [rows, length] int32}, or other features, see `features_of`, padded with 0;
     packed rows have `<feature>_segment_ids` and `<feature>_positions` of each feature of tokens, too, see
-    `converters.encoder_decoder.pack_rows`. `with_task_id` adds "task_id", of each target the index of its task, see `tasks`, and -1
+    `converters.arrays.model_arrays`. `with_task_id` adds "task_id", of each target the index of its task, see `tasks`, and -1
     in the padding. Ids are the tokenizer's own, or so much higher.
     """
     found, members, pack = numbering.slots(numbers), members_of(numbering), bool(numbering.packed)

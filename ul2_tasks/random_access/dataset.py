@@ -103,7 +103,7 @@ class Reading:
         convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]],
         with_task_id: bool = False,
     ) -> tf.data.Dataset | None:
-        """See `converters.rows.RowSource`."""
+        """See `converters.of_dataset.RowSource`."""
         if lengths != self.sequence_length:
             return None
         numbering = self.numbering.in_rows(lengths) if pack else self.numbering
@@ -124,7 +124,7 @@ class Reading:
 
     @property
     def tasks(self) -> tuple[TaskInfo, ...]:
-        """See `converters.rows.RowSource`."""
+        """See `converters.of_dataset.RowSource`."""
         return tasks_of(members_of(self.numbering))
 
     @property
