@@ -86,7 +86,7 @@ def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
         merge_examples=merge_examples,
     )
     (task,) = seqio.get_mixture_or_task(name).tasks
-    examples = list(task.get_dataset(LENGTHS, "train", shuffle=False, seed=0).as_numpy_iterator())
+    examples = list(seqio.Task.get_dataset(task, LENGTHS, "train", False, False, seed=0).as_numpy_iterator())
     found = [invert(example, denoiser, task.special_tokens()) for example in examples]
 
     assert flat(part.chunk.tolist() for part in found) == flat(map(BYTES.encode, DOCUMENTS))

@@ -47,7 +47,7 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
         "stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
     )
     with pytest.raises(ValueError, match="run is"):
-        other_run.records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)
+        other_run.all_records("train", use_cached=True)
 
 
 def test_verify_names_what_is_wrong_beside_the_tokens(folder):

@@ -1,17 +1,14 @@
 """`register_image_text`: what records become under each denoiser, and what is an error, or left out and counted."""
 
-import dataclasses
 import itertools
 import logging
-import pathlib
 
 import pytest
 import seqio
 import tensorflow as tf
-from image_support import A_RUN, MODES, NOISE, RUN, SENTINELS, SPECIAL, VOCABULARY, S, image, read, registered
+from image_support import A_RUN, MODES, NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, read, registered
 
 import ul2_tasks
-from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
 from ul2_tasks.denoising.denoisers import T5GEMMA2
 from ul2_tasks.images.interleaved import ImageTokens
 
@@ -55,7 +52,7 @@ def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog)
         (example,) = read(f"{name}_mix", (120, 120))
     assert example["images"] == IMAGES[1:2]
     for cause in unfit:
-        assert f"{name}_s: 1 records until now make no example, because {cause}" in caplog.text
+        assert f"2 records make no example: {name}_s: {cause}" in caplog.text
 
 
 def test_an_example_of_exactly_the_budget_is_made():
@@ -63,7 +60,7 @@ def test_an_example_of_exactly_the_budget_is_made():
     lengths = 1 + 2 + 1 + len(A_RUN) + 1, 1 + 6 + 1
     (example,) = read("exact_images_s", lengths)
     assert (len(example["inputs"]), len(example["targets"])) == lengths
-    with pytest.raises(tf.errors.OpError, match="its inputs are too long: up to 15 tokens with all images, 1, of 14 in"):
+    with pytest.raises(ValueError, match="its inputs are too long: up to 15 tokens with all images, 1, of 14 in"):
         read("exact_images_s", (lengths[0] - 1, lengths[1]))
 
 
@@ -75,7 +72,7 @@ PROBLEMS = {
 
 def test_records_with_a_problem_are_named_or_counted():
     registered("problem_raise", RECORD, *PROBLEMS.values(), denoisers=S)
-    with pytest.raises(tf.errors.OpError, match="|".join(PROBLEMS)):  # records are read in parallel
+    with pytest.raises(ValueError, match="|".join(PROBLEMS)):
         read("problem_raise_mix")
     registered("problem_skip", RECORD, *PROBLEMS.values(), RECORD, denoisers=S, on_error="skip")
     assert len(read("problem_skip_mix")) == 2
@@ -136,39 +133,3 @@ def test_the_ids_of_images_are_theirs_alone(settings, request):
 
 
 MANY = [[f"This is what record {n} says of it: ", image(n), f"it is number {n} of {24 - n % 3}."] for n in range(24)]
-
-
-@pytest.fixture
-def cached(tmp_path, monkeypatch):
-    """A corpus that SeqIO's own job has cached."""
-    beam = pytest.importorskip("apache_beam", reason="the extra cache is not installed")
-    from seqio.scripts import cache_tasks_main
-
-    registered("cached_images", *MANY[:6], ["Cut off:", NOISE[:400]], denoisers=[S], on_error="skip")
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
-    flags = cache_tasks_main.FLAGS
-    if not flags.is_parsed():
-        flags(["cache_tasks_main"])
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        folders = cache_tasks_main.run_pipeline(pipeline, ["cached_images_.*"], str(tmp_path))
-    for folder in folders:
-        (pathlib.Path(folder) / "COMPLETED").touch()
-    assert folders == [str(tmp_path / "cached_images_corpus")], "one corpus for all denoisers"
-    return tmp_path
-
-
-def test_seqios_own_cache_gives_the_same_examples_and_no_other_corpus_takes_it(cached):
-    def seen(**settings):
-        """The noise goes with the place in the order, which is another one in a cache."""
-        examples = read("cached_images_mix", **settings)
-        return sorted((each["images"], len(each["inputs"]), sorted(each["inputs"] + each["targets"])) for each in examples)
-
-    found = seen(use_cached=True)
-    assert found == seen()
-    assert len(found) == 6
-    corpus = seqio.TaskRegistry.get("cached_images_corpus")
-    other = dataclasses.replace(RUN, image_seq_length=5)
-    with pytest.raises(ValueError, match="the cache"):
-        ImageTextCorpusTask(
-            "cached_images_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
-        ).records("train", True, shuffle=False, seed=0, shard_info=None, num_epochs=1)

@@ -122,11 +122,6 @@ class Corpus:
         return f"{self.name.removesuffix('_corpus')}_mix", {"inputs": 512, "targets": 512}
 
     @property
-    def is_for_t5x(self) -> bool:
-        """Whether t5x's models take what its examples have."""
-        return True
-
-    @property
     def is_tokens(self) -> bool:
         """Whether the source has tokens, so that nothing is tokenized, and nothing is cached."""
         return isinstance(self.source, MegatronSource)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import seqio
 
 IMAGE_TEXT_VERSION = 1  # raised whenever the same records give other tokens
-PIECES, MADE_OF = "pieces", "made_of"
+PIECES = "pieces"
 _SIZES = "sizes"  # the column of how many bytes each image has
 MOST_BYTES_IN_MEMORY = 1 << 31  # of a corpus without a cache
 _NOTHING = Interleaved(np.zeros(0, np.int32), np.zeros(0, np.int32), [])
@@ -163,10 +163,6 @@ class ImageTextCorpus(Corpus):
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:
         return super().read_as[0], {"inputs": 2048, "targets": 512}
-
-    @property
-    def is_for_t5x(self) -> bool:
-        return False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import seqio
 import tensorflow as tf
@@ -37,7 +37,6 @@ class CorpusTask(seqio.Task, Corpus):
         output_features: Mapping[str, seqio.Feature],
         *,
         configuration: CorpusConfiguration,
-        step: Callable[..., tf.data.Dataset] = tokenize,
         shuffle_buffer_size: int | None = None,
     ):
         if shuffle_buffer_size is None and not source.performs_internal_shuffling:
@@ -47,7 +46,7 @@ class CorpusTask(seqio.Task, Corpus):
             source,
             output_features,
             preprocessors=[
-                functools.partial(step, configuration=configuration, source=source),
+                functools.partial(tokenize, configuration=configuration, source=source),
                 seqio.CacheDatasetPlaceholder(),
             ],
             shuffle_buffer_size=shuffle_buffer_size,

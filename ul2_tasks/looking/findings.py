@@ -20,7 +20,6 @@ from rich.text import Text
 
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.looking.printing import kinds_lost
-from ul2_tasks.looking.statistics import Check
 from ul2_tasks.tasks.image_text import ImageTextTask
 from ul2_tasks.tasks.providers import DenoisingTask
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, check_round_trip, embedding_rows, id_shift, own_size, piece_names
@@ -80,13 +79,6 @@ def left_out(is_skipped: bool, remedy: str) -> tuple[str, str]:
 def first_words(error: Exception) -> str:
     """An error without what TensorFlow adds to it."""
     return getattr(error, "message", str(error)).split("\nTraceback")[0]
-
-
-def failed_checks(about: str, checks: Iterable[Check]) -> Iterator[Finding]:
-    """A problem for each check that does not hold."""
-    for check in checks:
-        if not check.passed:
-            yield Finding("problem", about, f"{check.name}: {check.found}", "report it; this should not be")
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:

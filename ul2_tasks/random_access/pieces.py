@@ -52,11 +52,19 @@ class Pieces:
 
     def tokens_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens [start, stop) of each piece among those of the store, [n] int64 each."""
-        return self._found(numbers)[:2]
-
-    def documents_of(self, numbers: np.ndarray) -> np.ndarray:
-        """The document that each piece is of, [n] int64."""
-        return self._found(numbers)[2]
+        numbers = np.asarray(numbers, np.int64)
+        groups = _groups_of(self.pieces, *self._first_groups, numbers)
+        starts, stops = np.zeros([2, len(numbers)], np.int64)
+        for pair, of in self._by_pair(groups):
+            own = groups[of]
+            within = (own - self.pairs[pair]) * GROUP, numbers[of] - self.pieces[own]
+            starts[of], stops[of] = _find(self.store.pair_lengths(pair), *within, self.most)[:2]
+            if (stops[of] < 0).any():
+                raise ValueError(
+                    f"pair {pair} of the corpus must have the document lengths that it had when its dataset was made, got others."
+                    " Make the dataset again, because the file was rewritten."
+                )
+        return starts + self.tokens[groups], stops + self.tokens[groups]
 
     def of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The first piece of each document, of [n] int64, and the one after its last, [n] int64 both."""
@@ -78,21 +86,6 @@ class Pieces:
         firsts, lasts = self.tokens_of(pieces)
         found = np.unique(pieces[(firsts < stops[of]) & (starts[of] < lasts)])
         return found, found + 1
-
-    def _found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        numbers = np.asarray(numbers, np.int64)
-        groups = _groups_of(self.pieces, *self._first_groups, numbers)
-        starts, stops, documents = np.zeros([3, len(numbers)], np.int64)
-        for pair, of in self._by_pair(groups):
-            own = groups[of]
-            within = (own - self.pairs[pair]) * GROUP, numbers[of] - self.pieces[own]
-            starts[of], stops[of], documents[of] = _find(self.store.pair_lengths(pair), *within, self.most)[:3]
-            if (stops[of] < 0).any():
-                raise ValueError(
-                    f"pair {pair} of the corpus must have the document lengths that it had when its dataset was made, got others."
-                    " Make the dataset again, because the file was rewritten."
-                )
-        return starts + self.tokens[groups], stops + self.tokens[groups], documents + self.documents[groups]
 
     def _by_pair(self, groups: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:
         """The pairs that have some of the groups, and which these are."""
@@ -181,13 +174,13 @@ def _before(lengths, firsts, places, most):
 
 @compiled
 def _find(lengths, firsts, places, most):
-    """Where pieces are in their groups: their tokens [start, stop), and their documents, [n] int64 each; -1 where one is in none.
+    """Where pieces are in their groups: their tokens [start, stop), [n] int64 each; -1 where one is in none.
 
     `lengths` are those of the documents of a pair, [documents] integers. `firsts`, [n] int64, are where groups begin; and `places`,
     [n] int64, are which of the pieces of its group each is. Lengths are read ahead, so that memory is not waited for each time;
     their sum is given last.
     """
-    starts, stops, documents = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
+    starts, stops = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
     touched, inverse = np.int64(0), 1 / most
     for begin in range(0, len(places), _AHEAD):
         end = min(begin + _AHEAD, len(places))
@@ -202,7 +195,7 @@ def _find(lengths, firsts, places, most):
                 count = np.int64((length + most - 0.5) * inverse)  # length / most, rounded up: exact for lengths of 32 bits
                 if place < count:
                     first, stop = (0, length) if count == 1 else (length * place // count, length * (place + 1) // count)
-                    starts[number], stops[number], documents[number] = token + first, token + stop, document - firsts[number]
+                    starts[number], stops[number] = token + first, token + stop
                     break
                 place, token, document = place - count, token + length, document + 1
-    return starts, stops, documents, touched
+    return starts, stops, touched

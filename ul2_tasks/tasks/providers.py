@@ -44,9 +44,6 @@ from ul2_tasks.tasks.preprocessors import denoise, solve_features, split_into_ch
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 STREAM_VERSION = 3  # raised whenever the same arguments give other examples, or another order
-# A shuffle buffer holds SeqIO's 1,000 examples, but no more than so many tokens. It is there to separate the chunks of one
-# document, and the longer the chunks are, the fewer a document has.
-SHUFFLED_TOKENS = 1 << 20
 MARKS = frozenset({LOSS_MASK, SPAN_ID})
 
 
@@ -479,8 +476,3 @@ def _marked(examples: tf.data.Dataset, marks: Collection[str]) -> tf.data.Datase
         lambda example: example | {key: tf.fill(tf.shape(example["targets"]), value) for key, value in missing.items()},
         num_parallel_calls=tf.data.AUTOTUNE,
     )
-
-
-@no_autograph
-def _with_names(examples: tf.data.Dataset, names: Mapping[str, str]) -> tf.data.Dataset:
-    return examples.map(lambda example: example | names) if names else examples

@@ -112,9 +112,6 @@ def test_a_record_without_an_example_says_why():
         find(run, "4", None)
 
 
-def test_images_cannot_be_packed_and_streams_have_no_steps(photos):
+def test_images_cannot_be_packed(photos):
     with pytest.raises(ValueError, match="pack must be False for 'stepped_photos_corpus', whose examples have images"):
         show_step(Run(photos, PAIRS, batch_size=4, pack=True), 0)
-    stream = ul2_tasks.register_image_text("stepped_stream", RECORDS, VOCABULARY, **SPECIAL, denoisers=T5GEMMA2[0])
-    with pytest.raises(ValueError, match="must have tasks with random access alone"):
-        show_step(Run(stream, PAIRS, batch_size=4), 0)

@@ -39,7 +39,7 @@ def test_the_law_of_examples(split):
     )
     tasks = image_text_tasks(name)
     for task in tasks:
-        fit = task.fit(LONG)
+        fit = task.limits(LONG)
         looked = look_at_corpus(task.corpus, "train")
         made = list(make_examples(task, tasks, looked, LONG, seed=0).examples)
         assert made

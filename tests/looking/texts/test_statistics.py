@@ -231,8 +231,7 @@ FEW_TOKENS = {"stats_one_short": (["A short text."], True), "stats_one_token_apa
 
 
 @pytest.mark.parametrize("name", FEW_TOKENS)
-def test_a_corpus_of_a_few_tokens_is_measured_in_memory_and_says_so(name):
-    """Read as training reads it, this corpus would take minutes: a hundred thousand passes."""
+def test_a_corpus_of_a_few_tokens_is_measured(name):
     texts, merge_examples = FEW_TOKENS[name]
     lengths = {"inputs": 512, "targets": 512}
     source = MemoryDataSource(lambda: texts, validation=0)
@@ -240,12 +239,7 @@ def test_a_corpus_of_a_few_tokens_is_measured_in_memory_and_says_so(name):
     statistics = measure(mixture, lengths, 100)
     assert broken(statistics) == set()
     (corpus,) = statistics.corpora
-    assert (corpus.documents, corpus.is_all, corpus.in_memory) == (len(texts), True, merge_examples)
-    assert corpus.times_read > (1000 if len(texts) == 1 else 100 if merge_examples else 0)
-    if merge_examples:
-        (note,) = statistics.notes
-        assert note.startswith(f"to read {name}_corpus often enough would take minutes")
-        assert note in printed(statistics, 1000)
+    assert (corpus.documents, corpus.is_all) == (len(texts), True)
     assert len(list(draw(mixture, lengths, 2))) == 2
 
 

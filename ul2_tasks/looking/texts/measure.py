@@ -1,6 +1,6 @@
 """What the examples of a mixture are like, measured on a sample, beside what the objective says that they must be.
 
-The sample comes from the mixture's `get_dataset` (`quick_tasks`), and the chunk of each example is reconstructed from it. What
+The sample comes from the mixture's `get_dataset`, and the chunk of each example is reconstructed from it. What
 must hold for any corpus is a check (`checks`); all else is a number to look at. For tasks of other kinds than this package's,
 only shares and lengths are measured.
 """
@@ -21,9 +21,8 @@ from ul2_tasks.looking.printing import tracked
 from ul2_tasks.looking.statistics import Summary
 from ul2_tasks.looking.texts.checks import binomial_interval, run_checks
 from ul2_tasks.looking.texts.counts import COLUMNS, Counts
-from ul2_tasks.looking.texts.first_documents import FirstDocuments
+from ul2_tasks.looking.texts.first_documents import FirstDocuments, first_documents
 from ul2_tasks.looking.texts.measurements import Corpus, OtherTask, Spans, Statistics, TaskStatistics
-from ul2_tasks.looking.texts.quick_tasks import drawn_mixture, quick_tasks, reads_memory
 from ul2_tasks.order.pack import count_rows
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks, rates_among
 from ul2_tasks.version import __version__
@@ -59,14 +58,23 @@ def measure(
     if not present:
         splits = sorted({name for task in denoising_tasks(mixture) for name in task.splits})
         raise ValueError(f"split must be one of {splits}, which denoising tasks of {mixture!r} have, got {split!r}.")
-    counts = {task.name: examples * provider.get_rate(task) / provider.total_rate for task in present}
-    tasks, documents = quick_tasks(present, sequence_length, split, counts)
-    drawn = drawn_mixture(provider, {} if use_cached else tasks)
+    corpora = dict.fromkeys(task.source.corpus for task in present)
+    documents = {corpus.name: first_documents(corpus, split) for corpus in corpora}
+    drawn = provider if isinstance(provider, DenoisingMixture) else _StockMixture(provider)
     marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # pairs need theirs
     drawing = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
     dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
     taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
     return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=True)
+
+
+class _StockMixture(DenoisingMixture):
+    """A mixture of SeqIO's own, whose examples have the feature `TASK`. It leaves out tasks that do not have the split."""
+
+    get_dataset = seqio.Mixture.get_dataset
+
+    def __init__(self, mixture: seqio.Mixture):
+        super().__init__(mixture.name, [(task, mixture.get_rate(task)) for task in mixture.tasks])
 
 
 def measure_examples(
@@ -166,8 +174,7 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
         unknown=_ratio(documents.unknown, lengths.sum()),
         come_back=_ratio(documents.come_back, documents.decoded),
         lost=check_round_trip(corpus.tokenizer),
-        in_memory=any(map(reads_memory, of_corpus)),
-        times_read=_ratio(tokens_read, lengths.sum()) if documents.is_all or reads_memory(of_corpus[0]) else None,
+        times_read=_ratio(tokens_read, lengths.sum()) if documents.is_all else None,
     )
 
 
@@ -181,14 +188,7 @@ def _notes_on_tasks(mixture: seqio.Mixture, split: str, others: Sequence[str]) -
 
 def _notes(corpus: Corpus) -> Iterator[str]:
     tokens = f"{round(corpus.tokens.mean * corpus.documents):,} tokens"
-    if corpus.in_memory:
-        part = "all" if corpus.is_all else "the first"
-        yield (
-            f"to read {corpus.corpus} often enough would take minutes, as its documents are so few or so short: {part}"
-            f" {corpus.documents:,} documents, of {tokens}, were read in memory, and these examples hold them"
-            f" {corpus.times_read:,.0f} times"
-        )
-    elif corpus.times_read is not None and corpus.times_read > MANY_TIMES:
+    if corpus.times_read is not None and corpus.times_read > MANY_TIMES:
         yield f"{corpus.corpus} has {tokens}: these examples hold it {corpus.times_read:,.0f} times"
 
 

@@ -21,7 +21,6 @@ class Corpus:
         come_back: the part of the documents that are the same after encoding and decoding; of the first ones only, if they are
             long.
         lost: what of a text this vocabulary does not give back, in words.
-        in_memory: whether these documents were read from memory, instead of the whole corpus; see `quick_tasks`.
         times_read: the tokens of all chunks divided by the tokens of these documents; None if the corpus has other documents.
     """
 
@@ -36,7 +35,6 @@ class Corpus:
     unknown: float | None
     come_back: float | None
     lost: Sequence[str]
-    in_memory: bool
     times_read: float | None
 
 
