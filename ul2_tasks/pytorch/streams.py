@@ -13,7 +13,6 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.passes import NO_EXAMPLE
 from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
 from ul2_tasks.graphs import raised_in
@@ -177,8 +176,6 @@ class Stream:
         except tf.errors.OpError as error:
             if (raised := raised_in(error)) is None:
                 raise
-            if str(raised).startswith(NO_EXAMPLE) and self._shard != "0 of 1":
-                raise ValueError(f"{raised} {_ADVICE}") from None
             raise raised from None
         self._given += 1
         return element
