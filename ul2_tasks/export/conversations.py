@@ -182,7 +182,6 @@ def _write_shard(
 
 def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> dict:
     task = seqio.TaskRegistry.get(shard.task)
-    shift = np.int32(id_shift(task.corpus.renderer.vocabulary))
     spans: collections.Counter[str] = collections.Counter()
     left_out: collections.Counter[str] = collections.Counter()
     hashes: list[np.ndarray] = []
@@ -202,16 +201,15 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
 
             conversations = 0
             for part in _parts(task, shard, refuse):
-                found = task.examples(part.reader, part.numbers, {})
+                found = task.objective.examples(part.reader, part.numbers, {})
                 left = None if shard.max_tokens is None else shard.max_tokens - writers["tokens"].tokens
                 if is_full := left is not None and int(found.lengths["tokens"].sum()) > left:
                     part = _first(part, found, left)
-                    found = task.examples(part.reader, part.numbers, {})
+                    found = task.objective.examples(part.reader, part.numbers, {})
                 conversations += len(part.numbers)
                 advance(len(part.numbers))
                 if part.id_hashes is not None:
                     hashes.append(part.id_hashes)
-                found.values["tokens"] -= shift
                 for column, writer in writers.items():
                     writer.add(found.values[_FEATURES[column]], found.lengths["tokens"])
                 values, counts = np.unique(found.values["span_id"], return_counts=True)

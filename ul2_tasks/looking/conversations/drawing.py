@@ -11,9 +11,11 @@ import numpy as np
 from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import Conversations
+from ul2_tasks.example_features import token_features
 from ul2_tasks.looking.chat_samples import ChatExample, example_of
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.chat import ChatTask, chat_tasks
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 AT_A_TIME = 64  # conversations
 _LENGTHS = {"tokens", "inputs", "targets"}
@@ -50,11 +52,13 @@ def that_drops(task: ChatTask) -> ChatTask:
 def read_examples(
     task: ChatTask, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]
 ) -> tuple[list[ChatExample], collections.Counter[str]]:
-    """The examples of some conversations, and how many were left out, by cause; see `ChatTask.examples`."""
-    found = task.examples(reader, numbers, lengths)
+    """The examples of some conversations, and how many were left out, by cause; see `Objective.examples`."""
+    found = task.objective.examples(reader, numbers, lengths)
     conversations = _one_by_one(reader.read(numbers))
     place = {int(number): place for place, number in enumerate(numbers)}
-    split = {key: np.split(values, np.cumsum(found.lengths[key])[:-1]) for key, values in found.values.items()}
+    shift = np.int32(id_shift(task.corpus.renderer.vocabulary))
+    values = found.values | {key: found.values[key] + shift for key in token_features(task.objective.features)}
+    split = {key: np.split(of_all, np.cumsum(found.lengths[key])[:-1]) for key, of_all in values.items()}
     examples = [
         example_of(task, number, {key: parts[row] for key, parts in split.items()}, *conversations[place[number]])
         for row, number in enumerate(found.conversations.tolist())
