@@ -67,37 +67,6 @@ def legend(x: float, y: float, names: dict[str, str]) -> list[str]:
     return body
 
 
-def pipeline() -> str:
-    """How data flow: one way as a stream, one by index, with the same examples at the end."""
-    body = [
-        box(16, 96, 110, ["source", "files, datasets"], "plain"),
-        box(156, 96, 110, ["tokens", "one tokenizer"], "plain"),
-        box(296, 96, 110, ["cache", ".bin and .idx"], "plain"),
-        text(436, 30, "stream: tf.data, in blocks of chunks", "dim"),
-        box(436, 40, 88, ["chunks"]),
-        box(550, 40, 88, ["mask"]),
-        box(664, 40, 110, ["shuffle, mix"]),
-        text(436, 142, "random access: arithmetic, one index as state", "dim"),
-        box(436, 152, 88, ["index", "epoch, chunk"]),
-        box(550, 152, 88, ["read", "from files"]),
-        box(664, 152, 110, ["mask", "compiled loop"]),
-        box(812, 96, 130, ["converter", "pad or pack"], "result"),
-        arrow("M126 121 H152"),
-        arrow("M266 121 H292"),
-        arrow("M211 96 V65 H432"),
-        arrow("M351 96 V78 H432"),
-        arrow("M351 146 V177 H432"),
-        *(arrow(f"M{x} {y} H{x + 22}") for y in (65, 177) for x in (524, 638)),
-        arrow("M774 65 H794 V112 H808"),
-        arrow("M774 177 H794 V130 H808"),
-        text(877, 164, "t5x, PyTorch,", "middle dim"),
-        text(877, 180, "Transformers,", "middle dim"),
-        text(877, 196, "exported files", "middle dim"),
-    ]
-    title = "Source to tokens to cache; then a stream of chunks, or chunks by index; both are masked alike and end in a converter"
-    return page(958, 222, title, body)
-
-
 def denoising() -> str:
     """A chunk of eight tokens with two masked spans, and its inputs and targets."""
     chunk, spans = "ABCDEFGH", {1: (1, 3, BLUE), 2: (5, 7, RED)}
@@ -215,7 +184,7 @@ def images() -> str:
     return page(760, 292, title, body)
 
 
-DRAWN = (pipeline, denoising, lengths, which_path, block_shuffle, images)
+DRAWN = (denoising, lengths, which_path, block_shuffle, images)
 FIGURES = {f"{draw.__name__}.svg": draw for draw in DRAWN}
 
 

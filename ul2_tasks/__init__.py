@@ -110,6 +110,7 @@ _NAMES = {
     "tasks.downstream": "with_mode",
     "tasks.examples": "examples",
     "tasks.image_text": "register_image_text",
+    "tasks.preprocessors": "prepend_mode",
     "tasks.registration": "Registration",
     "tasks.registry": "mix register",
     "vocabulary.by_name": "open_vocabulary",

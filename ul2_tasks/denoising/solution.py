@@ -20,8 +20,7 @@ class DenoisingConfiguration:
     """How a task makes examples of documents.
 
     `chunk_tokens` is the longest chunk that is wanted; None where the budgets alone decide. With `merge_examples` chunks go on
-    across the borders of documents, and with `separate_documents` an EOS then ends each document. `block_shuffle` is of random
-    access alone, which documents that are kept apart have with `random_access`.
+    across the borders of documents, and with `separate_documents` an EOS then ends each document.
     """
 
     denoiser: Denoiser

@@ -63,21 +63,21 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
 
     Without `feature_converter` an element is one example without padding, {"input_ids": [tokens] int64, "labels": [tokens] int64}.
     Both end with EOS and have the tokenizer's own ids. Pass a batch size and a function that pads to the DataLoader, such as
-    `transformers.DataCollatorForSeq2Seq`. With random access, conversations give `span_id`, too, the loss group of each label, and
+    `transformers.DataCollatorForSeq2Seq`. Conversations give `span_id`, too, the loss group of each label, and
     labels are -100 where they are not trained on; pairs of prompts and completions give `targets`, too, all ids of the completion,
-    and so do mixtures with them. As a stream, conversations give `input_ids`, `loss_mask` and `span_id`, and a pair with targets
-    that are not trained on needs a converter. Image-text records give `images`, too, the bytes of each. With a `feature_converter`
+    and so do mixtures with them. Beside tasks that are not of this package a pair with targets that are not trained on needs a
+    converter. Image-text records give `images`, too, the bytes of each. With a `feature_converter`
     an element is what the converter makes, a batch or a padded example; integers become int64, strings become str or lists of str,
     and other types stay. Packed sequences (`examples(.., pack=True)`) are [length] int64 for each feature.
 
     A description (a `Mixture`, a `Mix`, a `Chat`, an `ImageText`, or what `examples` returned for one) imports neither
-    TensorFlow nor SeqIO, and has random access. So has a name, unless it has a corpus that neither has a cache nor fits in memory,
-    or tasks that are not of this package; such names are streams.
+    TensorFlow nor SeqIO, and has random access. So has a name, unless it has a text corpus that neither has a cache nor fits in
+    a window, or tasks that are not of this package; such names are streams, see the guide "Random access".
 
     * With random access, step n of R processes with batches of B has the examples n * R * B up to (n + 1) * R * B, with any number
       of workers. `state_dict()` is the index of the next example, and any number of processes and workers can load it.
-    * A stream is split among the processes and workers, so batches depend on their numbers. `state_dict()` is a snapshot with its
-      buffers, which the same process and worker can load.
+    * A stream is split among the processes and workers, so batches depend on their numbers. `state_dict()` is a snapshot,
+      which the same process and worker can load.
 
     The guide "PyTorch and Transformers" explains workers, several processes, resuming, and `transformers.Trainer`.
     """

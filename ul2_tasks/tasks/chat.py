@@ -29,7 +29,7 @@ from ul2_tasks.vocabulary.special_ids import Mode
 if TYPE_CHECKING:
     from ul2_tasks.sources.dataset_objects import Datasets
 
-CHAT_VERSION = 1  # raised whenever the same arguments give another stream of examples
+CHAT_VERSION = 1  # raised whenever the same arguments give other examples, or another order
 _left_out: collections.Counter[str] = collections.Counter()  # examples of this process, by task and cause
 
 

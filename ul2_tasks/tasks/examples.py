@@ -41,7 +41,7 @@ def examples(
 ) -> Examples:
     """Returns the examples of a mixture, or its packed sequences, as a map-style dataset with random access.
 
-    They are the examples that `get_dataset` reads from a cache, in the same order.
+    They are the examples that `get_dataset` reads from a cache or from memory, in the same order.
 
     Args:
         mixture: a `Mixture`, a `Mix` of several, a `Chat` or an `ImageText`; or the name of a mixture that `register` or `mix`
@@ -63,9 +63,9 @@ def examples(
             of, an index into the `tasks` of the result.
 
     Raises:
-        ValueError: the seed is not an integer; the mixture does not exist, or SeqIO made it; it has a task that is not a
-            denoising task, or one whose chunks have no fixed positions, because they overlap; a corpus has no cache and is too
-            large to be tokenized into memory; a length is too short; a list has an error; or it leaves out nearly all of a corpus.
+        ValueError: the seed is not an integer; the mixture does not exist, or SeqIO made it; it has a task that is not a task of
+            ul2_tasks; a corpus has no cache and is too large to be read into memory; a length is too short; a list has an error; or
+            it leaves out all of a corpus.
 
     >>> import ul2_tasks
     >>> found = ul2_tasks.examples(ul2_tasks.Mixture(), {"inputs": 512, "targets": 512})
@@ -78,7 +78,7 @@ def examples(
     if not isinstance(mixture, Mixture | Mix | Chat | ImageText | str):
         raise ValueError(
             f"mixture must be a Mixture, a Mix, a Chat, an ImageText, or the name of a registered mixture, got {mixture!r:.100}."
-            " Others are streams: register them, and read them with get_dataset."
+            " Register others, and read them with get_dataset."
         )
     if not isinstance(sequence_length, Mapping):
         raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
@@ -167,7 +167,7 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
     if isinstance(provider, seqio.Mixture) and not isinstance(provider, DenoisingMixture | ChatMixture):
         raise ValueError(
             f"mixture must be one of ul2_tasks, got {name!r} of SeqIO, which chooses its tasks as it reads and so has no random"
-            " access. Mix the same with ul2_tasks.mix, or read it as a stream, with get_dataset."
+            " access. Mix the same with ul2_tasks.mix, or read it with get_dataset."
         )
     rates = [provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
     members = indexed_members(tasks, rates, sequence_length, split, lambda task: bool(task.corpus.cache_dir))

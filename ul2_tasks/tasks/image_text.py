@@ -36,7 +36,7 @@ from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_
 if TYPE_CHECKING:
     from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
 
-STREAM_VERSION = 1  # raised whenever the same arguments give another stream of examples
+STREAM_VERSION = 1  # raised whenever the same arguments give other examples, or another order
 
 
 class ImageTextTask(seqio.Task):

@@ -1,7 +1,7 @@
 """The SeqIO providers: a task and a mixture of denoisers.
 
-Where chunks have fixed places in a tokenized corpus, their datasets are indexed (`random_access`). Everywhere else they are
-streams, as SeqIO's are. Either way an iterator resumes only in the pipeline that saved it (`resuming`).
+Their datasets read examples by number, of a corpus in a cache or in memory, and else in one window after the other, see
+`random_access.windows`. Either way an iterator resumes only in the pipeline that saved it (`resuming`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ul2_tasks.tasks.preprocessors import denoise, solve_features, split_into_ch
 from ul2_tasks.tasks.tf_data import Reading, seed_of
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
-STREAM_VERSION = 3  # raised whenever the same arguments give another stream of examples
+STREAM_VERSION = 3  # raised whenever the same arguments give other examples, or another order
 MARKS = frozenset({LOSS_MASK, SPAN_ID})
 
 

@@ -86,8 +86,8 @@ def register(
         merge_examples: whether documents are joined to fill chunks, or kept apart.
         separate_documents: whether an EOS ends each document when they are joined. The cache is written so, and token files are.
         block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
-            for object stores, and for schedules. By default chunks are shuffled over the whole corpus. It needs random
-            access; a stream has a shuffle buffer.
+            for object stores, and for schedules. By default chunks are shuffled over the whole corpus, and of one that
+            is read in windows within each window.
         corpus: the corpus to share, with its cache: the name of a registered one, "pre_corpus", or of its mixture, "pre_mix"; or a
             `Mixture`, which is registered too. There is no `NAME_corpus` then. Leave out source, vocabulary, text_key and on_error,
             which are those of the corpus.
@@ -181,18 +181,17 @@ def mix(
             weight divided by the sum of all is a fraction of the examples, see `weigh`. All tasks have the features inputs and
             targets, of one vocabulary (which is checked when a dataset is made), and at least one of them is a denoising task. Or
             all are conversations, either NAME_chat or NAME_prompt_completion, of one vocabulary, and keep `loss_mask` and
-            `span_id`. Prompt-completion pairs beside denoisers must train on all targets; a dataset has their masks if
-            `passthrough_features` names them.
+            `span_id`.
         temperature: raises each weight to 1 / temperature, as SeqIO and mT5 do with the sizes of corpora. Higher ones make
             fractions more equal, and 1 keeps the weights.
         weigh: what weights count: "examples", or "tokens", those that the examples are made of. A corpus then has as many examples
             as its tokens need, where an example has as many as those of an epoch on average; the objectives of one corpus count
-            examples. This needs random access.
+            examples. Of a corpus that is read in windows the average is that of its beginning.
         schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on, of mixtures that `register` returned. Each
             corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
             or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
-            end of the corpus's epoch. `ul2 show --schedule` prints the step. This needs random access. The last stage continues
-            after the last step.
+            end of the corpus's epoch. `ul2 show --schedule` prints the step. Of a corpus that is read in
+            windows only its own weight may change. The last stage continues after the last step.
         batch_size, steps: with a schedule, the global batch size, in examples or packed sequences, and the number of steps.
 
     Returns:
@@ -201,7 +200,7 @@ def mix(
     Raises:
         ValueError: a weight or the temperature is not a positive number; `weigh` is another word; a name is not registered; a task
             has other features, or another vocabulary than conversations; none is a denoising task; the name is taken by another
-            mixture; a mixture by tokens or with a schedule has a task that is read as a stream; the schedule has conversations
+            mixture; a mixture by tokens or with a schedule has a task that is not of ul2_tasks; the schedule has conversations
             alone, does not begin at step 0, or does not ascend.
     """
     check_weigh(weigh)

@@ -52,11 +52,12 @@ def that_drops(task: ChatTask) -> ChatTask:
 def read_examples(
     task: ChatTask, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]
 ) -> tuple[list[ChatExample], collections.Counter[str]]:
-    """The examples of some conversations, with SeqIO's ids, and how many were left out, by cause; see `Objective.examples`."""
-    found, shift = task.objective.examples(reader, numbers, lengths), np.int32(id_shift(task.corpus.renderer.vocabulary))
-    values = found.values | {key: found.values[key] + shift for key in token_features(task.objective.features)}
+    """The examples of some conversations, and how many were left out, by cause; see `Objective.examples`."""
+    found = task.objective.examples(reader, numbers, lengths)
     conversations = _one_by_one(reader.read(numbers))
     place = {int(number): place for place, number in enumerate(numbers)}
+    shift = np.int32(id_shift(task.corpus.renderer.vocabulary))
+    values = found.values | {key: found.values[key] + shift for key in token_features(task.objective.features)}
     split = {key: np.split(of_all, np.cumsum(found.lengths[key])[:-1]) for key, of_all in values.items()}
     examples = [
         example_of(task, number, {key: parts[row] for key, parts in split.items()}, *conversations[place[number]])

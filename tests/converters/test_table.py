@@ -1,0 +1,140 @@
+"""Each array of the table, written out by hand: of t5x and of Transformers, padded and packed, with masks and without."""
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+import ul2_tasks
+from ul2_tasks.example_features import CHAT, IGNORED, PROMPT_COMPLETION
+
+LENGTHS = {"inputs": 24, "targets": 20, "tokens": 32}
+PAD, START = 7, 3
+
+
+def examples(keys, masked, count=60):
+    """Of any lengths, and of ids that are not 0, which SeqIO's own converters take for padding."""
+    random = np.random.RandomState(count)
+    for _ in range(count):
+        example = {key: random.randint(1, 99, random.randint(1, LENGTHS[key] // 2)) for key in keys}
+        spans = random.randint(0, 5, len(example[keys[-1]]))
+        yield example | ({"loss_mask": (spans > 0).astype(int), "span_id": spans} if masked else {})
+
+
+def dataset(found):
+    dtypes = {key: feature.dtype for key, feature in {**CHAT, **PROMPT_COMPLETION}.items() if key in found[0]}
+    signature = {key: tf.TensorSpec([None], dtype) for key, dtype in dtypes.items()}
+    arrays = [{key: example[key].astype(dtype) for key, dtype in dtypes.items()} for example in found]
+    return tf.data.Dataset.from_generator(lambda: arrays, output_signature=signature)
+
+
+def batches(found, size):
+    return [found[start : start + size] for start in range(0, len(found), size)]
+
+
+def in_rows(found, keys, pack):
+    """SeqIO's packing: an example is put after the one before, or into a new row, in each pool of as many as the longest row."""
+    rows = []
+    for pool in batches(found, max(LENGTHS[key] for key in keys)) if pack else ():
+        rows.append([])
+        for example in pool:
+            if any(sum(len(each[key]) for each in [*rows[-1], example]) > LENGTHS[key] for key in keys):
+                rows.append([])
+            rows[-1].append(example)
+    return rows if pack else [[example] for example in found]
+
+
+def by_hand(of, keys, pack, joined):
+    """What is in a row of these examples, by the names of t5x and of Transformers."""
+
+    def line(parts, key, padding=0):
+        width = LENGTHS["inputs"] + LENGTHS["targets"] if joined else LENGTHS[key]
+        values = [int(value) for part in parts for value in part]
+        rest = width - len(values)
+        return values + (list(range(rest)) if padding == "on" else [padding] * rest)
+
+    *_, said = keys
+    read = [list(example[keys[0]]) for example in of]
+    told = [[*example["inputs"], *example["targets"]] if joined else list(example[said]) for example in of]
+    before = [len(example["inputs"]) if joined else 0 for example in of]
+    spans = [[0] * n + list(example.get("span_id", [4] * len(example[said]))) for n, example in zip(before, of)]
+    weights = [[0] * n + list(example.get("loss_mask", [1] * len(example[said]))) for n, example in zip(before, of)]
+    labelled = weights if said == "targets" else [[0, *each[1:]] for each in weights]
+    first = told if joined else read
+    side, shown = (said, keys[0]) if not joined else (said, said)
+
+    def numbered(parts):
+        return [[number] * len(part) for number, part in enumerate(parts, 1)]
+
+    def shifted(start, padding):
+        if pack:
+            return line([[start, *each[:-1]] for each in told], side, padding)
+        return [start, *line(told, side, padding)[:-1]]
+
+    found = {
+        "encoder_input_tokens": line(read, shown),
+        "decoder_target_tokens": line(told, side),
+        "decoder_input_tokens": shifted(0, 0),
+        "decoder_loss_weights": line(weights, side),
+        "decoder_span_ids": line(spans, side),
+        "decoder_causal_attention": line([[int(at <= n) for at in range(len(each))] for n, each in zip(before, told)], side),
+        "encoder_segment_ids": line(numbered(read), shown),
+        "encoder_positions": line(map(range, map(len, read)), shown),
+        "decoder_segment_ids": line(numbered(told), side),
+        "decoder_positions": line(map(range, map(len, told)), side),
+        "attention_mask": line([[1] * len(each) for each in first], shown),
+        "decoder_attention_mask": line([[1] * len(each) for each in told], side),
+        "position_ids": line(map(range, map(len, first)), shown, "on") if pack else list(range(LENGTHS[side])),
+        "decoder_position_ids": line(map(range, map(len, told)), side, "on"),
+        "segment_ids": line(numbered(first), shown),
+        "prefix_length": line([[n] * len(each) for n, each in zip(before, told)], side),
+        "decoder_input_ids": shifted(START, PAD),
+        "labels": line([[id if w else IGNORED for id, w in zip(*each)] for each in zip(told, labelled)], side, IGNORED),
+        "span_id": line([[s if w else 0 for s, w in zip(*each)] for each in zip(spans, labelled)], side),
+    }
+    return found | dict.fromkeys(("input_ids", "packed_input_ids"), line(first, shown, PAD))
+
+
+def transformers(**given):
+    return lambda pack: ul2_tasks.HuggingFaceFeatureConverter(pack=pack, pad_token_id=PAD, decoder_start_token_id=START, **given)
+
+
+PAIR, TOKENS = ("inputs", "targets"), ("tokens",)
+MODELS = {
+    "t5x": (ul2_tasks.EncDecFeatureConverter, PAIR, False),
+    "t5x, spans": (ul2_tasks.PromptCompletionFeatureConverter, PAIR, False),
+    "t5x, prefix": (ul2_tasks.PrefixLMFeatureConverter, PAIR, True),
+    "t5x, chat": (ul2_tasks.ChatFeatureConverter, TOKENS, False),
+    "Transformers": (transformers(), PAIR, False),
+    "Transformers, decoder": (transformers(decoder_only=True), PAIR, True),
+    "Transformers, spans": (transformers(span_id=True), PAIR, False),
+    "Transformers, decoder, spans": (transformers(decoder_only=True, span_id=True), PAIR, True),
+    "Transformers, chat": (lambda pack: ul2_tasks.HuggingFaceChatConverter(pack, PAD), TOKENS, False),
+}
+SEQIO = {"t5x": seqio.EncDecFeatureConverter, "t5x, prefix": seqio.PrefixLMFeatureConverter}
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize(
+    ("name", "masked"),
+    [
+        (name, masked)
+        for name in MODELS
+        for masked in (False, True)
+        if masked or not name.endswith(("chat", "s, spans", "r, spans"))
+    ],
+)
+def test_rows_are_those_written_by_hand(name, masked, pack):
+    make, keys, joined = MODELS[name]
+    lengths, found = {key: LENGTHS[key] for key in keys}, list(examples(keys, masked))
+    converter = make(pack=pack)
+    rows = list(converter(dataset(found), lengths).as_numpy_iterator())
+    for row, of in zip(rows, in_rows(found, keys, pack), strict=True):
+        expected = by_hand(of, keys, pack, joined)
+        assert row.keys() == converter.get_model_feature_lengths(lengths).keys()
+        for key, values in row.items():
+            assert (values.dtype, values.tolist()) == (np.int32, expected[key]), key
+    if name in SEQIO and not masked and not (joined and pack):  # SeqIO packs inputs and targets that are joined already
+        for row, same in zip(rows, SEQIO[name](pack=pack)(dataset(found), lengths).as_numpy_iterator(), strict=True):
+            assert row.keys() == same.keys()
+            assert all(np.array_equal(row[key], values) for key, values in same.items())
