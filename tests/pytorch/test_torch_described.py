@@ -9,7 +9,7 @@ import seqio
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import Chat, EncDecFeatureConverter, HuggingFaceFeatureConverter, Mixture, UL2IterableDataset  # noqa: E402
+from ul2_tasks import EncDecFeatureConverter, HuggingFaceFeatureConverter, Mixture, UL2IterableDataset  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -87,7 +87,6 @@ def test_what_examples_returned_is_read_with_its_own_settings(mixture, cache):
         ({"feature_converter": EncDecFeatureConverter()}, "feature_converter"),
         ({"feature_converter": HuggingFaceFeatureConverter(span_id=True)}, "feature_converter"),
         ({"mixture": "ul2_mix", "cache_dirs": ["CACHE"]}, "cache_dirs"),
-        ({"mixture": Chat("talks", ul2_tasks.MemoryDataSource(letters, validation=0), "harmony:default")}, "mixture"),
     ],
 )
 def test_arguments_that_do_not_go_with_the_mixture_are_refused(mixture, arguments, sentence):

@@ -243,10 +243,12 @@ def _take(source, width, inputs, targets, written):
     for row in range(len(source)):
         for place in range(source.shape[1]):
             token = source[row, place]
+            if token < 0:
+                break
             if token >= width:
-                written[row, place] = targets[row, token - width]
-            elif 0 <= token < inputs.shape[1]:
-                written[row, place] = inputs[row, token]
+                written[row, place] = targets[row, np.uint32(token - width)]
+            elif inputs.shape[1] > 0:
+                written[row, place] = inputs[row, np.uint32(token)]
 
 
 @compiled

@@ -44,16 +44,16 @@ class _Converter(seqio.FeatureConverter):
         super().__init__(pack=pack, apply_length_check=False)
 
     @property
-    def TASK_FEATURES(self) -> Mapping[str, seqio.FeatureConverter.FeatureSpec]:  # type: ignore[override]  # noqa: N802
+    def TASK_FEATURES(self) -> Mapping[str, seqio.FeatureConverter.FeatureSpec]:  # noqa: N802
         """What SeqIO asks a converter for, as for the next two."""
         return specs_of(self.FEATURES)
 
     @property
-    def MODEL_FEATURES(self) -> Mapping[str, seqio.FeatureConverter.FeatureSpec]:  # type: ignore[override]  # noqa: N802
+    def MODEL_FEATURES(self) -> Mapping[str, seqio.FeatureConverter.FeatureSpec]:  # noqa: N802
         return dict.fromkeys(self._names(False), seqio.FeatureConverter.FeatureSpec(tf.int32))
 
     @property
-    def PACKING_FEATURE_DTYPES(self) -> Mapping[str, tf.DType]:  # type: ignore[override]  # noqa: N802
+    def PACKING_FEATURE_DTYPES(self) -> Mapping[str, tf.DType]:  # noqa: N802
         return dict.fromkeys(self.PACKED, tf.int32)
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:

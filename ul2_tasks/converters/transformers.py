@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -198,8 +198,10 @@ class RowFormat:
         )
 
     def _check_embedded(self, rows: Mapping[str, np.ndarray], first: int, shift: int) -> None:
-        for key in ("inputs", "targets", "tokens") if self.embedding_rows is not None else ():
-            largest = rows[key].max(axis=1, initial=0) - shift if key in rows else np.zeros([0])
+        if self.embedding_rows is None:
+            return
+        for key in rows.keys() & {"inputs", "targets", "tokens"}:
+            largest = rows[key].max(axis=1, initial=0) - shift
             if (largest >= self.embedding_rows).any():
                 row = int(largest.argmax())
                 raise ValueError(NO_ROW.format(f"row {first + row}, counted from 0: its {key}", largest[row], self.embedding_rows))
@@ -431,6 +433,6 @@ class HuggingFaceChatConverter(_Converter):
                 the tasks' ids are offset and those of `vocabulary` are not, or an id has no row in the model's embedding.
         """
         pad, rows = decoder_settings(model, pad_token_id=pad_token_id, embedding_rows=embedding_rows)
-        of_rows = {"pad_token_id": pad, "embedding_rows": rows, "decoder_start_token_id": 0, "decoder_only": True, "chat": True}
-        of_rows |= {"padding": "max_length", "pad_to_multiple_of": None, "span_id": True, "pack": pack, "task_id": task_id}
-        self.row_format, self.vocabulary = RowFormat(**of_rows), vocabulary
+        of_rows: dict[str, Any] = {"padding": "max_length", "pad_to_multiple_of": None, "decoder_start_token_id": 0}
+        of_rows |= {"pad_token_id": pad, "embedding_rows": rows, "decoder_only": True, "chat": True, "span_id": True}
+        self.row_format, self.vocabulary = RowFormat(**of_rows, pack=pack, task_id=task_id), vocabulary
