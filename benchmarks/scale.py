@@ -146,7 +146,9 @@ def measure(folder: str) -> dict[str, float]:
     )
     next(iter(rows.batch(ROWS, drop_remainder=True)))
     stages.reached("seqio.get_dataset, first batch")
-    next(iter(reading_of(rows).continued(STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
+    reading = reading_of(rows)
+    assert reading is not None, "a cache is read by number"
+    next(iter(reading.continued(STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
     stages.reached("goes on at step 10^6, first batch")
     where = examples.locate(len(examples) // 2)
     assert not isinstance(where, list)

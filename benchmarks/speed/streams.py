@@ -113,7 +113,7 @@ def denoiser_tf(side: str, documents: Sequence[np.ndarray], denoiser: Denoiser, 
     examples = tf.data.Dataset.from_tensor_slices(ragged).map(lambda tokens: {"targets": tokens}).cache()
     with seqio.utils.map_seed_manager(SEED):
         if side == "ours":
-            given = {"denoiser": denoiser, "sentinels": SENTINEL_IDS}
+            given: dict[str, Any] = {"denoiser": denoiser, "sentinels": SENTINEL_IDS}
             examples = split_into_chunks(examples, lengths(length), FEATURES, **given)
             examples = denoise(examples, lengths(length), FEATURES, **given)
         else:

@@ -9,15 +9,16 @@ numbers   -> Numbering.slots    corpus, epoch and slot of each example
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.denoising.write import write_segments
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID, Feature, token_features
+from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.kinds import Made, Task, add_to_ranges, fill_ranges
-from ul2_tasks.random_access.numbering import Numbering
+from ul2_tasks.random_access.numbering import Slots
 from ul2_tasks.random_access.tasks import task_ids
 
 
@@ -30,7 +31,17 @@ class Batch(NamedTuple):
     members: np.ndarray
 
 
-def members_of(numbering: Numbering) -> list[Task]:
+class Slotted(Protocol):
+    """Elements of corpora: a `Numbering`, or a stretch of a stream. Elements are packed rows where `packed` is not empty."""
+
+    @property
+    def corpora(self) -> Sequence[OrderedCorpus]: ...
+    @property
+    def packed(self) -> Sequence[object]: ...
+    def slots(self, numbers: np.ndarray, /) -> Slots: ...
+
+
+def members_of(numbering: Slotted) -> list[Task]:
     """The tasks of all corpora."""
     return [member for corpus in numbering.corpora for member in corpus.members]
 
@@ -57,7 +68,7 @@ def widest(members: Sequence[Task]) -> dict[str, int | None]:
 
 
 def make_batch(
-    numbering: Numbering,
+    numbering: Slotted,
     numbers: np.ndarray,
     lengths: Mapping[str, int | None],
     with_task_id: bool = False,

@@ -95,8 +95,8 @@ def _add_mix(name: str, configuration: MixConfiguration) -> None:
     if planned is None:
         mix(name.removesuffix("_mix"), configuration.mixtures, weigh=configuration.weigh)
     else:
-        stages, settings = planned.stages, {"batch_size": planned.batch_size, "steps": planned.steps}
-        mix(name.removesuffix("_mix"), schedule=stages, weigh=configuration.weigh, **settings)
+        settings: dict[str, Any] = {"batch_size": planned.batch_size, "steps": planned.steps}
+        mix(name.removesuffix("_mix"), schedule=planned.stages, weigh=configuration.weigh, **settings)
 
 
 _ADD: Mapping[type, Callable[[str, Any], object]] = {

@@ -62,7 +62,7 @@ def measure(
     documents = {corpus.name: first_documents(corpus, split) for corpus in corpora}
     drawn = provider if isinstance(provider, DenoisingMixture) else _StockMixture(provider)
     marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # pairs need theirs
-    drawing = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
+    drawing: dict[str, Any] = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
     dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
     taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
     return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=True)
