@@ -89,7 +89,7 @@ IMAGES = [
         name="texts with images beside texts",
         build=of_seqio(register_beside_texts, LENGTHS),
         state=CHECKPOINT,
-        others={"rates": Other({"weight": 7}, "laws_seen_r1: 1.0", "laws_seen_r1: 7.0")},
+        others={"rates": Other({"weight": 7}, "laws_seen_r1: 0.5", "laws_seen_r1: 0.875")},
         texts=seen,
         lacks={
             **as_above("another seed", "another lengths", "another corpus", "no seed"),
