@@ -120,7 +120,7 @@ def measure(folder: str) -> dict[str, float]:
     import seqio
 
     import ul2_tasks
-    from ul2_tasks.random_access.dataset import continued
+    from ul2_tasks.tasks.tf_data import reading_of
 
     ul2_tasks.register("scale", "embedded")
     seqio.add_global_cache_dirs([folder])
@@ -146,7 +146,7 @@ def measure(folder: str) -> dict[str, float]:
     )
     next(iter(rows.batch(ROWS, drop_remainder=True)))
     stages.reached("seqio.get_dataset, first batch")
-    next(iter(continued(rows, STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
+    next(iter(reading_of(rows).continued(STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
     stages.reached("goes on at step 10^6, first batch")
     where = examples.locate(len(examples) // 2)
     assert not isinstance(where, list)

@@ -11,7 +11,7 @@ import pytest
 # any sizes.
 SMALL = {
     "ul2_tasks.tasks.preprocessors.TOKENS_AT_A_TIME": 1 << 11,
-    "ul2_tasks.random_access.dataset._TOKENS_AT_A_TIME": 1 << 14,
+    "ul2_tasks.tasks.tf_data._TOKENS_AT_A_TIME": 1 << 14,
 }
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import collections
 import functools
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -35,30 +33,14 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
     """Calls a Python function from a graph, as `tf.numpy_function` does, by an op without state.
 
     An iterator over a dataset with an op that has a state cannot be saved. `function` takes arrays, and returns what depends on
-    them alone, of the `dtypes`. An exception that it raises ends the iteration, see `raised_in`.
+    them alone, of the `dtypes`.
     """
 
     def call(*values: Any) -> Any:
         with _calls:
-            try:
-                return function(*values)
-            except (ValueError, OSError, RuntimeError) as error:
-                _raised.append((type(error), str(error)))
-                raise
+            return function(*values)
 
     return tf.numpy_function(call, inputs, dtypes, stateful=False)
-
-
-def raised_in(error: tf.errors.OpError) -> Exception | None:
-    """What a `python_op` raised, or what an `Assert` says, in place of TensorFlow's error about it; None of any other error.
-
-    The rest of TensorFlow's two thousand characters is where in the graph it was, and TensorFlow's own code.
-    """
-    for kind, message in list(_raised):
-        if f"{kind.__name__}: {message}\n" in error.message:  # whole, as an earlier one may be a part of it
-            return next((each for each in (ValueError, OSError) if issubclass(kind, each)), RuntimeError)(message)
-    found = re.search(r"assertion failed: \[(.*)\]\s*\[\[\{\{node", error.message, re.DOTALL)
-    return ValueError(found[1].replace("] [", " ")) if found else None
 
 
 def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
@@ -98,6 +80,5 @@ class _Calls:
             time.sleep(0.01)
 
 
-_raised: collections.deque[tuple[type[Exception], str]] = collections.deque(maxlen=64)  # by functions, the last ones
 _calls = _Calls()
 atexit.register(_calls.end)

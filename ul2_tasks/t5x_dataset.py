@@ -23,11 +23,11 @@ import tensorflow as tf
 
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
 from ul2_tasks.jobs.manifest import differences, load_object, write_manifest
-from ul2_tasks.random_access.dataset import continued, fingerprint_of, numbering_of
 from ul2_tasks.random_access.exclude import Documents, leaving_out_of, save_list
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, compared, of_leaving_out, until, with_earlier_lists
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.tasks.tf_data import Reading, reading_of
 from ul2_tasks.version import __version__, check_version
 
 _EARLIER = "earlier_stages"  # in a run's record: what the runs read whose weights it began with
@@ -105,10 +105,11 @@ def get_dataset_at_step(
         seed=int(cfg.seed),
         trim_output_features=cfg.trim_output_features,
     )
-    run = run_of(dataset, cfg)
+    reading = numbered(dataset, cfg)
+    run = run_of(reading, cfg)
     start = find_start(model_dir, checkpoint_cfg, initial_checkpoint)
     first_step = first_step_of(model_dir, start)
-    leaving_out = leaving_out_of(numbering_of(dataset), exclude, skip, cfg.batch_size, first_step)
+    leaving_out = leaving_out_of(reading.numbering, exclude, skip, cfg.batch_size, first_step)
     run |= of_leaving_out(leaving_out)
     utils.multihost_assert_equal(
         np.array([start.step, start.is_resumed, zlib.crc32(json.dumps(run).encode()) >> 1]),
@@ -118,7 +119,7 @@ def get_dataset_at_step(
     if process_index() == 0:
         save_list(model_dir, leaving_out)
     rows = cfg.batch_size // num_shards
-    return continued(dataset, (start.step - first_step) * rows, leaving_out).batch(rows, drop_remainder=True)
+    return reading.continued((start.step - first_step) * rows, leaving_out).batch(rows, drop_remainder=True)
 
 
 def get_dataset_of_stream(
@@ -183,23 +184,28 @@ def _check(cfg: Any, num_shards: int, checkpoint_cfg: Any) -> None:
         )
 
 
-def run_of(dataset: tf.data.Dataset, cfg: Any) -> dict[str, Any]:
-    """What decides which examples each step has, as JSON has it. Raises a ValueError for a stream, which has no addresses."""
-    fingerprint = fingerprint_of(dataset)
-    if fingerprint is None:
+def numbered(dataset: tf.data.Dataset, cfg: Any) -> Reading:
+    """What reads a dataset by number. Raises a ValueError where nothing does."""
+    reading = reading_of(dataset)
+    if reading is None:
         raise ValueError(
             f"the data of {cfg.mixture_or_task_name!r} must have random access for elastic.gin, but are a stream, because"
             f" {_reason(cfg)} train on them with t5x's own utils.get_dataset and"
             " utils.SaveCheckpointConfig.save_dataset = True, as without gin/elastic.gin."
         )
-    schedule: Any = fingerprint.get("schedule") or {}
+    return reading
+
+
+def run_of(reading: Reading, cfg: Any) -> dict[str, Any]:
+    """What decides which examples each step has, as JSON has it."""
+    schedule: Any = reading.fingerprint.get("schedule") or {}
     planned = schedule.get("batch_size", cfg.batch_size)
     if planned != cfg.batch_size:
         raise ValueError(
             f"batch_size of the schedule of {cfg.mixture_or_task_name!r} must be that of the run, {cfg.batch_size}, got {planned}."
             " Pass mix(.., batch_size=) the value of train/utils.DatasetConfig.batch_size."
         )
-    return json.loads(json.dumps({"ul2_tasks": __version__, **fingerprint, "batch_size": cfg.batch_size}))
+    return json.loads(json.dumps({"ul2_tasks": __version__, **reading.fingerprint, "batch_size": cfg.batch_size}))
 
 
 def _reason(cfg: Any) -> str:

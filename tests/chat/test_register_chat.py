@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import seqio
-import tensorflow as tf
 from chat_support import GOLDEN
 from rich.console import Console
 
@@ -112,9 +111,8 @@ def test_lengths_are_kept_or_an_error(jsonl):
     task = seqio.get_mixture_or_task(jsonl)
     longest = max(len(example["tokens"]) for example in examples(jsonl))
     assert len(list(task.get_dataset({"tokens": longest}, "train", shuffle=False))) == 150
-    dataset = task.get_dataset({"tokens": longest - 1}, "train", shuffle=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jsonl, line \d+: "):
-        list(dataset)
+    with pytest.raises(ValueError, match=r"a\.jsonl, line \d+: "):
+        task.get_dataset({"tokens": longest - 1}, "train", shuffle=False)
     with pytest.raises(ValueError, match="targets"):
         task.get_dataset({"targets": 5}, "train")
     with pytest.raises(ValueError, match="sequence_length"):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import ul2_tasks
 from ul2_tasks import PrefixLMFeatureConverter
-from ul2_tasks.random_access.dataset import continued
+from ul2_tasks.tasks.tf_data import reading_of
 
 LENGTHS = {"inputs": 96, "targets": 96}
 REGISTERED = {
@@ -78,7 +78,7 @@ def test_rows_continue_at_any_row_and_are_shared_out_among_hosts(mixtures):
         return dataset(mixtures["apart"], PrefixLMFeatureConverter(pack=True), num_epochs=None, **settings)
 
     whole = [row["decoder_target_tokens"] for row in rows().take(24).as_numpy_iterator()]
-    later = [row["decoder_target_tokens"] for row in continued(rows(), 17).take(7).as_numpy_iterator()]
+    later = [row["decoder_target_tokens"] for row in reading_of(rows()).continued(17).take(7).as_numpy_iterator()]
     np.testing.assert_array_equal(later, whole[17:])
     second = rows(shard_info=seqio.ShardInfo(1, 3)).take(8).as_numpy_iterator()
     np.testing.assert_array_equal([row["decoder_target_tokens"] for row in second], whole[1::3])

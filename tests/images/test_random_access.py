@@ -11,7 +11,7 @@ from support import saved_and_resumed
 from test_image_index import described
 
 import ul2_tasks
-from ul2_tasks.random_access.dataset import fingerprint_of
+from ul2_tasks.tasks.tf_data import reading_of
 
 LENGTHS = {"inputs": 192, "targets": 96}
 
@@ -75,7 +75,7 @@ def test_texts_and_images_are_mixed_with_random_access():
     assert abs(counts[True] - counts[False]) <= 1
     assert all(not example["images"] for example in found if example["task"].startswith("beside_texts"))
     dataset = seqio.get_mixture_or_task(both).get_dataset(LENGTHS, num_epochs=1, seed=0, shuffle=True)
-    assert fingerprint_of(dataset)["corpora"].keys() == {"beside_images_corpus", "beside_texts_corpus"}
+    assert reading_of(dataset).fingerprint["corpora"].keys() == {"beside_images_corpus", "beside_texts_corpus"}
     assert all(equal(*pair) for pair in zip(found, dataset.as_numpy_iterator()))
 
 

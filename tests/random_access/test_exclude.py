@@ -57,8 +57,6 @@ def test_what_cannot_be_left_out_is_rejected(arguments, named):
 
 
 def test_a_stream_and_another_batch_size_than_that_of_a_schedule_are_rejected():
-    with pytest.raises(ValueError, match=r"exclude and skip .* 'chat'"):
-        ul2_tasks.examples(ul2_tasks.Chat("chat"), {"tokens": 512}, exclude=LISTED)
     with pytest.raises(ValueError, match="exclude and skip must be left out for a stream"):
         leaving_out_of(None, LISTED)
     planned = Mix("excluded_planned", schedule=[ul2_tasks.Stage(0, {Mixture(): 1})], batch_size=8, steps=30)

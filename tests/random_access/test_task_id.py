@@ -71,7 +71,7 @@ def test_rows_of_seqio_have_it_too(pack):
     named = ul2_tasks.examples("id_rows_mix", LENGTHS, seed=0, pack=pack, task_id=True)
     assert named.tasks == ul2_tasks.examples(mixture, LENGTHS, task_id=True).tasks
     dataset = seqio.get_mixture_or_task("id_rows_mix").get_dataset(LENGTHS, "train", seed=0, num_epochs=1)
-    source = facts_of(dataset).rows
+    source = facts_of(dataset).source
     assert source.tasks == named.tasks
     rows = source.rows(LENGTHS, pack, lambda rows: {"targets": rows["targets"], "task_id": rows["task_id"]}, with_task_id=True)
     for example, row in zip(named, rows.as_numpy_iterator(), strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.datasets import facts_of, warn_if_changed
+from ul2_tasks.datasets import facts_of
 from ul2_tasks.example_features import CHAT, IMAGES, LOSS_MASK, PROMPT_COMPLETION, SPAN_ID, Feature, token_features
 from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import as_python
@@ -46,11 +46,11 @@ class RowSource(Protocol):
 
 
 def row_source(ds: tf.data.Dataset) -> RowSource | None:
-    """What makes the rows of a dataset, if it has that; logs where it had. Refuses images, whose placeholders would be left."""
+    """What makes the rows of a dataset, if it has that. Refuses images, whose placeholders would be left."""
     if isinstance(ds.element_spec, Mapping) and IMAGES in ds.element_spec:
         raise ValueError("the examples must have no images with this converter. Use T5Gemma2Collator.")
-    warn_if_changed(ds)
-    return facts_of(ds).rows
+    facts = facts_of(ds)
+    return facts.source if facts else None
 
 
 def rows_of(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ul2_tasks.converters.arrays import model_arrays
 from ul2_tasks.converters.of_dataset import row_source, rows_of, specs_of
-from ul2_tasks.datasets import nearest_facts
+from ul2_tasks.datasets import facts_of
 from ul2_tasks.example_features import CHAT, EXAMPLE, NO_TASK, TASK_ID, Feature, token_features
 
 
@@ -87,9 +87,9 @@ class _Converter(seqio.FeatureConverter):
             if others := sorted({*given} - {*self.tasks}):
                 raise ValueError(f"the examples must be of the tasks {list(self.tasks)}, got some of {others}. Add these.")
             index = np.array([*(self.tasks.index(name) for name in given), NO_TASK], np.int32)
-        elif self.tasks is not None and nearest_facts(ds):
+        elif self.tasks is not None and facts_of(ds):
             raise ValueError(
-                "the examples must be as get_dataset made them for decoder_task_ids, but were changed. Change the batches instead."
+                "the examples must be of tasks of ul2_tasks alone for decoder_task_ids, got some of others. Leave these out."
             )
 
         def convert(rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray] | None, first: int) -> dict[str, np.ndarray]:

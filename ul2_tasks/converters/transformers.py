@@ -226,10 +226,20 @@ class _Converter:
         Raises:
             ValueError: there are other lengths; the dataset lacks a feature; or the vocabulary is not the tasks', see above.
         """
-        from ul2_tasks.converters.of_dataset import rows_of
-        from ul2_tasks.datasets import stated_id_shift
+        from absl import logging
 
-        row_format, lengths, shift = self.row_format, task_feature_lengths, stated_id_shift(ds)
+        from ul2_tasks.converters.of_dataset import rows_of
+        from ul2_tasks.datasets import facts_of
+
+        row_format, lengths, facts = self.row_format, task_feature_lengths, facts_of(ds)
+        if facts is None and self.vocabulary is None:
+            logging.log_first_n(
+                logging.WARNING,
+                "ids are taken as they are, because examples are of other tasks, or were changed after get_dataset. Pass the"
+                " converter the vocabulary of the targets if it has an id_shift.",
+                1,
+            )
+        shift = facts.id_shift if facts else 0
         if row_format.task_id:
             raise ValueError(TASK_ID_OF_STREAM)
         if self.vocabulary is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import tempfile
@@ -13,17 +14,16 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.datasets import stated_id_shift, warn_if_changed, with_id_shift
+from ul2_tasks.datasets import facts_of, with_id_shift
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SINGLE_EXAMPLE
-from ul2_tasks.graphs import raised_in
 from ul2_tasks.pytorch.forks import tensorflow_has_run
 from ul2_tasks.pytorch.indexed import single_example, to_torch
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, CHECKPOINT, OF_STREAMS, REMEDY, check_same, number_of, state_of
-from ul2_tasks.random_access.dataset import fingerprint_of, numbering_of, shared_out
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.tasks.providers import MARKS, DenoisingMixture
 from ul2_tasks.tasks.registration import Registration
+from ul2_tasks.tasks.tf_data import reading_of
 
 # A new snapshot is written only when this many times as long has passed since the last one as that one took to write.
 SECONDS_PER_SECOND_OF_WRITING = 20.0
@@ -51,18 +51,20 @@ def open_stream(
 
     provider = _provider(mixture)
     examples = _examples(provider, sequence_length, reader, converter, pipeline)
-    fingerprint = fingerprint_of(examples)
-    if fingerprint is None:
-        warn_if_changed(examples)
+    if facts_of(examples) is None:  # of other tasks
         for feature in [*provider.output_features.values()][:1]:
             examples = with_id_shift(examples, feature.vocabulary)
-        return Stream(converted(examples), pipeline, reader.shard)
+    facts, reading = facts_of(examples), reading_of(examples)
+    shift = facts.id_shift if facts else 0
+    if reading is None:
+        return Stream(converted(examples), pipeline, reader.shard, shift)
 
     def build(start: int) -> tf.data.Dataset:
-        return converted(shared_out(examples, reader.share(start, numbering_of(examples).turns)))  # type: ignore[union-attr]
+        share = reader.share(start, reading.numbering.turns)
+        return converted(dataclasses.replace(reading, share=share).dataset())
 
     settings = {key: value for key, value in pipeline.items() if key not in OF_STREAMS}
-    return Numbers(build, {**fingerprint, **settings, **reader.worker_of_several}, reader, numbering_of(examples))
+    return Numbers(build, {**reading.fingerprint, **settings, **reader.worker_of_several}, reader, reading.numbering, shift)
 
 
 def _provider(mixture: str | Registration) -> seqio.Task | seqio.Mixture:
@@ -108,10 +110,10 @@ class Stream:
     To resume, the snapshot is read, and then 17 elements are taken and thrown away.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any], shard: str):
+    def __init__(self, dataset: tf.data.Dataset, pipeline: Mapping[str, Any], shard: str, id_shift: int):
         self._iterator = iter(dataset)
         self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
-        self._id_shift = stated_id_shift(dataset)
+        self._id_shift = id_shift
         self.pipeline = pipeline
         self._shard = shard
         self._given, self._has_ended = 0, False
@@ -165,7 +167,7 @@ class Stream:
         return ids | {key: value.numpy().tolist() if key == IMAGES else _to_torch(value) for key, value in others.items()}
 
     def _take(self) -> Mapping[str, tf.Tensor]:
-        """The next element. An error of this package's own code is raised without what TensorFlow says around it."""
+        """The next element."""
         try:
             element = next(self._iterator)
         except StopIteration:
@@ -173,10 +175,6 @@ class Stream:
                 raise ValueError(self._ended()) from None
             self._has_ended = True
             raise
-        except tf.errors.OpError as error:
-            if (raised := raised_in(error)) is None:
-                raise
-            raise raised from None
         self._given += 1
         return element
 
@@ -199,14 +197,17 @@ class Numbers(Stream):
         build: Callable[[int], tf.data.Dataset],
         pipeline: Mapping[str, Any],
         reader: Reader,
-        numbering: Numbering | None,
+        numbering: Numbering,
+        id_shift: int,
     ):
         dataset = build(0)
-        told = fingerprint_of(dataset) or {}  # of rows, where a converter packs
-        super().__init__(dataset, {**pipeline, **{key: told[key] for key in ("rows_version",) if key in told}}, reader.shard)
+        reading = reading_of(dataset)  # of rows, where a converter makes them by number
+        told = reading.fingerprint if reading else {}
+        named = {key: told[key] for key in ("rows_version",) if key in told}
+        super().__init__(dataset, {**pipeline, **named}, reader.shard, id_shift)
         self._build, self._reader, self._start = build, reader, 0
-        epochs, numbering = pipeline["num_epochs"], numbering_of(dataset) or numbering
-        self._stop = None if epochs is None or numbering is None else numbering.first_of(epochs)
+        epochs = pipeline["num_epochs"]
+        self._stop = None if epochs is None else (reading.numbering if reading else numbering).first_of(epochs)
 
     def resume(self, state: Mapping[str, Any]) -> bool:
         self._start = number_of(state, self.pipeline)

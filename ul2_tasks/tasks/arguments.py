@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from ul2_tasks.scalars import is_integer
 
 if TYPE_CHECKING:
     import seqio
-    import tensorflow as tf
 
 
 class Reader(NamedTuple):
@@ -20,18 +18,6 @@ class Reader(NamedTuple):
     num_epochs: int | None
     host: int
     hosts: int
-
-    def reads(self, shuffle: object) -> dict[str, object]:
-        """The last part of a fingerprint. It is that of one pipeline alone where there is no seed."""
-        from ul2_tasks.random_access.resuming import seed_of
-
-        return {"shuffle": shuffle, "seed": seed_of(self.seed), "shard": [self.host, self.hosts]}
-
-    def only(self, fingerprint: Mapping[str, object], dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """The same dataset, whose iterators resume under this fingerprint alone; see `resuming.resume_only_in`."""
-        from ul2_tasks.random_access.resuming import resume_only_in
-
-        return resume_only_in(fingerprint, dataset, has_seed=self.seed is not None)
 
 
 def reader_of(seed: SupportsIndex | None, num_epochs: int | None, shard_info: seqio.ShardInfo | None) -> Reader:

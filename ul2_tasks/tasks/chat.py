@@ -114,7 +114,7 @@ class ChatTask(seqio.Task):
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         kept = self.objective.features if features is None else features
         common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
-        return read_alone(self, reader_of(seed, num_epochs, shard_info), features=kept, **common).examples()
+        return read_alone(self, reader_of(seed, num_epochs, shard_info), features=kept, **common).dataset()
 
 
 class ChatMixture(seqio.Mixture):
@@ -138,7 +138,7 @@ class ChatMixture(seqio.Mixture):
         reading = read_indexed(
             self, self.tasks, rates, {}, who, sequence_length=sequence_length, split=split, features=kept, **settings
         )
-        return reading.examples()
+        return reading.dataset()
 
     def get_task_dataset(self, task: ChatTask, output_feature_keys: Collection[str], *arguments, **keywords) -> tf.data.Dataset:
         """See `seqio.Mixture.get_task_dataset`. The dataset always has `loss_mask` and `span_id`.

@@ -95,7 +95,7 @@ class ImageTextTask(seqio.Task):
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
         common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
-        return read_alone(self, reader_of(seed, num_epochs, shard_info), features=self.output_features, **common).examples()
+        return read_alone(self, reader_of(seed, num_epochs, shard_info), features=self.output_features, **common).dataset()
 
 
 def register_image_text(

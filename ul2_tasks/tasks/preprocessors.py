@@ -21,7 +21,6 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.denoising.write import recipe
@@ -172,8 +171,7 @@ def corrupt(chunks: tf.data.Dataset, solution: Solution, append_eos: bool = True
 
     tokens = chunks.map(lambda element: tf.cast(element["targets"], tf.int32))
     examples = corrupt_rows(tokens.ragged_batch(max(1, TOKENS_AT_A_TIME // length))).unbatch()
-    dense = examples.map(lambda example: {key: tf.ensure_shape(example[key], [None]) for key in TOKEN_FEATURES})
-    return with_id_shift(dense, solution.vocabulary)
+    return examples.map(lambda example: {key: tf.ensure_shape(example[key], [None]) for key in TOKEN_FEATURES})
 
 
 @no_autograph
@@ -346,5 +344,4 @@ def prepend_mode(
     def prepend(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {**example, "inputs": tf.concat([tf.constant(ids, spec.dtype), example["inputs"]], axis=0)}
 
-    prepended = dataset.map(prepend, num_parallel_calls=tf.data.AUTOTUNE)
-    return with_id_shift(prepended, output_features["inputs"].vocabulary)
+    return dataset.map(prepend, num_parallel_calls=tf.data.AUTOTUNE)

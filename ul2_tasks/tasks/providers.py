@@ -29,11 +29,9 @@ from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.order.permutation import keyed
 from ul2_tasks.random_access.batches import features_of
-from ul2_tasks.random_access.dataset import Reading
 from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage
-from ul2_tasks.random_access.resuming import seed_of
 from ul2_tasks.random_access.text import Member
 from ul2_tasks.random_access.windows import WINDOW_TOKENS, Host, open_corpora
 from ul2_tasks.scalars import as_python
@@ -41,6 +39,7 @@ from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.preprocessors import denoise, solve_features, split_into_chunks
+from ul2_tasks.tasks.tf_data import Reading, seed_of
 from ul2_tasks.vocabulary.special_ids import SpecialTokens
 
 STREAM_VERSION = 3  # raised whenever the same arguments give other examples, or another order
@@ -124,7 +123,7 @@ class DenoisingTask(seqio.Task):
         kept = self.output_features if features is None else features
         who = reader_of(seed, num_epochs, shard_info)
         common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
-        return read_alone(self, who, features=kept, **common).examples()
+        return read_alone(self, who, features=kept, **common).dataset()
 
     @staticmethod
     def members(
@@ -213,12 +212,12 @@ class DenoisingMixture(seqio.Mixture):
         self._check_compatible_features()
         others = [task for task in self.tasks if task not in ours]
         if not others:
-            return _marked(reading.examples(), marks)
+            return _marked(reading.dataset(), marks)
         common = sequence_length, split, use_cached, shuffle, who.seed, shard_info, who.num_epochs
         streams = [self.get_task_dataset(task, kept | marks, *common, trim_output_features, try_in_mem_cache) for task in others]
         shares = [sum(rates[task.name] for task in ours), *(self.get_rate(task) for task in others)]
         seed = 42 if who.seed is None and not shuffle else who.seed
-        mixed = sample_examples([_marked(reading.examples(), marks), *streams], shares, seed)
+        mixed = sample_examples([_marked(reading.dataset(), marks), *streams], shares, seed)
         buffers_too = tf.data.Options()
         buffers_too.experimental_symbolic_checkpoint = False
         return with_id_shift(mixed.with_options(buffers_too), self.output_features["targets"].vocabulary)

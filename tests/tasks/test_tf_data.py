@@ -12,7 +12,7 @@ from support import byte_vocabulary, iterate, saved_and_resumed
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, SequentialDenoiser, mix, register
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.random_access.dataset import continued, fingerprint_of
+from ul2_tasks.tasks.tf_data import reading_of
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 80, "targets": 80}
@@ -108,23 +108,6 @@ def test_packed_rows_hold_each_example_once_and_have_numbers(name):
     assert len({(location.corpus, location.epoch, location.chunk_index) for location in locations}) == len(locations)
 
 
-@pytest.mark.parametrize(("batch_size", "first", "pack"), [(1, 0, True), (7, 20, False), (7, 20, True), (1000, 0, False)])
-def test_whole_batches_are_the_rows_in_batches(pack, batch_size, first):
-    epochs = 50 if batch_size == 1000 else 1
-    rows = continued(rows_of("numbered_mix", pack, num_epochs=epochs), first)
-    batches = flat(tf.data.Dataset.batch(rows, batch_size, drop_remainder=True))
-    assert batches
-    made = (
-        rows_of("numbered_mix", pack, batch_size, num_epochs=epochs)
-        if not first
-        else continued(rows_of("numbered_mix", pack, num_epochs=epochs), first).batch(batch_size, drop_remainder=True)
-    )
-    assert made.element_spec == tf.data.Dataset.batch(rows, batch_size, drop_remainder=True).element_spec
-    found = flat(made)
-    assert len(found) == len(batches) == made.cardinality()
-    assert all(np.array_equal(one[key], other[key]) for one, other in zip(found, batches) for key in other)
-
-
 @pytest.mark.parametrize("pack", [None, True])
 def test_a_dataset_goes_on_at_any_element(pack):
     name, settings = "numbered_both_mix", {"num_epochs": 1, "shard_info": seqio.ShardInfo(1, 2)}
@@ -134,7 +117,7 @@ def test_a_dataset_goes_on_at_any_element(pack):
         dataset = rows_of(name, pack, **settings)
     whole = list(map(as_text, flat(dataset)))
     for first in (0, len(whole) - 1, len(whole) + 300):
-        assert list(map(as_text, flat(continued(dataset, first)))) == whole[first:]
+        assert list(map(as_text, flat(reading_of(dataset).continued(first)))) == whole[first:]
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +141,6 @@ def restore(dataset: tf.data.Dataset, path: str):
         ({"dataset_split": "validation"}, "split: validation"),
         ({"shard_info": seqio.ShardInfo(0, 2)}, "shard: "),
         ({"pack": True}, "pack: true"),
-        ({"batch_size": 2}, "batch_size: 2"),
     ],
 )
 def test_an_iterator_of_another_pipeline_is_refused_by_what_differs(saved_rows, change, named):
@@ -166,15 +148,10 @@ def test_an_iterator_of_another_pipeline_is_refused_by_what_differs(saved_rows, 
         restore(rows_of("numbered_r1", **{"pack": False, **change}), saved_rows)
 
 
-def test_what_has_no_numbers_stays_a_stream(tmp_path):
-    drawn = rows_of("numbered_drawn_mix", pack=True)  # rows of examples whose lengths are drawn
-    uncached = seqio.get_mixture_or_task("numbered_other_mix").get_dataset(LENGTHS, "train", seed=3)
-    wider = rows_of("numbered_other_mix", pack=False).map(lambda row: row)
-    for dataset in (drawn, uncached, wider):
-        assert fingerprint_of(dataset) is None
-        with pytest.raises(ValueError, match="dataset must have random access, but is a stream, or was changed after get_dataset"):
-            continued(dataset, 5)
-    assert len(flat(drawn.take(5))) == 5
+def test_what_was_changed_or_batched_is_read_by_number_no_more():
+    rows = rows_of("numbered_other_mix", pack=False)
+    assert reading_of(rows)
+    assert not any(map(reading_of, [rows.map(lambda row: row), rows.batch(2), rows.with_options(tf.data.Options())]))
 
 
 def test_fewer_examples_than_hosts_are_refused():
@@ -205,14 +182,11 @@ def test_a_host_an_epoch_or_a_seed_that_is_none_is_refused(arguments):
             examples_of("numbered_mix", 1, use_cached=use_cached, **arguments)
 
 
-def test_a_place_or_a_batch_size_that_is_none_is_refused():
+def test_a_place_that_is_none_is_refused():
     rows = rows_of("numbered_other_mix", pack=False)
     for first in (-3, 1.5):
         with pytest.raises(ValueError, match=rf"first must be an integer of at least 0, got {first}"):
-            continued(rows, first)
-    for batch_size, error in ((0, tf.errors.InvalidArgumentError), (2.5, (TypeError, ValueError))):
-        with pytest.raises(error):
-            next(iter(rows.batch(batch_size, drop_remainder=True)))
+            reading_of(rows).continued(first)
 
 
 def uncached(**arguments):
@@ -228,15 +202,7 @@ def test_an_epoch_without_a_cache_is_that_of_the_index_in_which_denoisers_share_
     assert len(expected) > 20
 
 
-def test_an_epoch_of_a_stream_of_several_denoisers_says_that_tokens_come_more_than_once(caplog):
-    name = register("numbered_apart", MemoryDataSource(lambda: TEXTS, validation=0), BYTES, modes=MODES, merge_examples=False)
-    for num_epochs in (1, None):
-        caplog.clear()
-        seqio.get_mixture_or_task(name).get_dataset(LENGTHS, seed=5, num_epochs=num_epochs)
-        assert ("an epoch of 'numbered_apart_mix'" in caplog.text) == bool(num_epochs)
-
-
-@pytest.mark.xfail(strict=True, reason="without a cache and an end, a corpus is a stream of which each denoiser reads all")
 def test_a_run_without_a_cache_is_that_of_the_index():
     targets, name = uncached(num_epochs=None)
-    assert targets[:50] == [example["targets"].tolist() for example in ul2_tasks.examples(name, LENGTHS, seed=5)[:50]]
+    epoch = [example["targets"].tolist() for example in ul2_tasks.examples(name, LENGTHS, seed=5)]
+    assert targets[: len(epoch)] == epoch

@@ -1,0 +1,215 @@
+"""The adaptor to tf.data: examples, or rows of a model, as a `tf.data.Dataset` whose iterators save a few integers.
+
+    state        [1] int64 of the index, the number of the next element; of windows also where each of them begins
+      -> scan    the state after it, and what was read: of the index a number, of windows a batch, as windows are read in turn
+      -> map     of the index the batch at this number, several at a time
+      -> unbatch element by element
+
+Host h of H has the elements h, h + H, h + 2 H .. of the index. So the elements n B .. (n + 1) B - 1 are step n of batch size B on
+any number of hosts.
+
+tf.data restores an iterator into any pipeline that has the same steps. With other rates, lengths, seeds or hosts it would go on
+without a word, with other data than before. So the state has the *fingerprint*, too, which is compared when the next batch is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ul2_tasks.datasets import Facts, facts_of, known
+from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
+from ul2_tasks.graphs import no_autograph, python_op
+from ul2_tasks.random_access.batches import features_of, make_batch, members_of, widest
+from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
+from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
+from ul2_tasks.random_access.numbering import Numbering, Share
+from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
+from ul2_tasks.random_access.windows import Stream, Stretch
+from ul2_tasks.scalars import is_integer
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+_WITHOUT_END = 1 << 60
+# Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
+_TOKENS_AT_A_TIME = 1 << 20
+
+Arrays = dict[str, np.ndarray]
+
+
+class Form(NamedTuple):
+    """Rows of a model: how long they are, in tokens; what makes its features of those of `make_batch`, which may have "task_id"."""
+
+    lengths: Mapping[str, int | None]
+    convert: Callable[[Arrays], Arrays]
+    with_task_id: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """Which elements are read, and as what.
+
+    The lengths of examples were solved for `sequence_length`, and `epochs` is None for no end. Only `features` are kept of an
+    example. `fingerprint` is all that decides which example has which number, and what it is. Without a seed, see `has_seed`,
+    iterators cannot be resumed. `windows` opens the stream of what is read in windows, of packed rows of these lengths; the
+    numbering is then of the beginning alone. `form` is None for examples. `first` is the first of this host's elements, which
+    have no tokens of what is left out.
+    """
+
+    numbering: Numbering
+    sequence_length: Mapping[str, int | None]
+    epochs: int | None
+    share: Share
+    features: Collection[str]
+    fingerprint: Mapping[str, object]
+    has_seed: bool
+    windows: Callable[[Mapping[str, int | None] | None], Stream] | None = None
+    form: Form | None = None
+    first: int = 0
+    leaving_out: LeavingOut = NOTHING
+
+    @property
+    def tasks(self) -> tuple[TaskInfo, ...]:
+        """See `converters.of_dataset.RowSource`."""
+        return tasks_of(members_of(self.numbering))
+
+    def rows(
+        self, lengths: Mapping[str, int], pack: bool, convert: Callable[[Arrays], Arrays], with_task_id: bool = False
+    ) -> tf.data.Dataset | None:
+        """See `converters.of_dataset.RowSource`."""
+        if lengths != self.sequence_length:
+            return None
+        numbering, form = self.numbering.in_rows(lengths) if pack else self.numbering, Form(lengths, convert, with_task_id)
+        more = {"pack": pack, **of_rows(numbering)}
+        return dataclasses.replace(self, numbering=numbering, form=form, fingerprint={**self.fingerprint, **more}).dataset()
+
+    def continued(self, first: int, leaving_out: LeavingOut = NOTHING) -> tf.data.Dataset:
+        """The same from this element of this host on, which costs no more than the beginning; without what is left out."""
+        if not is_integer(first, at_least=0):
+            raise ValueError(f"first must be an integer of at least 0, got {first!r}.")
+        return dataclasses.replace(self, first=int(first), leaving_out=leaving_out).dataset()
+
+    @no_autograph
+    def dataset(self) -> tf.data.Dataset:
+        """The elements one by one: the form's features, or {"inputs": [tokens] int32, "targets": [tokens] int32} and the like."""
+        numbering, members = self.numbering.without(self.leaving_out), members_of(self.numbering)
+        lengths, shift = self.form.lengths if self.form else widest(members), id_shift(members[0].vocabulary)
+        stream = self.windows(lengths if numbering.packed else None) if self.windows else None
+        at_a_time = max(1, int(_TOKENS_AT_A_TIME // (stream or numbering).tokens_per_element))
+        told = self._told(at_a_time)
+
+        def make(source: Numbering | Stretch, numbers: np.ndarray) -> Arrays:
+            batch = make_batch(source, numbers, lengths, bool(self.form and self.form.with_task_id), shift)
+            return self.form.convert(batch.rows) if self.form else batch.rows | self._beside_rows(batch.sizes, batch.members)
+
+        nothing = make(numbering, np.zeros([0], np.int64))
+        dtypes = [tf.string if value.dtype == object else tf.as_dtype(value.dtype) for value in nothing.values()]
+        varying = {IMAGES} if None not in lengths.values() else nothing.keys()
+        shapes = [[None] * value.ndim if key in varying else [None, *value.shape[1:]] for key, value in nothing.items()]
+
+        def batch_of(arrays: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+            return dict(zip(nothing, map(tf.ensure_shape, arrays, shapes)))
+
+        if stream:
+
+            def read(state: np.ndarray) -> list[np.ndarray]:
+                after, stretch = stream.read(state, at_a_time)
+                return [after, *make(stretch, stretch.numbers).values()]
+
+            def step(state: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+                after, *arrays = python_op(read, [state], [tf.int64, *dtypes])
+                return after, batch_of(arrays)
+
+            batches = _scan(_WITHOUT_END, stream.start, step, told, self.has_seed)
+            batches = batches.take_while(lambda batch: tf.shape(next(iter(batch.values())))[0] > 0).prefetch(1)
+        else:
+            stop = _WITHOUT_END if self.epochs is None else self.share.count(numbering.first_of(self.epochs))
+            stop = max(self.first, stop)
+
+            def made(first: np.ndarray) -> list[np.ndarray]:
+                own = np.arange(int(first), min(int(first) + at_a_time, stop))
+                return list(make(numbering, self.share.numbers(own)).values())
+
+            count, start = -(-(stop - self.first) // at_a_time), np.array([self.first], np.int64)
+            firsts = _scan(count, start, lambda state: (state + at_a_time, state[0]), told, self.has_seed)
+            batches = firsts.map(lambda first: batch_of(python_op(made, [first], dtypes)), num_parallel_calls=tf.data.AUTOTUNE)
+        # Slices would cost less, but one that is kept keeps all that was made with it.
+        elements = batches.unbatch()
+        if not stream and self.epochs is not None:
+            elements = elements.apply(tf.data.experimental.assert_cardinality(stop - self.first))
+        if not self.form:
+            elements = elements.map(self._without_padding, num_parallel_calls=tf.data.AUTOTUNE)
+        return known(elements, Facts(shift, self))
+
+    def _told(self, at_a_time: int) -> str:
+        """The fingerprint of an iterator's state, which counts in batches of this size, and in this host's elements."""
+        share = {"shard": [self.share.host, self.share.hosts], "runs": [self.share.run, self.share.start]}
+        form = {
+            "features": "rows" if self.form else "examples",
+            **({"task_id": True} if self.form and self.form.with_task_id else {}),
+        }
+        told = {**self.fingerprint, **form, **of_leaving_out(self.leaving_out), **share, "at_a_time": at_a_time}
+        return json.dumps(told).replace('"', "")  # before each of which tf.debugging.Assert would print a backslash
+
+    def _beside_rows(self, sizes: Arrays, members: np.ndarray) -> Arrays:
+        """What examples have beside their padded rows: the lengths of these, and the names of denoiser and task where wanted."""
+        own = members_of(self.numbering)
+        names = {DENOISER: [member.denoiser for member in own], TASK: [member.task for member in own]}
+        named = {
+            key: np.array([name.encode() for name in of], object)[members] for key, of in names.items() if key in self.features
+        }
+        return {f"{key}_length": of_each for key, of_each in sizes.items()} | named
+
+    def _without_padding(self, example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        spec = features_of(members_of(self.numbering))
+        lengths = {key: example[f"{key}_length"] for key in token_features(spec)}
+        of_tokens = {key: example[key][: lengths[feature.per_token_of]] for key, feature in spec.items()}
+        if IMAGES in example:
+            of_tokens[IMAGES] = example[IMAGES][: example[f"{IMAGES}_length"]]
+        return {key: of_tokens.get(key, value) for key, value in example.items() if key in self.features}
+
+
+def reading_of(dataset: tf.data.Dataset) -> Reading | None:
+    """What reads a dataset by number: one that `get_dataset` of a mixture or task returned, or a feature converter made of it.
+
+    None where it was changed since, even batched, has examples of other tasks, or is read in windows.
+    """
+    facts = facts_of(dataset)
+    return facts.source if facts and facts.source and not facts.source.windows else None
+
+
+def seed_of(seed: int | None) -> int | str:
+    """What a fingerprint says of a seed: of none, something that no other pipeline says."""
+    return f"none, so it cannot be resumed ({secrets.token_hex(4)})" if seed is None else int(seed)
+
+
+def _scan(
+    count: int, start: np.ndarray, step: Callable[[tf.Tensor], tuple[tf.Tensor, Any]], told: str, has_seed: bool
+) -> tf.data.Dataset:
+    """What `step` makes of a state, which it gives with the state after it: of `start`, and then of each state, so many times.
+
+    An iterator saves the state and what is told, and nothing that was made of them; tf.data calls it a symbolic checkpoint.
+    """
+    what_to_do = (
+        "this iterator was saved by another pipeline. Resume with the settings of the saved one, or start from the beginning. See"
+        " docs/help/troubleshooting.md#the-iterator-is-rejected."
+        if has_seed
+        else "a pipeline that was built without a seed cannot be resumed. Pass seed=, and start from the beginning. See"
+        " docs/help/troubleshooting.md#a-pipeline-without-a-seed."
+    )
+
+    def checked(carried: tuple[tf.Tensor, tf.Tensor], _: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Any]:
+        state, saved = carried
+        message = [f"{what_to_do} Saved:", saved, "this one:", told]
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(saved, told), message)]):
+            after, made = step(tf.identity(state))
+        return (tf.ensure_shape(after, start.shape), saved), made
+
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = True
+    return tf.data.Dataset.range(count).scan((tf.constant(start), tf.constant(told)), checked).with_options(options)
