@@ -116,7 +116,7 @@ class Pipeline:
 
 
 def prepare(folder: pathlib.Path) -> None:
-    """A tokenizer, and files of conversations."""
+    """A tokenizer, and files of conversations and of texts."""
     use(folder)
     (folder / "tokenizer").mkdir()
     words = [*(f"w{number}" for number in range(WORDS)), *ROLES]
@@ -128,6 +128,10 @@ def prepare(folder: pathlib.Path) -> None:
     for corpus in ("one", "other"):
         lines = [json.dumps({"messages": messages}) for messages in conversations(corpus)]
         (folder / f"{corpus}.jsonl").write_text("".join(line + "\n" for line in lines))
+        (folder / corpus).mkdir()
+        for file in range(8):
+            lines = [json.dumps({"text": text}) for text in documents(corpus)[file::8]]
+            (folder / corpus / f"{file}.jsonl").write_text("".join(line + "\n" for line in lines))
 
 
 def use(folder: pathlib.Path) -> None:
@@ -288,10 +292,13 @@ def program(window: int = WINDOW_TOKENS) -> Iterator[None]:
         seqio.set_global_cache_dirs(before)
 
 
-def register_texts(corpus: str, weight: float = 4, denoisers: Iterable[Any] = (R1, S), **settings: Any) -> str:
+def register_texts(
+    corpus: str, weight: float = 4, denoisers: Iterable[Any] = (R1, S), *, in_files: bool = False, **settings: Any
+) -> str:
     """The weight is that of the last denoiser."""
     *others, last = denoisers
-    source = MemoryDataSource(functools.partial(documents, corpus), validation=0)
+    in_memory = MemoryDataSource(functools.partial(documents, corpus), validation=0)
+    source = f"{FOLDER}/{corpus}/*.jsonl" if in_files else in_memory
     all_denoisers = [*others, dataclasses.replace(last, weight=weight)]
     return ul2_tasks.register("laws", source, renderer().vocabulary, all_denoisers, **settings)
 
@@ -552,10 +559,11 @@ TEXTS = [
     ),
     Pipeline(
         name="texts in windows",
-        build=of_seqio(register_texts, window=WINDOW),
+        build=of_seqio(functools.partial(register_texts, in_files=True), window=WINDOW),
         state=CHECKPOINT,
         others=OTHERS,
         texts=texts(shift=1),
+        refused_late=True,
         state_bytes=10_000,
         lacks=NOT_BY_NUMBER,
     ),
@@ -565,7 +573,8 @@ TEXTS = [
         state=CHECKPOINT,
         others={"seed": SEEDS, "corpus": OTHER_CORPUS},
         texts=texts_of_rows(shift=1),
-        hosts=(2,),
+        hosts=(2, 3),
+        refused_late=True,
         state_bytes=10_000,
         has_noise=False,
         lacks={**as_above("another lengths", "no seed"), "another rates": ONE_TASK, **NOT_BY_NUMBER},
