@@ -32,7 +32,7 @@ CORE = {
     "chat": set(),
     "denoising": set(),
     "corpus": {"conversations_task", "image_text_task", "read_cache", "tfrecords", "tokenization", "view"},
-    "random_access": {"dataset", "resuming"},
+    "random_access": set(),
     "mixtures": set(),
 }
 BESIDE = {
