@@ -684,7 +684,7 @@ TEXTS = [
 ]
 OF_PYTORCH = [
     Pipeline(
-        name="text stream, in PyTorch",
+        name="texts in memory, in PyTorch",
         build=of_torch(),
         state=STATE_DICT,
         others=OF_TORCH,
