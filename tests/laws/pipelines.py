@@ -391,9 +391,10 @@ class Registered(NamedTuple):
 
     register: Callable[[], object]
     dataset: Any
+    window: int = WINDOW_TOKENS
 
 
-def of_torch(cached: Iterable[str] = ()) -> Callable[..., Registered]:
+def of_torch(cached: Iterable[str] = (), window: int = WINDOW_TOKENS) -> Callable[..., Registered]:
     """What builds a `UL2IterableDataset` of the texts."""
 
     def build(seed=SEED, shard=(0, 1), epochs=None, lengths=LENGTHS, corpus="one", **settings: Any) -> Registered:
@@ -403,7 +404,7 @@ def of_torch(cached: Iterable[str] = ()) -> Callable[..., Registered]:
 
         process = dict(zip(("rank", "world_size"), shard))
         settings_of_reading = {"seed": seed, "num_epochs": epochs, "use_cached": bool(cached), **process}
-        return Registered(register, ul2_tasks.UL2IterableDataset("laws_mix", lengths, **settings_of_reading))
+        return Registered(register, ul2_tasks.UL2IterableDataset("laws_mix", lengths, **settings_of_reading), window)
 
     return build
 
@@ -436,7 +437,7 @@ CHECKPOINT = State(iter, iterate, save_checkpoint, restore_checkpoint)
 
 
 def read_registered(made: Registered) -> Iterator[Any]:
-    with program():
+    with program(made.window):
         made.register()
         return iter(made.dataset)
 
@@ -693,6 +694,18 @@ OF_PYTORCH = [
         no_seed="seed must be an integer, got None",
         hosts=(2,),
         lacks=as_above("another lengths", "another rates", "another corpus", "epochs", "once"),
+    ),
+    Pipeline(
+        name="texts in windows, in PyTorch",
+        build=of_torch(window=WINDOW),
+        state=STATE_DICT,
+        others=OF_TORCH,
+        texts=texts(shift=0, inputs="input_ids", targets="labels"),
+        refusal=ValueError,
+        no_seed="seed must be an integer, got None",
+        hosts=(3,),
+        state_bytes=10_000,
+        lacks={**as_above("another lengths", "another rates", "another corpus"), **NOT_BY_NUMBER},
     ),
     Pipeline(
         name="texts, indexed, in PyTorch",
