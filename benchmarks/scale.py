@@ -10,6 +10,7 @@ In a new process each, over the large cache and over one pair of it: seconds unt
 * the first 128 examples of one host of 1,024 are there, then 128 more;
 * `seqio.get_dataset` gives its first batch of 128 packed rows, and a run that goes on after 10^6 steps of 2,048 has its first;
 * `locate` says where an example is from, and `find` finds those of a document;
+* a mixture of it and one pair more in 20 stages is open, and the first 128 examples of the last stage are there;
 
 and the memory that the process then has, in all, and without the pages of files. `--corpora 5 50 500` measures mixtures of so
 many small corpora instead, each with a cache of its own."""
@@ -32,6 +33,7 @@ from measure import in_new_process, memory, print_table
 
 LENGTHS = {"inputs": 512, "targets": 512}
 HOSTS, ROWS, STEP, BATCH = 1024, 128, 10**6, 2048
+STAGES, STEPS = 20, 50_000  # how many stages, of so many steps each
 
 
 def main() -> None:
@@ -58,6 +60,7 @@ def main() -> None:
             found = {}
             for name, pairs in (("one pair", 1), ("large", arguments.pairs)):
                 make(place / name, pairs, *of_pair)
+                make(place / name, 1, *of_pair, "scale_more")
                 found[name] = in_new_process(__file__, place / name, 0)
     finally:
         shutil.rmtree(place)
@@ -122,7 +125,8 @@ def measure(folder: str) -> dict[str, float]:
     import ul2_tasks
     from ul2_tasks.tasks.tf_data import reading_of
 
-    ul2_tasks.register("scale", "embedded")
+    for name in ("scale", "scale_more"):
+        ul2_tasks.register(name, "embedded")
     seqio.add_global_cache_dirs([folder])
     ul2_tasks.examples("ul2_mix", LENGTHS)  # TensorFlow's own start
     stages = Stages()
@@ -156,7 +160,13 @@ def measure(folder: str) -> dict[str, float]:
     numbers = examples.find(where.documents[0][0])
     stages.reached("find")
     assert len(examples) // 2 in numbers
-    return stages.found | {"MB": memory("VmRSS"), "MB without files": memory("RssAnon"), "examples": len(examples)}
+    mixed = [ul2_tasks.Stage(each * STEPS, {"scale_mix": 1 + each, "scale_more_mix": STAGES}) for each in range(STAGES)]
+    staged = ul2_tasks.mix("scale_staged", schedule=mixed, batch_size=BATCH, steps=STAGES * STEPS)
+    examples = ul2_tasks.examples(staged, LENGTHS)
+    stages.reached(f"open in {STAGES} stages")
+    examples.__getitems__(range(len(examples) - ROWS, len(examples)))
+    stages.reached("first batch of the last stage")
+    return stages.found | {"MB": memory("VmRSS"), "MB without files": memory("RssAnon")}
 
 
 def measure_corpora(folder: str, number: int) -> dict[str, float]:

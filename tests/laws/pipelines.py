@@ -37,6 +37,9 @@ from ul2_tasks import (
 from ul2_tasks.chat.by_name import open_renderer
 from ul2_tasks.chat.harmony import MARKERS
 from ul2_tasks.corpus.build_cache import build as build_cache
+from ul2_tasks.random_access import windows
+from ul2_tasks.random_access.windows import WINDOW_TOKENS
+from ul2_tasks.tasks import providers
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, piece_id, special_tokens
 
 SEED = 5
@@ -47,6 +50,7 @@ WORDS = sum(SIZES)
 ROLES = ("user", "assistant", "system", "analysis", "final")  # which Harmony's form spells
 BLOCKS = ul2_tasks.BlockShuffle(block_tokens=130, partitions=3, window_blocks=2)
 OF_EPOCHS = ("hosts", "epochs", "once")  # laws
+WINDOW = WORDS // 5  # tokens, of what is read in windows
 FOLDER = pathlib.Path()  # of all files; `use` sets it
 
 
@@ -79,12 +83,11 @@ class Pipeline:
         others: another pipeline each by its "seed", "lengths", "rates" and "corpus".
         refusal, refused: the error with which a state is refused, and what it says first.
         no_seed: what the error says where there is no seed.
-        refused_late: whether a state is refused only once the buffers that were saved with it are empty.
+        refused_late: whether a state is refused when an element is asked for, and the buffers that were saved with it are empty.
         texts: what an element was made of: lists of words by the tokenizer's own ids, or of what else is once in an epoch.
         corpus: all that is once in an epoch.
         hosts: numbers of hosts that share an epoch out.
         state_bytes: what a saved state takes less than; None where it has buffers, which grow with what is in them.
-        numbered: whether a step has the same elements on any number of hosts.
         masked: the feature whose tokens have a mask of the loss; None where all is learned.
         has_noise: whether an epoch has other elements than another one, and not only in another order.
         needs_torch: its tests have that marker.
@@ -101,9 +104,8 @@ class Pipeline:
     refusal: type[Exception] = tf.errors.InvalidArgumentError
     refused: str = "saved by another pipeline"
     no_seed: str = "a pipeline that was built without a seed cannot be resumed. Pass seed="
-    hosts: tuple[int, ...] = (2, 3, 5)
+    hosts: tuple[int, ...] = (2, 3, 5, 8)
     state_bytes: int | None = None
-    numbered: bool = False
     masked: str | None = None
     has_noise: bool = True
     needs_torch: bool = False
@@ -114,7 +116,7 @@ class Pipeline:
 
 
 def prepare(folder: pathlib.Path) -> None:
-    """A tokenizer, and files of conversations."""
+    """A tokenizer, and files of conversations and of texts."""
     use(folder)
     (folder / "tokenizer").mkdir()
     words = [*(f"w{number}" for number in range(WORDS)), *ROLES]
@@ -126,6 +128,10 @@ def prepare(folder: pathlib.Path) -> None:
     for corpus in ("one", "other"):
         lines = [json.dumps({"messages": messages}) for messages in conversations(corpus)]
         (folder / f"{corpus}.jsonl").write_text("".join(line + "\n" for line in lines))
+        (folder / corpus).mkdir()
+        for file in range(8):
+            lines = [json.dumps({"text": text}) for text in documents(corpus)[file::8]]
+            (folder / corpus / f"{file}.jsonl").write_text("".join(line + "\n" for line in lines))
 
 
 def use(folder: pathlib.Path) -> None:
@@ -273,26 +279,31 @@ def said(key: str, shift: int) -> Callable[[Mapping[str, Any]], list[list[int]]]
 
 
 @contextlib.contextmanager
-def program() -> Iterator[None]:
-    """As in a program of its own: nothing is registered, and no cache is known."""
+def program(window: int = WINDOW_TOKENS) -> Iterator[None]:
+    """As in a program of its own: nothing is registered, no cache is known, and a window has so many tokens."""
     before = seqio.get_global_cache_dirs()
     with pytest.MonkeyPatch.context() as patch:
         for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
             patch.setattr(registry, "_REGISTRY", {})
+        for module in (windows, providers):
+            patch.setattr(module, "WINDOW_TOKENS", window)
         seqio.set_global_cache_dirs([])
         yield
         seqio.set_global_cache_dirs(before)
 
 
-def register_texts(corpus: str, weight: float = 4, denoisers: Iterable[Any] = (R1, S), **settings: Any) -> str:
+def register_texts(
+    corpus: str, weight: float = 4, denoisers: Iterable[Any] = (R1, S), *, in_files: bool = False, **settings: Any
+) -> str:
     """The weight is that of the last denoiser."""
     *others, last = denoisers
-    source = MemoryDataSource(functools.partial(documents, corpus), validation=0)
+    in_memory = MemoryDataSource(functools.partial(documents, corpus), validation=0)
+    source = f"{FOLDER}/{corpus}/*.jsonl" if in_files else in_memory
     all_denoisers = [*others, dataclasses.replace(last, weight=weight)]
     return ul2_tasks.register("laws", source, renderer().vocabulary, all_denoisers, **settings)
 
 
-def register_stream(corpus: str, weight: float = 4) -> str:
+def register_one(corpus: str, weight: float = 4) -> str:
     """Of one denoiser: a graph for each costs, and what else holds of two does so of two corpora."""
     return register_texts(corpus, weight, denoisers=[R1])
 
@@ -307,7 +318,7 @@ def register_two(corpus: str, weight: float = 1) -> str:
     """Two corpora."""
     source = MemoryDataSource(lambda: documents("one")[::-1], validation=0)
     more = ul2_tasks.register("laws_more", source, renderer().vocabulary, [S])
-    return ul2_tasks.mix("laws_two", {register_stream(corpus, 1): weight, more: 1})
+    return ul2_tasks.mix("laws_two", {register_one(corpus, 1): weight, more: 1})
 
 
 def register_staged(corpus: str, weight: float = 1) -> str:
@@ -331,7 +342,7 @@ def register_beside(corpus: str, weight: float = 1) -> str:
         preprocessors=[seqio.preprocessors.append_eos_after_trim],
         output_features={key: seqio.Feature(renderer().vocabulary, add_eos=True) for key in LENGTHS},
     )
-    return ul2_tasks.mix("laws_beside", {register_stream(corpus, 1): weight, "laws_foreign": 0.25})
+    return ul2_tasks.mix("laws_beside", {register_one(corpus, 1): weight, "laws_foreign": 0.25})
 
 
 def register_chat(corpus: str, format: str = "chat", train_on: str = "content") -> str:
@@ -342,7 +353,7 @@ def register_chat(corpus: str, format: str = "chat", train_on: str = "content") 
 def register_both(corpus: str, weight: float = 1) -> str:
     """Texts and replies."""
     replies = ul2_tasks.register_chat("laws_said", f"{FOLDER}/{corpus}.jsonl", renderer(), format="prompt_completion", mode="[S]")
-    return ul2_tasks.mix("laws_both", {register_stream(corpus, 1): weight, replies: 1})
+    return ul2_tasks.mix("laws_both", {register_one(corpus, 1): weight, replies: 1})
 
 
 def of_seqio(
@@ -350,6 +361,7 @@ def of_seqio(
     lengths: Mapping[str, int] | None = LENGTHS,
     cached: Iterable[str] = (),
     converter: seqio.FeatureConverter | None = None,
+    window: int = WINDOW_TOKENS,
 ) -> Callable[..., tf.data.Dataset]:
     """What builds a dataset through SeqIO.
 
@@ -358,10 +370,11 @@ def of_seqio(
         lengths: the budgets.
         cached: the beginnings of the names of the corpora whose caches are read.
         converter: makes rows, in batches of 2 where there is no end.
+        window: how many tokens a window has.
     """
 
     def build(seed=SEED, shard=(0, 1), epochs=None, lengths=lengths, corpus="one", **settings: Any) -> tf.data.Dataset:
-        with program():
+        with program(window):
             name = register(corpus, **settings)
             seqio.set_global_cache_dirs([cache_of(each, corpus) for each in cached])
             common = {"use_cached": bool(cached), "shuffle": True, "seed": seed, "shard_info": seqio.ShardInfo(*shard)}
@@ -378,19 +391,20 @@ class Registered(NamedTuple):
 
     register: Callable[[], object]
     dataset: Any
+    window: int = WINDOW_TOKENS
 
 
-def of_torch(cached: Iterable[str] = ()) -> Callable[..., Registered]:
+def of_torch(cached: Iterable[str] = (), window: int = WINDOW_TOKENS) -> Callable[..., Registered]:
     """What builds a `UL2IterableDataset` of the texts."""
 
     def build(seed=SEED, shard=(0, 1), epochs=None, lengths=LENGTHS, corpus="one", **settings: Any) -> Registered:
         def register() -> None:
-            (register_texts if cached else register_stream)(corpus, **settings)
+            (register_texts if cached else register_one)(corpus, **settings)
             seqio.set_global_cache_dirs([cache_of(each, corpus) for each in cached])
 
         process = dict(zip(("rank", "world_size"), shard))
         settings_of_reading = {"seed": seed, "num_epochs": epochs, "use_cached": bool(cached), **process}
-        return Registered(register, ul2_tasks.UL2IterableDataset("laws_mix", lengths, **settings_of_reading))
+        return Registered(register, ul2_tasks.UL2IterableDataset("laws_mix", lengths, **settings_of_reading), window)
 
     return build
 
@@ -423,7 +437,7 @@ CHECKPOINT = State(iter, iterate, save_checkpoint, restore_checkpoint)
 
 
 def read_registered(made: Registered) -> Iterator[Any]:
-    with program():
+    with program(made.window):
         made.register()
         return iter(made.dataset)
 
@@ -476,7 +490,7 @@ NUMBER = State(
 SEEDS = Other({"seed": SEED + 1}, f"seed: {SEED}", f"seed: {SEED + 1}")
 OTHER_LENGTHS = Other({"lengths": {"inputs": 40, "targets": 36}}, "targets: 40", "targets: 36")
 OTHER_RATES = Other({"weight": 7}, "laws_s: ", "laws_s: ")
-OTHER_RATE = Other({"weight": 7}, "laws_r1: 4", "laws_r1: 7")
+OTHER_WEIGHT = Other({"weight": 7}, "weight: 4", "weight: 7")
 OTHER_CORPUS = Other({"corpus": "other"})  # what tells a corpus is long, and no sentence to be tested here
 OTHERS = {"seed": SEEDS, "lengths": OTHER_LENGTHS, "rates": OTHER_RATES, "corpus": OTHER_CORPUS}
 OF_TORCH = {
@@ -490,9 +504,10 @@ OTHER_SHARES = Other({"weight": 7}, "laws_r1: ", "laws_r1: ")
 
 ENDS_EARLY = dict.fromkeys(OF_EPOCHS, "A mixture ends when the first of its tasks ends: an epoch of it is not all of its corpora.")
 OF_ITS_EXAMPLES = dict.fromkeys(
-    ("another seed", "another lengths", "another rates", "another corpus", "no seed", *OF_EPOCHS),
+    ("another seed", "another lengths", "another rates", "another corpus", "no seed", "steps", *OF_EPOCHS),
     "It is made of the examples of another pipeline, of which the law is asked.",
 )
+NOT_BY_NUMBER = {"steps": "Hosts share out the shards of what is read in windows, and SeqIO those of a foreign task."}
 A_SEQUENCE = "Its state is a number: its reader keeps what it is a number of."
 IN_BLOCKS = {"ids": "A chunk may go on in another block. Its tokens are those of its location, see test_schedule.py."}
 ONE_TASK = "It is one task."
@@ -504,16 +519,16 @@ def as_above(*laws: str) -> dict[str, str]:
 
 TEXTS = [
     Pipeline(
-        name="text stream",
-        build=of_seqio(register_stream),
+        name="texts in memory",
+        build=of_seqio(register_one),
         state=CHECKPOINT,
-        others={**OTHERS, "rates": OTHER_RATE},
+        others={**OTHERS, "rates": OTHER_WEIGHT},
         texts=texts(shift=1),
         hosts=(2,),
     ),
     *(
         Pipeline(
-            name=f"text stream of a task, documents apart{', from a cache' if cached else ''}",
+            name=f"texts in memory, documents apart{', and in a cache' if cached else ''}",
             build=of_seqio(register_task, cached=cached),
             state=CHECKPOINT,
             others={"seed": SEEDS},
@@ -528,7 +543,7 @@ TEXTS = [
         for cached in ((), ("laws",))
     ),
     Pipeline(
-        name="text stream of two corpora",
+        name="texts of two corpora in memory",
         build=of_seqio(register_two),
         state=CHECKPOINT,
         others={"seed": SEEDS, "rates": OTHER_SHARES},
@@ -536,7 +551,7 @@ TEXTS = [
         lacks={**as_above("new process", "another lengths", "another corpus", "no seed"), **ENDS_EARLY},
     ),
     Pipeline(
-        name="text stream, packed",
+        name="texts in memory, documents apart, packed",
         build=of_seqio(register_task, converter=EncDecFeatureConverter(pack=True)),
         state=CHECKPOINT,
         others={},
@@ -544,12 +559,43 @@ TEXTS = [
         lacks=OF_ITS_EXAMPLES,
     ),
     Pipeline(
+        name="texts in windows",
+        build=of_seqio(functools.partial(register_texts, in_files=True), window=WINDOW),
+        state=CHECKPOINT,
+        others=OTHERS,
+        texts=texts(shift=1),
+        refused_late=True,
+        state_bytes=10_000,
+        lacks=NOT_BY_NUMBER,
+    ),
+    Pipeline(
+        name="texts in windows, documents apart, packed",
+        build=of_seqio(register_task, converter=EncDecFeatureConverter(pack=True), window=WINDOW),
+        state=CHECKPOINT,
+        others={"seed": SEEDS, "corpus": OTHER_CORPUS},
+        texts=texts_of_rows(shift=1),
+        hosts=(2, 3),
+        refused_late=True,
+        state_bytes=10_000,
+        has_noise=False,
+        lacks={**as_above("another lengths", "no seed"), "another rates": ONE_TASK, **NOT_BY_NUMBER},
+    ),
+    Pipeline(
+        name="texts of two corpora in windows",
+        build=of_seqio(register_two, window=WINDOW),
+        state=CHECKPOINT,
+        others={"seed": SEEDS, "rates": OTHER_SHARES},
+        texts=texts(shift=1),
+        state_bytes=10_000,
+        lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY, **NOT_BY_NUMBER},
+        refused_late=True,
+    ),
+    Pipeline(
         name="texts, indexed",
         build=of_seqio(register_texts, cached=("laws",)),
         state=CHECKPOINT,
         others=OTHERS,
         texts=texts(shift=1),
-        numbered=True,
         state_bytes=10_000,
     ),
     Pipeline(
@@ -559,7 +605,6 @@ TEXTS = [
         others=OTHERS,
         texts=texts_of_rows(shift=1),
         hosts=(3,),
-        numbered=True,
         state_bytes=10_000,
     ),
     Pipeline(
@@ -586,7 +631,6 @@ TEXTS = [
         others={"rates": OTHER_SHARES, "corpus": OTHER_CORPUS},
         texts=texts_of_rows(shift=1),
         hosts=(2,),
-        numbered=True,
         state_bytes=10_000,
         lacks={**as_above("new process", "another seed", "another lengths", "no seed"), **ENDS_EARLY},
     ),
@@ -596,7 +640,6 @@ TEXTS = [
         state=CHECKPOINT,
         others={"seed": SEEDS},
         texts=texts(shift=1),
-        numbered=True,
         state_bytes=10_000,
         lacks={**as_above("new process", "another lengths", "another rates", "another corpus", "no seed"), **IN_BLOCKS},
     ),
@@ -607,7 +650,6 @@ TEXTS = [
         others={"seed": SEEDS, "rates": OTHER_SHARES},
         texts=texts_of_rows(shift=1),
         hosts=(2, 5),
-        numbered=True,
         state_bytes=10_000,
         lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY, **IN_BLOCKS},
     ),
@@ -617,7 +659,8 @@ TEXTS = [
         state=CHECKPOINT,
         others={"rates": OTHER_SHARES},
         texts=texts(shift=1),
-        lacks={**as_above("another seed", "another lengths", "another corpus", "no seed"), **ENDS_EARLY},
+        lacks={**as_above("another seed", "another lengths", "another corpus", "no seed"), **ENDS_EARLY, **NOT_BY_NUMBER},
+        refused_late=True,
     ),
     Pipeline(
         name="texts, indexed, beside a foreign task",
@@ -625,7 +668,7 @@ TEXTS = [
         state=CHECKPOINT,
         others={**OTHERS, "rates": OTHER_SHARES},
         texts=texts(shift=1),
-        lacks=ENDS_EARLY,
+        lacks={**ENDS_EARLY, **NOT_BY_NUMBER},
         refused_late=True,
     ),
     Pipeline(
@@ -637,12 +680,12 @@ TEXTS = [
         refusal=ValueError,
         no_seed="seed must be an integer, because it decides the examples, got None",
         lacks=dict.fromkeys(("another seed", "another lengths", "another rates", "another corpus"), A_SEQUENCE)
-        | {"hosts": "A sequence is read by number: a sampler shares the numbers out."},
+        | dict.fromkeys(("hosts", "steps"), "A sequence is read by number: a sampler shares the numbers out."),
     ),
 ]
 OF_PYTORCH = [
     Pipeline(
-        name="text stream, in PyTorch",
+        name="texts in memory, in PyTorch",
         build=of_torch(),
         state=STATE_DICT,
         others=OF_TORCH,
@@ -653,6 +696,18 @@ OF_PYTORCH = [
         lacks=as_above("another lengths", "another rates", "another corpus", "epochs", "once"),
     ),
     Pipeline(
+        name="texts in windows, in PyTorch",
+        build=of_torch(window=WINDOW),
+        state=STATE_DICT,
+        others=OF_TORCH,
+        texts=texts(shift=0, inputs="input_ids", targets="labels"),
+        refusal=ValueError,
+        no_seed="seed must be an integer, got None",
+        hosts=(3,),
+        state_bytes=10_000,
+        lacks={**as_above("another lengths", "another rates", "another corpus"), **NOT_BY_NUMBER},
+    ),
+    Pipeline(
         name="texts, indexed, in PyTorch",
         build=of_torch(cached=("laws",)),
         state=STATE_DICT,
@@ -661,7 +716,6 @@ OF_PYTORCH = [
         refusal=ValueError,
         no_seed="seed must be an integer, got None",
         hosts=(3,),
-        numbered=True,
         state_bytes=10_000,
     ),
 ]
@@ -672,7 +726,7 @@ CHAT = [
         state=CHECKPOINT,
         others={
             "seed": SEEDS,
-            "lengths": Other({"lengths": {key: 500}}, f"{key}: null", f"{key}: 500"),
+            "lengths": Other({"lengths": {key: 500}}, "sequence_length: {}", f"sequence_length: {{{key}: 500}}"),
             "corpus": OTHER_CORPUS,
         },
         texts=said(key, shift=1),

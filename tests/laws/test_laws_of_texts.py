@@ -1,4 +1,4 @@
-"""The laws of texts: as a stream, indexed, packed, beside other tasks, in a sequence."""
+"""The laws of texts: in memory, in windows, indexed, packed, beside other tasks, in a sequence."""
 
 import pytest
 

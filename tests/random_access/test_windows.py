@@ -57,34 +57,9 @@ def chunks(name, found):
     return made
 
 
-def all_bytes(corpus_task, split="train"):
-    texts = seqio.TaskRegistry.get(corpus_task).get_dataset(None, split, shuffle=False, num_epochs=1)
-    return np.sort(np.concatenate([each["targets"] for each in texts.as_numpy_iterator()]))
-
-
-@pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize("hosts", [1, 2, 3, 6])
-def test_each_token_is_read_once_an_epoch(corpus, hosts, apart):
-    name = registered(f"once_{hosts}_{apart}", corpus, merge_examples=not apart)
-    found = [
-        dataset(name, passthrough_features=["task"], shard_info=seqio.ShardInfo(host, hosts)).as_numpy_iterator()
-        for host in range(hosts)
-    ]
-    tokens = [id for chunk in chunks(name, itertools.chain(*found)) for id in chunk]
-    np.testing.assert_array_equal(np.sort(tokens), all_bytes(f"once_{hosts}_{apart}_corpus"))
-
-
 def test_more_hosts_than_shards_are_refused(corpus):
     with pytest.raises(ValueError, match=f"shard .*got {FILES}"):
         dataset(registered("hosts", corpus), shard_info=seqio.ShardInfo(0, FILES + 1))
-
-
-def test_another_pass_has_other_masks_of_all_tokens(corpus):
-    name = registered("passes", corpus)
-    one, two = (chunks(name, dataset(name, num_epochs=n, passthrough_features=["task"]).as_numpy_iterator()) for n in (1, 2))
-    assert two[: len(one)] == one
-    assert two[len(one) :] != one
-    assert sorted(itertools.chain(*two)) == sorted([*itertools.chain(*one)] * 2)
 
 
 def test_a_corpus_of_one_window_is_indexed(corpus, monkeypatch):
@@ -114,15 +89,6 @@ def test_an_iterator_goes_on_exactly(corpus, tmp_path, pack, steps):
     for one, other in zip(expected, again):
         for key, value in one.items():
             np.testing.assert_array_equal(value, other[key])
-
-
-def test_another_pipeline_is_refused(corpus, tmp_path):
-    registered("refused", corpus)
-    whole = iterate(dataset("refused_mix", num_epochs=None))
-    next(whole)
-    saved = tf.train.Checkpoint(iterator=whole).write(str(tmp_path / "state"))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="another pipeline"):
-        next(restore(dataset("refused_mix", seed=4, num_epochs=None), saved))
 
 
 @pytest.mark.parametrize("pack", [False, True])

@@ -14,11 +14,9 @@ from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.read_cache import read_cache
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
-from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.order.stream_keys import salted
 from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.dataset_records import record_batches
-from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.documents import read_store
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -72,18 +70,15 @@ class CorpusTask(seqio.Task, Corpus):
                     " fewer hosts. See docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
                 )
             return read_store(store, id_shift(vocabulary), shuffle, seed, shard_info)
-        if isinstance(source, MemoryDataSource):
-            batches = source.get_batches(split, shuffle, seed, shard_info, DOCUMENTS_PER_BATCH)
+        if shard_info and not source.supports_arbitrary_sharding and len(source.list_shards(split)) < shard_info.num_shards:
+            # Hosts share out records where there are not shards enough, as SeqIO's tasks do.
+            records = source.get_dataset(split=split, shuffle=shuffle, seed=seed)
+            records = records.shard(shard_info.num_shards, shard_info.index)
         else:
-            if shard_info and not source.supports_arbitrary_sharding and len(source.list_shards(split)) < shard_info.num_shards:
-                # Hosts share out records where there are not shards enough, as SeqIO's tasks do.
-                records = source.get_dataset(split=split, shuffle=shuffle, seed=seed)
-                records = records.shard(shard_info.num_shards, shard_info.index)
-            else:
-                records = source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
-            if shuffle and self.shuffle_buffer_size:
-                records = records.shuffle(self.shuffle_buffer_size, seed=seed)
-            batches = record_batches(records, self.configuration.text_key)
+            records = source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
+        if shuffle and self.shuffle_buffer_size:
+            records = records.shuffle(self.shuffle_buffer_size, seed=seed)
+        batches = record_batches(records, self.configuration.text_key)
         return tokenize_batches(batches, vocabulary, self.configuration, source)
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:

@@ -115,7 +115,7 @@ class Windows:
     ):
         self.numbering = numbering
         self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
-        self._number, self._host = number, host
+        self._number, self._host, self._window_tokens = number, host, WINDOW_TOKENS
         self._source = document_shards(corpus, split, use_cached, host.hosts)
         if self._source.shards < host.hosts:
             raise ValueError(
@@ -176,7 +176,7 @@ class Windows:
                     tokens.append(of_batch)
                     lengths.append(of_each)
                 count += len(of_batch)
-                if count >= WINDOW_TOKENS:
+                if count >= self._window_tokens:
                     return tokens, lengths, (number, records)
         return tokens, lengths, None
 

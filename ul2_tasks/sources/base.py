@@ -97,13 +97,7 @@ class RecordSource(DataSource):
         """
         from ul2_tasks.sources.streams import interleaved
 
-        return interleaved(self, split, shuffle, seed, shard_info, functools.partial(self.stream, split))
-
-    def stream(self, split: str, segment: tf.Tensor) -> tf.data.Dataset:
-        """The records of a segment as a dataset."""
-        from ul2_tasks.sources.streams import stream_of
-
-        return stream_of(self, split, segment)
+        return interleaved(self, split, shuffle, seed, shard_info)
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])

@@ -30,7 +30,7 @@ import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,15 +47,8 @@ _MAX_OPEN = 512  # most systems allow a process 1,024 open files
 
 
 @no_autograph
-def interleaved(
-    source: Any,
-    split: str,
-    shuffle: bool,
-    seed: int | None,
-    shard_info: seqio.ShardInfo | None,
-    stream: Callable[[tf.Tensor], tf.data.Dataset],
-) -> tf.data.Dataset:
-    """The records of a `base.RecordSource`, see its `get_dataset`. `stream` gives those of a segment, by its number."""
+def interleaved(source: Any, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
+    """The records of a `base.RecordSource`, see its `get_dataset`."""
     check_split(split, source.splits, source)
     count = len(source.list_shards(split))
     index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
@@ -68,7 +61,7 @@ def interleaved(
     if shuffle:
         segments = segments.shuffle(count, seed=seed)
     return segments.interleave(
-        stream,
+        functools.partial(_stream_of, source, split),
         cycle_length=SEGMENTS_AT_A_TIME if shuffle else 1,
         block_length=16,
         num_parallel_calls=tf.data.AUTOTUNE,
@@ -76,7 +69,7 @@ def interleaved(
     )
 
 
-def stream_of(source: Any, split: str, segment: tf.Tensor) -> tf.data.Dataset:
+def _stream_of(source: Any, split: str, segment: tf.Tensor) -> tf.data.Dataset:
     """The records of a segment of a `base.RecordSource`. The state of the scan is the stream's number; 0 is no stream."""
     read_block = functools.partial(_read_block, source, split)
 
