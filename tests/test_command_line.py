@@ -19,6 +19,7 @@ import ul2_tasks
 from ul2_command import main
 from ul2_tasks import T5GEMMA2
 from ul2_tasks.looking.run import Run, identities
+from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.random_access.fingerprint import LEFT_OUT
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.sources.memory import embedded_documents
@@ -333,16 +334,11 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(corpus, tmp_path, monk
 
 
 def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
-    (tmp_path / "unequal_corpora.py").write_text(
-        "import seqio, ul2_tasks\n"
-        "from ul2_tasks.tasks.mixing import sample_examples\n"
-        "mixture = seqio.MixtureRegistry.get(ul2_tasks.register('unequal', denoisers=ul2_tasks.T5GEMMA2[3:]))\n"
-        "mixture._sample_fn = lambda datasets, rates, seed: sample_examples(datasets, [1] * len(datasets), seed)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    asked = ["unequal", "--module", "unequal_corpora", "--lengths", "64,64", "--examples", 100]
+    """Denoisers that are mixed as if their weights were equal."""
+    monkeypatch.setattr("ul2_tasks.random_access.corpora.nearest_cycle", lambda rates: nearest_cycle([1] * len(rates)))
+    name = ul2_tasks.register("unequal", denoisers=ul2_tasks.T5GEMMA2[3:])
     for command in (["stats"], ["report", "--output", tmp_path / "page.html"]):
-        done = ul2(*command, *asked)
+        done = ul2(*command, name, "--lengths", "64,64", "--examples", 100)
         assert done.exit_code == 1, done.stderr
 
 

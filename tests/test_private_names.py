@@ -43,7 +43,6 @@ READ = {
 }
 # What classes of SeqIO and TensorFlow leave to those that are made of them, by the names that it has there.
 FILLED_IN = {
-    "DatasetV2._inputs",
     "FeatureConverter._convert_features",
     "Task._get_cached_source",
 }

@@ -31,7 +31,9 @@ def chat_dataset(chats) -> tf.data.Dataset:
 
 
 def rows_of(chats, length, **settings):
-    converted = HuggingFaceChatConverter(**settings)(chat_dataset(chats), {"tokens": length})
+    converted = HuggingFaceChatConverter(**{"vocabulary": seqio.ByteVocabulary(), **settings})(
+        chat_dataset(chats), {"tokens": length}
+    )
     return [{key: row[key].tolist() for key in row} for row in converted.as_numpy_iterator()]
 
 
@@ -121,4 +123,4 @@ def test_a_conversation_that_is_too_long_is_an_error_with_its_length(pack):
 )
 def test_what_is_wrong_is_named(given, length, argument):
     with pytest.raises(ValueError, match=argument):
-        HuggingFaceChatConverter(**given)(chat_dataset(CHATS), {length: 4})
+        HuggingFaceChatConverter(**{"vocabulary": seqio.ByteVocabulary(), **given})(chat_dataset(CHATS), {length: 4})

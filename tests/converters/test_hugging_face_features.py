@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import seqio
 import tensorflow as tf
 from support import saved_and_resumed
 from test_hugging_face_vocabulary import exclamation_first
@@ -64,7 +65,9 @@ def examples(pairs) -> tf.data.Dataset:
 def converted(pairs, lengths=LENGTHS, batch_size=None, **settings):
     """Batches, whichever side makes them."""
     longest = settings.get("padding") == "longest"
-    dataset = HuggingFaceFeatureConverter(**settings, batch_size=batch_size if longest else None)(examples(pairs), lengths)
+    dataset = HuggingFaceFeatureConverter(
+        **settings, vocabulary=seqio.ByteVocabulary(), batch_size=batch_size if longest else None
+    )(examples(pairs), lengths)
     return list((dataset if longest else dataset.batch(batch_size)).as_numpy_iterator())
 
 
@@ -140,7 +143,9 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
     dataset = rows.concatenate(rows.take(1).map(lambda _: {key: tf.ones([21], tf.int32) for key in LENGTHS}))
 
     def converted_anew():
-        return HuggingFaceFeatureConverter(padding, 4 if padding == "longest" else None)(dataset, LENGTHS)
+        return HuggingFaceFeatureConverter(padding, 4 if padding == "longest" else None, vocabulary=seqio.ByteVocabulary())(
+            dataset, LENGTHS
+        )
 
     first, resumed = saved_and_resumed(converted_anew, 40, tmp_path)
     for _ in range(30):

@@ -160,7 +160,7 @@ def test_examples_of_a_stream_that_are_empty_or_too_long_are_errors():
         spec = {key: tf.TensorSpec([None], tf.int32) for key in LENGTHS}
         one = {"inputs": np.array(inputs, np.int32), "targets": np.array(targets, np.int32)}
         dataset = tf.data.Dataset.from_generator(lambda: [one], output_signature=spec)
-        return list(HuggingFaceFeatureConverter(pack=True)(dataset, LENGTHS).as_numpy_iterator())
+        return list(HuggingFaceFeatureConverter(pack=True, vocabulary=seqio.ByteVocabulary())(dataset, LENGTHS).as_numpy_iterator())
 
     assert convert([5, 1], [6, 1])[0]["labels"].tolist() == [6, 1] + [-100] * 18
     with pytest.raises(tf.errors.InvalidArgumentError, match="its targets must have a token, got none"):

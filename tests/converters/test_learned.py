@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import seqio
 import tensorflow as tf
 
 from ul2_tasks import (
@@ -50,7 +51,9 @@ def test_targets_that_are_not_learned_have_the_weight_0_in_t5x(of, pack):
 
 
 def test_golden_rows_of_replies_for_transformers():
-    first, second = rows_of(HuggingFaceFeatureConverter(span_id=True), lengths={"inputs": 4, "targets": 5})
+    first, second = rows_of(
+        HuggingFaceFeatureConverter(span_id=True, vocabulary=seqio.ByteVocabulary()), lengths={"inputs": 4, "targets": 5}
+    )
     assert first == {
         "input_ids": [5, 6, 1, 0],
         "attention_mask": [1, 1, 1, 0],
@@ -62,14 +65,17 @@ def test_golden_rows_of_replies_for_transformers():
     assert (second["labels"], second["span_id"]) == ([6, 5, 1, NO, NO], [1, 2, 2, 0, 0])
 
 
-@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter()])
+@pytest.mark.parametrize(
+    "converter",
+    [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter(vocabulary=seqio.ByteVocabulary())],
+)
 def test_a_mask_of_another_length_is_refused(converter):
     trimmed = replies().map(lambda one: {**one, "targets": one["targets"][:3]})
     with pytest.raises(tf.errors.InvalidArgumentError, match="a value for each of its targets, got 4 for 3"):
         rows_of(converter, trimmed)
 
 
-@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), HuggingFaceFeatureConverter()])
+@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), HuggingFaceFeatureConverter(vocabulary=seqio.ByteVocabulary())])
 def test_a_mask_that_is_none_is_refused(converter):
     with pytest.raises(ValueError, match="loss_mask"):
         rows_of(converter, replies(mask=tf.float32))

@@ -96,7 +96,9 @@ def by_hand(of, keys, pack, joined):
 
 
 def transformers(**given):
-    return lambda pack: ul2_tasks.HuggingFaceFeatureConverter(pack=pack, pad_token_id=PAD, decoder_start_token_id=START, **given)
+    return lambda pack: ul2_tasks.HuggingFaceFeatureConverter(
+        pack=pack, pad_token_id=PAD, decoder_start_token_id=START, vocabulary=seqio.ByteVocabulary(), **given
+    )
 
 
 PAIR, TOKENS = ("inputs", "targets"), ("tokens",)
@@ -109,7 +111,11 @@ MODELS = {
     "Transformers, decoder": (transformers(decoder_only=True), PAIR, True),
     "Transformers, spans": (transformers(span_id=True), PAIR, False),
     "Transformers, decoder, spans": (transformers(decoder_only=True, span_id=True), PAIR, True),
-    "Transformers, chat": (lambda pack: ul2_tasks.HuggingFaceChatConverter(pack, PAD), TOKENS, False),
+    "Transformers, chat": (
+        lambda pack: ul2_tasks.HuggingFaceChatConverter(pack, PAD, vocabulary=seqio.ByteVocabulary()),
+        TOKENS,
+        False,
+    ),
 }
 SEQIO = {"t5x": seqio.EncDecFeatureConverter, "t5x, prefix": seqio.PrefixLMFeatureConverter}
 

@@ -458,11 +458,11 @@ def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, chang
 
 def test_a_corpus_that_cannot_be_read_is_named(write, tmp_path):
     mixture = register("missing", MemoryDataSource(list, validation=0), BYTES, T5GEMMA2[:1], modes=MODES)
-    with pytest.raises(ValueError, match="'missing_corpus' has no document in split 'train'"):
+    with pytest.raises(ValueError, match="'missing_corpus' has no token"):
         write(tmp_path / "new", mixture)
     (tmp_path / "texts.jsonl").write_text('{"text": "good"}\nbad\n')
     mixture = register("not_json", str(tmp_path / "texts.jsonl"), BYTES, T5GEMMA2[:1], modes=MODES)
-    with pytest.raises(RuntimeError, match=r"not_json_mix, train-00000-of-00001\.parquet: .*texts\.jsonl, line 2: is not JSON"):
+    with pytest.raises(ValueError, match=r"texts\.jsonl, line 2: is not JSON"):
         write(tmp_path / "new", mixture, shards=1)
     assert not list((tmp_path / "new").glob("*.jsonl*"))
 

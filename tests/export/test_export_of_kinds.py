@@ -102,7 +102,11 @@ def of_shards(folder) -> list[list[dict]]:
 def test_with_random_access_the_shards_are_those_of_hosts(write, kind, format):
     found = list(itertools.chain.from_iterable(itertools.zip_longest(*of_shards(write(kind, format)))))
     expected = ul2_tasks.examples(registered(kind), lengths_of(kind), seed=3)
-    assert [each for each in found if each] == list(map(plain, expected))
+    # Hosts take their turns of each step in an order that changes, where corpora are mixed.
+    steps = [[each for each in found[first : first + 2] if each] for first in range(0, len(found), 2)]
+    assert [sorted(step, key=repr) for step in steps] == [
+        sorted(map(plain, expected[first : first + 2]), key=repr) for first in range(0, len(expected), 2)
+    ]
     assert list(found[0]) == [*KINDS[kind], "denoiser", "task"]
 
 

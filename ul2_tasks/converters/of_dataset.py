@@ -83,7 +83,7 @@ def rows_of(
         found = source.rows(lengths, pack, lambda rows: convert(rows, None, 0), with_task_id)
         if found is not None:
             return found
-    return _of_examples(ds, lengths, _features_in(ds, features), convert, widths, pack, batch_size)
+    return _of_examples(ds, lengths, _features_in(ds, features), convert, widths, pack=pack, batch_size=batch_size)
 
 
 def _features_in(ds: tf.data.Dataset, features: Mapping[str, Feature]) -> dict[str, Feature]:
@@ -107,6 +107,7 @@ def _of_examples(
     features: Mapping[str, Feature],
     convert: Convert,
     widths: Mapping[str, int] | None,
+    *,
     pack: bool,
     batch_size: int | None,
 ) -> tf.data.Dataset:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import seqio
 import tensorflow as tf
+from absl import logging
 
 from ul2_tasks.converters.arrays import model_arrays
 from ul2_tasks.converters.of_dataset import row_source, rows_of, specs_of
@@ -91,6 +92,8 @@ class _Converter(seqio.FeatureConverter):
             raise ValueError(
                 "the examples must be of tasks of ul2_tasks alone for decoder_task_ids, got some of others. Leave these out."
             )
+        elif self.tasks is not None:
+            logging.warning("decoder_task_ids are -1, as the examples are of other tasks, or were changed after get_dataset.")
 
         def convert(rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray] | None, first: int) -> dict[str, np.ndarray]:
             if index is not None and TASK_ID in rows:

@@ -226,18 +226,14 @@ class _Converter:
         Raises:
             ValueError: there are other lengths; the dataset lacks a feature; or the vocabulary is not the tasks', see above.
         """
-        from absl import logging
-
         from ul2_tasks.converters.of_dataset import rows_of
         from ul2_tasks.datasets import facts_of
 
         row_format, lengths, facts = self.row_format, task_feature_lengths, facts_of(ds)
         if facts is None and self.vocabulary is None:
-            logging.log_first_n(
-                logging.WARNING,
-                "ids are taken as they are, because examples are of other tasks, or were changed after get_dataset. Pass the"
-                " converter the vocabulary of the targets if it has an id_shift.",
-                1,
+            raise ValueError(
+                "vocabulary must be that of the examples where these are of other tasks, or were changed after get_dataset, got"
+                " None. Pass it to the converter, which subtracts what SeqIO's ids are higher than the tokenizer's."
             )
         shift = facts.id_shift if facts else 0
         if row_format.task_id:

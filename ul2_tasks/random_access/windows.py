@@ -109,9 +109,10 @@ class Windows:
         split: str,
         use_cached: bool,
         separate_documents: bool,
+        host: Host,
+        *,
         number: Callable[[TokenStore, int], Numbering],
         numbering: Numbering,
-        host: Host,
     ):
         self.numbering = numbering
         self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
@@ -294,7 +295,9 @@ def open_corpora(
             stages.append((first, {name: math.fsum(member.rate for member in of_stage) for name, of_stage in read.items()}))
         names = list(readers)
         feeds = [
-            _feed(own, split, use_cached, host._replace(seed=keyed(host.seed, number)), budgets, tokens, in_windows)
+            _feed(
+                own, split, use_cached, host._replace(seed=keyed(host.seed, number)), budgets, tokens=tokens, in_windows=in_windows
+            )
             for number, own in enumerate(readers.values())
         ]
         if schedule.weigh == "tokens":
@@ -324,6 +327,7 @@ def _feed(
     use_cached: bool,
     host: Host,
     budgets: Mapping[str, int | None] | None,
+    *,
     tokens: Callable[[Corpus, bool], TokenStore],
     in_windows: Collection[str],
 ) -> Feed:
@@ -338,4 +342,6 @@ def _feed(
         return Held(whole, host)
     assert solution is not None, "texts alone are read in windows"
     separate = solution.configuration.separate_documents
-    return Windows(corpus, split, use_cached, separate, lambda store, seed: number(lambda *_: store, seed), whole, host)
+    return Windows(
+        corpus, split, use_cached, separate, host, number=lambda store, seed: number(lambda *_: store, seed), numbering=whole
+    )
