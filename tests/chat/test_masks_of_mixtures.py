@@ -2,7 +2,7 @@
 
 import pytest
 import seqio
-from test_register_chat import CONVERSATIONS, S, write_jsonl
+from test_register_chat import S, write_jsonl
 
 import ul2_tasks
 from ul2_tasks.example_features import TEXT
@@ -41,14 +41,8 @@ def test_a_mixture_of_texts_and_pairs_has_masks(half):
 
 
 @pytest.mark.torch
-def test_labels_of_single_examples_are_all_trained_on_or_an_error(half, tmp_path):
-    torch = pytest.importorskip("torch")
-    whole = ul2_tasks.register_chat(
-        "mm_whole", write_jsonl(tmp_path / "whole.jsonl", CONVERSATIONS[:4]), format="prompt_completion"
-    )
-    example = next(iter(ul2_tasks.UL2IterableDataset(whole, LENGTHS)))
-    assert len(example["labels"]) == torch.count_nonzero(example["loss_mask"])
-    with pytest.raises(
-        ValueError, match=r"feature_converter must be .* for an example with \d+ of \d+ targets that are not trained on"
-    ):
-        next(iter(ul2_tasks.UL2IterableDataset("mm_half_prompt_completion", LENGTHS)))
+def test_labels_of_single_examples_are_those_that_are_trained_on(half):
+    pytest.importorskip("torch")
+    example = next(iter(ul2_tasks.UL2IterableDataset("mm_half_prompt_completion", LENGTHS)))
+    assert {0, 2} == {*example["span_id"].tolist()}
+    assert ((example["labels"] == -100) == (example["span_id"] == 0)).all()

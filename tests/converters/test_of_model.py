@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
@@ -197,7 +198,7 @@ def test_conversations_take_the_same_of_a_model(name, pack):
     assert repr(taken) == repr(HuggingFaceChatConverter(pack, pad_token_id=pad or 4, embedding_rows=4096 + 128))
     few = HuggingFaceChatConverter(pack, model=make(4000), **left)
     for mixture in (talks, ul2_tasks.register_chat("of_model", truncation="drop")):
-        with pytest.raises(ValueError, match="embedding_rows"):
+        with pytest.raises((ValueError, tf.errors.OpError), match="embedding_rows"):
             next(iter(UL2IterableDataset(mixture, {"tokens": 512}, feature_converter=few)))
         row = next(iter(UL2IterableDataset(mixture, {"tokens": 512}, feature_converter=taken)))
     batch = {key: values[None] for key, values in row.items() if key != "span_id"}

@@ -222,15 +222,6 @@ def test_another_batch_size_goes_on_with_the_next_example(new, kind):
         assert {share.state_dict()["number"] for share in shares} == {len(examples)}
 
 
-def test_a_stream_of_another_batch_size_is_refused(new):
-    """It has read ahead."""
-    first, other = new("stream"), new("stream", 2)
-    used(first, 2)
-    other.load_state_dict(first.state_dict())
-    with pytest.raises(ValueError, match="another pipeline: batch_size was 4, is 2"):
-        iter(other)
-
-
 @pytest.mark.parametrize("kind", ["single", "packed", "chats"])
 def test_a_state_is_of_whole_batches_where_several_read_in_turn(new, kind):
     shares = [new(kind, batch_size=BATCH, rank=rank, world_size=2) for rank in range(2)]
