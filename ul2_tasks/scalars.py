@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
@@ -73,3 +74,9 @@ def check_split(split: str, splits: Iterable[str], of: object) -> None:
     """Raises a ValueError where there is no such split."""
     if split not in splits:
         raise ValueError(f"split must be one of {sorted(splits)} in {of!r}, got {split!r}.")
+
+
+def digest_of(value: object) -> str:
+    """16 hexadecimal digits: the first 64 bits of the SHA-256 of a text, or of another value as Python shows it."""
+    text = value if isinstance(value, str) else repr(value)
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

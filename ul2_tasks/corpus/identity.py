@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import inspect
 import os
 import re
@@ -22,6 +21,7 @@ from absl import logging
 
 from ul2_tasks.files.listing import contents as contents_of_files
 from ul2_tasks.imported import is_instance, is_seqio
+from ul2_tasks.scalars import digest_of
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.file_source import FileSource
@@ -106,7 +106,7 @@ def code_in_words(functions: Iterable[object]) -> str:
     for function in functions:
         with contextlib.suppress(OSError, TypeError):
             told.append(_told(function))
-    return f"code, sha256 {_digest(repr(told))}"
+    return f"code, sha256 {digest_of(repr(told))}"
 
 
 def _told(function: Any) -> str:
@@ -229,10 +229,6 @@ def _code(function: Any) -> str:
     if module.split(".")[0] in _LIBRARIES:
         return ""
     try:
-        return f" sha256 {_digest(inspect.getsource(getattr(function, 'python_function', function)))}"  # of a tf.function, too
+        return f" sha256 {digest_of(inspect.getsource(getattr(function, 'python_function', function)))}"  # of a tf.function, too
     except (OSError, TypeError):
         raise _CannotTellError from None
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

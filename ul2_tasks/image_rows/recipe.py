@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import math
 import re
 import types
@@ -25,7 +24,7 @@ from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.elements import Element, elements_of
 from ul2_tasks.images.example_set import KINDS, example_records
 from ul2_tasks.images.schemas import Record, vlm_sft
-from ul2_tasks.scalars import as_python, check_on_error, is_integer
+from ul2_tasks.scalars import as_python, check_on_error, digest_of, is_integer
 from ul2_tasks.sources.image_records import Records, listed_records
 
 _PLAIN_SETTINGS = ("seed", "pool", "epochs", "on_error", "shrink", "shuffle_blocks")
@@ -256,5 +255,5 @@ def _name(function: object) -> str:
 
 
 def _digest(value: object) -> str:
-    """16 hexadecimal digits of a value's words, which are the same in any process."""
-    return hashlib.blake2b(re.sub(r" at 0x[0-9a-f]+", "", repr(value)).encode(errors="backslashreplace"), digest_size=8).hexdigest()
+    """`digest_of` of a value's words, which are the same in any process."""
+    return digest_of(re.sub(r" at 0x[0-9a-f]+", "", repr(value)))

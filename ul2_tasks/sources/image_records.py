@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
 import tarfile
@@ -19,6 +18,7 @@ from ul2_tasks.files.systems import is_folder, parallel_map
 from ul2_tasks.images.paths import folder_of, located
 from ul2_tasks.images.problems import sentence_of
 from ul2_tasks.imported import is_instance
+from ul2_tasks.scalars import digest_of
 from ul2_tasks.sources.image_files import FORMATS, Named, Piece, may_hold
 
 _LOOKED_AT = 64  # of records in memory
@@ -84,9 +84,9 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
         raise ValueError(
             f"files must have at least one record, got none in {len(paths)} files, of which the first is {paths[0]!r}."
         )
-    what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {_digest([tuple(piece) for piece in pieces])}"
+    what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest_of([tuple(piece) for piece in pieces])}"
     folders = sorted({real_path(local_path(folder_of(path) if folder is None else folder)) for path in paths})
-    content = functools.partial("{}, folders {}".format, stamped, _digest(folders))
+    content = functools.partial("{}, folders {}".format, stamped, digest_of(folders))
     return Records(pieces, functools.partial(_read_file, folder=folder), what, content, beside(paths[0]), _root(paths))
 
 
@@ -184,11 +184,7 @@ def _in_words(records: Sequence[Mapping[str, Any]]) -> str:
     """Records in memory by the content of some of them, evenly from the first to the last; another text for others."""
     last = len(records) - 1
     numbers = sorted({last * step // (_LOOKED_AT - 1) for step in range(_LOOKED_AT)})
-    return f"contents {_digest([plainly(records[number]) for number in numbers])}"
-
-
-def _digest(value: object) -> str:
-    return hashlib.blake2b(repr(value).encode(errors="backslashreplace"), digest_size=8).hexdigest()
+    return f"contents {digest_of([plainly(records[number]) for number in numbers])}"
 
 
 def _listed(pattern: str | os.PathLike) -> list[str]:
