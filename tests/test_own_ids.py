@@ -160,7 +160,7 @@ def test_a_decoder_of_descriptions_begins_with_no_token_that_nobody_named(folder
         mixture = ul2_tasks.Mixture("own_start", MemoryDataSource(lambda: TEXTS, validation=0), vocabulary, R)
         found = ul2_tasks.examples(mixture, LENGTHS, pack=pack)
         for use in (
-            HuggingFaceFeatureConverter.collator,
+            ul2_tasks.ExamplesCollator,
             lambda each, of: ul2_tasks.UL2IterableDataset(of, feature_converter=each),
         ):
             with pytest.raises(ValueError, match="decoder_start_token_id must be given"):

@@ -15,6 +15,7 @@ import ul2_tasks
 PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}:{os.environ.get('PYTHONPATH', '')}"}
 OF_TORCH = {
+    "ExamplesCollator",
     "ImageTextDataset",
     "LossGroupTrainer",
     "LossGroupWeights",

@@ -6,14 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from ul2_tasks.converters.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.example_features import TASK, TASK_ID, token_features
-from ul2_tasks.pytorch.dataset import check_converter
-from ul2_tasks.pytorch.indexed import to_torch
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.sequence import Examples
+
+try:
+    import torch
+
+    from ul2_tasks.pytorch.dataset import check_converter
+    from ul2_tasks.pytorch.indexed import to_torch
+except ImportError as error:
+    raise ImportError(
+        f"ul2_tasks.pytorch.collate needs the package torch ({error}). Run `pip install 'ul2_tasks[torch]'`."
+    ) from error
 
 
 class ExamplesCollator:
