@@ -27,7 +27,7 @@ CORE = {
     "images": set(),
     "store": {"documents"},
     "vocabulary": {"in_graphs"},
-    "sources": {"dataset_records", "memory_streams", "image_streams", "split_streams", "streams", "tfds"},
+    "sources": {"dataset_records", "image_streams", "streams", "tfds"},
     "jobs": set(),
     "chat": set(),
     "denoising": set(),

@@ -50,6 +50,11 @@ def iterate(dataset: tf.data.Dataset):
     return iterate_tuned(dataset.with_options(options))
 
 
+def records_of(source, split: str = "train") -> list:
+    """The records of a split, in the order of the corpus."""
+    return [record for shard in source.shards(split) for record in source.read(shard)]
+
+
 def denoiser_id(denoiser) -> str:
     shape = f"{denoiser.split}-{denoiser.sentinel}" if isinstance(denoiser, SequentialDenoiser) else denoiser.placement
     return f"{denoiser.name}-{getattr(denoiser, 'mean_span_length', 'suffix')}-{denoiser.noise_density}-{shape}"

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
+from support import records_of
 
 from ul2_tasks import open_source
-from ul2_tasks.corpus import identity
 from ul2_tasks.corpus.identity import contents, reads
+from ul2_tasks.sources import of_seqio
 from ul2_tasks.sources.dataset_objects import identity_of
 from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.store.index import serialize
@@ -59,7 +60,7 @@ def test_the_contents_of_files_differ_once_one_of_them_is_another_or_changed(tmp
     before, same = (contents(FILES[name](tmp_path), "train") for _ in range(2))
     assert before == same != ""
     change(tmp_path / "a.jsonl")
-    for kept in (seqio.utils._list_files_for_glob, identity._of_listing):
+    for kept in (seqio.utils._list_files_for_glob, of_seqio._contents):
         kept.cache_clear()  # as in a new process
     assert contents(FILES[name](tmp_path), "train") != before
 
@@ -70,7 +71,7 @@ def test_the_contents_of_a_folder_of_datasets_are_those_of_all_files_that_are_re
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     write(tmp_path / name)
     source = open_source(f"hf:{tmp_path}")
-    read = [record for shard in range(len(source.list_shards("train"))) for record in source.records("train", shard)]
+    read = records_of(source)
     assert len(read) >= 1
     before = source.contents("train")
     rewritten(tmp_path / name)
@@ -84,7 +85,7 @@ def test_the_contents_of_a_saved_dataset_are_those_of_its_own_files(tmp_path):
     state = (folder / "state.json").read_text()
     (folder / "state.json").write_text(state.replace("data-00000-of-00001.arrow", "tmp.arrow"))
     source = open_source(f"hf:{tmp_path}/saved")
-    assert [record.text for record in source.records("train", 0)] == [b"a"]
+    assert [record.text for record in records_of(source)] == [b"a", b"b"]
     before = source.contents("train")
     (folder / "cache-1.arrow").write_bytes(b"what map keeps")
     assert open_source(f"hf:{tmp_path}/saved").contents("train") == before

@@ -10,6 +10,7 @@ import struct
 
 import pytest
 from backports import zstd
+from support import records_of
 
 from ul2_tasks import open_source
 from ul2_tasks.files.opening import CORRUPT, open_file
@@ -70,7 +71,7 @@ def test_what_is_no_stream_is_an_error_that_names_the_file(tmp_path, suffix, nam
     with pytest.raises((*CORRUPT, OSError)), open_file(str(path)) as file:
         file.read()
     if path.stat().st_size:  # a corpus of nothing at all is refused before it is read
-        (found,) = (record.problem for record in open_source(path).records("train", 0) if record.problem)
+        (found,) = (record.problem for record in records_of(open_source(path)) if record.problem)
         assert found.startswith(f"{path}: is corrupt")
     with pytest.raises(ValueError, match=str(path)):
         open_image_text(path).list_shards("train")

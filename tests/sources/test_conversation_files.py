@@ -4,6 +4,7 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from support import records_of
 
 from ul2_tasks.mixtures.chat import open_conversations
 
@@ -17,14 +18,14 @@ def test_ids_are_checked_where_no_split_needs_them(tmp_path):
     table = {"messages_json": messages, "synth_id": ["a", None, "c", "d"], "metadata_json": metadata}
     pq.write_table(pa.table(table), tmp_path / "ids.parquet")
     source = open_conversations(str(tmp_path / "ids.parquet"), "messages_json")
-    found = [(record.id, record.problem) for record in source.records("train", 0)]
+    found = [(record.id, record.problem) for record in records_of(source)]
     assert [id for id, _ in found] == [b"a", b"", b"", b"d"]
     assert found[0][1] == found[3][1] == ""
     assert found[1][1].endswith("ids.parquet, row group 0, row 1: 'synth_id' must be an id, got null")
     assert found[2][1].endswith("row 2: must have one id, but 'synth_id' is 'c', and 'synth_id' in 'metadata_json' is 'z'")
     pq.write_table(pa.table({"messages_json": messages}), tmp_path / "none.parquet")
     source = open_conversations(str(tmp_path / "none.parquet"), "messages_json")
-    assert not any(record.problem for record in source.records("train", 0))
+    assert not any(record.problem for record in records_of(source))
 
 
 def test_a_folder_may_have_the_manifest_of_its_files(tmp_path):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import records_of
 
 import ul2_tasks
-from ul2_tasks.sources.shard_records import file_of, shard_records
 
 TEXTS = [f"document {number} of a corpus, with some words " * (number % 3 + 1) for number in range(40)]
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -37,9 +37,7 @@ def streamed(files):
 
 
 def read(dataset, split="train", **arguments):
-    source = ul2_tasks.open_source(dataset, **arguments)
-    count = len(source.list_shards(split))
-    return [record for shard in range(count) for _, record in shard_records(source, (split,), shard, count, source.text_key)]
+    return records_of(ul2_tasks.open_source(dataset, **arguments), split)
 
 
 def texts(dataset, **arguments):
@@ -76,7 +74,6 @@ def test_the_shards_of_an_iterable_have_its_rows(files, step):
 
 IN_WORKERS = """
 import sys, datasets, torch, ul2_tasks
-from ul2_tasks.sources.shard_records import shard_records
 datasets.disable_progress_bars()
 files, folder = sys.argv[1:]
 streamed = datasets.load_dataset("json", data_files=files, split="train", streaming=True)
@@ -88,9 +85,8 @@ class Read(torch.utils.data.IterableDataset):
         self.source = source
 
     def __iter__(self):
-        count = len(self.source.list_shards("train"))
-        for shard in range(count):
-            yield from (record.text.decode() for _, record in shard_records(self.source, ("train",), shard, count, "text"))
+        for shard in self.source.shards("train"):
+            yield from (record.text.decode() for record in self.source.read(shard))
 
 
 for spec in (streamed, streamed.take(13), f"hf:{folder}/saved"):
@@ -199,7 +195,7 @@ def test_a_cache_says_of_each_document_which_row_it_was_and_is_not_taken_for_ano
     with pytest.raises(ValueError, match="source"):
         ul2_tasks.examples(other, LENGTHS, cache_dirs=[tmp_path])[0]
     source = ul2_tasks.open_source(one.source)
-    assert {file_of(source, "train", shard) for shard in range(40)} == {("Dataset, split train", False)}
+    assert {(shard.path, shard.before) for shard in source.shards("train")} == {("Dataset, split train", 0)}
 
 
 # Bad input.

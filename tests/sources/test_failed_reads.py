@@ -2,7 +2,6 @@
 
 import functools
 import gzip
-import itertools
 import json
 import pathlib
 import resource
@@ -15,7 +14,7 @@ import pytest
 from faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
 from image_sources import made, write_tar
 from rich.console import Console
-from support import byte_vocabulary
+from support import byte_vocabulary, records_of
 from test_sources import write_arrow, write_arrow_stream, write_json, write_lines, write_parquet, write_tfrecord
 
 from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, register
@@ -28,7 +27,6 @@ from ul2_tasks.images.draws import draws_of
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.image_files import Piece
 from ul2_tasks.sources.image_records import listed_records, open_records
-from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 TEXTS = [f"document {number} {np.random.default_rng(number).bytes(40).hex()}" for number in range(300)]
@@ -77,10 +75,7 @@ IMAGE_FILES = {
 
 
 def texts_of(path: str, name: str) -> list:
-    source = open_source(path, **TEXT_FILES[name][1])
-    shards = len(source.list_shards("train"))
-    found = itertools.chain(*(shard_records(source, ["train"], shard, shards, "text") for shard in range(shards)))
-    return [(record.text, record.problem) for _, record in found]
+    return [(record.text, record.problem) for record in records_of(open_source(path, **TEXT_FILES[name][1]))]
 
 
 def images_of(path: str, name: str) -> list:
@@ -166,7 +161,7 @@ class Remote:
 
 
 def problems(records, **settings) -> list[str]:
-    return [record.problem for record in open_image_text(records, **settings).records("train", 0)]
+    return [record.problem for record in records_of(open_image_text(records, **settings))]
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if type(FAULTS[fault]) not in (str, OSError, RuntimeError)])
@@ -194,7 +189,7 @@ def test_an_image_that_cannot_be_opened_is_no_bad_record_and_one_that_is_damaged
     with pytest.raises(ValueError, match="damaged"):
         pixels.pixels(str(tmp_path / "cut.png"))
     limits, source = resource.getrlimit(resource.RLIMIT_NOFILE), open_image_text(records, **read)
-    found = source.records("train", 0)
+    found = source.read(source.shards("train")[0])
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
         with pytest.raises(OSError, match=r"whole\.png.*Too many open files"):
@@ -239,10 +234,10 @@ def test_rows_of_a_dataset_that_streams_are_read_on_after_a_fault():
     dataset = datasets.IterableDataset.from_generator(rows)
     source = DatasetSource({"train": dataset})
     left[:] = [FAULTS["aiohttp"], FAULTS["time-out"], FAULTS["requests"]]
-    assert [record.text.decode() for record in source.records("train", 0)] == TEXTS
+    assert [record.text.decode() for record in records_of(source)] == TEXTS
     left[:] = [FAULTS["aiohttp"]] * 10
     with pytest.raises(OSError, match=r"IterableDataset.*split train.*ClientPayloadError"):
-        list(source.records("train", 0))
+        list(records_of(source))
 
 
 def test_a_tokenizer_is_read_whole_or_not_at_all(tmp_path):

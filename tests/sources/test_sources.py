@@ -1,9 +1,11 @@
 """Every kind of source gives the documents that were put into it, each once, and says what it could not read."""
 
 import bz2
+import collections
 import gzip
 import json
 import lzma
+import os
 import pathlib
 import re
 
@@ -18,14 +20,15 @@ import tensorflow_datasets as tfds
 from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import iterate
+from support import iterate, records_of
 
 from ul2_tasks import open_source
 from ul2_tasks.sources import files, records, streams
-from ul2_tasks.sources.files import Layout, Segment
+from ul2_tasks.sources.file_source import FileSource
+from ul2_tasks.sources.files import Layout, Shard
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.sources.shard_records import shard_records
+from ul2_tasks.sources.of_seqio import opened
 
 TEXTS = [
     "plain English",
@@ -127,7 +130,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def opened(folder, name):
+def opened_case(folder, name):
     kind, _, path = name.rpartition(":")
     if kind in OBJECTS:
         return open_source(OBJECTS[kind](folder / path), **CASES[name][1])
@@ -144,7 +147,7 @@ def problems(source, **arguments):
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_document_is_read_as_it_was_written_and_in_order(folder, name):
-    source = opened(folder, name)
+    source = opened_case(folder, name)
     found = list(source.get_dataset(shuffle=False).as_numpy_iterator())
     assert [document["text"].decode() for document in found] == CASES[name][2]
     assert not any(document["problem"] for document in found)
@@ -158,7 +161,7 @@ ORDERED += ["dataset:rows", "iterable:shards"]
 
 @pytest.mark.parametrize("name", ORDERED)
 def test_another_seed_is_another_order_and_every_order_has_every_document_once(folder, name):
-    source = opened(folder, name)
+    source = opened_case(folder, name)
     one, other = (texts(source.get_dataset(seed=seed)) for seed in (1, 2))
     assert sorted(one) == sorted(other) == sorted(CASES[name][2])
     if len(source.list_shards("train")) > 1:
@@ -167,7 +170,7 @@ def test_another_seed_is_another_order_and_every_order_has_every_document_once(f
 
 @pytest.mark.parametrize("name", ["lines.txt", "a.jsonl", "a.parquet", "a.arrow", "folder", *ORDERED[-4:]])
 def test_hosts_share_out_every_document_once(folder, name):
-    source = opened(folder, name)
+    source = opened_case(folder, name)
     hosts = min(len(source.list_shards("train")), 3)
     assert hosts > 1
     parts = [texts(source.get_dataset(seed=0, shard_info=seqio.ShardInfo(host, hosts))) for host in range(hosts)]
@@ -177,16 +180,52 @@ def test_hosts_share_out_every_document_once(folder, name):
 
 @pytest.mark.parametrize("name", [*ORDERED, "paragraphs.txt", "a.jsonl.zst", "a.arrow"])
 def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name):
-    iterator = iterate(opened(folder, name).get_dataset(seed=3))
+    iterator = iterate(opened_case(folder, name).get_dataset(seed=3))
     for _ in range(100):
         next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
     rest = [document["text"].numpy() for document in iterator]
-    streams._open.clear()  # as in another process: no stream is open
-    again = iterate(opened(folder, name).get_dataset(seed=3))
+    streams._readers._open.clear()  # as in another process: nothing is open
+    again = iterate(opened_case(folder, name).get_dataset(seed=3))
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert [document["text"].numpy() for document in again] == rest
     assert len(rest) == len(CASES[name][2]) - 100
+
+
+def open_files(folder):
+    """How many files below a folder this process has open."""
+    links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+    return sum(os.readlink(link).startswith(str(folder)) for link in links if os.path.islink(link))
+
+
+def test_iterators_that_are_left_half_read_hold_a_bounded_number_of_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "MAX_OPEN", 24)
+    for number in range(20):
+        write_json(tmp_path / f"{number:02d}.jsonl", [f"{number} {line}" for line in range(200)])
+    source, held = open_source(f"{tmp_path}/*.jsonl"), []
+    for seed in range(200):
+        iterator = source.get_dataset(seed=seed).as_numpy_iterator()
+        next(iterator)
+        held.append(open_files(tmp_path))
+    del iterator
+    assert max(held) <= 24 + 16, "those that wait, and those that are being read"
+    assert 0 < open_files(tmp_path) <= 24
+
+
+def test_tasks_that_read_the_same_documents_side_by_side_open_each_shard_once(folder, monkeypatch):
+    begun = collections.Counter()
+    read = FileSource.read
+    monkeypatch.setattr(FileSource, "read", lambda self, shard: (begun.update([shard]), read(self, shard))[1])
+    source = opened_case(folder, "a.parquet")
+    both = tf.data.Dataset.zip(source.get_dataset(shuffle=False), source.get_dataset(shuffle=False))
+    assert [one["text"].decode() for one, _ in both.as_numpy_iterator()] == TEXTS
+    assert set(begun.values()) == {2}
+
+
+def test_readers_of_which_more_are_open_than_may_wait_begin_again_and_lose_nothing(folder, monkeypatch):
+    monkeypatch.setattr(streams, "MAX_OPEN", 3)
+    source = opened_case(folder, "folder")
+    assert sorted(texts(source.get_dataset(seed=1))) == sorted(CASES["folder"][2])
 
 
 LINE = st.sampled_from([b"", b"a", b"bc", b"a longer line", b"\xef\xbb\xbf"])
@@ -200,7 +239,7 @@ def test_cut_anywhere_every_line_is_in_exactly_one_segment(tmp_path_factory, lin
     path.write_bytes(content)
     segments = files._ranges(str(path), len(content), length)
     layout = Layout("text", "line")
-    whole = list(records.read(Segment(str(path)), layout))
+    whole = list(records.read(Shard(str(path)), layout))
     assert [record.text for segment in segments for record in records.read(segment, layout)] == [record.text for record in whole]
     expected = content.split(b"\n")
     expected = expected[:-1] if expected[-1] == b"" else expected
@@ -281,7 +320,7 @@ def test_tfds_is_read_by_its_name(tmp_path, request):
     source = open_source("tfds:own:1.2.0")
     assert sorted(source.splits) == ["train", "validation"]
     assert texts(source.get_dataset("train", shuffle=False)) == TEXTS
-    assert [record.text.decode() for _, record in shard_records(source, ("train",), 0, 1, "text")] == TEXTS
+    assert [record.text.decode() for record in records_of(opened(source))] == TEXTS
     with pytest.raises(ValueError, match="'content'"):
         open_source("tfds:own:1.2.0", text_key="content").get_dataset()
     with pytest.raises(ValueError, match=r"'tfds:own:0\.0\.1'"):
@@ -390,7 +429,7 @@ def test_texts_are_read_of_columns_of_every_type_of_texts(tmp_path, type):
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
         file.write_table(table)
     for name in ("a.parquet", "a.arrow"):
-        (*found, last) = open_source(tmp_path / name).records("train", 0)
+        (*found, last) = records_of(open_source(tmp_path / name))
         assert [record.text.decode() for record in found] == TEXTS[:20], name
         assert last.problem.endswith("row 20: 'text' must be a text, got null")
 

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from ul2_tasks import open_source
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.sources.splits import hash_fraction
 
 DOCUMENTS = [f"document {n}" for n in range(3000)]
@@ -83,8 +82,7 @@ def content(messages):
 
 def read_in_jobs(source):
     """What a job reads of each split, in any order."""
-    shards = range(len(source.list_shards("train")))
-    read = [item for n in shards for item in shard_records(source, source.splits, n, len(shards), source.text_key)]
+    read = [item for shard in source.shards("train") for item in source.read_group(shard)]
     return {split: [each.as_text for name, each in read if name == split] for split in source.splits}
 
 

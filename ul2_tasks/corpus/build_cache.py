@@ -49,8 +49,8 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.jobs.trial import checked, in_words, share
+from ul2_tasks.sources.files import Shard
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups
 from ul2_tasks.store.provenance import TABLE, TableWriter
 from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.version import __version__, check_version, version_of
@@ -151,7 +151,7 @@ def _write_shard(
 
     def where() -> str:
         task = _found(shard.corpus)
-        name = task.source.list_shards(shard.splits[0])[shard.number]
+        name = task.reader.shards(shard.splits[0])[shard.number]
         return f"{task.name}, split {' and '.join(shard.splits)}, shard {shard.number + 1} of {shard.num_shards} ({name})"
 
     def write() -> dict:
@@ -168,9 +168,10 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     corpus = _found(shard.corpus)
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
     hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.counts_ids}
-    file, is_part = file_of(corpus.source, shard.splits[0], shard.number)
+    of_source = _of_source(corpus, shard)
+    file, is_part = of_source.path, of_source.before is None
     # A table that is read without the manifest counts from the beginning of its part.
-    told = corpus.source.list_shards(shard.splits[0])[shard.number] if is_part else file
+    told = str(of_source) if is_part else file
     records, last, is_cut = 0, object(), False
     with temporary_files(shard) as paths:
         path_of = dict(zip(shard.files, paths))
@@ -186,7 +187,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                 split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
             }
             left = dict.fromkeys(shard.splits, shard.max_tokens or 0)
-            for batch in tokenize_records(corpus, _taken(_read(corpus, shard), shard.splits, shard.max_documents)):
+            for batch in tokenize_records(corpus, _taken(corpus.reader.read_group(of_source), shard.splits, shard.max_documents)):
                 if shard.max_tokens is not None:
                     batch = batch.first(left)
                 records, last = records + len(batch.records), batch.last_place or last
@@ -218,18 +219,18 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             named = [(name, written[split].entry) for split, name in shard.beside(ending).items()]
             files += [{"file": name, **entry} for name, entry in named if entry is not None]
         is_all_read = is_part and shard.max_documents is shard.max_tokens is None and not is_cut
-        rows = rows_of(corpus.source, shard.splits[0], shard.number, records, last) if is_all_read else None
+        rows = corpus.reader.rows_of(of_source, records, last) if is_all_read else None
         return {"splits": counts, "files": files, "origins": {"file": file, "is_part": is_part, "rows": rows}}
 
 
-def _read(task: Corpus, shard: SourceShard) -> Iterator[tuple[str, Record]]:
-    present = len(task.source.list_shards(shard.splits[0]))
-    if present != shard.num_shards:
+def _of_source(corpus: Corpus, shard: SourceShard) -> Shard:
+    present = corpus.reader.shards(shard.splits[0])
+    if len(present) != shard.num_shards:
         raise OSError(
-            f"the corpus must not change during the job, got {present} shards in place of {shard.num_shards}. Leave its files as"
-            " they are, and re-run the command."
+            f"the corpus must not change during the job, got {len(present)} shards in place of {shard.num_shards}. Leave its files"
+            " as they are, and re-run the command."
         )
-    return task.shard_records(shard.splits, shard.number, shard.num_shards)
+    return present[shard.number]
 
 
 def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: int | None) -> Iterator[tuple[str, Record]]:
@@ -267,9 +268,9 @@ def _found(corpus: str | Corpus) -> Corpus:
 
 
 def _source_shards(corpus: str | Corpus, cache_dir: str, most: Mapping[str, int | None], of_now: Reads) -> Iterator[SourceShard]:
-    """The shards of all splits, see `shard_records.split_groups`."""
+    """The shards of all splits, see `RecordSource.groups`."""
     task = _found(corpus)
-    for splits in split_groups(task.source):
+    for splits in task.reader.groups:
         num_shards = len(of_now[splits[0]])
         if not num_shards:
             raise ValueError(f"{task.name!r} must have files in split {splits[0]!r}, got none.")
@@ -358,7 +359,7 @@ def _finish(
     if changed := changes(begun["reads"], reads_of(corpus.source))[0]:
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}. Re-run the command.")
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
-    names = {split: list(corpus.source.list_shards(split)) for split in splits}
+    names = {split: list(map(str, corpus.reader.shards(split))) for split in splits}
     for shard, record in zip(source_shards, all_shards(source_shards)):
         for split in shard.splits:
             own = {f"{shard.pair(*of)}.{suffix}" for of in shard.pairs() if of[0] == split for suffix in ("bin", "idx")}

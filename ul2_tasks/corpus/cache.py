@@ -49,7 +49,7 @@ def check_documents(cache_dir: str, split: str, manifest: Mapping | None, num_sh
         )
 
 
-def reads(manifest: Mapping) -> dict[str, list[str]]:
+def reads(manifest: Mapping) -> dict[str, list[list[str]]]:
     """What each shard of each split was made of, see `made_of`; empty texts where the source does not tell."""
     return {split: [shard["reads"] for shard in entry["shards"]] for split, entry in manifest["splits"].items()}
 

@@ -26,7 +26,6 @@ from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, origins_of, tokenize_shards
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import file_of
 from ul2_tasks.sources.splits import conversation_key
 from ul2_tasks.store.provenance import Origin, Provenance
 from ul2_tasks.vocabulary.special_ids import id_shift
@@ -134,7 +133,7 @@ class ChatCorpus(Corpus):
     def _rendered(self, split: str) -> Iterator[tuple[Conversations, list[object]]]:
         """Renders a split in batches."""
         tokens = 0
-        for batch, _, _ in tokenize_shards(self, split, range(len(self.source.list_shards(split)))):
+        for batch, _, _ in tokenize_shards(self, split, range(len(self.reader.shards(split)))):
             yield _conversations(batch, split), batch.places(split)
             tokens += len(batch.tokens)
             if tokens > MOST_TOKENS_IN_MEMORY:
@@ -185,7 +184,8 @@ class ChatCorpus(Corpus):
     def files_of(self, split: str, shards: Sequence[int], use_cached: bool) -> list[str]:
         """The files that the conversations of `parts` are from; none where a cache does not say it."""
         if not use_cached:
-            return list(dict.fromkeys(file_of(self.source, split, shard)[0] for shard in shards))
+            of_split = self.reader.shards(split)
+            return list(dict.fromkeys(of_split[shard].path for shard in shards))
         manifest = self._manifest()
         found = self._stored(manifest, split).tokens.provenance
         held = [shard for shard, entry in enumerate(manifest["splits"][split]["shards"]) if entry["documents"]]

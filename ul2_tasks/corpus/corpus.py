@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,10 @@ from ul2_tasks.corpus.check_texts import check_texts, not_utf8
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
 from ul2_tasks.corpus.token_files import check_token_files
+from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.megatron import MegatronSource
+from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import shard_records
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, id_shift, piece_names, vocabulary_identity
@@ -108,9 +109,10 @@ class Corpus:
                 f" sentinels or modes of {self.read_as[0]!r} too, or use control pieces."
             )
 
-    def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
-        """The records of a shard of the source, see `shard_records`, as `encode` takes them."""
-        return shard_records(self.source, splits, shard, num_shards, self.configuration.text_key)
+    @property
+    def reader(self) -> RecordSource:
+        """What reads the records of the source, as `encode` takes them."""
+        return opened(self.source, self.configuration.text_key)
 
     def settings(self, source: str) -> dict[str, str]:
         """Describes all that decides the tokens of a document; see `configuration.settings`."""

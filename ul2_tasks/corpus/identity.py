@@ -19,15 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from ul2_tasks.files.listing import contents as contents_of_files
-from ul2_tasks.imported import is_instance, is_seqio
+from ul2_tasks.imported import is_instance
 from ul2_tasks.scalars import digest_of
-from ul2_tasks.sources.base import is_source
-from ul2_tasks.sources.dataset_objects import DatasetSource
-from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.hugging_face import HuggingFaceSource
-from ul2_tasks.sources.image_text import ImageTextSource
-from ul2_tasks.sources.megatron import MegatronSource
+from ul2_tasks.sources.base import DataSource, RecordSource, is_source
+from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.vocabulary.sentencepiece import is_sentencepiece
 
 if TYPE_CHECKING:
@@ -41,31 +36,37 @@ _LIBRARIES = {"seqio", "t5", "tensorflow", "tensorflow_datasets", "ul2_tasks", "
 _PLAIN_VOCABULARIES = ("ByteVocabulary", "PassThroughVocabulary", "FullCodepointVocabulary")  # of SeqIO
 
 
-def source_identity(source: seqio.DataSource) -> str | None:
+def source_identity(source: seqio.DataSource, shown: Callable[[Any], str] = repr) -> str | None:
     """What a source reads, in words that are the same in each process; None where that cannot be stated.
 
     The words are the source's attribute `identity`. A source without one is described by its `repr`, its class and functions, and
     the sources that it reads. A function or class of a user is described by its name and its attribute `version`, or without one
     by a hash of its source text; what it calls is not looked at. Without a version it must be found by its name: a lambda cannot be
     described, nor a function within another one or in the program itself, whose module is `__main__` in every program. Nor can a
-    source whose `repr` has an address in it.
+    source whose `repr` has an address in it. `shown` gives other words than the `repr`.
 
     >>> from ul2_tasks import open_source
     >>> source_identity(open_source("corpus/*.jsonl", validation=0.1))
     "HashSplit(FileSource({'train': 'corpus/*.jsonl'}), 0.1)"
     """
+    try:
+        return _identity(source, shown)
+    except _CannotTellError:
+        return None
+
+
+def _identity(source: seqio.DataSource, shown: Callable[[Any], str]) -> str:
     if (identity := getattr(source, "identity", None)) is not None:
         return identity
+    if isinstance(source, RecordSource) and source.inner is not None:
+        return source.around(_identity(source.inner, shown))
     inner = [value for value in vars(source).values() if is_source(value) or callable(value)]
     if (
         type(source).__module__ == _OF_SEQIO and type(source).__name__ == "TfdsDataSource"
     ):  # its repr does not say what its splits are
         inner.append(repr(source.tfds_dataset))
-    try:
-        words = _plain(repr(source)) + _code(type(source))
-        return "; ".join([words, *(more for more in map(_described, inner) if more not in words)])
-    except _CannotTellError:
-        return None
+    words = _plain(shown(source)) + _code(type(source))
+    return "; ".join([words, *(more for more in map(_described, inner) if more not in words)])
 
 
 def contents(source: seqio.DataSource, split: str) -> str:
@@ -73,7 +74,7 @@ def contents(source: seqio.DataSource, split: str) -> str:
 
     Empty where there are none, or none are known. Where files cannot be reached, it raises a ValueError or an OSError.
     """
-    found = (_contents(inner, _split_of(inner, split)) for inner in _with_inner(source))
+    found = (_contents(inner, split) for inner in _with_inner(source))
     return "; ".join(dict.fromkeys(filter(None, found)))
 
 
@@ -82,18 +83,17 @@ def reads(source: seqio.DataSource, split: str) -> str:
 
     Of a source that cannot tell what it reads it is the class alone, and the log says so, once.
     """
-    words = source_identity(source)
+
+    def shown(inner: seqio.DataSource) -> str:
+        found = _contents(inner, split)
+        return f"{type(inner).__name__}({found})" if found else repr(inner)
+
+    words = source_identity(source, shown)
     if words is None:
         _warn(cannot_tell(source))
         words = f"{type(source).__name__}, which cannot tell what it reads"
-    others = []
-    for inner in _with_inner(source):
-        found, shown = _contents(inner, _split_of(inner, split)), repr(inner)
-        if found and shown in words:
-            words = words.replace(shown, f"{type(inner).__name__}({found})")
-        else:
-            others.append(found)
-    return "; ".join(filter(None, [words, *others]))
+    found = (_contents(inner, split) for inner in _with_inner(source))
+    return "; ".join([words, *(more for more in dict.fromkeys(found) if more not in words)])
 
 
 def code_in_words(functions: Iterable[object]) -> str:
@@ -153,22 +153,10 @@ def _with_inner(source: seqio.DataSource) -> Iterator[seqio.DataSource]:
                 yield from _with_inner(value)
 
 
-def _split_of(source: seqio.DataSource, split: str) -> str:
-    """The split of a source that is read where `split` is asked of one around it; `HashSplit` splits `train`."""
-    return split if split in source.splits else "train"
-
-
 def _contents(source: seqio.DataSource, split: str) -> str:
-    """What the files of a split hold; empty where there are none, or none are known."""
-    if isinstance(source, FileSource | HuggingFaceSource | DatasetSource | MegatronSource | ImageTextSource):
-        return source.contents(split)
-    return _of_listing(*source.list_shards(split)) if is_seqio(source, "FileDataSource") else ""
-
-
-@functools.lru_cache
-def _of_listing(*paths: str) -> str:
-    """Asked once of a listing, which SeqIO makes once in a process, too; all tasks of a mixture ask."""
-    return contents_of_files(paths)
+    """What the files of a split hold; empty where there are none, or none are known. `HashSplit` splits `train`."""
+    reader = source if isinstance(source, DataSource) else opened(source)
+    return reader.contents(split if split in source.splits else "train")
 
 
 class _CannotTellError(Exception):

@@ -23,8 +23,9 @@ from ul2_tasks.images.interleaved import ImageTokens, Interleaved, interleaved, 
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.scalars import check_split
+from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.image_examples import parsed, serialized
-from ul2_tasks.sources.image_text import ImageTextSource
+from ul2_tasks.sources.of_seqio import SeqioImageText
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
@@ -90,9 +91,8 @@ class ImageTextCorpus(Corpus):
 
     def read(self, split: str) -> Iterator[tuple[str, Interleaved, str]]:
         """The records of the source in their order: the place of each, what it is, and what is wrong with it, if anything is."""
-        shards = len(self.source.list_shards(split))
-        for shard in range(shards):
-            for _, record in self.shard_records([split], shard, shards):
+        for shard in self.reader.shards(split):
+            for record in self.reader.read(shard):
                 texts, images, where = parsed(record.text)
                 found, problem = read_record(texts, images, where, record.problem, self.tokenizer, self.seqio_image_tokens)
                 yield where.decode(errors="replace"), found, problem.decode(errors="replace")
@@ -135,18 +135,12 @@ class ImageTextCorpus(Corpus):
         return ImageTextRecords(MemoryStore(*tokens), MemoryStore(*pieces), ImagesInMemory(_parted(each, counts)), places)
 
     def _tokenized(self, split: str) -> Iterator[TokenBatch]:
-        shards = len(self.source.list_shards(split))
-        for shard in range(shards):
-            yield from tokenize_records(self, self.shard_records([split], shard, shards))
+        for shard in self.reader.shards(split):
+            yield from tokenize_records(self, self.reader.read_group(shard))
 
-    def shard_records(self, splits: Sequence[str], shard: int, num_shards: int) -> Iterator[tuple[str, Record]]:
-        if isinstance(self.source, ImageTextSource):
-            yield from super().shard_records(splits, shard, num_shards)
-            return
-        from ul2_tasks.sources.image_streams import records_of
-
-        for record in records_of(self.source, splits[0], shard, num_shards):
-            yield splits[0], record
+    @property
+    def reader(self) -> RecordSource:
+        return self.source if isinstance(self.source, RecordSource) else SeqioImageText(self.source)
 
     def settings(self, source: str) -> dict[str, str]:
         return _settings(self.vocabulary, source, self.configuration, self.seqio_image_tokens)

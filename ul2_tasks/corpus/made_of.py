@@ -6,48 +6,63 @@ of each shard, in the order of shards, so that one that was changed costs its sh
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.identity import contents, source_identity
+from ul2_tasks.files.listing import real_path
+from ul2_tasks.files.listing import stamps as stamps_of
 from ul2_tasks.files.retries import ReadError
 from ul2_tasks.imported import failures
+from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.shard_records import file_stamps, reads, split_groups
-from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.sources.files import Shard
+from ul2_tasks.sources.of_seqio import opened
 
 if TYPE_CHECKING:
     import seqio
 
 _TOLD = 3  # changes that are told one by one
-Reads = Mapping[str, Sequence[str]]  # what each shard of each split is made of, see `shard_records.reads`
+Reads = Mapping[str, Sequence[Sequence[str]]]  # of each shard of each split a part of a file, and the file's size and time
 
 
-def reads_of(source: seqio.DataSource) -> dict[str, list[str]]:
-    """What each shard of each split is made of now."""
-    found: dict[str, list[str]] = {}
-    for splits in split_groups(source):
-        of_group = reads(source, splits[0])
-        if not any(of_group) and (more := contents(source, splits[0])):
-            of_group = [f"{splits[0]}, shard {number}: {more}" for number in range(len(of_group))]
-        found |= dict.fromkeys(splits, of_group)
+def reads_of(source: seqio.DataSource) -> dict[str, list[list[str]]]:
+    """What each shard of each split is made of now; two empty texts where the source does not tell."""
+    found: dict[str, list[list[str]]] = {}
+    reader = opened(source)
+    for splits in reader.groups:
+        shards, stamps = reader.shards(splits[0]), _stamps(reader, splits[0])
+        if stamps:
+            parts = [[_part(shard), stamps[shard.path]] for shard in shards]
+        else:
+            more = contents(source, splits[0])
+            parts = [[f"{splits[0]}, shard {number}" if more else "", more] for number in range(len(shards))]
+        found |= dict.fromkeys(splits, parts)
     return found
 
 
 def files_of(source: seqio.DataSource, split: str) -> dict[str, str]:
     """What a split is made of as a whole: each file with its size and time."""
-    if stamps := file_stamps(source, split):
-        return stamps
+    if stamps := _stamps(opened(source), split):
+        return {real_path(path): stamp for path, stamp in sorted(stamps.items())}
     return {"files": found} if (found := contents(source, split)) else {}
+
+
+def _stamps(source: RecordSource, split: str) -> dict[str, str]:
+    """The size and time of each file of a split, as they are now."""
+    files = source.files(split)
+    return dict(zip(files, stamps_of(files)))
+
+
+def _part(shard: Shard) -> str:
+    """The part of a file that a shard is, by what its path leads to."""
+    return str(dataclasses.replace(shard, path=real_path(shard.path)))
 
 
 def read_as(source: seqio.DataSource) -> str | None:
     """The identity of a source without the spelling of its files; None where it cannot tell it."""
-    inner = source
-    while isinstance(inner, HashSplit):
-        inner = inner.source
-    words = source_identity(source)
-    return words.replace(repr(inner), inner.read_as) if words is not None and isinstance(inner, FileSource) else words
+    return source_identity(source, lambda inner: inner.read_as if isinstance(inner, FileSource) else repr(inner))
 
 
 def is_same_source(before: Mapping, before_reads: Reads, source: seqio.DataSource) -> bool:
@@ -55,7 +70,7 @@ def is_same_source(before: Mapping, before_reads: Reads, source: seqio.DataSourc
 
     `before` is what the earlier job wrote down, with "read_as"; `before_reads` is what its shards were made of.
     """
-    if before["read_as"] != read_as(source) or not any(map(any, before_reads.values())):
+    if before["read_as"] != read_as(source) or not _tells(before_reads):
         return False
     try:
         return _parts(before_reads) == _parts(reads_of(source))
@@ -81,16 +96,17 @@ def changes(before: Reads, now: Reads) -> tuple[str, bool]:
     """
     told, are_same_parts = [], True
     for split, was in before.items():
-        of_now = list(now.get(split, []))
-        if not any(was) or list(was) == of_now:
+        of_now = now.get(split, [])
+        parts_were, parts_are = ([part for part, _ in one] for one in (was, of_now))
+        if not any(parts_were):
             continue
-        if _parts({split: was}) == _parts({split: of_now}):
-            differing = [(_part(one), one, other) for one, other in zip(was, of_now) if one != other]
-            told += [f"{part} was {_stamp(one)!r}, and is now {_stamp(other)!r}" for part, one, other in differing]
+        if parts_were == parts_are:
+            stamps = ((part, one, other) for (part, one), (_, other) in zip(was, of_now) if one != other)
+            told += [f"{part} was {one!r}, and is now {other!r}" for part, one, other in stamps]
         else:
             are_same_parts = False
-            parts = [list(map(_part, one)) for one in (was, of_now)]
-            gone, new = ([part for part in one if part not in other] for one, other in (parts, parts[::-1]))
+            gone = [part for part in parts_were if part not in parts_are]
+            new = [part for part in parts_are if part not in parts_were]
             told += [f"{part} is gone" for part in gone] + [f"{part} is new" for part in new]
             told += [] if gone or new else [f"the files of {split!r} come in another order"]
     told = list(dict.fromkeys(told))
@@ -98,13 +114,9 @@ def changes(before: Reads, now: Reads) -> tuple[str, bool]:
     return "; ".join(told[:_TOLD]) + more, are_same_parts
 
 
+def _tells(reads: Reads) -> bool:
+    return any(part for of_split in reads.values() for part, _ in of_split)
+
+
 def _parts(reads: Reads) -> dict[str, list[str]]:
-    return {split: list(map(_part, of_split)) for split, of_split in reads.items()}
-
-
-def _part(read: str) -> str:
-    return read.rpartition(": ")[0]
-
-
-def _stamp(read: str) -> str:
-    return read.rpartition(": ")[2]
+    return {split: [part for part, _ in of_split] for split, of_split in reads.items()}

@@ -16,7 +16,6 @@ from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record, in_lists, row_in_file
-from ul2_tasks.sources.shard_records import file_of, rows_of, split_groups
 from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.store.provenance import Origin, hashes_of
@@ -132,7 +131,7 @@ def corpus_documents(corpus: Corpus, split: str, use_cached: bool) -> Iterator[D
     if use_cached or corpus.is_tokens:
         yield from _stored_documents(corpus, split)
         return
-    for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.source.list_shards(split)))):
+    for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.reader.shards(split)))):
         yield Documents(*batch.of(split), functools.partial(origins_of, batch, split, corpus.hashed, file, before))
 
 
@@ -141,17 +140,15 @@ def tokenize_shards(corpus: Corpus, split: str, shards: Iterable[int]) -> Iterat
 
     Each batch comes with the file that it is from, and with how many rows of that are before those that its places count.
     """
-    source, before = corpus.source, collections.Counter[str]()
-    splits = next(group for group in split_groups(source) if split in group)
-    num_shards = len(source.list_shards(split))
-    for shard in shards:
-        file, is_part = file_of(source, split, shard)
-        first, seen = before[file] if is_part else 0, _Seen()
-        records = seen.of(corpus.shard_records(splits, shard, num_shards))
+    reader, before = corpus.reader, collections.Counter[str]()
+    of_split = reader.shards(split)
+    for shard in map(of_split.__getitem__, shards):
+        first, seen = before[shard.path] if shard.before is None else 0, _Seen()
+        records = seen.of(reader.read_group(shard))
         for batch in tokenize_records(corpus, ((name, record) for name, record in records if name == split)):
-            yield batch, file, first
-        if is_part:
-            before[file] += rows_of(source, split, shard, seen.records, seen.last)
+            yield batch, shard.path, first
+        if shard.before is None:
+            before[shard.path] += reader.rows_of(shard, seen.records, seen.last)
 
 
 class DocumentShards(NamedTuple):
@@ -175,18 +172,16 @@ def document_shards(corpus: Corpus, split: str, use_cached: bool, wanted: int) -
 
 
 def _shards_of_source(corpus: Corpus, split: str, wanted: int) -> DocumentShards:
-    source = corpus.source
-    splits = next(group for group in split_groups(source) if split in group)
-    named = len(source.list_shards(split))
-    count = max(named, wanted) if source.supports_arbitrary_sharding else named
+    reader = corpus.reader
+    shards = reader.shards(split, at_least=wanted)
 
     def read(shard: int, first: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
         seen = _Seen()
-        records = itertools.islice(seen.of(corpus.shard_records(splits, shard, count)), first, None)
+        records = itertools.islice(seen.of(reader.read_group(shards[shard])), first, None)
         for batch in tokenize_records(corpus, (record for record in records if record[0] == split)):
             yield *batch.of(split), seen.records
 
-    return DocumentShards(count, read)
+    return DocumentShards(len(shards), read)
 
 
 def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
@@ -249,8 +244,7 @@ def files_of(corpus: Corpus, split: str, use_cached: bool) -> list[str] | None:
     """The files that the documents of a split are from, as their origins have them; None where these are not known."""
     check_split(split, corpus.splits, corpus.name)
     if not (use_cached or corpus.is_tokens):
-        shards = range(len(corpus.source.list_shards(split)))
-        return list(dict.fromkeys(file_of(corpus.source, split, shard)[0] for shard in shards))
+        return list(dict.fromkeys(shard.path for shard in corpus.reader.shards(split)))
     store = _store_of(corpus, split)
     return store.provenance.files if store and store.provenance else None
 

@@ -146,7 +146,7 @@ def _existing(folder: str, begun: Mapping, reads: Reads) -> dict | None:
     if not is_written:
         return None
     manifest = read_manifest(folder)
-    before = {split: [shard.get("reads", "") for shard in of["shards"]] for split, of in manifest["splits"].items()}
+    before = {split: [shard.get("reads", ["", ""]) for shard in of["shards"]] for split, of in manifest["splits"].items()}
     if changed := changes(before, reads)[0]:
         raise ValueError(
             f"the source of {folder}, which is complete, must not have changed, got {changed}. Keep the export, or delete the"

@@ -16,8 +16,7 @@ from ul2_tasks.files.listing import real_path
 from ul2_tasks.files.systems import place
 from ul2_tasks.jobs.shards import JobShard
 from ul2_tasks.jobs.trial import share
-from ul2_tasks.sources.file_source import FileSource
-from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.tasks.chat import ChatTask
 
 RECORDS = "_parts"
@@ -39,9 +38,9 @@ class ConversationShard(JobShard):
     cache_dirs: tuple[str, ...] | None
 
 
-def reads_now(task: ChatTask, use_cached: bool) -> dict[str, list[str]]:
+def reads_now(task: ChatTask, use_cached: bool) -> dict[str, list[list[str]]]:
     """What each shard of each split is made of, see `made_of`."""
-    return {split: _reads(task, split, _files(task.corpus.source, split), use_cached) for split in task.splits}
+    return {split: _reads(task, split, _files(task.corpus.reader, split), use_cached) for split in task.splits}
 
 
 def chat_task(name: str) -> ChatTask:
@@ -69,7 +68,7 @@ def shards_of(
             " the source without one of them, or under another name."
         )
     for split in task.splits:
-        groups = _files(task.corpus.source, split)
+        groups = _files(task.corpus.reader, split)
         reads = _reads(task, split, groups, use_cached)
         digits = max(2, len(str(len(groups) - 1)))
         for number, (source, segments) in enumerate(groups):
@@ -93,24 +92,20 @@ def shards_of(
             )
 
 
-def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ...]]], use_cached: bool) -> list[str]:
-    """What each group of segments is made of, see `made_of`: a file, with its size and time, or what the cache has of it."""
+def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ...]]], use_cached: bool) -> list[list[str]]:
+    """What each group of shards is made of, see `made_of`: a file, and its size and time, or what the cache has of it."""
     if use_cached:
         hashes = task.corpus.stored_hashes(split)
-        return [f"{path}, of the cache: {' '.join(hashes[number] for number in numbers)}" for path, numbers in groups]
+        return [[f"{path}, of the cache", " ".join(hashes[number] for number in numbers)] for path, numbers in groups]
     found = files_of(task.corpus.source, split)
-    words = ((path, found.get(path, found.get("files", ""))) for path in (real_path(path) for path, _ in groups))
-    return [f"{path}: {stamp}" if stamp else "" for path, stamp in words]
+    told = ((path, found.get(path, found.get("files", ""))) for path in (real_path(path) for path, _ in groups))
+    return [[path if stamp else "", stamp] for path, stamp in told]
 
 
-def _files(source: seqio.DataSource, split: str) -> list[tuple[str, tuple[int, ...]]]:
-    """The files of a split with the numbers of their segments; of a source without files its shards."""
-    if isinstance(source, HashSplit):
-        return _files(source.source, "train")
-    if isinstance(source, FileSource):
-        paths = [segment.path for segment in source.segments(split)]
-    else:
-        paths = list(source.list_shards(split))
+def _files(reader: RecordSource, split: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The files of a split with the numbers of their shards; of a source without files its shards."""
+    has_files = bool(reader.files(split))
+    paths = [shard.path if has_files else str(shard) for shard in reader.shards(split)]
     return [
         (path, tuple(number for number, _ in numbers))
         for path, numbers in itertools.groupby(enumerate(paths), key=lambda item: item[1])

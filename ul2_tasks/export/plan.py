@@ -109,7 +109,7 @@ class Export:
         shares: list[dict[str, Any]] = [
             {name: share(name, all_of_it, number, len(names)) for name, all_of_it in most.items()} for number in range(len(names))
         ]
-        of_all: dict[str, Any] = {"folder": self.folder, "records": self.records, "reads": ""}
+        of_all: dict[str, Any] = {"folder": self.folder, "records": self.records, "reads": ()}
         return [
             ExportShard(name=name, files=(name,), **of_all, number=number, **shares[number]) for number, name in enumerate(names)
         ]

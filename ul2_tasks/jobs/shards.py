@@ -40,14 +40,14 @@ class JobShard:
     """What one worker of a job writes at a time.
 
     Its record, NAME.json in the folder `records`, also says what it `reads`: what it is made of, beside what is the same for all
-    shards, see `shard_records.reads`. Temporary files are beside the record.
+    shards, see `made_of.reads_of`. Temporary files are beside the record.
     """
 
     name: str
     files: tuple[str, ...]
     folder: str
     records: str
-    reads: str
+    reads: Sequence[str]
 
     @property
     def record(self) -> str:
@@ -147,7 +147,7 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
         return
     prepare()
     try:
-        record: Any = {**write(), **({"reads": shard.reads} if shard.reads else {})}
+        record: Any = {**write(), **({"reads": shard.reads} if any(shard.reads) else {})}
         for file in record.get("files", [record]):
             _check_written(place(shard.folder, file["file"]), file["bytes"])
         write_manifest(shard.record, record)

@@ -18,7 +18,7 @@ from ul2_tasks.files.atomic import check_folder_of, write_atomically
 from ul2_tasks.files.systems import exists
 from ul2_tasks.looking.printing import as_shown, bars, visible
 from ul2_tasks.looking.run import Run, stores
-from ul2_tasks.sources.files import Layout, Segment, format_of
+from ul2_tasks.sources.files import Layout, Shard, format_of
 from ul2_tasks.sources.records import Record, read
 from ul2_tasks.store.ngrams import Texts
 from ul2_tasks.store.read import TokenStore
@@ -119,7 +119,7 @@ def read_texts(path: str, keys: Sequence[str] = ()) -> list[Named]:
         raise ValueError(f"--texts must be a file, got {path!r}, which does not exist. Name another file.")
     if format == "text" and keys:
         raise ValueError(f"--field must be left out with lines of text, got {keys[0]!r} for {path!r}. Leave it out.")
-    segment, documents = Segment(path), "line" if format == "text" else None
+    segment, documents = Shard(path), "line" if format == "text" else None
     found: list[tuple[int, int, Named]] = []
     for order, key in enumerate(dict.fromkeys(keys or ("text",))):
         for number, record in enumerate(read(segment, Layout(format, documents, key))):

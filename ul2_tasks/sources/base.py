@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from ul2_tasks.imported import is_seqio, subclass_of_seqio
+from ul2_tasks.sources.files import Shard
 from ul2_tasks.sources.records import Record
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class DataSource(_Base):
     def num_input_examples(self, split: str) -> int | None:
         return None
 
+    def contents(self, split: str) -> str:
+        """What the files of a split hold, in words: others once one of them is changed. Empty where there are no files to tell."""
+        return ""
+
     @abc.abstractmethod
     def list_shards(self, split: str) -> Sequence[str]:
         """The names of the shards."""
@@ -71,33 +76,57 @@ class DataSource(_Base):
 
 
 class RecordSource(DataSource):
-    """A corpus that Python reads, in segments that hosts and workers share out."""
+    """A corpus that Python reads, in shards that hosts and workers share out.
 
-    def __init__(self, splits: Iterable[str], text_key: str, id_key: str | None):
+    `groups` are the splits that one reading gives. `inner` is the source whose records these are, where there is one.
+    """
+
+    inner: seqio.DataSource | None = None
+
+    def __init__(self, splits: Iterable[str], text_key: str = "text", id_key: str | None = None):
         super().__init__(splits)
         self.text_key, self.id_key = text_key, id_key
 
     @abc.abstractmethod
-    def list_shards(self, split: str) -> Sequence[str]:
-        """The names of the segments."""
+    def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
+        """The shards of a split, in the order of the corpus; at least so many, where the source can be read in any number."""
 
     @abc.abstractmethod
-    def records(self, split: str, segment: int) -> Iterator[Record]:
-        """Yields the records of a segment, from its beginning, and the same ones each time."""
+    def read(self, shard: Shard) -> Iterator[Record]:
+        """Yields the records of a shard, from its beginning, and the same ones each time."""
+
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        return [(split,) for split in self.splits]
+
+    def read_group(self, shard: Shard) -> Iterator[tuple[str, Record]]:
+        """Yields the records of a shard of all splits of its group, each with its split."""
+        return ((shard.split, record) for record in self.read(shard))
+
+    def files(self, split: str) -> list[str]:
+        """The files that the shards of a split are of; none of a source that reads no files of its own."""
+        return []
+
+    def rows_of(self, shard: Shard, records: int, last: object) -> int:
+        """How many rows a shard has that was read to its end: so many `records`, and `last` is where a late one is."""
+        return records
+
+    def around(self, inner: str) -> str:
+        """What it is in words, with those of the inner source."""
+        return inner
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return list(map(str, self.shards(split)))
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
         return False
 
     def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """A dataset of string scalars: the text and the id under their keys, and the problem.
+        """A dataset of string scalars: the text and the id under their keys, and the problem; see `streams.dataset_of`."""
+        from ul2_tasks.sources.streams import dataset_of
 
-        Documents come in the order of the corpus; or, shuffled, from 16 segments at a time, in a random order of the segments.
-        Fewer segments than shards are refused.
-        """
-        from ul2_tasks.sources.streams import interleaved
-
-        return interleaved(self, split, shuffle, seed, shard_info)
+        return dataset_of(self, split, shuffle, seed, shard_info)
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])

@@ -12,7 +12,7 @@ from ul2_tasks.files.retries import retried_items
 from ul2_tasks.imported import is_instance
 from ul2_tasks.sources import records
 from ul2_tasks.sources.base import RecordSource, kept
-from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
+from ul2_tasks.sources.files import MAX_SHARDS, Layout, Shard, numbered
 from ul2_tasks.sources.records import Record
 
 if TYPE_CHECKING:
@@ -98,28 +98,21 @@ class DatasetSource(RecordSource):
         dataset = self._datasets[split]
         return len(dataset) if _has_rows(dataset) else None
 
-    def rows_from(self, split: str) -> str:
-        """What the rows of a split are counted in: the whole `Dataset`; empty where they are counted in each shard."""
-        return self._name(split) if _has_rows(self._datasets[split]) else ""
-
-    def list_shards(self, split: str) -> Sequence[str]:
-        """The ranges of rows of a `Dataset`; the shards of an `IterableDataset`."""
+    def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
+        """The ranges of rows of a `Dataset`, whose rows are counted in the whole; the shards of an `IterableDataset`."""
         dataset, name = self._datasets[split], self._name(split)
         if _has_rows(dataset):
-            return [f"{name}[{rows.start}:{rows.stop}]" for rows in _ranges(len(dataset))]
-        return [f"{name}, shard {shard}" for shard in range(_num_shards(dataset))]
+            return numbered(split, [Shard(name, rows.start, rows.stop) for rows in _ranges(len(dataset))])
+        return numbered(split, [Shard(f"{name}, shard {number}") for number in range(_num_shards(dataset))])
 
-    def records(self, split: str, segment: int) -> Iterator[Record]:
-        dataset, name = self._datasets[split], self._name(split)
+    def read(self, shard: Shard) -> Iterator[Record]:
+        dataset = self._datasets[shard.split]
         if _has_rows(dataset):
-            rows = _ranges(len(dataset))[segment]
-            dataset, first = dataset.select(rows), rows.start
-        else:
-            count, first = _num_shards(dataset), 0
-            name = f"{name}, shard {segment}"
-            dataset = dataset.shard(num_shards=count, index=segment) if count > 1 else dataset
-        for number, row in enumerate(rows_of(dataset, name), first):
-            yield records.document_of(row, records.At(f"{name}, row {number}", number), self._layout)
+            dataset = dataset.select(range(shard.start, shard.stop or 0))
+        elif shard.of > 1:
+            dataset = dataset.shard(num_shards=shard.of, index=shard.number)
+        for number, row in enumerate(rows_of(dataset, shard.path), shard.start):
+            yield records.document_of(row, records.At(f"{shard.path}, row {number}", number), self._layout)
 
     def _name(self, split: str) -> str:
         """A split in words."""
@@ -161,7 +154,7 @@ def _plain(dataset: Dataset, layout: Layout) -> Dataset:
 
 def _ranges(rows: int) -> list[range]:
     """The numbers of rows, in up to 64 ranges of about equal size."""
-    count = max(1, min(MAX_SEGMENTS, rows))
+    count = max(1, min(MAX_SHARDS, rows))
     bounds = [rows * index // count for index in range(count + 1)]
     return [range(start, stop) for start, stop in itertools.pairwise(bounds)]
 

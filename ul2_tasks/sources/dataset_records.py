@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-import seqio
 import tensorflow as tf
 
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
@@ -50,11 +49,3 @@ def dataset_records(dataset: tf.data.Dataset, text_key: str, id_key: str | None 
         for text, id, problem in zip(texts, ids, problems):
             id = id if isinstance(id, bytes) else str(id).encode()
             yield Record(text, id, problem.decode(errors="replace"), At("", next(rows)), own_id=id)
-
-
-def shard_of_dataset(
-    source: seqio.DataSource, split: str, shard: int, num_shards: int, text_key: str, id_key: str | None
-) -> Iterator[Record]:
-    """The records of a shard, in the order of the source."""
-    dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
-    return dataset_records(dataset, text_key, id_key)

@@ -1,4 +1,4 @@
-"""`FileSource`: documents in files that patterns name, read in segments and checked for the fields that are wanted."""
+"""`FileSource`: documents in files that patterns name, read in shards and checked for the fields that are wanted."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from ul2_tasks.files import listing
 from ul2_tasks.sources import files, records
 from ul2_tasks.sources.base import RecordSource, kept
-from ul2_tasks.sources.files import Layout, Segment
-from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.files import Layout, Shard
+from ul2_tasks.sources.records import Record, lines_of
 
 Files = str | os.PathLike | Sequence[str | os.PathLike]
 
-_SEGMENTS_LOOKED_AT = 16  # to know the fields, as the first files may have no record
+_SHARDS_LOOKED_AT = 16  # to know the fields, as the first files may have no record
 
 
 class FileSource(RecordSource):
     """Text, JSON Lines, Parquet, Arrow and TFRecord files of any file system, compressed or not.
 
-    Fewer than 64 files are split into segments, so that there is enough to share out: uncompressed JSON Lines and text with a
+    Fewer than 64 files are split into shards, so that there is enough to share out: uncompressed JSON Lines and text with a
     document a line at any line, Parquet at row groups, and Arrow at record batches.
     """
 
@@ -43,7 +43,6 @@ class FileSource(RecordSource):
         self._files = {split: _plain_patterns(patterns) for split, patterns in split_to_files.items()}
         self._layout = Layout(format, documents, text_key, id_key, as_json)
         self._listed: dict[str, tuple[list[str], Layout]] = {}
-        self._segments: dict[str, list[Segment]] = {}
         self._formats = {split: format or _named_format(patterns) for split, patterns in self._files.items()}
         for split in filter(self._formats.get, split_to_files):
             self._check_format(split)
@@ -67,38 +66,36 @@ class FileSource(RecordSource):
 
     def files(self, split: str) -> list[str]:
         """The paths of a split's files."""
-        return list(dict.fromkeys(segment.path for segment in self.segments(split)))
+        return list(dict.fromkeys(shard.path for shard in self.shards(split)))
 
     @property
     def read_as(self) -> str:
         """How files are read, in words, without those that are."""
-        return repr(self).replace(repr(self._files), "files", 1)
+        return f"FileSource({', '.join(['files', *self._changed])})"
 
-    def shard_files(self, split: str) -> list[str]:
-        """The path of the file of each shard."""
-        return [segment.path for segment in self.segments(split)]
+    def read(self, shard: Shard) -> Iterator[Record]:
+        return records.read(shard, self.layout(shard.split))
 
-    def list_shards(self, split: str) -> Sequence[str]:
-        return [str(segment) for segment in self.segments(split)]
-
-    def records(self, split: str, segment: int) -> Iterator[Record]:
-        return records.read(self.segments(split)[segment], self.layout(split))
+    def rows_of(self, shard: Shard, records: int, last: object) -> int:
+        return records if self.layout(shard.split).format == "arrow" else lines_of(shard, last)
 
     def layout(self, split: str) -> Layout:
         """How the documents of a split lie in its files. Lists the files."""
         return self._list(split)[1]
 
-    def segments(self, split: str) -> list[Segment]:
-        """The segments of a split's files. Lists the files, and reads the fields of the first file that has any."""
-        if split not in self._segments:
-            paths, layout = self._list(split)
-            found = files.segments(paths, layout)
-            for segment in found[:_SEGMENTS_LOOKED_AT] if layout.format != "text" else ():
-                if fields := records.fields(segment, layout):
-                    records.check_fields(segment.path, fields, layout)
-                    break
-            self._segments[split] = found
-        return self._segments[split]
+    def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
+        """The shards of a split's files. Lists the files, and reads the fields of the first file that has any."""
+        return self._shards(split)
+
+    @kept
+    def _shards(self, split: str) -> list[Shard]:
+        paths, layout = self._list(split)
+        found = files.shards_of(paths, layout)
+        for shard in found[:_SHARDS_LOOKED_AT] if layout.format != "text" else ():
+            if fields := records.fields(shard, layout):
+                records.check_fields(shard.path, fields, layout)
+                break
+        return files.numbered(split, found)
 
     def _list(self, split: str) -> tuple[list[str], Layout]:
         if split not in self._listed:

@@ -1,4 +1,4 @@
-"""How documents lie in files, and how files are split into segments that can be read side by side."""
+"""How documents lie in files, and how files are split into shards that can be read side by side."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MESSAGES = "messages"  # the field of a conversation's messages, whatever its re
 MESSAGES_JSON, SYNTH_ID = "messages_json", "synth_id"  # fields that go together in data sets of conversations
 INPUT_MANIFEST = "manifest.json"  # in a folder of conversations, which says what they are, and has none
 OF_TOKENS = "Of files of tokens, the pairs of Megatron-LM are read, as 'megatron:PREFIX'; write others as such, or as text."
-MAX_SEGMENTS = 64  # fewer files than this are split, so that hosts, workers and denoisers have enough segments to share
-_MIN_SEGMENT, _MAX_SEGMENT = 1 << 16, 1 << 30  # bytes
+MAX_SHARDS = 64  # fewer files than this are split, so that hosts, workers and denoisers have enough shards to share
+_MIN_SHARD, _MAX_SHARD = 1 << 16, 1 << 30  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,19 +72,34 @@ class Layout:
 
 
 @dataclasses.dataclass(frozen=True)
-class Segment:
-    """A part of a file that is read on its own: the whole file, or the documents that begin in a range of it.
+class Shard:
+    """A part of a split that is read on its own, such as the documents that begin in a range of a file.
 
-    The range [start, stop) is in bytes for lines, in row groups for Parquet, in record batches for Arrow. A stop of None is the end
-    of the file.
+    Attributes:
+        path: the file; of a source without files what rows are counted in, and nothing of documents in memory.
+        start, stop: the range in it: bytes of lines, row groups of Parquet, record batches of Arrow, rows of a `Dataset`. A stop of
+            None is the end.
+        before: how many rows of the file are before the shard's; None where only those who read them know, and records are
+            counted from the shard's beginning.
+        split, number, of: the split, and which of how many shards of it this is.
     """
 
-    path: str
+    path: str = ""
     start: int = 0
     stop: int | None = None
+    before: int | None = 0
+    split: str = "train"
+    number: int = 0
+    of: int = 1
 
     def __str__(self) -> str:
-        return self.path if self.stop is None else f"{self.path}[{self.start}:{self.stop}]"
+        name = self.path or f"{self.split}-{self.number}"
+        return name if self.stop is None else f"{name}[{self.start}:{self.stop}]"
+
+
+def numbered(split: str, shards: Sequence[Shard]) -> list[Shard]:
+    """The shards of a split, each with its number."""
+    return [dataclasses.replace(shard, split=split, number=number, of=len(shards)) for number, shard in enumerate(shards)]
 
 
 def format_of(paths: Iterable[str]) -> str:
@@ -105,8 +120,8 @@ def format_of(paths: Iterable[str]) -> str:
     return next(iter(formats))
 
 
-def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
-    """The segments of files: one for each file, or several where there are few files and they can be read from the middle.
+def shards_of(paths: Sequence[str], layout: Layout) -> list[Shard]:
+    """The shards of files: one for each file, or several where there are few files and they can be read from the middle.
 
     Raises a ValueError where all files are empty, or no file has a row.
     """
@@ -114,8 +129,8 @@ def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
     if not any(lengths):
         raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
     is_lines = layout.format == "jsonl" or (layout.format == "text" and layout.documents == "line")
-    if len(paths) >= MAX_SEGMENTS or not (is_lines or layout.format in ("parquet", "arrow")):
-        return [Segment(path) for path in paths]  # of a format that is not known, nobody knows where a document begins
+    if len(paths) >= MAX_SHARDS or not (is_lines or layout.format in ("parquet", "arrow")):
+        return [Shard(path) for path in paths]  # of a format that is not known, nobody knows where a document begins
     if layout.format in ("parquet", "arrow"):
         groups = list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
         if not groups:
@@ -123,26 +138,32 @@ def segments(paths: Sequence[str], layout: Layout) -> list[Segment]:
                 f"files must hold a document, but none of the {len(paths)} files has a row, the first is {paths[0]!r}."
             )
         return groups
-    length = min(max(-(-sum(lengths) // MAX_SEGMENTS), _MIN_SEGMENT), _MAX_SEGMENT)
+    length = min(max(-(-sum(lengths) // MAX_SHARDS), _MIN_SHARD), _MAX_SHARD)
     return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, lengths))))
 
 
-def _ranges(path: str, size: int, length: int) -> list[Segment]:
-    """Segments of about equal size, at most `length` bytes each; a single one of a compressed file, which has no middle."""
+def _ranges(path: str, size: int, length: int) -> list[Shard]:
+    """Shards of about equal size, at most `length` bytes each; a single one of a compressed file, which has no middle."""
     if size <= length or os.path.splitext(path)[1] in COMPRESSIONS:
-        return [Segment(path)]
+        return [Shard(path)]
     count = -(-size // length)
     bounds = [size * index // count for index in range(count + 1)]
-    return [Segment(path, start, stop) for start, stop in itertools.pairwise(bounds)]
+    return [Shard(path, start, stop, before=None) for start, stop in itertools.pairwise(bounds)]
 
 
-def _groups(path: str, format: str) -> list[Segment]:
-    """A segment for each row group or record batch; a single one where the file does not say how many it has."""
+def _groups(path: str, format: str) -> list[Shard]:
+    """A shard for each row group or record batch; a single one where the file does not say how many it has."""
     try:
         with open_file(path) as file:
-            count = pq.ParquetFile(file).num_row_groups if format == "parquet" else pa.ipc.open_file(file).num_record_batches
+            if format == "parquet":
+                metadata = pq.ParquetFile(file).metadata
+                rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+                befores: list[int | None] = [*itertools.accumulate(rows, initial=0)][:-1]
+            else:
+                count = pa.ipc.open_file(file).num_record_batches
+                befores = [0] if count == 1 else [None] * count
     except (*CORRUPT, OSError) as error:
         if is_unreachable(error):
             raise
-        return [Segment(path)]
-    return [Segment(path, group, group + 1) for group in range(count)]
+        return [Shard(path)]
+    return [Shard(path, group, group + 1, before) for group, before in enumerate(befores)]

@@ -10,7 +10,7 @@ from ul2_tasks.files.listing import contents
 from ul2_tasks.sources import records
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.dataset_objects import identity_of, rows_of
-from ul2_tasks.sources.files import MAX_SEGMENTS, Layout
+from ul2_tasks.sources.files import MAX_SHARDS, Layout, Shard, numbered
 from ul2_tasks.sources.records import Record
 
 
@@ -60,14 +60,16 @@ class HuggingFaceSource(RecordSource):
             return tuple(saved)
         return tuple(_import_datasets().get_dataset_split_names(self._path, self._config))
 
-    def list_shards(self, split: str) -> Sequence[str]:
-        return [f"{self._path}/{split}[{shard}]" for shard in range(self._dataset(split).num_shards)]
+    def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
+        return numbered(split, [Shard(f"{self._path}/{split}[{number}]") for number in range(self._dataset(split).num_shards)])
 
-    def records(self, split: str, segment: int) -> Iterator[Record]:
-        dataset, name = self._dataset(split), f"{self._path}, split {split}, shard {segment}"
-        for number, row in enumerate(rows_of(dataset.shard(num_shards=dataset.num_shards, index=segment), name)):
-            where = records.At(f"{name}, row {number}", number)
-            yield records.document_of(row, where, self._layout)
+    def read(self, shard: Shard) -> Iterator[Record]:
+        name = f"{self._path}, split {shard.split}, shard {shard.number}"
+        dataset = self._dataset(shard.split).shard(num_shards=shard.of, index=shard.number)
+        return (
+            records.document_of(row, records.At(f"{name}, row {number}", number), self._layout)
+            for number, row in enumerate(rows_of(dataset, name))
+        )
 
     @cached_property
     def _saved(self):
@@ -82,7 +84,7 @@ class HuggingFaceSource(RecordSource):
         """A split as an iterable dataset. Raises a ValueError where it lacks a column that is wanted."""
         if self._saved is not None:
             saved = self._saved[split]
-            dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SEGMENTS, len(saved))))
+            dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SHARDS, len(saved))))
         else:
             if held := sorted(name for _, _, names in os.walk(self._path) for name in names if name.endswith((".xz", ".bz2"))):
                 raise ValueError(

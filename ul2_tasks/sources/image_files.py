@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
-from ul2_tasks.sources.files import Segment
+from ul2_tasks.sources.files import Shard
 from ul2_tasks.sources.records import lines_in, parsed_json
 
 _logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def jsonl_pieces(path: str) -> list[Piece]:
 
 def read_jsonl(piece: Piece, start: int) -> Iterator[Named]:
     """The objects of the lines from the piece's record `start` on."""
-    lines = ((piece.first + where.number, line) for where, line in lines_in(Segment(piece.path, piece.start)) if line.strip())
+    lines = ((piece.first + where.number, line) for where, line in lines_in(Shard(piece.path, piece.start)) if line.strip())
     for number, line in itertools.islice(lines, start, piece.records):
         yield _name(piece, f"line {number}"), _object(line, "the line")
 

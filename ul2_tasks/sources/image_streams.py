@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import seqio
 import tensorflow as tf
 
 from ul2_tasks.example_features import IMAGES
@@ -25,9 +24,8 @@ def places_of(records: tf.data.Dataset, record_key: str) -> tf.data.Dataset:
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def records_of(source: seqio.DataSource, split: str, shard: int, num_shards: int) -> Iterator[Record]:
-    """The records of a shard of one of SeqIO's sources, each serialized."""
-    dataset = source.get_dataset(split=split, shuffle=False, shard_info=seqio.ShardInfo(shard, num_shards))
+def records_of(dataset: tf.data.Dataset) -> Iterator[Record]:
+    """The records of a dataset of texts and images, each serialized."""
     check_features(dataset)
     for row, record in enumerate(dataset.as_numpy_iterator(), 1):
         text = serialized(record[TEXTS].tolist(), record[IMAGES].tolist(), record.get(WHERE, b""))

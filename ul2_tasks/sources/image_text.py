@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, kept, name_of
-from ul2_tasks.sources.files import ID
+from ul2_tasks.sources.files import ID, Shard, numbered
 from ul2_tasks.sources.image_examples import serialized
 from ul2_tasks.sources.image_files import row_of
 from ul2_tasks.sources.image_records import Records, check_no_dataset, listed_records, open_records, within
@@ -77,9 +78,21 @@ class ImageTextSource(RecordSource):
         held = {split: _in_words(held) for split, held in self._held.items()}
         return f"ImageTextSource({held}, {self._read_as(self._folder)})"
 
-    def list_shards(self, split: str) -> Sequence[str]:
+    def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
         """The pieces of the files, such as row groups."""
-        return [f"{piece.path}, {number}" for number, piece in enumerate(self._records(split).pieces)]
+        return self._shards(split)
+
+    @kept
+    def _shards(self, split: str) -> list[Shard]:
+        is_held, befores, found = _are_records(self._held[split]), collections.Counter[str](), []
+        for piece in self._records(split).pieces:
+            path, start, stop = "" if is_held else piece.path, piece.first, piece.first + piece.records
+            if os.path.splitext(path)[1].lower() == ".parquet":  # whose rows are counted within its groups
+                found.append(Shard(path, piece.start, piece.start + 1, befores[path]))
+                befores[path] += piece.records
+            else:
+                found.append(Shard(path, start, stop))
+        return numbered(split, found)
 
     def num_input_examples(self, split: str) -> int:
         """How many records there are."""
@@ -87,7 +100,7 @@ class ImageTextSource(RecordSource):
 
     def files(self, split: str) -> list[str]:
         """The files of records; none of records in memory."""
-        return [] if _are_records(self._held[split]) else sorted({piece.path for piece in self._records(split).pieces})
+        return sorted({shard.path for shard in self.shards(split) if shard.path})
 
     @kept
     def contents(self, split: str) -> str:
@@ -101,18 +114,11 @@ class ImageTextSource(RecordSource):
         kind = name_of(self._kind) if callable(self._kind) else self._kind
         return f"kind={kind!r}, folder={folder!r}"
 
-    def shard_files(self, split: str) -> list[str]:
-        """The file of records of each shard; none of records in memory."""
-        return [] if _are_records(self._held[split]) else [piece.path for piece in self._records(split).pieces]
-
-    def records(self, split: str, segment: int) -> Iterator[Record]:
+    def read(self, shard: Shard) -> Iterator[Record]:
         """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
-        found = self._records(split)
-        piece = found.pieces[segment]
+        found = self._records(shard.split)
+        piece, before = found.pieces[shard.number], shard.before or 0
         folder = folder_of(piece.path) if self._folder is None else self._folder
-        # The rows of a file of Parquet are counted within its groups.
-        before = sum(each.records for each in found.pieces[:segment] if each.path == piece.path)
-        before = before if os.path.splitext(piece.path)[1].lower() == ".parquet" else 0
         for name, record in found.read(piece, 0):
             where = At(name, before + row_of(piece, name))
             own_id = as_id(record.get(ID)) if isinstance(record, Mapping) else b""

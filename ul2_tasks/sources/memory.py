@@ -7,28 +7,24 @@ import hashlib
 import importlib.resources
 import pickle
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.base import DataSource, name_of
+from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.files import Shard, numbered
 from ul2_tasks.sources.records import At, Record
 from ul2_tasks.sources.splits import check_fraction, hash_fraction
 
-if TYPE_CHECKING:
-    import seqio
-    import tensorflow as tf
-
+_SHARDS = 16  # where no number is asked for
 EMBEDDED_VALIDATION = 0.05
 _DOCUMENT_CHARACTERS = 500  # embedded documents are at least this long, except at the end of a topic
 
 
-class MemoryDataSource(DataSource):
+class MemoryDataSource(RecordSource):
     """A SeqIO data source of documents in memory, split by a hash of their text.
 
-    A document's split depends on its text alone, so it is the same on every machine and in every order. Each epoch is shuffled
-    fully, in another order, which costs one integer per document in an iterator's checkpoint.
+    A document's split depends on its text alone, so it is the same on every machine and in every order.
     """
 
     def __init__(self, load: Callable[[], Iterable[str]], validation: float):
@@ -45,7 +41,7 @@ class MemoryDataSource(DataSource):
                 f"load must be a function that returns the documents, such as lambda: texts, got {reprlib.repr(load)}."
             )
         check_fraction(validation)
-        super().__init__(splits=("train", "validation") if validation else ("train",), performs_internal_shuffling=True)
+        super().__init__(splits=("train", "validation") if validation else ("train",))
         self._load = load
         self._validation = validation
         self._documents: dict[str, list[str]] | None = None
@@ -76,8 +72,14 @@ class MemoryDataSource(DataSource):
     def supports_arbitrary_sharding(self) -> bool:
         return True
 
-    def list_shards(self, split: str) -> Sequence[str]:
-        return [f"{split}-{shard}" for shard in range(max(1, min(16, self.num_input_examples(split))))]
+    def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
+        """Up to 16 shards, or as many as are asked for and there are documents; shard s of n has every n-th document from s on."""
+        count = max(1, min(max(_SHARDS, at_least), self.num_input_examples(split)))
+        return numbered(split, [Shard()] * count)
+
+    def read(self, shard: Shard) -> Iterator[Record]:
+        rows = range(shard.number, self.num_input_examples(shard.split), shard.of)
+        return (_record_of(self.documents(shard.split)[row], row, shard.split) for row in rows)
 
     def num_input_examples(self, split: str) -> int:
         return len(self.documents(split))
@@ -104,12 +106,6 @@ class MemoryDataSource(DataSource):
             found["validation" if hash_fraction(as_bytes(text)) < self._validation else "train"].append(text)
         return found
 
-    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """A dataset of {"text": string scalar}."""
-        from ul2_tasks.sources.memory_streams import one_by_one
-
-        return one_by_one(list(map(as_bytes, self.documents(split))), split, shuffle, seed, shard_info)
-
 
 def as_bytes(text: str) -> bytes:
     """The UTF-8 of a text; of one with surrogates, which is no Unicode, bytes that are no UTF-8, as those of a bad file are.
@@ -120,7 +116,7 @@ def as_bytes(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-def in_memory(text: str, row: int, split: str) -> Record:
+def _record_of(text: str, row: int, split: str) -> Record:
     """The record of a text, which is this one of its split."""
     try:
         return Record(text.encode(), where=At("", row))

@@ -1,4 +1,4 @@
-"""Reads the documents of a file's segment, in every format, one after the other.
+"""Reads the documents of a file's shard, in every format, one after the other.
 
 A record that cannot be read, or a file whose rest cannot, gives a record too, whose `problem` says what is wrong. Only
 `check_texts.check_texts` decides whether a problem ends the job or is counted and skipped. Lines are counted from 1, as editors do;
@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 from ul2_tasks.example_features import TEMPLATE_FIELDS
 from ul2_tasks.files.opening import CORRUPT, CorruptFileError, is_unreachable, open_file
 from ul2_tasks.scalars import is_empty
-from ul2_tasks.sources.files import ID, MESSAGES, METADATA, OF_TOKENS, Layout, Segment
+from ul2_tasks.sources.files import ID, MESSAGES, METADATA, OF_TOKENS, Layout, Shard
 from ul2_tasks.sources.tfrecords import features_of, records_of, values_of
 
 PROBLEM = "problem"  # the name of this feature in a dataset
-SEGMENTS_AT_A_TIME = 16  # as in SeqIO's sources
+
 _ROWS_AT_A_TIME = 128
 _ROWS_LOOKED_AT = 1000  # lines of JSON, to know the fields
 _MAX_COUNTED = 1 << 30  # at most so many bytes are read to find the number of a line
@@ -68,7 +68,7 @@ class Record(NamedTuple):
 
 
 class At(NamedTuple):
-    """Where a record is: the place in words, and its row in what a shard is read from, see `shard_records.file_of`."""
+    """Where a record is: the place in words, and its row in the file or, see `Shard.before`, the shard."""
 
     words: str
     row: int
@@ -78,7 +78,7 @@ class At(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """Where a row of Parquet or Arrow is: its part of the file in words, its number in it, and its row in the file or segment."""
+    """Where a row of Parquet or Arrow is: its part of the file in words, its number in it, and its row in the file or shard."""
 
     part: str
     number: int
@@ -88,14 +88,14 @@ class _Row(NamedTuple):
         return f"{self.part}, row {self.number}"
 
 
-def read(segment: Segment, layout: Layout) -> Iterator[Record]:
-    """Yields the records of a segment, without holding it in memory."""
+def read(shard: Shard, layout: Layout) -> Iterator[Record]:
+    """Yields the records of a shard, without holding it in memory."""
     try:
-        yield from _READERS[layout.documents if layout.format == "text" else layout.format](segment, layout)
+        yield from _READERS[layout.documents if layout.format == "text" else layout.format](shard, layout)
     except (*CORRUPT, OSError) as error:
         if is_unreachable(error):
             raise
-        yield Record(problem=f"{segment.path}: is corrupt, so all from here on is lost: {_in_words(error)}")
+        yield Record(problem=f"{shard.path}: is corrupt, so all from here on is lost: {_in_words(error)}")
 
 
 def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callable[[Item], int]) -> Iterator[list[Item]]:
@@ -137,13 +137,13 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout, line: 
         return _with_problem(problem, where, row, layout)
 
 
-def fields(segment: Segment, layout: Layout) -> list[str] | None:
+def fields(shard: Shard, layout: Layout) -> list[str] | None:
     """The fields of a Parquet or Arrow file, or of the first records of JSON Lines; None where these cannot be read.
 
     Raises a ValueError where the field of the text is there and has values of another kind throughout.
     """
     try:
-        with open_file(segment.path) as file:
+        with open_file(shard.path) as file:
             if layout.format == "parquet":
                 schema = pq.ParquetFile(file).schema_arrow
             elif layout.format == "arrow":
@@ -151,15 +151,15 @@ def fields(segment: Segment, layout: Layout) -> list[str] | None:
             else:
                 schema = None
             if schema is not None:
-                check_kind(segment.path, schema, layout)
+                check_kind(shard.path, schema, layout)
                 return schema.names
             if layout.format == "tfrecord":
                 return next((sorted(features_of(record)) for record in records_of(file)), None)
-        parsed = (parsed_json(line) for _, line in itertools.islice(lines_in(segment), _ROWS_LOOKED_AT))
+        parsed = (parsed_json(line) for _, line in itertools.islice(lines_in(shard), _ROWS_LOOKED_AT))
         rows = [row for row in parsed if isinstance(row, dict)]
         values = [row[layout.text_key] for row in rows if row.get(layout.text_key) is not None]
         if values and not any(isinstance(value, (str, list, Mapping) if layout.as_json else str) for value in values):
-            raise _not_text(segment.path, layout, f"a value of type {type(values[0]).__name__}")
+            raise _not_text(shard.path, layout, f"a value of type {type(values[0]).__name__}")
         return sorted({key for row in rows for key in row}) or None
     except (*CORRUPT, OSError) as error:
         if is_unreachable(error):
@@ -268,9 +268,9 @@ def _metadata(value: object) -> Mapping[str, object]:
 
 
 class _Line(NamedTuple):
-    """Where a line is: its number, from 1, within its segment; and the byte of the file at which it begins."""
+    """Where a line is: its number, from 1, within its shard; and the byte of the file at which it begins."""
 
-    segment: Segment
+    shard: Shard
     number: int
     byte: int
 
@@ -279,26 +279,26 @@ class _Line(NamedTuple):
         return self.number
 
     def __str__(self) -> str:
-        """The line's number in the file. The lines before the segment are counted for it, unless that is too much to read."""
-        if not self.segment.start:
-            return f"{self.segment.path}, line {self.number}"
+        """The line's number in the file. The lines before the shard are counted for it, unless that is too much to read."""
+        if not self.shard.start:
+            return f"{self.shard.path}, line {self.number}"
         line = row_in_file(self)
-        return f"{self.segment.path}, the line at byte {self.byte}" if line is None else f"{self.segment.path}, line {line}"
+        return f"{self.shard.path}, the line at byte {self.byte}" if line is None else f"{self.shard.path}, line {line}"
 
 
 def row_in_file(where: object) -> int | None:
     """The row of a record in its file; None where it is not known, or too much would have to be read to know it."""
-    if isinstance(where, _Line) and where.segment.start:
-        if where.segment.start > _MAX_COUNTED:
+    if isinstance(where, _Line) and where.shard.start:
+        if where.shard.start > _MAX_COUNTED:
             return None
-        return _lines_before(where.segment.path, where.segment.start) + where.number
+        return _lines_before(where.shard.path, where.shard.start) + where.number
     return getattr(where, "row", None)
 
 
-def lines_of(segment: Segment, last: object) -> int:
-    """How many lines begin in a segment, of which one that was read is known, such as the last; any other value is none of them."""
-    number, byte = (last.number - 1, last.byte) if isinstance(last, _Line) else (0, segment.start)
-    return number + sum(1 for _ in lines_in(dataclasses.replace(segment, start=byte)))
+def lines_of(shard: Shard, last: object) -> int:
+    """How many lines begin in a shard, of which one that was read is known, such as the last; any other value is none of them."""
+    number, byte = (last.number - 1, last.byte) if isinstance(last, _Line) else (0, shard.start)
+    return number + sum(1 for _ in lines_in(dataclasses.replace(shard, start=byte)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -311,68 +311,69 @@ def _lines_before(path: str, start: int) -> int:
     return ends + 1
 
 
-def _read_lines(segment: Segment, layout: Layout) -> Iterator[Record]:
-    return (_document(line, where) for where, line in lines_in(segment))
+def _read_lines(shard: Shard, layout: Layout) -> Iterator[Record]:
+    return (_document(line, where) for where, line in lines_in(shard))
 
 
-def _read_file(segment: Segment, layout: Layout) -> Iterator[Record]:
-    with open_file(segment.path) as file:
-        yield _document(file.read().removeprefix(codecs.BOM_UTF8), At(segment.path, 1))
+def _read_file(shard: Shard, layout: Layout) -> Iterator[Record]:
+    with open_file(shard.path) as file:
+        yield _document(file.read().removeprefix(codecs.BOM_UTF8), At(shard.path, 1))
 
 
-def _read_paragraphs(segment: Segment, layout: Layout) -> Iterator[Record]:
-    for is_blank, lines in itertools.groupby(lines_in(segment), key=lambda line: not line[1].strip()):
+def _read_paragraphs(shard: Shard, layout: Layout) -> Iterator[Record]:
+    for is_blank, lines in itertools.groupby(lines_in(shard), key=lambda line: not line[1].strip()):
         if not is_blank:
             wheres, texts = zip(*lines)
             first = wheres[0].number
-            yield _document(b"\n".join(texts), At(f"{segment.path}, the paragraph at line {first}", first))
+            yield _document(b"\n".join(texts), At(f"{shard.path}, the paragraph at line {first}", first))
 
 
-def _read_json(segment: Segment, layout: Layout) -> Iterator[Record]:
-    for where, line in lines_in(segment):
+def _read_json(shard: Shard, layout: Layout) -> Iterator[Record]:
+    for where, line in lines_in(shard):
         if line.strip():
             yield _json_document(line, where, layout)
 
 
-def _read_parquet(segment: Segment, layout: Layout) -> Iterator[Record]:
-    with open_file(segment.path) as file:
+def _read_parquet(shard: Shard, layout: Layout) -> Iterator[Record]:
+    with open_file(shard.path) as file:
         # Pages are read one by one, because several files are open at a time, and one row group may be larger than memory.
         parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
         if problem := _schema_problem(parquet.schema_arrow, layout):
-            yield Record(problem=f"{segment.path}: {problem}")
+            yield Record(problem=f"{shard.path}: {problem}")
             return
         names = [name for name in dict.fromkeys(layout.read) if name in parquet.schema_arrow.names]
-        sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
-        for group in range(segment.start, len(sizes) if segment.stop is None else segment.stop):
-            where, before = f"{segment.path}, row group {group}", sum(sizes[:group])
+        before = shard.before or 0
+        for group in range(shard.start, parquet.num_row_groups if shard.stop is None else shard.stop):
+            where, count = f"{shard.path}, row group {group}", parquet.metadata.row_group(group).num_rows
             try:
                 row = 0
                 for batch in parquet.iter_batches(batch_size=_ROWS_AT_A_TIME, row_groups=[group], columns=names):
                     yield from _rows(batch, where, row, before, layout, parquet.schema_arrow.names)
                     row += len(batch)
-                if row != sizes[group]:
-                    yield Record(problem=f"{where}: is corrupt: it has {row} rows, and {sizes[group]} by the file's footer")
+                if row != count:
+                    yield Record(problem=f"{where}: is corrupt: it has {row} rows, and {count} by the file's footer")
             except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a page that it cannot read
                 if is_unreachable(error):
                     raise
                 yield Record(problem=f"{where}: is corrupt, so the rest of it is lost: {type(error).__name__}: {error}")
+            before += count
 
 
-def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
-    with open_file(segment.path) as file:
+def _read_arrow(shard: Shard, layout: Layout) -> Iterator[Record]:
+    with open_file(shard.path) as file:
         arrow = _open_arrow(file)
         if problem := _schema_problem(arrow.schema, layout):
-            yield Record(problem=f"{segment.path}: {problem}")
+            yield Record(problem=f"{shard.path}: {problem}")
             return
         if isinstance(arrow, pa.RecordBatchFileReader):
-            stop = arrow.num_record_batches if segment.stop is None else segment.stop
-            batches: Iterable[pa.RecordBatch] = (arrow.get_batch(index) for index in range(segment.start, stop))
+            stop = arrow.num_record_batches if shard.stop is None else shard.stop
+            batches: Iterable[pa.RecordBatch] = (arrow.get_batch(index) for index in range(shard.start, stop))
         else:
             batches = arrow
         before = 0
-        for index, batch in enumerate(batches, segment.start):
+        for index, batch in enumerate(batches, shard.start):
             _check_places(batch, layout)
-            yield from _rows(batch, f"{segment.path}, record batch {index}", 0, before, layout, batch.schema.names)
+            yield from _rows(batch, f"{shard.path}, record batch {index}", 0, before, layout, batch.schema.names)
             before += len(batch)
         if not isinstance(arrow, pa.RecordBatchFileReader):
             file.seek(-len(_END_OF_STREAM), io.SEEK_CUR)
@@ -380,10 +381,10 @@ def _read_arrow(segment: Segment, layout: Layout) -> Iterator[Record]:
                 raise CorruptFileError("an Arrow stream must end with its mark, got other bytes")
 
 
-def _read_tfrecord(segment: Segment, layout: Layout) -> Iterator[Record]:
-    with open_file(segment.path) as file:
+def _read_tfrecord(shard: Shard, layout: Layout) -> Iterator[Record]:
+    with open_file(shard.path) as file:
         for number, record in enumerate(records_of(file), 1):
-            at = At(f"{segment.path}, record {number}", number)
+            at = At(f"{shard.path}, record {number}", number)
             try:
                 features = features_of(record)
                 found = {name: values_of(feature) for name, feature in features.items() if name in layout.read}
@@ -401,7 +402,7 @@ def _read_tfrecord(segment: Segment, layout: Layout) -> Iterator[Record]:
                 yield _with_problem(f"{at}: has not exactly one value in each of its features {names}", at, row, layout)
 
 
-_READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
+_READERS: Mapping[str | None, Callable[[Shard, Layout], Iterator[Record]]] = {
     "line": _read_lines,
     "file": _read_file,
     "paragraph": _read_paragraphs,
@@ -412,21 +413,21 @@ _READERS: Mapping[str | None, Callable[[Segment, Layout], Iterator[Record]]] = {
 }
 
 
-def lines_in(segment: Segment) -> Iterator[tuple[_Line, bytes]]:
-    """Yields each line that begins in the segment, and where it is. Line ends and a byte order mark are removed."""
-    with open_file(segment.path) as file:
-        position = segment.start
+def lines_in(shard: Shard) -> Iterator[tuple[_Line, bytes]]:
+    """Yields each line that begins in the shard, and where it is. Line ends and a byte order mark are removed."""
+    with open_file(shard.path) as file:
+        position = shard.start
         if position:
             file.seek(position - 1)
             position += len(file.readline()) - 1  # skips the end of a line that began before, or only "\n" where one begins here
         number = 0
-        while segment.stop is None or position < segment.stop:
+        while shard.stop is None or position < shard.stop:
             line = file.readline()
             if not line:
                 return
             number += 1
             text = line if position else line.removeprefix(codecs.BOM_UTF8)
-            yield _Line(segment, number, position), text.removesuffix(b"\n").removesuffix(b"\r")
+            yield _Line(shard, number, position), text.removesuffix(b"\n").removesuffix(b"\r")
             position += len(line)
 
 

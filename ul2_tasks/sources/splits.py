@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.base import DataSource
+from ul2_tasks.sources.base import RecordSource
+from ul2_tasks.sources.files import Shard
+from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.sources.records import Record
 
 if TYPE_CHECKING:
     import seqio
-    import tensorflow as tf
 
 
 def hash_fraction(id: bytes) -> float:
@@ -78,7 +79,7 @@ def check_fraction(validation: float) -> None:
         raise ValueError(f"validation must be a fraction in [0, 1), got {validation!r}.")
 
 
-class HashSplit(DataSource):
+class HashSplit(RecordSource):
     """The split `train` of a source, split in two, `train` and `validation`, by a hash of each document's id or text.
 
     Nothing else decides where a document goes: not the machine, the order, the files, nor the other documents. Either split
@@ -99,59 +100,74 @@ class HashSplit(DataSource):
         The id is hashed; without `id_key` the text is. Of conversations (`as_json`) it is the `conversation_key` of the text.
         """
         check_fraction(validation)
-        super().__init__(splits=("train", "validation"), performs_internal_shuffling=source.performs_internal_shuffling)
-        self.source, self._validation = source, validation
-        self.text_key, self.id_key = text_key, id_key
+        super().__init__(("train", "validation"), text_key, id_key)
+        self.inner, self._validation = source, validation
         self._by_conversation = as_json and id_key in (None, text_key)
 
     def __repr__(self) -> str:
+        return self.around(repr(self.inner))
+
+    def around(self, inner: str) -> str:
+        """What it is in words, with those of the source that it splits."""
         key = "" if self.id_key is None else f", id_key={self.id_key!r}"
         key += ", as_json=True" if self._by_conversation else ""
-        return f"HashSplit({self.source!r}, {self._validation}{key})"
+        return f"HashSplit({inner}, {self._validation}{key})"
 
     def check_splits(self) -> None:
         """Raises a ValueError where the source has its own split `validation`, which nobody would read. May open the source."""
-        if "validation" in self.source.splits:
+        if "validation" in self._read.splits:
             raise ValueError(
-                f"validation must be left out for a source with a split 'validation', got {self._validation} for {self.source!r},"
-                f" which has {sorted(self.source.splits)}. Leave it out, or pass the documents of `train` alone."
+                f"validation must be left out for a source with a split 'validation', got {self._validation} for {self.inner!r},"
+                f" which has {sorted(self._read.splits)}. Leave it out, or pass the documents of `train` alone."
             )
 
-    def assign(self, record: Record) -> tuple[str, Record]:
-        """The split of a record, and the record, which is a problem where it lacks the id that is wanted."""
-        key = record.id if self.id_key else record.text if record.value is None else record.value
-        if self.id_key and not record.id and not record.problem:
-            record = record._replace(problem=no_id(self.id_key))
-        return "validation" if self._is_validation(key) else "train", record
+    @property
+    def _read(self) -> RecordSource:
+        found = opened(self.inner, self.text_key, self.id_key)
+        if found.id_key != self.id_key and self.id_key is not None:
+            raise ValueError(
+                f"id_key must be that of the source, {found.id_key!r} of {self.inner!r}, got {self.id_key!r}. See"
+                " docs/help/troubleshooting.md#a-field-is-missing."
+            )
+        return found
 
-    def _is_validation(self, key: object) -> bool:
-        hashed = conversation_key(key) if self._by_conversation or not isinstance(key, bytes) else key
-        return hash_fraction(hashed) < self._validation
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """Both splits: one reading gives both."""
+        return [("train", "validation")]
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
-        return self.source.supports_arbitrary_sharding
+        return self._read.supports_arbitrary_sharding
 
-    def list_shards(self, split: str) -> Sequence[str]:
+    def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
+        """Those of the source, each of which has documents of both splits. One with its own split `validation` is refused."""
         self.check_splits()
-        return self.source.list_shards("train")
+        return [dataclasses.replace(shard, split=split) for shard in self._read.shards("train", at_least)]
 
-    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """A dataset of the source's text and, where it has them, ids and problems.
+    def contents(self, split: str) -> str:
+        return self._read.contents("train")
 
-        Where ids are wanted, a document without one is a problem. A source that has a split `validation` of its own is refused.
-        """
-        check_split(split, self.splits, self)
-        self.check_splits()
-        dataset = self.source.get_dataset("train", shuffle=shuffle, seed=seed, shard_info=shard_info)
-        from ul2_tasks.sources.split_streams import documents_that
+    def files(self, split: str) -> list[str]:
+        return self._read.files("train")
 
-        def is_own(ids: np.ndarray) -> np.ndarray:
-            return np.array([self._is_validation(id) == (split == "validation") for id in ids], bool)
+    def rows_of(self, shard: Shard, records: int, last: object) -> int:
+        return self._read.rows_of(_of_train(shard), records, last)
 
-        missing = no_id(self.id_key) if self.id_key else None
-        return documents_that(is_own, dataset, self.text_key, self.id_key or self.text_key, missing, repr(self.source))
+    def read(self, shard: Shard) -> Iterator[Record]:
+        return (record for split, record in self.read_group(shard) if split == shard.split)
+
+    def read_group(self, shard: Shard) -> Iterator[tuple[str, Record]]:
+        return map(self._assigned, self._read.read(_of_train(shard)))
+
+    def _assigned(self, record: Record) -> tuple[str, Record]:
+        """The split of a record, and the record, which is a problem where it lacks the id that is wanted."""
+        key = record.id if self.id_key else record.text if record.value is None else record.value
+        if self.id_key and not record.id and not record.problem:
+            record = record._replace(problem=f"a document has no {self.id_key!r}, its id")
+        hashed = conversation_key(key) if self._by_conversation or not isinstance(key, bytes) else key
+        return "validation" if hash_fraction(hashed) < self._validation else "train", record
 
 
-def no_id(key: str) -> str:
-    return f"a document has no {key!r}, its id"
+def _of_train(shard: Shard) -> Shard:
+    return dataclasses.replace(shard, split="train")

@@ -17,7 +17,6 @@ from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.shard_records import shard_records, split_groups
 
 
 class Rendered(NamedTuple):
@@ -90,10 +89,7 @@ def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iter
     """
     if split not in corpus.splits:
         raise ValueError(f"split of {corpus.name!r} must be one of {sorted(corpus.splits)}, got {split!r}.")
-    splits = next(group for group in split_groups(corpus.source) if split in group)
-    shards = len(corpus.source.list_shards(split))
-    text_key = corpus.configuration.text_key
-    found = (item for shard in range(shards) for item in shard_records(corpus.source, splits, shard, shards, text_key))
+    found = (item for shard in corpus.reader.shards(split) for item in corpus.reader.read_group(shard))
     yield from (record for name, record in itertools.islice(found, most) if name == split)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.sources.dataset_records import dataset_records
 
 DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
@@ -84,7 +83,7 @@ def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.
         for batch in corpus.batches(split, shuffle=False, seed=None, shard_info=None):
             yield from ((vocabulary.decode(ids), np.array(ids, np.int32)) for ids in batch["targets"].to_list())
         return
-    records = dataset_records(corpus.source.get_dataset(split=split, shuffle=False), corpus.configuration.text_key)
+    records = (record for shard in corpus.reader.shards(split) for record in corpus.reader.read(shard))
     while batch := list(itertools.islice(records, _DOCUMENTS_AT_A_TIME)):
         texts, tokens, lengths, *_ = corpus.encode(batch)
         yield from zip((text.decode() for text in texts), np.split(tokens, np.cumsum(lengths)[:-1]))
