@@ -27,6 +27,7 @@ from ul2_tasks.random_access.exclude import Documents, leaving_out_of, save_list
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, compared, of_leaving_out, until, with_earlier_lists
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.tasks.providers import is_ours
 from ul2_tasks.tasks.tf_data import Reading, reading_of
 from ul2_tasks.version import __version__, check_version
 
@@ -211,7 +212,7 @@ def run_of(reading: Reading, cfg: Any) -> dict[str, Any]:
 def _reason(cfg: Any) -> str:
     """Why a dataset has no numbers, and the beginning of what to do."""
     tasks = seqio.get_subtasks(seqio.get_mixture_or_task(cfg.mixture_or_task_name))
-    if foreign := [task.name for task in tasks if not hasattr(task, "members")]:
+    if foreign := [task.name for task in tasks if not is_ours(task)]:
         return f"the tasks {foreign} are not of ul2_tasks.register or register_chat. Leave them out, or"
     return "a corpus is too large for memory. Write its cache with `ul2 cache`, and set USE_CACHED_TASKS to True, or"
 

@@ -25,6 +25,7 @@ from t5x import metrics as t5x_metrics
 from ul2_tasks.converters.t5x import PrefixLMTaskIdFeatureConverter, TaskIdFeatureConverter
 from ul2_tasks.random_access.tasks import TaskInfo, task_weights
 from ul2_tasks.t5x_training import Batch, Mean, WaitingTrainer, base_metrics, partitioned_train_step, token_losses
+from ul2_tasks.tasks.providers import is_ours
 
 TASK_WEIGHTS = "decoder_task_weights"  # of each target, its weight in L; where a batch lacks it, all are 1
 
@@ -39,7 +40,7 @@ def tasks_of(mixture: str) -> tuple[TaskInfo, ...]:
         ValueError: some of them are not of ul2_tasks.
     """
     tasks = seqio.get_subtasks(seqio.get_mixture_or_task(mixture))
-    if others := [task.name for task in tasks if not hasattr(task, "members")]:
+    if others := [task.name for task in tasks if not is_ours(task)]:
         raise ValueError(
             f"mixture must have tasks of ul2_tasks.register or register_chat alone, got {mixture!r} with {others}. Leave them out."
         )

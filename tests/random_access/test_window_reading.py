@@ -1,6 +1,7 @@
 """How windows are read: each once, in a forked process, too; of tokens in files; what hosts share, and what one lacks."""
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,7 +15,7 @@ import ul2_tasks
 from ul2_tasks import open_source
 from ul2_tasks.mixtures.mixture import members_of_mixture
 from ul2_tasks.random_access import windows
-from ul2_tasks.random_access.numbering import MemberSchedule
+from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.store.write import PairWriter
 
 BYTES, MODES = byte_vocabulary()
@@ -107,6 +108,37 @@ def test_each_window_is_read_once_however_often_it_is_asked_for(described, monke
     stream = opened(members_of([(described(texts(300)), 1)]))
     assert sum(len(stretch.numbers) for _, stretch in read(stream, 7)) > len(read_at)
     assert len(read_at) == len(set(read_at))
+
+
+def test_a_window_whose_read_failed_is_read_again(described, tmp_path):
+    feed = opened(members_of([(described(texts(300)), 1)]), epochs=None).feeds[0]
+    place = feed.window(windows.Place()).following
+    (tmp_path / "corpus").rename(tmp_path / "away")
+    with contextlib.suppress(FileNotFoundError):
+        while True:  # it reads ahead, so the next window may still be there
+            place = feed.window(place).following
+    (tmp_path / "away").rename(tmp_path / "corpus")
+    assert feed.window(place).stop
+
+
+def test_a_corpus_of_a_later_stage_is_read_when_that_begins(described, monkeypatch):
+    read_of, documents_at = [], windows.Windows._documents
+
+    def noted(self, shards, place):
+        read_of.append(self._corpus.name)
+        return documents_at(self, shards, place)
+
+    monkeypatch.setattr(windows.Windows, "_documents", noted)
+    first, second = (members_of([(described(texts(300, number), name), 1)]) for number, name in enumerate(["first", "second"]))
+    stages = [(0, {member.task: member.rate for member in first}), (2, {member.task: member.rate for member in second})]
+    schedule = members_by_stage([*first, *second], stages, batch_size=10, steps=4)
+    _, open_stream = windows.open_corpora(schedule, "train", False, windows.Host(0, 1, None, 3, True))
+    stream = open_stream(None)
+    state, _ = stream.read(stream.start, 20)
+    assert "first_corpus" in read_of
+    assert "second_corpus" not in read_of
+    stream.read(state, 20)
+    assert "second_corpus" in read_of
 
 
 def test_tokens_in_files_are_read_in_windows_where_their_ends_are_taken_off(tmp_path):

@@ -172,8 +172,9 @@ def _text_key(key, text):
 @part_of_compiled
 def _copied(values, start, count, row, at):
     """Writes `count` values into `row`, from place `at` on. Returns the place after them."""
-    for place in range(count):
-        row[at + place] = values[start + place]
+    to, given = np.uint64(at), np.uint64(start)  # no index is negative, so none is counted from the end: a third faster
+    for place in range(np.uint64(count)):
+        row[to + place] = values[given + place]
     return at + count
 
 
@@ -267,7 +268,8 @@ def write_segments(rows, starts, sizes, numbers, segment_ids, positions):
     and which example of the row it is, from 1.
     """
     for example in range(len(rows)):
-        own_ids, own_positions, start = segment_ids[rows[example]], positions[rows[example]], starts[example]
-        for place in range(sizes[example]):
-            own_ids[start + place] = numbers[example]
-            own_positions[start + place] = place
+        row, start, stop = rows[example], starts[example], starts[example] + sizes[example]
+        segment_ids[row][start:stop] = numbers[example]
+        own = positions[row][start:stop]
+        for place in range(len(own)):
+            own[place] = place

@@ -16,13 +16,12 @@ from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.mixture import Mixture, name_of
 from ul2_tasks.random_access.exclude import Documents, leave_out, list_name
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
-from ul2_tasks.random_access.numbering import RUN_RECORD
+from ul2_tasks.random_access.numbering import NO_END, RUN_RECORD
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tasks.examples import examples
 from ul2_tasks.version import check_version
 
-_MOST = 1 << 60  # elements of a run
 _OF_RECORD = ("mixture", "sequence_length", "split", "seed", "shuffle", "pack", "batch_size", "first_step")
 
 
@@ -89,8 +88,7 @@ class Run:
             pack=self.pack,
             cache_dirs=self.cache_dirs,
         )
-        assert isinstance(found, Examples), "a Chat with random access has them, too"
-        lists = [*self.earlier, (_MOST, self.exclude)]
+        lists = [*self.earlier, (NO_END, self.exclude)]
         return [
             (first, stop, leave_out(found, each, self.skip, self.batch_size, self.first_step))
             for first, (stop, each) in zip([0, *(stop for stop, _ in self.earlier)], lists)
@@ -107,7 +105,7 @@ class Run:
             raise ValueError("a step needs a batch size, and there is none. Pass --batch_size, or --run with the folder of a run.")
         if step < self.first_step:
             raise ValueError(f"step must be at least {self.first_step}, with which the run began, got {step}.")
-        if step >= _MOST // self.batch_size:
+        if step >= NO_END // self.batch_size:
             raise ValueError(f"step must be below 2^60 divided by the batch size of {self.batch_size}, got {step}.")
         index, hosts = host
         if self.batch_size % hosts:

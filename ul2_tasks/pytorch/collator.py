@@ -15,10 +15,12 @@ from ul2_tasks.converters.transformers import RowFormat
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.objective import corrupt_spans
 from ul2_tasks.denoising.solution import DenoisingConfiguration, check_rows, solve
-from ul2_tasks.denoising.write import example_sizes, recipe, write_examples
+from ul2_tasks.denoising.write import recipe
 from ul2_tasks.example_features import DENOISER, EXAMPLE, IGNORED, TASK_ID
+from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.pytorch.shared import SharedIntegers, for_copy
 from ul2_tasks.random_access.tasks import TaskInfo
+from ul2_tasks.random_access.text import MadeText, sizes_of
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import (
@@ -350,18 +352,12 @@ class UL2DataCollator:
         `tokens`, [tokens] int32, are those of all chunks, one after the other, and `lengths`, [B], how many each has. `chosen`,
         [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `write`.
         """
-        sizes, starts = np.zeros([len(lengths), len(EXAMPLE)], np.int64), np.cumsum(lengths) - lengths
-        of_denoisers = []
-        for index in np.unique(chosen):
-            numbers = np.flatnonzero(chosen == index)
-            of_denoiser = recipe(self._denoisers[index], self._special[index], self.max_tokens, _ADD_EOS)
-            chunks = lengths[numbers].astype(np.int32), np.arange(len(numbers) + 1), keys[numbers]
-            sizes[numbers] = example_sizes(of_denoiser, *chunks)
-            of_denoisers.append((of_denoiser, numbers, chunks))
+        stops = np.cumsum(lengths)
+        ranges = Ranges(chosen, lengths, np.arange(len(lengths)), stops - lengths, stops)
+        recipes = [recipe(*of, self.max_tokens, _ADD_EOS) for of in zip(self._denoisers, self._special)]
+        sizes = sizes_of(recipes, ranges, keys)
         rows = {key: np.zeros([len(lengths), width], np.int32) for key, width in zip(EXAMPLE, sizes.max(axis=0).tolist())}
-        for of_denoiser, numbers, chunks in of_denoisers:
-            places = np.zeros([len(numbers), len(EXAMPLE)], np.int64)
-            write_examples(of_denoiser, tokens, starts[numbers], *chunks, numbers, places, *rows.values())
+        MadeText(tuple(recipes), ranges, keys, tokens, sizes).write(np.arange(len(lengths)), np.zeros_like(sizes), rows)
         return {key: row - np.int32(self._shift) for key, row in rows.items()}, dict(zip(EXAMPLE, sizes.T))
 
 

@@ -22,11 +22,10 @@ from ul2_tasks.example_features import IGNORED, IMAGES, LOSS_MASK, NO_TASK, SING
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, number_of, state_of
 from ul2_tasks.random_access.batches import features_of, members_of
-from ul2_tasks.random_access.numbering import check_hosts
+from ul2_tasks.random_access.numbering import NO_END, check_hosts
 from ul2_tasks.random_access.sequence import Examples, read_rows
 
 _AT_A_TIME = 512  # examples: one alone costs ten times as much as among others
-_WITHOUT_END = 1 << 60
 
 
 class Indexed:
@@ -88,7 +87,7 @@ class Indexed:
 
     def _read(self) -> Iterator[dict[str, Any]]:
         share, joined = self._reader.share(self._start, self._examples.numbering.turns), self._reader.joined
-        own = _WITHOUT_END if self._stop is None else share.count(self._stop)
+        own = NO_END if self._stop is None else share.count(self._stop)
         at_a_time = joined * max(1, _AT_A_TIME // joined)
         for first in range(0, own, at_a_time):
             numbers = share.numbers(np.arange(first, min(first + at_a_time, own)))

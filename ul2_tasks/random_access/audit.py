@@ -16,10 +16,9 @@ import numpy as np
 
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.kinds import Origin
-from ul2_tasks.random_access.numbering import Numbering
+from ul2_tasks.random_access.numbering import NO_END, Numbering
 
 _AT_ONCE = 1 << 16  # elements
-_NO_END = 1 << 62
 Track = Callable[[str, int], Callable[[int], object]]
 
 
@@ -99,7 +98,7 @@ def _epochs(
         return int(numbering.mix.before(data)[corpus])
 
     # Positions of which some may not be read, or be read as others.
-    unsure = [(read(after(0 if leaving_out.documents else elements)), _NO_END)]
+    unsure = [(read(after(0 if leaving_out.documents else elements)), NO_END)]
     for skip in leaving_out.skips:
         end = int(leaving_out.data_of(np.array([skip.first]))[0])
         unsure.append((read(after(skip.first)), read(end)))

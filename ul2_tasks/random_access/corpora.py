@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
@@ -20,9 +19,6 @@ from ul2_tasks.random_access.kinds import Kind, Made, Task
 from ul2_tasks.random_access.text import blocks_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
-
-if TYPE_CHECKING:
-    pass
 
 _MOST_WINDOWS = 1 << 14  # that are remembered
 TOLERATED = 0.01  # the relative error of a share of which nothing is said

@@ -14,12 +14,11 @@ from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.random_access.fingerprint import of_leaving_out
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut, Skip
-from ul2_tasks.random_access.numbering import Numbering
+from ul2_tasks.random_access.numbering import NO_END, Numbering
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import is_integer
 
 Documents = str | os.PathLike | Sequence[Mapping[str, object]]
-_MOST = 1 << 60  # elements
 
 
 def leaving_out_of(
@@ -50,7 +49,7 @@ def leaving_out_of(
     if batch_size is not None and not is_integer(batch_size, at_least=1):
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
     size, last = int(batch_size or 1), max((stop for _, stop in skips), default=0)
-    if last * size > _MOST:
+    if last * size > NO_END:
         raise ValueError(f"steps of skip must be at most 2^60 divided by batch_size, got {last} of {size} examples.")
     named = DocumentList(()) if exclude is None else read_document_list(exclude)
     documents = _documents(numbering, named) if named.entries else {}

@@ -171,9 +171,7 @@ def mark_text(rows: np.ndarray, places: np.ndarray, sizes: np.ndarray, written: 
 def fill_ranges(value, rows, places, sizes, written):
     """Writes a value into so many places of rows, from a place of each on; all three are [n] int64."""
     for number in range(len(rows)):
-        row = written[rows[number]]
-        for offset in range(sizes[number]):
-            row[places[number] + offset] = value
+        written[rows[number]][places[number] : places[number] + sizes[number]] = value
 
 
 @compiled

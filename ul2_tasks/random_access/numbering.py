@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _FOR_HOSTS = 0x686F737473  # what a key is for
 _MOST_PARTITIONS = 1 << 12
-_NO_END = 1 << 60
+NO_END = 1 << 60  # beyond all elements
 _FAR = 4  # times as far as another
 
 
@@ -40,6 +40,13 @@ class Slots(NamedTuple):
     corpora: np.ndarray
     epochs: np.ndarray
     slots: np.ndarray
+
+
+def in_order(parts: Iterable[Slots]) -> Slots:
+    """The same examples, by their elements."""
+    found = [Slots(*np.zeros([4, 0], np.int64)), *parts]
+    order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
+    return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +199,7 @@ class Numbering:
         """
         if self.size is not None:
             return epoch * self.size
-        data, stage = 1 << 60 if epoch else 0, self.stages[0]
+        data, stage = NO_END if epoch else 0, self.stages[0]
         about = {number: self._elements(number) / weight for number, weight in zip(stage.corpora, stage.weights)}
         for number in sorted(about, key=about.__getitem__) if epoch else ():
             if about[number] * epoch < _FAR * sum(stage.weights) * data:  # rows far beyond need not be counted
@@ -260,14 +267,14 @@ class Numbering:
         corpora, positions = self.mix.elements(self.leaving_out.data_of(numbers))
         if len(self.corpora) == 1:
             return self._slots_of(0, np.arange(len(positions)), positions)
-        found = [Slots(*(np.zeros([0], np.int64),) * 4)]
+        return in_order(self._slots_of_corpora(corpora, positions))
+
+    def _slots_of_corpora(self, corpora: np.ndarray, positions: np.ndarray) -> Iterator[Slots]:
         for corpus in np.unique(corpora).tolist():
             for part, stop in self.parts_until(corpus):
                 of = np.flatnonzero((corpora == corpus) & (positions >= part.first) & (positions < stop))
                 if len(of):
-                    found.append(self._slots_of(part.order, of, positions[of] - part.first + part.start))
-        order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
-        return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
+                    yield self._slots_of(part.order, of, positions[of] - part.first + part.start)
 
     def _slots_of(self, number: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:
@@ -292,7 +299,7 @@ class Numbering:
             found[of] = self.mix.numbers(corpus, positions[of])
         return np.where(found < 0, found, self.leaving_out.numbers_of(found))
 
-    def parts_until(self, corpus: int, position: int = _NO_END) -> list[tuple[Part, int]]:
+    def parts_until(self, corpus: int, position: int = NO_END) -> list[tuple[Part, int]]:
         """The parts of a corpus that begin before a position, each with where it ends, at the latest there."""
         parts = [part for part in self.parts[corpus] if part.first < position]
         return list(zip(parts, [*(following.first for following in parts[1:]), position]))

@@ -100,7 +100,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     def __len__(self) -> int:
         """Returns the number of elements of the epoch."""
-        return self.numbering.first_of(self.number + 1) - self.first
+        return self._stop - self.first
 
     def epoch(self, epoch: int) -> Examples:
         """Returns another epoch, from 0, which has other borders of chunks, other denoisers, another order and other masks.
@@ -186,6 +186,10 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     def first(self) -> int:
         """The first element of the epoch, counted over all epochs."""
         return self.numbering.first_of(self.number)
+
+    @cached_property
+    def _stop(self) -> int:
+        return self.end_of(1)
 
     def _numbers(self, indices: Sequence[int]) -> np.ndarray:
         given = indices if isinstance(indices, range) else [operator.index(index) for index in indices]

@@ -165,20 +165,14 @@ class Text:
         return ranges
 
     def sizes(self, ranges: Ranges, keys: np.ndarray) -> np.ndarray:
-        return self._sizes(self.tokens(ranges), keys)
-
-    def _sizes(self, ranges: Ranges, keys: np.ndarray) -> np.ndarray:
-        found = np.zeros([len(ranges.kinds), len(TOKEN_FEATURES)], np.int64)
-        for recipe_, of in by_kind(self.recipes, ranges.kinds):
-            found[of] = example_sizes(recipe_, ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of])
-        return found
+        return sizes_of(self.recipes, self.tokens(ranges), keys)
 
     def read(self, ranges: Ranges, keys: np.ndarray) -> MadeText:
         """Raises a ValueError for a token that is no text."""
         ranges = self.tokens(ranges)
         tokens = (self.overlay or self.store).read_chunks(ranges.starts, ranges.stops)
         self._check(tokens)
-        return MadeText(self.recipes, ranges, keys, tokens, self._sizes(ranges, keys))
+        return MadeText(self.recipes, ranges, keys, tokens, sizes_of(self.recipes, ranges, keys))
 
     def origin(self, ranges: Ranges) -> Origin:
         ranges = self.tokens(ranges)
@@ -235,9 +229,10 @@ class Text:
     @cached_property
     def _is_text(self) -> np.ndarray:
         """[ids + 1] bool. What is beyond the vocabulary is no text."""
-        is_text = np.append(np.ones(self.solutions[0].vocabulary.vocab_size - self._shift, bool), False)
-        for solution in self.solutions:
-            is_text[[id - self._shift for id in solution.special.reserved if id >= self._shift]] = False
+        shift = self._shift
+        is_text = np.append(np.ones(self.solutions[0].vocabulary.vocab_size - shift, bool), False)
+        for reserved in {solution.special.reserved for solution in self.solutions}:
+            is_text[[id - shift for id in reserved if id >= shift]] = False
         return is_text
 
     def _check(self, tokens: np.ndarray) -> None:
@@ -312,8 +307,16 @@ class MadeText(NamedTuple):
         mark_text(rows, places, self.sizes, written)
 
 
+def sizes_of(recipes: Sequence[Recipe], ranges: Ranges, keys: np.ndarray) -> np.ndarray:
+    """How long inputs and targets of chunks are, [n, 2] int64; `keys`, [n] uint64, are those of their noise."""
+    found = np.zeros([len(ranges.kinds), len(TOKEN_FEATURES)], np.int64)
+    for recipe_, of in by_kind(recipes, ranges.kinds):
+        found[of] = example_sizes(recipe_, ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of])
+    return found
+
+
 def by_kind(recipes: Sequence[Recipe], kinds: np.ndarray) -> Iterator[tuple[Recipe, np.ndarray]]:
-    """What each reader reads by, and its examples, [m] int64, for those that have some."""
+    """The recipe of each kind that occurs, and which examples are of it, [m] int64."""
     for number in np.flatnonzero(np.bincount(kinds)).tolist():
         yield recipes[number], np.flatnonzero(kinds == number)
 

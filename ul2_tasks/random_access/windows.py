@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
@@ -30,14 +29,13 @@ from ul2_tasks.corpus.token_batches import document_shards
 from ul2_tasks.order.mix import Mix, Shares, Stage
 from ul2_tasks.order.permutation import keyed, permute
 from ul2_tasks.random_access.kinds import Task
-from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, Slots, by_corpus, number_examples
+from ul2_tasks.random_access.numbering import NO_END, MemberSchedule, Numbering, Slots, by_corpus, in_order, number_examples
 from ul2_tasks.random_access.tokens import beginning_of, in_memory, stored_tokens
 from ul2_tasks.scalars import fractions
 from ul2_tasks.store.read import TokenStore
 
 WINDOW_TOKENS = 1 << 22  # some 20 MB of text: read in seconds, and examples of thousands of documents are shuffled in it
 _FOR_SHARDS, _FOR_WINDOWS = 0x73686172, 0x77696E64  # what a key is for
-_NO_END = 1 << 60
 
 
 class Place(NamedTuple):
@@ -93,7 +91,7 @@ class Held:
     def window(self, place: Place) -> Window | None:
         """All of it."""
         host, hosts, epochs = self.host[:3]
-        stop = _NO_END if epochs is None else len(range(host, self.numbering.first_of(epochs), hosts))
+        stop = NO_END if epochs is None else len(range(host, self.numbering.first_of(epochs), hosts))
         return None if place.passes else Window(self.numbering, stop, Place(1), host, hosts)
 
 
@@ -132,8 +130,8 @@ class Windows:
         if self._process != os.getpid():  # a forked process has no thread of the other's
             self._process, self._thread, self._read = os.getpid(), futures.ThreadPoolExecutor(1), {}
         read = self._read
-        own = read.get(place) or self._thread.submit(self._window, place)
-        window = own.result()
+        own = read.pop(place, None) or self._thread.submit(self._window, place)
+        window = own.result()  # one that failed is gone, and is read again where it is asked for again
         self._read = {place: own}
         if window:
             following = window.following
@@ -229,9 +227,10 @@ class Stream:
         corpora, positions = self._mix.elements(numbers)
         windows: list[Window | None] = []
         for number, feed in enumerate(self.feeds):
-            window, at = feed.window(places[number]), np.flatnonzero(corpora == number)
+            at = np.flatnonzero(corpora == number)
             own = positions[at]
-            while window and len(own) and own[0] >= window.stop:
+            window = feed.window(places[number]) if len(at) else None  # of a later stage it is read when that begins
+            while window and own[0] >= window.stop:
                 places[number] = window.following
                 window = feed.window(places[number])
             windows.append(window)
@@ -244,17 +243,15 @@ class Stream:
         """Elements: their numbers, their corpora and their positions there, [3, n] int64."""
         numbers, corpora, positions = elements
         numberings = [window.numbering if window else feed.numbering for window, feed in zip(windows, self.feeds)]
-        found = [Slots(*np.zeros([4, 0], np.int64))]
+        found = []
         for number in np.unique(corpora).tolist():
             of = np.flatnonzero(corpora == number)
             window = windows[number]
             assert window is not None, "elements are of windows that are there"
             own = numberings[number].slots(window.offset + positions[of] * window.step)
             found.append(own._replace(places=of[own.places], corpora=own.corpora + number))
-        order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
-        slots = Slots(*(np.concatenate(each)[order] for each in zip(*found)))
         packed = tuple(numbering.packed[0] for numbering in numberings if numbering.packed)
-        return Stretch(tuple(numbering.corpora[0] for numbering in numberings), packed, slots, numbers)
+        return Stretch(tuple(numbering.corpora[0] for numbering in numberings), packed, in_order(found), numbers)
 
 
 def _elements_per_example(numbering: Numbering) -> float:
@@ -287,26 +284,18 @@ def open_corpora(
 
     def open_stream(budgets: Mapping[str, int | None] | None) -> Stream:
         readers: dict[str, list[Task]] = {}
-        stages = []
-        for first, members in schedule.stages:
-            read = by_corpus(members)
-            for name, of_stage in read.items():
+        for _, members in schedule.stages:
+            for name, of_stage in by_corpus(members).items():
                 _check_as_before(name, readers.setdefault(name, of_stage), of_stage)
-            stages.append((first, {name: math.fsum(member.rate for member in of_stage) for name, of_stage in read.items()}))
-        names = list(readers)
         feeds = [
             _feed(
                 own, split, use_cached, host._replace(seed=keyed(host.seed, number)), budgets, tokens=tokens, in_windows=in_windows
             )
             for number, own in enumerate(readers.values())
         ]
-        if schedule.weigh == "tokens":
-            an_example = {
-                name: feed.numbering.corpora[0].order.examples / feed.numbering.corpora[0].store.tokens
-                for name, feed in zip(names, feeds)
-            }
-            stages = [(first, {name: weight * an_example[name] for name, weight in of.items()}) for first, of in stages]
-        return Stream(feeds, [(first, {names.index(name): weight for name, weight in of.items()}) for first, of in stages])
+        corpora = [numbering.names.index(corpus.name) for corpus in numbering.corpora]
+        stages = [(first, {corpora[number]: weight for number, weight in zip(of, rates)}) for first, of, rates in numbering.stages]
+        return Stream(feeds, stages)
 
     return numbering, open_stream
 

@@ -115,11 +115,6 @@ def solve_features(
 def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """See `split_into_chunks`."""
     configuration, special, vocabulary = solution.configuration, solution.special, solution.vocabulary
-    if configuration.separate_documents and (not configuration.merge_examples or special.eos is None):
-        raise ValueError(
-            "separate_documents needs merge_examples=True and a vocabulary with an EOS, got"
-            f" merge_examples={configuration.merge_examples}, EOS {special.eos}. Give it both, or set separate_documents=False."
-        )
     shift, length = id_shift(vocabulary), solution.full.length
     is_text = np.array([id not in special.reserved for id in range(vocabulary.vocab_size)])
     message = (

@@ -1,7 +1,7 @@
 """The SeqIO providers: a task and a mixture of denoisers.
 
 Their datasets read examples by number, of a corpus in a cache or in memory, and else in one window after the other, see
-`random_access.windows`. Either way an iterator resumes only in the pipeline that saved it (`resuming`).
+`random_access.windows`. Either way an iterator resumes only in the pipeline that saved it (see `tf_data`).
 """
 
 from __future__ import annotations

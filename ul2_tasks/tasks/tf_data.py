@@ -29,13 +29,12 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.random_access.batches import features_of, make_batch, members_of, widest
 from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
-from ul2_tasks.random_access.numbering import Numbering, Share
+from ul2_tasks.random_access.numbering import NO_END, Numbering, Share
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.random_access.windows import Stream, Stretch
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.vocabulary.special_ids import id_shift
 
-_WITHOUT_END = 1 << 60
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
 
@@ -125,10 +124,10 @@ class Reading:
                 after, *arrays = python_op(read, [state], [tf.int64, *dtypes])
                 return after, batch_of(arrays)
 
-            batches = _scan(_WITHOUT_END, stream.start, step, told, self.has_seed)
+            batches = _scan(NO_END, stream.start, step, told, self.has_seed)
             batches = batches.take_while(lambda batch: tf.shape(next(iter(batch.values())))[0] > 0).prefetch(1)
         else:
-            stop = _WITHOUT_END if self.epochs is None else self.share.count(numbering.first_of(self.epochs))
+            stop = NO_END if self.epochs is None else self.share.count(numbering.first_of(self.epochs))
             stop = max(self.first, stop)
 
             def made(first: np.ndarray) -> list[np.ndarray]:

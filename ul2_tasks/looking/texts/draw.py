@@ -48,7 +48,6 @@ def draw(
     tasks_of(mixture, denoisers)  # which raises for a name that is none
     first = max(FIRST_TOKENS, FIRST_CHUNKS * sum(member.solution.full.length for member in members))
     numbering = number_examples(MemberSchedule.of(members), tokens_of(split, first), seed, shuffle=True)
-    assert numbering is not None, "`tokens_of` gives a store of each corpus"
     found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
     numbers = itertools.count() if num_epochs is None else range(found.end_of(num_epochs))
