@@ -131,7 +131,7 @@ def _corpora(stages: Sequence[StageMembers]) -> Iterator[tuple[str, Corpus]]:
 
 
 def _stage(stage: StageMembers) -> dict[str, object]:
-    return {"first": stage.first, "rates": _rates(stage), "corpora": [name for name, _ in _corpora([stage])]}
+    return {"first": stage.first, "rates": _rates(stage), "corpora": list(dict(_corpora([stage])))}
 
 
 def _rates(stage: StageMembers) -> dict[str, float]:
