@@ -79,9 +79,9 @@ def tokens_of(stretch):
     """The tokens of examples of each corpus, each as it is, in the order of the examples."""
     found = collections.defaultdict(list)
     for number, corpus in enumerate(stretch.corpora):
-        of = stretch.found.corpora == number
+        of = stretch.slots.corpora == number
         if of.any():
-            origin = corpus.kind.origin(corpus.order.ranges(stretch.found.epochs[of], stretch.found.slots[of]))
+            origin = corpus.kind.origin(corpus.order.ranges(stretch.slots.epochs[of], stretch.slots.slots[of]))
             found[number] += corpus.kind.store.read_chunks(origin.starts, origin.stops).tolist()
     return found
 
@@ -91,8 +91,8 @@ def test_hosts_share_what_is_in_memory_beside_windows(described):
     found = []
     for host in range(3):
         for _, stretch in read(opened(members, host, 3, epochs=None), 40, until=240):
-            of = stretch.found.corpora == 1
-            found += zip(stretch.found.epochs[of].tolist(), stretch.found.slots[of].tolist())
+            of = stretch.slots.corpora == 1
+            found += zip(stretch.slots.epochs[of].tolist(), stretch.slots.slots[of].tolist())
     assert found
     assert len(set(found)) == len(found)
 

@@ -31,17 +31,16 @@ class Batch(NamedTuple):
     members: np.ndarray
 
 
-class Slotted(Protocol):
-    """Elements of corpora: a `Numbering`, or a stretch of a stream. Elements are packed rows where `packed` is not empty."""
+class Mixed(Protocol):
+    """What elements are of: a `Numbering`, or a stretch of a stream. They are packed rows where `packed` is not empty."""
 
     @property
     def corpora(self) -> Sequence[OrderedCorpus]: ...
     @property
     def packed(self) -> Sequence[object]: ...
-    def slots(self, numbers: np.ndarray, /) -> Slots: ...
 
 
-def members_of(numbering: Slotted) -> list[Task]:
+def members_of(numbering: Mixed) -> list[Task]:
     """The tasks of all corpora."""
     return [member for corpus in numbering.corpora for member in corpus.members]
 
@@ -68,13 +67,13 @@ def widest(members: Sequence[Task]) -> dict[str, int | None]:
 
 
 def make_batch(
-    numbering: Slotted,
-    numbers: np.ndarray,
+    numbering: Mixed,
+    found: Slots,
     lengths: Mapping[str, int | None],
     with_task_id: bool = False,
     id_shift: int = 0,
 ) -> Batch:
-    """Makes the examples of elements, [n] integers.
+    """Makes the examples of slots, whose places are their elements.
 
     `lengths` are those of the rows, {"inputs": int, "targets": int}; None is as long as is needed, and a row without room for what
     is written there raises a ValueError. Each example has a row, or where elements are packed rows those of an element share it.
@@ -83,7 +82,7 @@ def make_batch(
     `converters.arrays.model_arrays`. `with_task_id` adds "task_id", of each target the index of its task, see `tasks`, and -1
     in the padding. Ids are the tokenizer's own, or so much higher.
     """
-    found, members, pack = numbering.slots(numbers), members_of(numbering), bool(numbering.packed)
+    members, pack = members_of(numbering), bool(numbering.packed)
     of_members, spec, count = np.zeros_like(found.slots), features_of(members), len(found.slots)
     of_tokens = token_features(spec)
     sizes = np.zeros([count, len(of_tokens)], np.int64)

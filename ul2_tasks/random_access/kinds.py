@@ -45,8 +45,10 @@ class Made(Protocol):
     def images(self) -> Sequence[Sequence[bytes]]: ...
 
     def write(self, rows: np.ndarray, places: np.ndarray, written: Mapping[str, np.ndarray], /) -> None:
-        """Writes each example, with the tokenizer's own ids, into its row, of [n] int64, of [rows, length] of each feature of
-        tokens, from a place on, of [n, features] int64; and its loss groups, if there are some."""
+        """Writes example i into row rows[i] of each feature of tokens, [rows, length], from place places[i, feature] on.
+
+        Ids are the tokenizer's own. Loss groups are written where `written` has them. `rows` are [n] int64, `places` [n, features].
+        """
 
 
 class Kind(Protocol):
@@ -95,7 +97,7 @@ class Kind(Protocol):
         than it is in its place. Raises a ValueError where there are no others."""
 
     def read_by(self, readers: Sequence, /) -> Kind:
-        """The same, with other readers, of those that it was made with."""
+        """The same data, read by some of its readers alone."""
 
     @property
     def identity(self) -> str:

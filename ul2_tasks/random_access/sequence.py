@@ -215,7 +215,7 @@ def read_rows(examples: Examples, numbers: np.ndarray, task_id: bool = False) ->
     """The elements of numbers of any epoch, in the tokenizer's own ids."""
     numbering = examples.numbering
     lengths = examples.budgets if numbering.packed else widest(members_of(numbering))
-    return make_batch(numbering, numbers, lengths, task_id)
+    return make_batch(numbering, numbering.slots(numbers), lengths, task_id)
 
 
 def _location(corpus: OrderedCorpus, epoch: int, slot: int) -> Location:

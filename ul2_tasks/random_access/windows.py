@@ -83,7 +83,7 @@ class Host(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Held:
-    """A corpus that is read by number: in a cache, or in memory. A host has every so manieth of its elements."""
+    """A corpus that is read by number: in a cache, or in memory. Of n hosts each has every n-th of its elements."""
 
     numbering: Numbering
     host: Host
@@ -182,16 +182,12 @@ class Windows:
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """Elements of a mixture while no corpus comes to its window's end: a `Numbering`, as far as rows are made of it."""
+    """Elements of a mixture while no corpus comes to its window's end, and the examples of these; see `batches.Mixed`."""
 
     corpora: tuple
     packed: tuple
-    found: Slots
+    slots: Slots
     numbers: np.ndarray
-
-    def slots(self, numbers: np.ndarray) -> Slots:
-        """The examples of these elements, which are the ones that were looked for."""
-        return self.found
 
 
 class Stream:

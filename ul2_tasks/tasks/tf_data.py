@@ -29,7 +29,7 @@ from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.random_access.batches import features_of, make_batch, members_of, widest
 from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
-from ul2_tasks.random_access.numbering import NO_END, Numbering, Share
+from ul2_tasks.random_access.numbering import NO_END, Numbering, Share, Slots
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.random_access.windows import Stream, Stretch
 from ul2_tasks.scalars import is_integer
@@ -102,11 +102,11 @@ class Reading:
         at_a_time = max(1, int(_TOKENS_AT_A_TIME // (stream or numbering).tokens_per_element))
         told = self._told(at_a_time)
 
-        def make(source: Numbering | Stretch, numbers: np.ndarray) -> Arrays:
-            batch = make_batch(source, numbers, lengths, bool(self.form and self.form.with_task_id), shift)
+        def make(source: Numbering | Stretch, slots: Slots) -> Arrays:
+            batch = make_batch(source, slots, lengths, bool(self.form and self.form.with_task_id), shift)
             return self.form.convert(batch.rows) if self.form else batch.rows | self._beside_rows(batch.sizes, batch.members)
 
-        nothing = make(numbering, np.zeros([0], np.int64))
+        nothing = make(numbering, numbering.slots(np.zeros([0], np.int64)))
         dtypes = [tf.string if value.dtype == object else tf.as_dtype(value.dtype) for value in nothing.values()]
         varying = {IMAGES} if None not in lengths.values() else nothing.keys()
         shapes = [[None] * value.ndim if key in varying else [None, *value.shape[1:]] for key, value in nothing.items()]
@@ -118,7 +118,7 @@ class Reading:
 
             def read(state: np.ndarray) -> list[np.ndarray]:
                 after, stretch = stream.read(state, at_a_time)
-                return [after, *make(stretch, stretch.numbers).values()]
+                return [after, *make(stretch, stretch.slots).values()]
 
             def step(state: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
                 after, *arrays = python_op(read, [state], [tf.int64, *dtypes])
@@ -132,7 +132,7 @@ class Reading:
 
             def made(first: np.ndarray) -> list[np.ndarray]:
                 own = np.arange(int(first), min(int(first) + at_a_time, stop))
-                return list(make(numbering, self.share.numbers(own)).values())
+                return list(make(numbering, numbering.slots(self.share.numbers(own))).values())
 
             count, start = -(-(stop - self.first) // at_a_time), np.array([self.first], np.int64)
             firsts = _scan(count, start, lambda state: (state + at_a_time, state[0]), told, self.has_seed)
