@@ -43,7 +43,7 @@ BESIDE = {
     *("pytorch.collator", "pytorch.states"),
 }
 OF_TORCH = {  # where that is installed
-    *("pytorch.collate", "pytorch.dataset", "pytorch.indexed", "pytorch.t5gemma2_collator", "pytorch.packed_attention"),
+    *("pytorch.collate", "pytorch.dataset", "pytorch.elements", "pytorch.t5gemma2_collator", "pytorch.packed_attention"),
     "image_rows.dataset",
 }
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -20,8 +20,6 @@ READ = {
     ("_check_compatible_features", "ul2_tasks/tasks/providers.py"),
     # what SeqIO's registries hold, so that `ul2_mix` is registered when one is first read (tests/test_when_imported.py)
     ("_REGISTRY", "ul2_tasks/when_imported.py"),
-    # whether TensorFlow has run: every public function that could tell starts it
-    ("_initialized", "ul2_tasks/pytorch/forks.py"),
     # os._exit: the end of a process without tearing down what waits for threads of TensorFlow
     ("_exit", "ul2_command/errors.py"),
     # which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)

@@ -39,7 +39,6 @@ from ul2_tasks.chat.harmony import MARKERS
 from ul2_tasks.corpus.build_cache import build as build_cache
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.windows import WINDOW_TOKENS
-from ul2_tasks.tasks import providers
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, piece_id, special_tokens
 
 SEED = 5
@@ -285,8 +284,7 @@ def program(window: int = WINDOW_TOKENS) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
             patch.setattr(registry, "_REGISTRY", {})
-        for module in (windows, providers):
-            patch.setattr(module, "WINDOW_TOKENS", window)
+        patch.setattr(windows, "WINDOW_TOKENS", window)
         seqio.set_global_cache_dirs([])
         yield
         seqio.set_global_cache_dirs(before)
@@ -386,25 +384,17 @@ def of_seqio(
     return build
 
 
-class Registered(NamedTuple):
-    """A dataset of PyTorch, and what registers what it reads when an iterator is made."""
+def of_torch(cached: Iterable[str] = (), window: int = WINDOW_TOKENS, name: bool = True) -> Callable[..., Any]:
+    """What builds a `UL2IterableDataset` of the texts, by name or as they are described."""
 
-    register: Callable[[], object]
-    dataset: Any
-    window: int = WINDOW_TOKENS
-
-
-def of_torch(cached: Iterable[str] = (), window: int = WINDOW_TOKENS) -> Callable[..., Registered]:
-    """What builds a `UL2IterableDataset` of the texts."""
-
-    def build(seed=SEED, shard=(0, 1), epochs=None, lengths=LENGTHS, corpus="one", **settings: Any) -> Registered:
-        def register() -> None:
-            (register_texts if cached else register_one)(corpus, **settings)
+    def build(seed=SEED, shard=(0, 1), epochs=None, lengths=LENGTHS, corpus="one", **settings: Any) -> Any:
+        with program(window):
+            registered = (register_texts if cached else register_one)(corpus, **settings)
             seqio.set_global_cache_dirs([cache_of(each, corpus) for each in cached])
-
-        process = dict(zip(("rank", "world_size"), shard))
-        settings_of_reading = {"seed": seed, "num_epochs": epochs, "use_cached": bool(cached), **process}
-        return Registered(register, ul2_tasks.UL2IterableDataset("laws_mix", lengths, **settings_of_reading), window)
+            process = dict(zip(("rank", "world_size"), shard))
+            reading = {"seed": seed, "num_epochs": epochs, **process} | ({"use_cached": bool(cached)} if name else {})
+            mixture = registered if name else seqio.MixtureRegistry.get(registered).configuration
+            return ul2_tasks.UL2IterableDataset(mixture, lengths, **reading)
 
     return build
 
@@ -436,28 +426,16 @@ def restore_checkpoint(dataset: tf.data.Dataset, path: str) -> Iterator[Any]:
 CHECKPOINT = State(iter, iterate, save_checkpoint, restore_checkpoint)
 
 
-def read_registered(made: Registered) -> Iterator[Any]:
-    with program(made.window):
-        made.register()
-        return iter(made.dataset)
+def save_state(dataset: Any, iterator: Iterator[Any], path: str) -> None:
+    pathlib.Path(path).write_bytes(pickle.dumps(dataset.state_dict()))
 
 
-def start_registered(made: Registered) -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf.data.Dataset, "__iter__", iterate)
-        return read_registered(made)
+def restore_state(dataset: Any, path: str) -> Iterator[Any]:
+    dataset.load_state_dict(pickle.loads(pathlib.Path(path).read_bytes()))
+    return iter(dataset)
 
 
-def save_registered(made: Registered, iterator: Iterator[Any], path: str) -> None:
-    pathlib.Path(path).write_bytes(pickle.dumps(made.dataset.state_dict()))
-
-
-def restore_registered(made: Registered, path: str) -> Iterator[Any]:
-    made.dataset.load_state_dict(pickle.loads(pathlib.Path(path).read_bytes()))
-    return start_registered(made)
-
-
-STATE_DICT = State(read_registered, start_registered, save_registered, restore_registered)
+STATE_DICT = State(iter, iter, save_state, restore_state)
 
 
 class Counted:
@@ -691,7 +669,7 @@ OF_PYTORCH = [
         others=OF_TORCH,
         texts=texts(shift=0, inputs="input_ids", targets="labels"),
         refusal=ValueError,
-        no_seed="seed must be an integer, got None",
+        no_seed="seed must be an integer, because it decides the examples, got None",
         hosts=(2,),
         lacks=as_above("another lengths", "another rates", "another corpus", "epochs", "once"),
     ),
@@ -702,10 +680,22 @@ OF_PYTORCH = [
         others=OF_TORCH,
         texts=texts(shift=0, inputs="input_ids", targets="labels"),
         refusal=ValueError,
-        no_seed="seed must be an integer, got None",
+        no_seed="seed must be an integer, because it decides the examples, got None",
         hosts=(3,),
         state_bytes=10_000,
         lacks={**as_above("another lengths", "another rates", "another corpus"), **NOT_BY_NUMBER},
+    ),
+    Pipeline(
+        name="texts in windows as they are described, in PyTorch",
+        build=of_torch(window=WINDOW, name=False),
+        state=STATE_DICT,
+        others={**OF_TORCH, "rates": Other({"weight": 7}, "'weight': 4", "'weight': 7")},
+        texts=texts(shift=0, inputs="input_ids", targets="labels"),
+        refusal=ValueError,
+        no_seed="seed must be an integer, because it decides the examples, got None",
+        hosts=(2,),
+        state_bytes=10_000,
+        lacks=NOT_BY_NUMBER,
     ),
     Pipeline(
         name="texts, indexed, in PyTorch",
@@ -714,7 +704,7 @@ OF_PYTORCH = [
         others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_s': 0.8", "'laws_s': 0.875")},
         texts=texts(shift=0, inputs="input_ids", targets="labels"),
         refusal=ValueError,
-        no_seed="seed must be an integer, got None",
+        no_seed="seed must be an integer, because it decides the examples, got None",
         hosts=(3,),
         state_bytes=10_000,
     ),

@@ -1,6 +1,6 @@
 """Where iterable datasets begin, and what their states say: after an end, a look, a copy, workers, another batch size.
 
-kinds   single examples, batches, packed rows, conversations, a cache by its name, a stream by its name, rows of images
+kinds   single examples, batches, packed rows, conversations, a cache by its name, batches of windows, rows of images
 events  the tests
 """
 
@@ -29,6 +29,7 @@ from ul2_tasks import (  # noqa: E402
     UL2IterableDataset,
 )
 from ul2_tasks.image_rows.problems import RecordError  # noqa: E402
+from ul2_tasks.random_access import windows  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -36,7 +37,7 @@ pytestmark = [
 ]
 LENGTHS = {"inputs": 64, "targets": 48}
 BATCH = 4
-ALL = ["single", "batches", "packed", "chats", "images", "cache", "stream"]  # no worker of the last two is forked after TensorFlow
+ALL = ["single", "batches", "packed", "chats", "images", "cache", "windows"]
 
 
 def letters() -> list[str]:
@@ -59,7 +60,8 @@ def pipelines(tmp_path_factory):
         "single": ul2_tasks.examples(mixture, LENGTHS),
         "packed": ul2_tasks.examples(mixture, LENGTHS, pack=True),
         "chats": ul2_tasks.examples(chats, {"tokens": 512}),
-        "name": name,
+        "cache": name,
+        "windows": mixture,
     }
     seqio.set_global_cache_dirs(before)
 
@@ -72,14 +74,21 @@ def new(pipelines):
         if kind == "images":
             more = {"pool": 6, "rank": 0, "world_size": 1} | {key: settings[key] for key in settings if key != "batch_size"}
             return ImageTextDataset(source(made(25)), FORM, ids, {"tokens": 150, "vit": 100, "vae": 120}, num_epochs=1, **more)
-        of_name = {"sequence_length": LENGTHS, "use_cached": kind == "cache"} if kind in ("cache", "stream") else {}
-        padded = HuggingFaceFeatureConverter("longest", batch) if kind in ("batches", "cache", "stream") else None
+        lengths = {"sequence_length": LENGTHS} if kind in ("cache", "windows") else {}
+        of_name = lengths | ({"use_cached": True} if kind == "cache" else {})
+        padded = HuggingFaceFeatureConverter("longest", batch) if kind in ("batches", "cache", "windows") else None
         converter = HuggingFaceChatConverter(pack=False) if kind == "chats" else padded
         settings = {"num_epochs": 1} | {key: value for key, value in settings.items() if key != "batch_size" or padded is None}
-        mixture = pipelines[{"batches": "single", "cache": "name", "stream": "name"}.get(kind, kind)]
-        return UL2IterableDataset(mixture, feature_converter=converter, **of_name, **settings)
+        mixture = pipelines["single" if kind == "batches" else kind]
+        if kind == "windows":
+            seqio.set_global_cache_dirs([])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(windows, "WINDOW_TOKENS", 700)
+            return UL2IterableDataset(mixture, feature_converter=converter, **of_name, **settings)
 
-    return make
+    before = seqio.get_global_cache_dirs()
+    yield make
+    seqio.set_global_cache_dirs(before)
 
 
 def plain(elements) -> list[str]:
@@ -118,7 +127,7 @@ def test_at_an_end_nothing_is_left_and_the_next_pass_is_whole(new, kind):
     assert [read(again), read(again), read(again)] == [[], whole, whole]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "cache"])
+@pytest.mark.parametrize("kind", ALL)
 def test_a_look_changes_no_beginning_and_a_second_pass_is_whole(new, kind):
     first, again = new(kind), new(kind)
     rest = read(used(first, 3))
@@ -136,7 +145,7 @@ def pickled(given):
 
 
 @pytest.mark.parametrize(
-    ("kind", "copied"), [*itertools.product(["batches", "images"], [copy.copy, copy.deepcopy, pickled]), ("stream", pickled)]
+    ("kind", "copied"), [*itertools.product(["batches", "images"], [copy.copy, copy.deepcopy, pickled]), ("windows", pickled)]
 )
 def test_a_copy_has_the_state_and_the_beginning_and_no_say(new, kind, copied):
     original = new(kind)
@@ -188,13 +197,13 @@ def test_what_workers_read_is_in_no_state_of_the_main_process(new, kind):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", ["single", "images"])
+@pytest.mark.parametrize("kind", ["single", "windows", "images"])
 def test_a_stateful_loader_goes_on_in_the_middle_and_at_an_end(new, kind, workers):
     def stateful():
         return loader(new(kind, batch_size=BATCH), workers, StatefulDataLoader)
 
     whole = list(stateful())
-    assert kind == "images" or len(plain(new(kind, 1))) % (2 * BATCH)
+    assert kind != "single" or len(plain(new(kind, 1))) % (2 * BATCH)
     for given in (len(whole) // 2, len(whole)):
         begun = stateful()
         iterator = iter(begun)

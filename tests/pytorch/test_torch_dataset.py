@@ -1,6 +1,5 @@
-"""`UL2IterableDataset`: SeqIO's examples, each document read once among workers and processes, and resumed exactly."""
+"""`UL2IterableDataset`: each document is read once among workers and processes, by number and in windows, and resumed exactly."""
 
-import copy
 import functools
 import importlib.util
 import itertools
@@ -13,14 +12,16 @@ import string
 
 import new_process
 import pytest
+import seqio
 import tensorflow as tf
-from support import byte_vocabulary, iterate, restore, special_for
+from support import byte_vocabulary, restore, special_for
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from ul2_tasks import T5GEMMA2, register  # noqa: E402
 from ul2_tasks.converters.transformers import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
+from ul2_tasks.random_access import windows  # noqa: E402
 from ul2_tasks.sources.memory import MemoryDataSource  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -30,14 +31,6 @@ LENGTHS = {"inputs": 64, "targets": 64}
 DENOISERS = [T5GEMMA2[0], T5GEMMA2[4]]
 SETTINGS = {"vocabulary": BYTES, "modes": MODES, "denoisers": DENOISERS, "merge_examples": False}
 SECONDS = 240  # more than any of the programs needs on a busy machine, and less than for ever
-
-
-@pytest.fixture(autouse=True, scope="module")
-def iterators_that_may_be_saved():
-    """Most of the tests save and resume."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf.data.Dataset, "__iter__", iterate)
-        yield
 
 
 def short_documents() -> list[str]:
@@ -140,22 +133,11 @@ def state() -> dict:
     return some.state_dict()
 
 
-def out_of_a_file(state, change) -> dict:
-    """A state with another value at a place, such as "snapshot files ../x"."""
-    changed = copy.deepcopy(state)
-    *path, last = change[0].split(" ")
-    part = changed
-    for name in path:
-        part = part[name]
-    part[last] = change[1]
-    return changed
-
-
 @pytest.mark.parametrize(
     ("place", "value", "told"),
     [
-        ("given", "3", "given"),
         ("number", -1, "number"),
+        ("windows", [3, "x"], "windows"),
         ("pipeline", "mine", "pipeline"),
     ],
 )
@@ -163,7 +145,7 @@ def test_a_state_of_another_form_is_refused_and_forgotten(state, place, value, t
     some = dataset()
     beginning = some.state_dict()
     with pytest.raises(ValueError, match=f"^the state's {told}"):
-        some.load_state_dict(out_of_a_file(state, (place, value)))
+        some.load_state_dict({**state, place: value})
     assert some.state_dict() == beginning
 
 
@@ -174,18 +156,40 @@ def test_half_a_process_is_refused(wrong):
 
 
 def reads_in_workers(to) -> None:
-    """Workers by fork, where TensorFlow was imported, and did not run; then it runs here, and so they would hang."""
+    """Workers by fork."""
     batches = loader(an_epoch(rank=1, world_size=2), batch_size=4, num_workers=2, collate_fn=list)
     told = {"forked": [plain(batch) for batch in batches]}
     if importlib.util.find_spec("torchdata"):
         told["resumed"] = [resumed_and_wanted(num_workers) for num_workers in (2, 0)]
-    some = dataset()
-    next(iter(some))
+    write(to, told)
+
+
+def lines_of(path: str) -> tf.data.Dataset:
+    return tf.data.TextLineDataset(path)
+
+
+def reads_a_source_of_tensorflow(folder) -> None:
+    """In windows, by workers: the forked ones would hang."""
+    windows.WINDOW_TOKENS = 500
+    name = register("of_tensorflow", seqio.FileDataSource(lines_of, {"train": f"{folder}/*.txt"}), **SETTINGS)
+    some = UL2IterableDataset(name, LENGTHS, num_epochs=1)
     try:
         next(iter(loader(some, num_workers=2)))
+        told = {}
     except RuntimeError as error:
-        told["too late"] = str(error)
-    write(to, told)
+        told = {"forked": str(error)}
+    told |= {"spawned": plain(loader(some, num_workers=1, multiprocessing_context="spawn")), "here": plain(some)}
+    write(f"{folder}/told", told)
+
+
+def test_windows_of_tensorflow_are_read_by_spawned_workers_and_not_by_forked_ones(tmp_path):
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text("\n".join(short_documents()[number::4]))
+    finish(start("reads_a_source_of_tensorflow", tmp_path))
+    told = read(tmp_path / "told")
+    assert 'multiprocessing_context="spawn"' in told["forked"]
+    assert told["spawned"] == told["here"]
+    assert len({*map(str, told["here"])}) == 64
 
 
 def test_a_bad_record_is_an_error_that_names_its_line(tmp_path):
@@ -221,10 +225,6 @@ def test_forked_workers_share_out_what_their_process_reads(read_in_workers):
     shares = [list(itertools.chain(*read_in_workers["forked"][worker::2])) for worker in range(2)]
     assert [len(share) for share in shares] == [16, 16]
     assert sorted(map(str, itertools.chain(*shares))) == sorted(map(str, plain(an_epoch(rank=1, world_size=2))))
-
-
-def test_workers_that_would_hang_say_what_to_do_instead(read_in_workers):
-    assert 'multiprocessing_context="spawn"' in read_in_workers["too late"]
 
 
 def test_a_stateful_data_loader_resumes_all_of_its_workers(read_in_workers):

@@ -11,7 +11,7 @@ from support import byte_vocabulary, restore, special_for
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, BlockShuffle, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.mixtures.schedule import Schedule
-from ul2_tasks.pytorch.states import number_of, state_of
+from ul2_tasks.pytorch.states import check_resumed, state_of
 from ul2_tasks.t5x_dataset import Start, begin_or_compare
 
 BYTES, MODES = byte_vocabulary()
@@ -79,18 +79,22 @@ def told(*stages):
 
 
 def test_a_state_is_taken_by_a_schedule_that_agrees_until_its_number_and_by_no_other():
-    saved = state_of({"pipeline": told(*STAGES), "number": 60 * BATCH})
-    later = told(*STAGES[:2], Stage(80, {B: 1}))
-    assert number_of(saved, later) == 60 * BATCH
+    def check(saved, number, now):
+        check_resumed(state_of({"pipeline": saved, "number": number}), state_of({"pipeline": now, "number": 0}))
+
+    saved, plain = (
+        told(*STAGES),
+        json.loads(json.dumps(ul2_tasks.examples(Mix("staged", {A: 2, B: 1}), LENGTHS, seed=1).describe())),
+    )
+    check(saved, 60 * BATCH, told(*STAGES[:2], Stage(80, {B: 1})))
     with pytest.raises(ValueError, match=r"stage from step 41 .* stage from step 50"):
-        number_of(saved, told(STAGES[0], Stage(50, {C: 1})))
+        check(saved, 60 * BATCH, told(STAGES[0], Stage(50, {C: 1})))
     with pytest.raises(ValueError, match=r"stage from step 41 was {.*}, is None"):
-        number_of(saved, told(STAGES[0]))
-    assert number_of({**saved, "number": 41 * BATCH}, told(STAGES[0], Stage(50, {C: 1}))) == 41 * BATCH
-    plain = json.loads(json.dumps(ul2_tasks.examples(Mix("staged", {A: 2, B: 1}), LENGTHS, seed=1).describe()))
-    assert number_of(state_of({"pipeline": plain, "number": 41 * BATCH}), told(*STAGES)) == 41 * BATCH
+        check(saved, 60 * BATCH, told(STAGES[0]))
+    check(saved, 41 * BATCH, told(STAGES[0], Stage(50, {C: 1})))
+    check(plain, 41 * BATCH, told(*STAGES))
     with pytest.raises(ValueError, match="the state was saved by another pipeline"):
-        number_of(state_of({"pipeline": plain, "number": 41 * BATCH + 1}), told(*STAGES))
+        check(plain, 41 * BATCH + 1, told(*STAGES))
 
 
 def test_a_run_goes_on_with_other_denoisers_of_a_later_stage_also_once_that_has_begun(tmp_path):

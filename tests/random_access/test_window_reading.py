@@ -59,9 +59,7 @@ def members_of(shares, lengths=LENGTHS):
 
 
 def opened(members, host=0, hosts=1, epochs=1, lengths=None, shuffle=True):
-    reader = windows.Host(host, hosts, epochs, 3, shuffle)
-    _, open_stream = windows.open_corpora(MemberSchedule.of(members), "train", False, reader)
-    return open_stream(lengths)
+    return windows.Corpora(MemberSchedule.of(members), "train", False, 3, shuffle).stream(lengths, host, hosts, epochs)
 
 
 def read(stream, most, state=None, until=10_000):

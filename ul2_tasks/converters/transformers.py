@@ -64,10 +64,7 @@ NO_ROW = (
     " model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)) before training, with the task's vocabulary. See"
     " docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
 )
-TASK_ID_OF_STREAM = (
-    "task_id must be False for a dataset of SeqIO's, got True. Read the mixture by index: pass ul2_tasks.examples(mixture, ..) to"
-    " UL2IterableDataset."
-)
+_TASK_ID_OF_SEQIO = "task_id must be False for a dataset of SeqIO's, got True. Read the mixture with ul2_tasks.UL2IterableDataset."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -237,7 +234,7 @@ class _Converter:
             )
         shift = facts.id_shift if facts else 0
         if row_format.task_id:
-            raise ValueError(TASK_ID_OF_STREAM)
+            raise ValueError(_TASK_ID_OF_SEQIO)
         if self.vocabulary is not None:
             if shift and not id_shift(self.vocabulary):
                 raise ValueError(
@@ -357,7 +354,7 @@ class HuggingFaceFeatureConverter(_Converter):
             pack: whether several examples share a row; for padding "max_length" alone. Rows have `segment_ids` and `position_ids`,
                 and the same of the decoder, instead of attention masks; those of a decoder-only model have `prefix_length`, too.
             task_id: whether there is `task_id`, too, the task of each label, -1 where that is -100, an index into the `tasks` of
-                `UL2IterableDataset`. The examples must have random access.
+                `UL2IterableDataset`, which alone gives it.
             model: a model of `transformers`, or its configuration, for what is left out of the arguments above. It is not kept.
 
         Raises:
@@ -429,8 +426,7 @@ class HuggingFaceChatConverter(_Converter):
             vocabulary: of the tasks, for tasks of other packages whose ids are offset by one.
             embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's,
                 without one there is no check.
-            task_id: whether there is `task_id`, too, an index into the `tasks` of `UL2IterableDataset`. The conversations must have
-                random access.
+            task_id: whether there is `task_id`, too, an index into the `tasks` of `UL2IterableDataset`, which alone gives it.
             model: a decoder-only model of `transformers`, or its configuration, for what is left out of the arguments above. It is
                 not kept.
 

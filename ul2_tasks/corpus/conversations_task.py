@@ -8,7 +8,7 @@ import tensorflow as tf
 from ul2_tasks.chat.by_name import Renderer
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.conversations import ChatCorpus
+from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
 from ul2_tasks.corpus.view import CorpusTask
 
 
@@ -27,6 +27,11 @@ class ChatCorpusTask(ChatCorpus, CorpusTask):
         feature = seqio.Feature(renderer.vocabulary, add_eos=False)
         super().__init__(name, source, {"targets": feature}, configuration=configuration)
         self.renderer, self.supervision = renderer, supervision
+
+    def __reduce__(self) -> tuple:
+        """See `CorpusTask`."""
+        of_conversations = self.configuration, self.renderer, self.supervision
+        return DescribedConversations, (self.name, self.source, *of_conversations, (*self._cache_dirs,))
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """Raises a ValueError: conversations become examples in other tasks."""

@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.image_text import ImageTextCorpus
+from ul2_tasks.corpus.image_text import DescribedImageText, ImageTextCorpus
 from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.images.interleaved import ImageTokens
@@ -32,6 +32,11 @@ class ImageTextCorpusTask(ImageTextCorpus, CorpusTask):
         features = {"targets": seqio.Feature(vocabulary, add_eos=False), IMAGES: images_feature()}
         super().__init__(name, source, features, configuration=configuration)
         self.image_tokens = image_tokens
+
+    def __reduce__(self) -> tuple:
+        """See `CorpusTask`."""
+        as_described = self.name, self.source, self.vocabulary, self.configuration, self.image_tokens, (*self._cache_dirs,)
+        return DescribedImageText, as_described
 
     def get_dataset(self, sequence_length=None, split: str = "train", *arguments, **keywords) -> tf.data.Dataset:
         """Raises a ValueError: records become examples in other tasks."""

@@ -201,10 +201,12 @@ def _shards_of_records(corpus: Corpus, split: str) -> DocumentShards:
     import seqio
 
     from ul2_tasks.corpus.read_cache import read_cache
+    from ul2_tasks.sources.dataset_records import check_process
 
     count, shift = len(cache.record_files(corpus.cache_folder, split)), np.int32(id_shift(corpus.vocabulary))
 
     def read(shard: int, first: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        check_process()
         seen, info = 0, seqio.ShardInfo(shard, count)
         settings = corpus_settings(corpus)
         for batch in read_cache(corpus.cache_folder, corpus, settings, split, shuffle=False, seed=None, shard_info=info):
@@ -265,7 +267,9 @@ def _stored_documents(corpus: Corpus, split: str) -> Iterator[Documents]:
             yield Documents(*store.read_documents(numbers), of)
         return
     from ul2_tasks.corpus.read_cache import read_cache
+    from ul2_tasks.sources.dataset_records import check_process
 
+    check_process()
     shift, settings = np.int32(id_shift(corpus.vocabulary)), corpus_settings(corpus)
     for batch in read_cache(corpus.cache_folder, corpus, settings, split, shuffle=False, seed=None, shard_info=None):
         yield Documents(batch["targets"].flat_values.numpy() - shift, batch["targets"].row_lengths().numpy(), None)

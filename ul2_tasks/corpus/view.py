@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.corpus import Corpus, corpus_settings
+from ul2_tasks.corpus.corpus import Corpus, TextCorpus, corpus_settings
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.read_cache import read_cache
 from ul2_tasks.corpus.tokenization import tokenize, tokenize_batches, unbatch
@@ -50,6 +50,10 @@ class CorpusTask(seqio.Task, Corpus):
             shuffle_buffer_size=shuffle_buffer_size,
         )
         self.configuration = configuration
+
+    def __reduce__(self) -> tuple:
+        """For another process, in which it is not registered."""
+        return TextCorpus, (self.name, self.source, self.vocabulary, self.configuration, (*self._cache_dirs,))
 
     @property
     def vocabulary(self) -> seqio.Vocabulary:

@@ -16,7 +16,7 @@ try:
     import torch
 
     from ul2_tasks.pytorch.dataset import check_converter
-    from ul2_tasks.pytorch.indexed import to_torch
+    from ul2_tasks.pytorch.elements import to_torch
 except ImportError as error:
     raise ImportError(
         f"ul2_tasks.pytorch.collate needs the package torch ({error}). Run `pip install 'ul2_tasks[torch]'`."

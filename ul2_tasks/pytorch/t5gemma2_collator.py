@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 try:
     import torch
 
-    from ul2_tasks.pytorch.indexed import single_example, to_torch
+    from ul2_tasks.pytorch.elements import single_example, to_torch
 except ImportError as error:
     raise ImportError(
         f"ul2_tasks.pytorch.t5gemma2_collator needs the package torch ({error}); pip install 'ul2_tasks[torch]'"

@@ -18,9 +18,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -111,15 +111,16 @@ class Windows:
         *,
         number: Callable[[TokenStore, int], Numbering],
         numbering: Numbering,
+        window_tokens: int,
     ):
         self.numbering = numbering
         self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
-        self._number, self._host, self._window_tokens = number, host, WINDOW_TOKENS
+        self._number, self._host, self._window_tokens = number, host, window_tokens
         self._source = document_shards(corpus, split, use_cached, host.hosts)
         if self._source.shards < host.hosts:
             raise ValueError(
-                f"{corpus.name!r} must have a shard of split {split!r} for each of {host.hosts} hosts, got {self._source.shards}."
-                " Use fewer hosts, divide the corpus into more files, or write its cache with `ul2 cache`. See"
+                f"{corpus.name!r} must have a shard of split {split!r} for each of {host.hosts} hosts (of PyTorch's workers), got"
+                f" {self._source.shards}. Use fewer, divide the corpus into more files, or write its cache with `ul2 cache`. See"
                 " docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
             )
         self._process = 0
@@ -190,6 +191,15 @@ class Stretch:
     numbers: np.ndarray
 
 
+def joined(stretches: Sequence[Stretch]) -> Stretch:
+    """Stretches, at least one, that follow each other, as one."""
+    found, corpora, packed, places = [], (), (), 0
+    for each in stretches:
+        found.append(each.slots._replace(places=each.slots.places + places, corpora=each.slots.corpora + len(corpora)))
+        corpora, packed, places = corpora + each.corpora, packed + each.packed, places + len(each.numbers)
+    return Stretch(corpora, packed, in_order(found), np.concatenate([each.numbers for each in stretches]))
+
+
 class Stream:
     """The elements of a host of a mixture, one stretch after the other.
 
@@ -254,46 +264,84 @@ def _elements_per_example(numbering: Numbering) -> float:
     return numbering.packed[0].rows_about / numbering.corpora[0].order.examples if numbering.packed else 1.0
 
 
-def open_corpora(
-    schedule: MemberSchedule, split: str, use_cached: bool, host: Host
-) -> tuple[Numbering, Callable[[Mapping[str, int | None] | None], Stream] | None]:
-    """The numbering of a mixture; and where a corpus neither has a cache nor fits into a window, what opens its stream.
+class Corpora:
+    """The corpora of a mixture: read by number, but for those `in_windows`, which neither have a cache nor fit into a window.
 
-    The numbering is then that of the beginning of such corpora. What opens the stream takes the lengths of packed rows, or None.
+    `numbering` is that of the mixture, in which these have their beginning alone. With `use_cached` caches are read; None is for
+    those that are there. It can be pickled, for a process that is spawned.
     """
-    stores: dict[str, TokenStore] = {}
-    in_windows: set[str] = set()
 
-    def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
-        if corpus.name not in stores:
-            found = stored_tokens(corpus, split, use_cached, separate_documents)
+    def __init__(self, schedule: MemberSchedule, split: str, use_cached: bool | None, seed: int, shuffle: bool):
+        self._schedule, self._split, self._use_cached, self._seed, self._shuffle = schedule, split, use_cached, seed, shuffle
+        self._stores: dict[str, TokenStore] = {}
+        self._cached: dict[str, bool] = {}
+        self.in_windows: list[str] = []
+        self.window_tokens = WINDOW_TOKENS
+        self.numbering = number_examples(schedule, self._tokens, seed, shuffle)
+
+    def _tokens(self, corpus: Corpus, separate_documents: bool) -> TokenStore:
+        if corpus.name not in self._stores:
+            self._cached[corpus.name] = is_cached = bool(corpus.cache_dir) if self._use_cached is None else self._use_cached
+            found = stored_tokens(corpus, self._split, is_cached, separate_documents)
             if found is None:
-                found, is_whole = beginning_of(corpus, split, separate_documents, WINDOW_TOKENS, use_cached)
+                found, is_whole = beginning_of(corpus, self._split, separate_documents, self.window_tokens, is_cached)
                 if not is_whole:
-                    in_windows.add(corpus.name)
-            stores[corpus.name] = found
-        return stores[corpus.name]
+                    self.in_windows.append(corpus.name)
+            self._stores[corpus.name] = found
+        return self._stores[corpus.name]
 
-    numbering = number_examples(schedule, tokens, host.seed, host.shuffle)
-    if not in_windows:
-        return numbering, None
-
-    def open_stream(budgets: Mapping[str, int | None] | None) -> Stream:
+    def stream(self, budgets: Mapping[str, int | None] | None, host: int = 0, hosts: int = 1, epochs: int | None = None) -> Stream:
+        """The stream of one of several hosts, of examples, or with `budgets` of rows that are so long."""
         readers: dict[str, list[Task]] = {}
-        for _, members in schedule.stages:
+        for _, members in self._schedule.stages:
             for name, of_stage in by_corpus(members).items():
                 _check_as_before(name, readers.setdefault(name, of_stage), of_stage)
         feeds = [
-            _feed(
-                own, split, use_cached, host._replace(seed=keyed(host.seed, number)), budgets, tokens=tokens, in_windows=in_windows
-            )
+            self._feed(own, Host(host, hosts, epochs, keyed(self._seed, number), self._shuffle), budgets)
             for number, own in enumerate(readers.values())
         ]
-        corpora = [numbering.names.index(corpus.name) for corpus in numbering.corpora]
-        stages = [(first, {corpora[number]: weight for number, weight in zip(of, rates)}) for first, of, rates in numbering.stages]
+        found = self.numbering
+        corpora = [found.names.index(corpus.name) for corpus in found.corpora]
+        stages = [
+            (-(-first // hosts), {corpora[number]: weight for number, weight in zip(of, rates)}) for first, of, rates in found.stages
+        ]
         return Stream(feeds, stages)
 
-    return numbering, open_stream
+    def _feed(self, members: Sequence[Task], host: Host, budgets: Mapping[str, int | None] | None) -> Feed:
+        """How the corpus of these tasks is read."""
+
+        def number(tokens: Callable[[Corpus, bool], TokenStore], seed: int) -> Numbering:
+            found = number_examples(MemberSchedule.of(members), tokens, seed, host.shuffle)
+            return found if budgets is None else found.in_rows(budgets)
+
+        whole, corpus, solution = number(self._tokens, host.seed), members[0].corpus, members[0].solution
+        if corpus.name not in self.in_windows:
+            return Held(whole, host)
+        assert solution is not None, "texts alone are read in windows"
+        separate = solution.configuration.separate_documents
+        return Windows(
+            corpus,
+            self._split,
+            self._cached[corpus.name],
+            separate,
+            host,
+            number=lambda store, seed: number(lambda *_: store, seed),
+            numbering=whole,
+            window_tokens=self.window_tokens,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the corpora, of which a task has the name alone where it is pickled."""
+        members = itertools.chain.from_iterable(stage.members for stage in self._schedule.stages)
+        return vars(self) | {"corpora": {member.corpus.name: member.corpus for member in members}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        corpora, schedule = state.pop("corpora"), state["_schedule"]
+        stages = [
+            stage._replace(members=[dataclasses.replace(each, corpus=corpora[each.corpus.name]) for each in stage.members])
+            for stage in schedule.stages
+        ]
+        vars(self).update(state, _schedule=dataclasses.replace(schedule, stages=tuple(stages)))
 
 
 def _check_as_before(name: str, first: Sequence[Task], now: Sequence[Task]) -> None:
@@ -304,29 +352,3 @@ def _check_as_before(name: str, first: Sequence[Task], now: Sequence[Task]) -> N
             f"schedule must read {name!r} by the same denoisers in all stages, as it has no cache and is too large for memory, got"
             f" {shares[0]} and then {shares[1]}. Write its cache with `ul2 cache`, or change the weights of corpora alone."
         )
-
-
-def _feed(
-    members: Sequence[Task],
-    split: str,
-    use_cached: bool,
-    host: Host,
-    budgets: Mapping[str, int | None] | None,
-    *,
-    tokens: Callable[[Corpus, bool], TokenStore],
-    in_windows: Collection[str],
-) -> Feed:
-    """How the corpus of these tasks is read."""
-
-    def number(tokens: Callable[[Corpus, bool], TokenStore], seed: int) -> Numbering:
-        found = number_examples(MemberSchedule.of(members), tokens, seed, host.shuffle)
-        return found if budgets is None else found.in_rows(budgets)
-
-    whole, corpus, solution = number(tokens, host.seed), members[0].corpus, members[0].solution
-    if corpus.name not in in_windows:
-        return Held(whole, host)
-    assert solution is not None, "texts alone are read in windows"
-    separate = solution.configuration.separate_documents
-    return Windows(
-        corpus, split, use_cached, separate, host, number=lambda store, seed: number(lambda *_: store, seed), numbering=whole
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
@@ -10,6 +11,20 @@ import tensorflow as tf
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.records import PROBLEM, At, Record
+
+_process: int | None = None  # in which TensorFlow reads
+
+
+def check_process() -> None:
+    """Raises a RuntimeError in a process that was forked from one in which TensorFlow has read, because it would hang."""
+    global _process
+    if _process not in (None, os.getpid()):
+        raise RuntimeError(
+            f"process {os.getpid()} was forked from one in which TensorFlow read this source, and would hang. Pass"
+            ' multiprocessing_context="spawn" (or "forkserver") to the DataLoader, or write a cache with `ul2 cache`. See'
+            " docs/help/troubleshooting.md#hangs-in-a-forked-worker."
+        )
+    _process = os.getpid()
 
 
 @no_autograph

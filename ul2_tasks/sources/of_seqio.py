@@ -59,6 +59,9 @@ class SeqioSource(RecordSource):
     def _shard(self, shard: Shard) -> tf.data.Dataset:
         import seqio
 
+        from ul2_tasks.sources.dataset_records import check_process
+
+        check_process()
         return self.inner.get_dataset(split=shard.split, shuffle=False, shard_info=seqio.ShardInfo(shard.number, shard.of))
 
 

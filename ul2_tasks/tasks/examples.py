@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.conversations import ChatCorpus
+from ul2_tasks.corpus.identity import reads
 from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.example_features import token_features
 from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
@@ -18,8 +20,9 @@ from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tok
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.exclude import Documents, leave_out
 from ul2_tasks.random_access.fingerprint import fingerprint
-from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
+from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, number_examples
 from ul2_tasks.random_access.sequence import Examples
+from ul2_tasks.random_access.windows import Corpora
 from ul2_tasks.scalars import as_python, check_flag, is_integer
 
 _LENGTHS = {"inputs": 512, "targets": 512}
@@ -72,9 +75,60 @@ def examples(
     >>> found[3]["inputs"].tolist() == ul2_tasks.examples("ul2_mix", {"inputs": 512, "targets": 512})[3]["inputs"].tolist()
     True
     """
+    check_flag(task_id, "task_id")
+    named = _named(mixture, sequence_length, split, seed, cache_dirs, None)
+    found = number_examples(named.schedule, tokens_of(split), named.order_seed, shuffle)
+    whole = _examples(named, found, shuffle, pack, task_id)
+    size = named.schedule.batch_size
+    if size and batch_size not in (None, size):
+        raise ValueError(f"batch_size must be that of the schedule, {size}, got {batch_size!r}. Leave it out.")
+    return leave_out(whole, exclude, skip, size if batch_size is None else batch_size)
+
+
+def open_examples(
+    mixture: Mixture | Mix | Chat | ImageText | str,
+    sequence_length: Mapping[str, int] | None,
+    *,
+    split: str,
+    seed: int,
+    shuffle: bool,
+    pack: bool,
+    use_cached: bool,
+    cache_dirs: Sequence[str | os.PathLike],
+) -> tuple[Examples, Corpora | None]:
+    """As `examples`; where a corpus is read in windows, of its beginning, and the corpora, which have the whole stream.
+
+    What is registered is read from its cache with `use_cached`.
+    """
+    named = _named(mixture, sequence_length, split, seed, cache_dirs, use_cached)
+    corpora = Corpora(named.schedule, split, named.use_cached, named.order_seed, bool(shuffle))
+    windows = corpora if corpora.in_windows else None
+    return _examples(named, corpora.numbering, shuffle, pack, windows=windows), windows
+
+
+class _Named(NamedTuple):
+    """A mixture's name, its tasks, the seed of its order, and whether its cache is read, None where that is if there is one; and
+    the arguments."""
+
+    name: str
+    schedule: MemberSchedule
+    order_seed: int
+    use_cached: bool | None
+    sequence_length: Mapping[str, int]
+    split: str
+    seed: int
+
+
+def _named(
+    mixture: Mixture | Mix | Chat | ImageText | str,
+    sequence_length: Mapping[str, int] | None,
+    split: str,
+    seed: int,
+    cache_dirs: Sequence[str | os.PathLike],
+    use_cached: bool | None,
+) -> _Named:
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed must be an integer, because it decides the examples, got {seed!r}.")
-    check_flag(task_id, "task_id")
     if not isinstance(mixture, Mixture | Mix | Chat | ImageText | str):
         raise ValueError(
             f"mixture must be a Mixture, a Mix, a Chat, an ImageText, or the name of a registered mixture, got {mixture!r:.100}."
@@ -82,76 +136,88 @@ def examples(
         )
     if not isinstance(sequence_length, Mapping):
         raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
-    order_by = int(seed)
+    if isinstance(mixture, str):
+        if cache_dirs:
+            raise ValueError(
+                f"cache_dirs must be left out for what is registered, got {cache_dirs!r}. Name the folder with"
+                " seqio.add_global_cache_dirs."
+            )
+        found = _registered(mixture, sequence_length, split, int(seed), use_cached)
+        return _Named(mixture, *found, use_cached, sequence_length, split, int(seed))
     if isinstance(mixture, Chat):
         format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
         name, corpus = f"{mixture.name}_{format}", corpus_in(mixture, cache_dirs)
         assert isinstance(corpus, ChatCorpus)
         given = sequence_length, split, bool(corpus.cache_dir)
         member = chat_member(name, corpus, objective_of(mixture, format), *given, blocks=mixture.block_shuffle)
-        schedule = MemberSchedule.of([member])
-    elif isinstance(mixture, ImageText):
-        name, records = name_of(mixture), corpus_in(mixture, cache_dirs)
+        return _Named(name, MemberSchedule.of([member]), int(seed), None, sequence_length, split, int(seed))
+    if isinstance(mixture, ImageText):
+        records = corpus_in(mixture, cache_dirs)
         assert isinstance(records, ImageTextCorpus)
         limits = sorted(limits_of(mixture, sequence_length), key=lambda each: each.name)  # as a registered mixture has its tasks
         weights = [float(each.denoiser.weight) for each in limits]
-        schedule = MemberSchedule.of(image_text_members(mixture, records, limits, weights, split, bool(records.cache_dir)))
+        members: Any = image_text_members(mixture, records, limits, weights, split, bool(records.cache_dir))
     elif isinstance(mixture, Mixture):
-        name, schedule = name_of(mixture), MemberSchedule.of(members_of_mixture(mixture, sequence_length, cache_dirs))
-    elif isinstance(mixture, Mix):
-        of_mix = members_of_mix(mixture, sequence_length, cache_dirs, split)
-        name, schedule = name_of(mixture), planned_members(mixture, of_mix)
-    elif cache_dirs:
-        raise ValueError(
-            f"cache_dirs must be left out for what is registered, got {cache_dirs!r}. Name the folder with"
-            " seqio.add_global_cache_dirs."
-        )
+        members = members_of_mixture(mixture, sequence_length, cache_dirs)
     else:
-        name, schedule, order_by = mixture, *_registered(mixture, sequence_length, split, int(seed))
-    found = number_examples(schedule, tokens_of(split), order_by, shuffle)
-    of_tokens = token_features(features_of(members_of(found)))
-    budgets = {key: as_python(sequence_length.get(key)) for key in of_tokens}
-    numbering = found.in_rows(budgets) if pack else found
-    numbering.warn_of_unread()
+        members = members_of_mix(mixture, sequence_length, cache_dirs, split)
+    schedule = planned_members(mixture, members) if isinstance(mixture, Mix) else MemberSchedule.of(members)
+    return _Named(name_of(mixture), schedule, int(seed), None, sequence_length, split, int(seed))
 
-    members = list({member.task: member for stage in schedule.stages for member in stage.members}.values())
+
+def _examples(
+    named: _Named,
+    numbering: Numbering,
+    shuffle: bool,
+    pack: bool,
+    task_id: bool = False,
+    windows: Corpora | None = None,
+) -> Examples:
+    """The examples of a numbering, or packed rows of them. Those of `windows` are of the beginning."""
+    of_tokens = token_features(features_of(members_of(numbering)))
+    budgets = {key: as_python(named.sequence_length.get(key)) for key in of_tokens}
+    numbering = numbering.in_rows(budgets) if pack else numbering
+    if not windows:
+        numbering.warn_of_unread()
+    members = list({member.task: member for stage in named.schedule.stages for member in stage.members}.values())
     corpora = {member.corpus.name: member.corpus for member in members}
-    folders = {key: None if corpus.is_tokens else corpus.cache_dir for key, corpus in corpora.items()}  # as they are now
+    is_cached = named.use_cached is not False
+    folders = {  # as they are now
+        key: corpus.cache_dir if is_cached and not corpus.is_tokens else None for key, corpus in corpora.items()
+    }
 
     @functools.cache
     def describe() -> dict[str, object]:
-        rates = {member.task: member.rate for member in members}
         told = fingerprint(
-            name,
+            named.name,
             members,
             numbering,
-            sequence_length,
-            rates=rates,
+            named.sequence_length,
+            rates={member.task: member.rate for member in members},
             cache_dirs=folders,
-            split=split,
+            split=named.split,
             shuffle=bool(shuffle),
-            seed=int(seed),
-            schedule=schedule,
+            seed=named.seed,
+            schedule=named.schedule,
         )
+        if windows:
+            told["windows"] = {key: reads(corpora[key].source, named.split) for key in windows.in_windows}
+            told["window_tokens"] = windows.window_tokens
         return told | {"use_cached": any(folders.values())}
 
-    if schedule.batch_size and batch_size not in (None, schedule.batch_size):
-        raise ValueError(f"batch_size must be that of the schedule, {schedule.batch_size}, got {batch_size!r}. Leave it out.")
-    return leave_out(
-        Examples(numbering, budgets, describe, task_id=task_id),
-        exclude,
-        skip,
-        schedule.batch_size if batch_size is None else batch_size,
-    )
+    return Examples(numbering, budgets, describe, task_id=task_id)
 
 
-def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed: int) -> tuple[MemberSchedule, int]:
+def _registered(
+    name: str, sequence_length: Mapping[str, int], split: str, seed: int, use_cached: bool | None
+) -> tuple[MemberSchedule, int]:
     """The tasks of what is registered with SeqIO, and the seed of its order."""
     import seqio
 
     from ul2_tasks.tasks.chat import ChatMixture
     from ul2_tasks.tasks.providers import (
         DenoisingMixture,
+        IndexedTask,
         indexed_members,
         is_ours,
         order_seed,
@@ -170,5 +236,9 @@ def _registered(name: str, sequence_length: Mapping[str, int], split: str, seed:
             " access. Mix the same with ul2_tasks.mix, or read it with get_dataset."
         )
     rates = [provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
-    members = indexed_members(tasks, rates, sequence_length, split, lambda task: bool(task.corpus.cache_dir))
+
+    def is_cached(task: IndexedTask) -> bool:
+        return bool(task.corpus.cache_dir) if use_cached is None else use_cached
+
+    members = indexed_members(tasks, rates, sequence_length, split, is_cached)
     return planned_members_of(provider, members), order_seed(provider, seed)

@@ -33,7 +33,7 @@ from ul2_tasks.random_access.fingerprint import fingerprint
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage
 from ul2_tasks.random_access.text import Member
-from ul2_tasks.random_access.windows import WINDOW_TOKENS, Host, open_corpora
+from ul2_tasks.random_access.windows import Corpora
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
@@ -356,8 +356,9 @@ def read_indexed(
     numbered = indexed_members(tasks, own_rates, sequence_length, split, lambda _: use_cached)
     schedule = planned_members_of(provider, numbered)
     at = order_seed(provider, secrets.randbits(62) if seed is None else seed)
-    numbering, windows = open_corpora(schedule, split, use_cached, Host(host, hosts, num_epochs, at, bool(shuffle)))
-    if num_epochs is not None and windows is None:
+    corpora = Corpora(schedule, split, use_cached, at, bool(shuffle))
+    numbering = corpora.numbering
+    if num_epochs is not None and not corpora.in_windows:
         check_hosts(provider.name, split, numbering.first_of(num_epochs), hosts)
         numbering.warn_of_unread()
     lengths = {key: as_python((sequence_length or {}).get(key)) for key in token_features(features_of(numbered))}
@@ -374,12 +375,13 @@ def read_indexed(
         others=others,
         schedule=schedule,
     )
-    if windows is not None:  # the numbering is of the beginnings alone
+    if corpora.in_windows:  # the numbering is of the beginnings alone
         told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {
             "epochs": num_epochs,
-            "window_tokens": WINDOW_TOKENS,
+            "window_tokens": corpora.window_tokens,
         }
     share = Share(host, hosts, turns=numbering.turns)
+    windows = functools.partial(corpora.stream, host=host, hosts=hosts, epochs=num_epochs) if corpora.in_windows else None
     return Reading(numbering, lengths, num_epochs, share, features, told, seed is not None, windows)
 
 
