@@ -18,11 +18,8 @@ import tensorflow as tf
 
 from ul2_tasks import (
     T5GEMMA2,
-    ChatFeatureConverter,
-    EncDecFeatureConverter,
     ImageTokens,
     MemoryDataSource,
-    PromptCompletionFeatureConverter,
     mix,
     open_renderer,
     open_source,
@@ -123,57 +120,8 @@ def one_of(register: Callable[[], str], denoiser: str) -> str:
     return register().replace("_mix", f"_{denoiser}")
 
 
-CACHED = {"golden_corpus": joined, "golden_files_corpus": of_files, "golden_talk_corpus": talk, "golden_seen_corpus": seen}
-
-
 def stream(name: str, lengths=LENGTHS, split: str = "train", seed: int = 1, num_epochs: int | None = 2, **more) -> tf.data.Dataset:
     return seqio.get_mixture_or_task(name).get_dataset(lengths, split, seed=seed, num_epochs=num_epochs, **more)
-
-
-def rows(name: str, lengths=LENGTHS, converter: type | None = None, pack: bool = True, **more) -> tf.data.Dataset:
-    return (converter or EncDecFeatureConverter)(pack=pack)(stream(name, lengths, **more), lengths)
-
-
-def t5x_batches(name: str) -> tf.data.Dataset:
-    """As t5x asks for them."""
-    converter = EncDecFeatureConverter(pack=True)
-    settings = {"dataset_split": "train", "use_cached": True, "num_epochs": 3, "seed": 7, "batch_size": 4}
-    return seqio.get_dataset(name, LENGTHS, converter, shard_info=seqio.ShardInfo(1, 2), **settings)
-
-
-# The tf.data pipelines of which checkpoints are saved, and after how many elements.
-CHECKPOINTS: dict[str, tuple[Callable[[], tf.data.Dataset], int]] = {
-    "stream": (lambda: stream(joined(), num_epochs=1), 150),
-    "stream_packed": (lambda: rows(one_of(joined, "r1"), seed=2), 50),
-    "stream_apart": (lambda: stream(one_of(apart, "s"), num_epochs=1, shard_info=seqio.ShardInfo(0, 2)), 30),
-    "stream_of_files": (lambda: stream(one_of(of_files, "s"), num_epochs=1), 60),
-    "number": (lambda: stream(joined(), use_cached=True), 20),
-    "number_packed_batches": (lambda: t5x_batches(joined()), 3),
-    "text_and_replies": (lambda: stream(both(), BOTH, "validation", num_epochs=3), 5),
-    "chat": (lambda: stream(talk(), None), 13),
-    "chat_cached_rows": (lambda: rows(talk(), {"tokens": 512}, ChatFeatureConverter, use_cached=True), 2),
-    "reply_rows": (lambda: rows(talk("prompt_completion"), {"inputs": 512, "targets": 128}, PromptCompletionFeatureConverter), 2),
-    "pictures": (lambda: stream(one_of(seen, "r1"), SEEN), 9),
-    "pictures_cached": (lambda: stream(one_of(seen, "s"), SEEN, use_cached=True), 9),
-}
-
-
-def torch_datasets() -> dict[str, tuple[Callable[[], Any], int]]:
-    """The PyTorch datasets of which states are saved, and after how many elements."""
-    from ul2_tasks import UL2IterableDataset
-
-    def dataset(name: Callable[[], str], lengths=LENGTHS, **more) -> Any:
-        return UL2IterableDataset(name(), lengths, **{"seed": 5, "num_epochs": 2, "rank": 0, "world_size": 1, **more})
-
-    replies = functools.partial(talk, "prompt_completion")
-    return {
-        "start": (lambda: dataset(joined, use_cached=True), 0),
-        "stream": (lambda: dataset(joined, num_epochs=1), 150),
-        "number": (lambda: dataset(joined, use_cached=True), 20),
-        "replies": (lambda: dataset(replies, {"inputs": 512, "targets": 512}), 9),
-        "pictures": (lambda: dataset(lambda: one_of(seen, "s"), SEEN), 9),
-        "image_rows": (image_rows, 4),
-    }
 
 
 def image_rows(**settings: Any) -> Any:
