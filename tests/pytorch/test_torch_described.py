@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
 from ul2_tasks import EncDecFeatureConverter, HuggingFaceFeatureConverter, Mixture, UL2IterableDataset  # noqa: E402
+from ul2_tasks.random_access import windows  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -74,6 +75,22 @@ def test_what_examples_returned_is_read_with_its_own_settings(mixture, cache):
     assert next(iter(second))["inputs"].tolist() == rows.epoch(1)[0]["inputs"].tolist()
     of_name = UL2IterableDataset(ul2_tasks.examples("torch_told_mix", LENGTHS, seed=5))
     assert told(itertools.islice(iter(of_name), 5)) == told(itertools.islice(iter(named()), 5))
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_a_stage_in_windows_begins_at_its_step_on_any_number_of_processes(monkeypatch, processes):
+    monkeypatch.setattr(windows, "WINDOW_TOKENS", 5000)
+    first, second = (Mixture(f"staged_{name}", ul2_tasks.MemoryDataSource(letters, validation=0)) for name in "ab")
+    stages = [ul2_tasks.Stage(0, {first: 1}), ul2_tasks.Stage(5, {first: 1, second: 1})]
+    staged = ul2_tasks.Mix("staged", schedule=stages, batch_size=16, steps=20)
+    converter = HuggingFaceFeatureConverter("longest", 16 // processes, task_id=True)
+    for rank in range(processes):
+        dataset = UL2IterableDataset(staged, LENGTHS, feature_converter=converter, rank=rank, world_size=processes)
+        tasks = [
+            {dataset.tasks[id].corpus for id in batch["task_id"].unique() if id >= 0} for batch in itertools.islice(dataset, 7)
+        ]
+        assert tasks == [{"staged_a_corpus"}] * 5 + [{"staged_a_corpus", "staged_b_corpus"}] * 2
+        assert "windows" in dataset.state_dict()
 
 
 @pytest.mark.parametrize(

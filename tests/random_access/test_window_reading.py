@@ -130,8 +130,7 @@ def test_a_corpus_of_a_later_stage_is_read_when_that_begins(described, monkeypat
     first, second = (members_of([(described(texts(300, number), name), 1)]) for number, name in enumerate(["first", "second"]))
     stages = [(0, {member.task: member.rate for member in first}), (2, {member.task: member.rate for member in second})]
     schedule = members_by_stage([*first, *second], stages, batch_size=10, steps=4)
-    _, open_stream = windows.open_corpora(schedule, "train", False, windows.Host(0, 1, None, 3, True))
-    stream = open_stream(None)
+    stream = windows.Corpora(schedule, "train", False, 3, True).stream(None)
     state, _ = stream.read(stream.start, 20)
     assert "first_corpus" in read_of
     assert "second_corpus" not in read_of

@@ -300,12 +300,12 @@ class Corpora:
             self._feed(own, Host(host, hosts, epochs, keyed(self._seed, number), self._shuffle), budgets)
             for number, own in enumerate(readers.values())
         ]
-        found = self.numbering
-        corpora = [found.names.index(corpus.name) for corpus in found.corpora]
-        stages = [
-            (-(-first // hosts), {corpora[number]: weight for number, weight in zip(of, rates)}) for first, of, rates in found.stages
-        ]
-        return Stream(feeds, stages)
+        corpora = [self.numbering.names.index(corpus.name) for corpus in self.numbering.corpora]
+        stages = {  # the last of those that begin at one element of this host
+            -(-first // hosts): {corpora[number]: weight for number, weight in zip(of, rates)}
+            for first, of, rates in self.numbering.stages
+        }
+        return Stream(feeds, list(stages.items()))
 
     def _feed(self, members: Sequence[Task], host: Host, budgets: Mapping[str, int | None] | None) -> Feed:
         """How the corpus of these tasks is read."""
