@@ -129,10 +129,10 @@ from my_schemas import both_ways
 
 from ul2_tasks import ImageTextDataset
 from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.records import open_records
 from ul2_tasks.image_rows.samples import Sizes
 from ul2_tasks.image_rows.sizes import Size
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
-from ul2_tasks.sources.image_records import open_records
 
 small = Sizes(
     vit=Size(longest_edge=56, shortest_edge=28, patch_size=14, max_pixels=56 * 56),

@@ -12,10 +12,10 @@ pytest.importorskip("PIL", reason="the extra images is not installed")
 from PIL import Image
 
 from ul2_tasks.image_rows.recipe import Recipe, Source
+from ul2_tasks.image_rows.records import listed_records
 from ul2_tasks.image_rows.samples import Sizes
 from ul2_tasks.image_rows.sizes import Size
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
-from ul2_tasks.sources.image_records import listed_records
 
 FORM = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4, vit_patches_per_side=8, vae_patches_per_side=8)
 SIZES = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))

@@ -14,6 +14,8 @@ from support import records_of
 
 from ul2_tasks import open_source
 from ul2_tasks.files.opening import CORRUPT, open_file
+from ul2_tasks.image_rows.records import open_records
+from ul2_tasks.sources.image_examples import parsed
 from ul2_tasks.sources.image_text import open_image_text
 
 COMPRESS = {
@@ -73,8 +75,11 @@ def test_what_is_no_stream_is_an_error_that_names_the_file(tmp_path, suffix, nam
     if path.stat().st_size:  # a corpus of nothing at all is refused before it is read
         (found,) = (record.problem for record in records_of(open_source(path)) if record.problem)
         assert found.startswith(f"{path}: is corrupt")
+        (found,) = (record for record in records_of(open_image_text(path)) if record.problem)
+        assert found.problem.startswith("is corrupt, so all from here on is lost")
+        assert parsed(found.text)[2].decode() == str(path)
     with pytest.raises(ValueError, match=str(path)):
-        open_image_text(path).list_shards("train")
+        open_records(path)
 
 
 @pytest.mark.parametrize("padding", [1, 3, 6, 65_537])

@@ -128,10 +128,10 @@ def image_rows(**settings: Any) -> Any:
     """Rows of two sources. Records with an image that is cut off are skipped."""
     from ul2_tasks import ImageTextDataset, default_vocabulary
     from ul2_tasks.image_rows.recipe import Source
+    from ul2_tasks.image_rows.records import listed_records
     from ul2_tasks.image_rows.samples import Sizes
     from ul2_tasks.image_rows.sizes import Size
     from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
-    from ul2_tasks.sources.image_records import listed_records
 
     sizes = Sizes(vit=Size(48, 12, 6, 10_000), vae=Size(64, 16, 8, 10_000))
     said = [text[:30] for text in texts()]

@@ -20,9 +20,9 @@ from ul2_tasks import ImageTextDataset, open_vocabulary  # noqa: E402
 from ul2_tasks.image_rows import dataset as dataset_module  # noqa: E402
 from ul2_tasks.image_rows.dropout import Dropout  # noqa: E402
 from ul2_tasks.image_rows.recipe import Source  # noqa: E402
+from ul2_tasks.image_rows.records import open_records  # noqa: E402
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig  # noqa: E402
 from ul2_tasks.images.elements import Text  # noqa: E402
-from ul2_tasks.sources.image_records import open_records  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 BUDGETS = {"tokens": 150, "vit": 100, "vae": 120}

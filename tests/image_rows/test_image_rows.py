@@ -13,13 +13,13 @@ from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.patches import patches
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.records import listed_records
 from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.image_rows.sizes import VIT_CONVERSATION, VIT_EDIT, Size
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.pixels import Frame, pixels, resized
 from ul2_tasks.images.problems import sentence_of
 from ul2_tasks.images.schemas import vlm_sft
-from ul2_tasks.sources.image_records import listed_records
 
 ALL = {"t2i_pretrain": made(), "unified_edit": edits(), "vlm_sft": talks()}
 BAD = {"image": png(8, 8)}

@@ -14,10 +14,10 @@ from test_command_line import ul2
 
 from ul2_tasks.image_rows.looking.measure import look_at, measure_images, recipe_to_look_at
 from ul2_tasks.image_rows.recipe import example_sources
+from ul2_tasks.image_rows.records import listed_records, open_records
 from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.images import example_set
 from ul2_tasks.images.example_set import example_records, write_example_set
-from ul2_tasks.sources.image_records import listed_records, open_records
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -145,7 +145,7 @@ import ul2_tasks
 from ul2_tasks.image_rows.recipe import Source
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.example_set import example_records
-from ul2_tasks.sources.image_records import listed_records
+from ul2_tasks.image_rows.records import listed_records
 
 read = {"cats": ("t2i_pretrain", 12), "edits": ("unified_edit", 4)}
 sources = [Source(listed_records(example_records(*each), name), each[0]) for name, each in read.items()]

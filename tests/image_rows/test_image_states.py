@@ -7,10 +7,10 @@ import pytest
 from image_sources import FORM, SIZES, ids, made, source
 
 from ul2_tasks.image_rows.recipe import Recipe, Source
+from ul2_tasks.image_rows.records import open_records
 from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.schemas import vlm_sft
-from ul2_tasks.sources.image_records import open_records
 
 
 def identity(of: Source, encode=ids) -> dict:

@@ -8,10 +8,10 @@ from image_support import image
 
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Recipe, Source
+from ul2_tasks.image_rows.records import listed_records, open_records
 from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.elements import Image, Text
-from ul2_tasks.sources.image_records import listed_records, open_records
 from ul2_tasks.sources.image_text import open_image_text
 
 FORM = SpecialTokenConfig(bos_id=1, eos_id=2, boi_id=3, eoi_id=4)

@@ -14,9 +14,9 @@ from image_sources import FORM, SIZES, edits, ids, made, png, recipe, source, ta
 
 from ul2_tasks.image_rows.index import ImageRows
 from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.records import open_records
 from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.images.elements import Text
-from ul2_tasks.sources.image_records import open_records
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 

@@ -12,12 +12,12 @@ from PIL import Image as PILImage
 from ul2_tasks import open_image_text
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.records import open_records
 from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.paths import Address, Outside, located
-from ul2_tasks.sources.image_records import open_records
 
 
 def problems(source) -> list[str]:

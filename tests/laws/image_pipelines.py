@@ -23,7 +23,7 @@ from pipelines import (
 import ul2_tasks
 from ul2_tasks import MemoryDataSource
 from ul2_tasks.image_rows.recipe import Source
-from ul2_tasks.sources.image_records import listed_records
+from ul2_tasks.image_rows.records import listed_records
 
 RECORDS, IN_ROWS = 24, 40
 LENGTHS = {"inputs": 160, "targets": 96}

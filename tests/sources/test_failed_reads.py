@@ -21,12 +21,12 @@ from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, r
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.files import retries
 from ul2_tasks.files.listing import list_files
+from ul2_tasks.image_rows.records import Piece, listed_records, open_records
 from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images import pixels
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.sources.dataset_objects import DatasetSource
-from ul2_tasks.sources.image_files import Piece
-from ul2_tasks.sources.image_records import listed_records, open_records
+from ul2_tasks.sources.files import Shard
 from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
 
 TEXTS = [f"document {number} {np.random.default_rng(number).bytes(40).hex()}" for number in range(300)]
@@ -172,10 +172,10 @@ def test_no_read_that_fails_is_a_bad_record_of_images(tmp_path, fault):
     with pytest.raises(OSError, match="train, record 0"):
         problems([{"captions": "a cat"}], kind=kind)
     with pytest.raises(OSError, match="mine, record 1"):
-        list(listed_records(Remote(FAULTS[fault]), "mine").read(Piece("mine", 0, 0, 3), 0))
-    again = listed_records(Remote(FAULTS[fault], times=2), "mine").read(Piece("mine", 0, 0, 3), 0)
+        list(listed_records(Remote(FAULTS[fault]), "mine").read(Piece(Shard("mine"), 3), 0))
+    again = listed_records(Remote(FAULTS[fault], times=2), "mine").read(Piece(Shard("mine"), 3), 0)
     assert [record for _, record in again] == [{"captions": "a cat"}] * 3
-    _, missing, _ = listed_records(Remote(KeyError("none")), "mine").read(Piece("mine", 0, 0, 3), 0)
+    _, missing, _ = listed_records(Remote(KeyError("none")), "mine").read(Piece(Shard("mine"), 3), 0)
     assert isinstance(missing[1], ValueError), "a record that says so is bad"
 
 

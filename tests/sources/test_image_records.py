@@ -14,7 +14,7 @@ import pytest
 from backports import zstd
 from image_sources import write_tar
 
-from ul2_tasks.sources.image_records import Reader, listed_records, open_records
+from ul2_tasks.image_rows.records import Reader, listed_records, open_records
 
 IMAGE = b"an image"
 
@@ -176,7 +176,7 @@ def test_rows_of_a_damaged_row_group_are_told_one_by_one(tmp_path):
     found = all_of(open_records(path))
     assert [isinstance(record, ValueError) for _, record in found] == [False] * 20 + [True] * 20
     assert found[39][0] == f"{path}, row group 1, row 19"
-    assert str(found[39][1]).startswith("the row group cannot be read: ")
+    assert str(found[39][1]).startswith("is lost, as its row group is corrupt: ")
 
 
 def test_a_file_that_has_become_shorter_is_told(tmp_path):

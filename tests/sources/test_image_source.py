@@ -5,7 +5,7 @@ import json
 import pytest
 import seqio
 from image_support import image
-from support import flat
+from support import flat, records_of
 
 from ul2_tasks import open_image_text
 from ul2_tasks.corpus.identity import source_identity
@@ -62,7 +62,7 @@ def test_hosts_share_the_pieces_and_splits_are_files_of_their_own(files):
     source = open_image_text({"train": records, "validation": files["story"]})
     hosts = [read(source, shard_info=seqio.ShardInfo(host, 3)) for host in range(3)]
     assert sorted(flat(hosts)) == sorted([record["texts"][0]] for record in records)
-    assert source.num_input_examples("validation") == COUNT
+    assert len(records_of(source, "validation")) == COUNT
     with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in.*folder=None\), got 'test'"):
         source.get_dataset("test")
 
@@ -96,3 +96,20 @@ def test_images_that_are_generated_are_a_problem():
     source = open_image_text([{"image": image(), "captions": "a"}], lambda record, draws: [Image(record["image"], "noised")])
     (found,) = source.get_dataset("train").as_numpy_iterator()
     assert b"no image is generated here" in found["problem"]
+
+
+def test_lines_in_parts_of_a_file_have_places_and_rows_of_their_own(tmp_path):
+    """Also where lines are blank, and a line is several records."""
+    lines = ["" if number % 7 == 3 else json.dumps({"image": "x" * 300, "captions": ["a", "b"]}) for number in range(1000)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    source = open_image_text(str(tmp_path / "a.jsonl"), "captions")
+    shards, before, rows, places = source.shards("train"), 0, [], set()
+    assert len(shards) > 3
+    for shard in shards:
+        found = list(source.read(shard))
+        rows += [before + record.where.row for record in found]
+        places |= {(str(record.where), record.problem) for record in found}
+        before += source.rows_of(shard, len(found), found[-1].where)
+    filled = [number for number, line in enumerate(lines, 1) if line]
+    assert (before, sorted(set(rows))) == (1000, filled)
+    assert {place for place, _ in places} == {f"{tmp_path}/a.jsonl, line {number}" for number in filled}

@@ -15,7 +15,8 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.records import Record, in_lists, row_in_file
+from ul2_tasks.sources.records import Record, in_lists
+from ul2_tasks.sources.rows import row_in_file
 from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.store.provenance import Origin, hashes_of

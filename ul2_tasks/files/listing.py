@@ -32,6 +32,7 @@ FORMATS = {
     ".feather": "arrow",
     ".tfrecord": "tfrecord",
     ".tfrecords": "tfrecord",
+    ".tar": "tar",
 }
 # What tells two contents of a file apart, as file systems name it: the surest first, and last when it was changed.
 _MARKS = (

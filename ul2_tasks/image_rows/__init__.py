@@ -5,13 +5,13 @@ from ul2_tasks.image_rows.bagel_config import bagel_sources
 from ul2_tasks.image_rows.custom import Custom, ElementKind
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.recipe import Source, example_sources
+from ul2_tasks.image_rows.records import listed_records, open_records
 from ul2_tasks.image_rows.row_arrays import lay_out
 from ul2_tasks.image_rows.samples import Sizes, sample_of
 from ul2_tasks.image_rows.sizes import VAE, VIT_CONVERSATION, VIT_EDIT, Size
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.elements import Image, Text, letters
-from ul2_tasks.sources.image_records import listed_records, open_records
 
 __all__ = [
     "VAE",

@@ -9,12 +9,12 @@ from typing import Any
 from ul2_tasks.files.listing import list_files
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.recipe import Source
+from ul2_tasks.image_rows.records import Records, open_records
 from ul2_tasks.image_rows.samples import Sizes
 from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.image_rows.sizes import VIT_EDIT, Size
 from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.schemas import vlm_sft
-from ul2_tasks.sources.image_records import Records, open_records
 
 # What other arguments do here: `required_modalities`, the order of pools, the footers of Parquet files, states of the dataset.
 _REPLACED = {"is_mandatory", "shuffle_lines", "shuffle_seed", "resume_data_status"}

@@ -16,6 +16,7 @@ from ul2_tasks.image_rows.custom import Custom, ElementKind, marks_of
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.pools import Pools
 from ul2_tasks.image_rows.problems import MOST_IN_A_ROW, Problems
+from ul2_tasks.image_rows.records import Records, listed_records
 from ul2_tasks.image_rows.samples import Sizes, dummy
 from ul2_tasks.image_rows.schemas import SCHEMAS, story
 from ul2_tasks.image_rows.sizes import VIT_CONVERSATION
@@ -25,7 +26,6 @@ from ul2_tasks.images.elements import Element, elements_of
 from ul2_tasks.images.example_set import KINDS, example_records
 from ul2_tasks.images.schemas import Record, vlm_sft
 from ul2_tasks.scalars import as_python, check_on_error, digest_of, is_integer
-from ul2_tasks.sources.image_records import Records, listed_records
 
 _PLAIN_SETTINGS = ("seed", "pool", "epochs", "on_error", "shrink", "shuffle_blocks")
 _PLAIN = (bool, int, float, str, bytes, type(None))

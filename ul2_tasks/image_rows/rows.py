@@ -19,6 +19,7 @@ from ul2_tasks.image_rows.patches import patches
 from ul2_tasks.image_rows.pools import in_order
 from ul2_tasks.image_rows.problems import Problems, RecordError, Step, told_as
 from ul2_tasks.image_rows.recipe import Recipe, Source
+from ul2_tasks.image_rows.records import Reader
 from ul2_tasks.image_rows.row_arrays import Row, custom_arrays, lay_out
 from ul2_tasks.image_rows.samples import Sample, Sizes, dummy, fitted, sample_of, taken
 from ul2_tasks.image_rows.sizes import Grid, Size
@@ -26,7 +27,6 @@ from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Image
 from ul2_tasks.images.pixels import pixels, resized, size_of
 from ul2_tasks.images.schemas import Record
-from ul2_tasks.sources.image_records import Reader
 
 
 class Placed(NamedTuple):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 from ul2_tasks.files.listing import contents
 from ul2_tasks.files.retries import retried_items
 from ul2_tasks.imported import is_instance
-from ul2_tasks.sources import records
 from ul2_tasks.sources.base import RecordSource, kept
+from ul2_tasks.sources.columns import check_fields, check_kind
 from ul2_tasks.sources.files import MAX_SHARDS, Layout, Shard, numbered
-from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.records import Record, document_of
+from ul2_tasks.sources.rows import At
 
 if TYPE_CHECKING:
     import datasets
@@ -75,9 +76,9 @@ class DatasetSource(RecordSource):
         self._datasets = {split: _plain(dataset, self._layout) for split, dataset in by_split.items()}
         for split, dataset in self._datasets.items():
             if not _is_transformed(dataset):
-                records.check_fields(f"{self._name(split)},", dataset.column_names, self._layout)
+                check_fields(f"{self._name(split)},", dataset.column_names, self._layout)
                 if dataset.features is not None:
-                    records.check_kind(self._name(split), dataset.features.arrow_schema, self._layout)
+                    check_kind(self._name(split), dataset.features.arrow_schema, self._layout)
 
     def __repr__(self) -> str:
         return f"DatasetSource({self._identities}, {self._read_as})"
@@ -112,7 +113,7 @@ class DatasetSource(RecordSource):
         elif shard.of > 1:
             dataset = dataset.shard(num_shards=shard.of, index=shard.number)
         for number, row in enumerate(rows_of(dataset, shard.path), shard.start):
-            yield records.document_of(row, records.At(f"{shard.path}, row {number}", number), self._layout)
+            yield document_of(row, At(f"{shard.path}, row {number}", number), self._layout)
 
     def _name(self, split: str) -> str:
         """A split in words."""

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.sources.records import PROBLEM, At, Record
+from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.rows import At
 
 _process: int | None = None  # in which TensorFlow reads
 

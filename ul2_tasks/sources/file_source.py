@@ -7,10 +7,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ul2_tasks.files import listing
-from ul2_tasks.sources import files, records
+from ul2_tasks.sources import files
 from ul2_tasks.sources.base import RecordSource, kept
+from ul2_tasks.sources.columns import check_fields
 from ul2_tasks.sources.files import Layout, Shard
-from ul2_tasks.sources.records import Record, lines_of
+from ul2_tasks.sources.records import Record, read
+from ul2_tasks.sources.rows import fields, rows_read
 
 Files = str | os.PathLike | Sequence[str | os.PathLike]
 
@@ -59,8 +61,6 @@ class FileSource(RecordSource):
     def _changed(self) -> list[str]:
         """The settings that are not the default, in words."""
         settings = dataclasses.asdict(self._layout)
-        if settings["documents"] == "line":  # it was the default once, and caches of that time hold this repr without it
-            settings["documents"] = None
         defaults = dataclasses.asdict(Layout(None))
         return [f"{key}={value!r}" for key, value in settings.items() if value != defaults[key]]
 
@@ -74,10 +74,10 @@ class FileSource(RecordSource):
         return f"FileSource({', '.join(['files', *self._changed])})"
 
     def read(self, shard: Shard) -> Iterator[Record]:
-        return records.read(shard, self.layout(shard.split))
+        return read(shard, self.layout(shard.split))
 
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
-        return records if self.layout(shard.split).format == "arrow" else lines_of(shard, last)
+        return rows_read(shard, self.layout(shard.split), records, last)
 
     def layout(self, split: str) -> Layout:
         """How the documents of a split lie in its files. Lists the files."""
@@ -92,8 +92,8 @@ class FileSource(RecordSource):
         paths, layout = self._list(split)
         found = files.shards_of(paths, layout)
         for shard in found[:_SHARDS_LOOKED_AT] if layout.format != "text" else ():
-            if fields := records.fields(shard, layout):
-                records.check_fields(shard.path, fields, layout)
+            if names := fields(shard, layout):
+                check_fields(shard.path, names, layout)
                 break
         return files.numbered(split, found)
 

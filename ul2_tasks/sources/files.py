@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Container, Iterable, Sequence
@@ -32,13 +31,14 @@ class Layout:
     """How documents lie in files.
 
     Attributes:
-        format: "text", "jsonl", "parquet", "arrow" or "tfrecord".
+        format: "text", "jsonl", "parquet", "arrow", "tfrecord" or "tar"; None for the one that the name of each file ends with.
         documents: what a document is in text files: a "line", a "file", or a "paragraph", which ends at blank lines; None for
             other formats.
         text_key: the field, column or feature that holds the text.
         id_key: the one that holds the document's id; None where no id is wanted.
         as_json: whether documents are conversations: a value that is no text, such as a list of messages, is taken, and the id
             may be in the JSON of `METADATA`, too.
+        whole: whether rows are read whole, and none of their fields is asked for.
     """
 
     format: str | None
@@ -46,6 +46,7 @@ class Layout:
     text_key: str = "text"
     id_key: str | None = None
     as_json: bool = False
+    whole: bool = False
 
     @property
     def own_id_key(self) -> str | None:
@@ -58,10 +59,18 @@ class Layout:
         key = self.own_id_key
         return [self.text_key, key or ID, *([METADATA] if key and self.as_json else []), *self.beside]
 
+    def wants(self, name: str) -> bool:
+        """Whether a field of this name is read, or looked at to tell that nothing reads it."""
+        return self.whole or self.as_json or name in self.read
+
     @property
     def beside(self) -> list[str]:
         """The fields that go with the messages of a conversation, if they are there."""
         return [name for name in CONVERSATION_FIELDS if self.as_json and name != self.text_key]
+
+    def format_of(self, path: str) -> str | None:
+        """The format of a file."""
+        return self.format or named_format(path)
 
     def missing(self, present: Container[str]) -> str | None:
         """A field that is wanted and not among those that are there; None where none is missing."""
@@ -128,18 +137,20 @@ def shards_of(paths: Sequence[str], layout: Layout) -> list[Shard]:
     lengths = sizes(paths)
     if not any(lengths):
         raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
-    is_lines = layout.format == "jsonl" or (layout.format == "text" and layout.documents == "line")
-    if len(paths) >= MAX_SHARDS or not (is_lines or layout.format in ("parquet", "arrow")):
-        return [Shard(path) for path in paths]  # of a format that is not known, nobody knows where a document begins
-    if layout.format in ("parquet", "arrow"):
-        groups = list(itertools.chain(*parallel_map(functools.partial(_groups, format=layout.format), paths)))
-        if not groups:
-            raise ValueError(
-                f"files must hold a document, but none of the {len(paths)} files has a row, the first is {paths[0]!r}."
-            )
-        return groups
+    if len(paths) >= MAX_SHARDS:
+        return [Shard(path) for path in paths]
     length = min(max(-(-sum(lengths) // MAX_SHARDS), _MIN_SHARD), _MAX_SHARD)
-    return list(itertools.chain(*(_ranges(path, size, length) for path, size in zip(paths, lengths))))
+
+    def split(path: str, size: int) -> list[Shard]:
+        format = layout.format_of(path)
+        if format in ("parquet", "arrow"):
+            return _groups(path, format)
+        is_lines = format == "jsonl" or (format == "text" and layout.documents == "line")
+        return _ranges(path, size, length) if is_lines else [Shard(path)]
+
+    if found := list(itertools.chain(*parallel_map(lambda each: split(*each), zip(paths, lengths)))):
+        return found
+    raise ValueError(f"files must hold a document, but none of the {len(paths)} files has a row, the first is {paths[0]!r}.")
 
 
 def _ranges(path: str, size: int, length: int) -> list[Shard]:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
-from ul2_tasks.sources import records
 from ul2_tasks.sources.base import RecordSource, kept
+from ul2_tasks.sources.columns import check_fields, check_kind
 from ul2_tasks.sources.dataset_objects import identity_of, rows_of
 from ul2_tasks.sources.files import MAX_SHARDS, Layout, Shard, numbered
-from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.records import Record, document_of
+from ul2_tasks.sources.rows import At
 
 
 class HuggingFaceSource(RecordSource):
@@ -67,8 +68,7 @@ class HuggingFaceSource(RecordSource):
         name = f"{self._path}, split {shard.split}, shard {shard.number}"
         dataset = self._dataset(shard.split).shard(num_shards=shard.of, index=shard.number)
         return (
-            records.document_of(row, records.At(f"{name}, row {number}", number), self._layout)
-            for number, row in enumerate(rows_of(dataset, name))
+            document_of(row, At(f"{name}, row {number}", number), self._layout) for number, row in enumerate(rows_of(dataset, name))
         )
 
     @cached_property
@@ -94,8 +94,8 @@ class HuggingFaceSource(RecordSource):
             dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
         columns = dataset.column_names or next(rows_of(dataset, self._path), None)  # of some datasets only a row tells the columns
         if dataset.features is not None:
-            records.check_kind(f"{self._path}, split {split}", dataset.features.arrow_schema, self._layout)
-        records.check_fields(f"{self._path}, split {split},", None if columns is None else sorted(columns), self._layout)
+            check_kind(f"{self._path}, split {split}", dataset.features.arrow_schema, self._layout)
+        check_fields(f"{self._path}, split {split},", None if columns is None else sorted(columns), self._layout)
         return dataset
 
 

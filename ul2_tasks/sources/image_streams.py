@@ -9,7 +9,8 @@ import tensorflow as tf
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.image_examples import TEXTS, WHERE, serialized
-from ul2_tasks.sources.records import PROBLEM, At, Record
+from ul2_tasks.sources.records import PROBLEM, Record
+from ul2_tasks.sources.rows import At
 
 
 @no_autograph

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +19,11 @@ from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, kept, name_of
-from ul2_tasks.sources.files import ID, Shard, numbered
+from ul2_tasks.sources.files import ID, Shard, numbered, shards_of
 from ul2_tasks.sources.image_examples import serialized
-from ul2_tasks.sources.image_files import row_of
-from ul2_tasks.sources.image_records import Records, check_no_dataset, listed_records, open_records, within
-from ul2_tasks.sources.records import At, Record, as_id
+from ul2_tasks.sources.image_files import WHOLE, check_no_dataset, plain_name, record_files, with_paths
+from ul2_tasks.sources.records import Record, as_id
+from ul2_tasks.sources.rows import At, Line, Rows, rows, rows_read
 
 if TYPE_CHECKING:
     import seqio
@@ -45,6 +44,7 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any], Draws], Sequence[Sequence[Eleme
 _EMBEDDED = {"interleaved": "story", "captions": "t2i_pretrain", "vlm_sft": "vlm_sft"}  # records of the embedded set
 Held: TypeAlias = str | os.PathLike | Sequence[str | os.PathLike] | Sequence[Mapping[str, Any]]  # files, or records themselves
 _RECORD = "record"  # the feature of a record as a text
+_HELD = 64  # records of a shard in memory
 
 
 class ImageTextSource(RecordSource):
@@ -63,11 +63,10 @@ class ImageTextSource(RecordSource):
         """See `open_image_text`."""
         for held in splits.values():
             check_no_dataset(held)
-        super().__init__(splits=splits, text_key=_RECORD, id_key=None)
+        super().__init__(splits=splits, text_key=_RECORD)
         if not callable(kind) and kind not in KINDS:
             raise ValueError(f"kind must be one of {list(KINDS)}, or a function of a record and its draws, got {kind!r}.")
         self._held, self._kind, self._folder = dict(splits), kind, folder
-        self._opened: dict[str, Records] = {}
 
     def __repr__(self) -> str:
         return self._in_words
@@ -79,28 +78,27 @@ class ImageTextSource(RecordSource):
         return f"ImageTextSource({held}, {self._read_as(self._folder)})"
 
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
-        """The pieces of the files, such as row groups."""
+        """The parts of the files, such as row groups; of records in memory 64 each."""
         return self._shards(split)
 
     @kept
     def _shards(self, split: str) -> list[Shard]:
-        is_held, befores, found = _are_records(self._held[split]), collections.Counter[str](), []
-        for piece in self._records(split).pieces:
-            path, start, stop = "" if is_held else piece.path, piece.first, piece.first + piece.records
-            if os.path.splitext(path)[1].lower() == ".parquet":  # whose rows are counted within its groups
-                found.append(Shard(path, piece.start, piece.start + 1, befores[path]))
-                befores[path] += piece.records
-            else:
-                found.append(Shard(path, start, stop))
-        return numbered(split, found)
+        check_split(split, self._held, self)
+        held: Any = self._held[split]
+        if (count := self.num_input_examples(split)) is None:
+            return numbered(split, shards_of(record_files(held), WHOLE))
+        if not count:
+            raise ValueError("records must have at least one record, got none.")
+        return numbered(split, [Shard(start=start, stop=min(start + _HELD, count)) for start in range(0, count, _HELD)])
 
-    def num_input_examples(self, split: str) -> int:
-        """How many records there are."""
-        return len(self._records(split))
+    def num_input_examples(self, split: str) -> int | None:
+        """How many records there are in memory; None of those in files."""
+        held: Any = self._held[split]
+        return len(held) if _are_records(held) else None
 
     def files(self, split: str) -> list[str]:
         """The files of records; none of records in memory."""
-        return sorted({shard.path for shard in self.shards(split) if shard.path})
+        return list(dict.fromkeys(shard.path for shard in self.shards(split) if shard.path))
 
     @kept
     def contents(self, split: str) -> str:
@@ -114,44 +112,41 @@ class ImageTextSource(RecordSource):
         kind = name_of(self._kind) if callable(self._kind) else self._kind
         return f"kind={kind!r}, folder={folder!r}"
 
+    def rows_of(self, shard: Shard, records: int, last: object) -> int:
+        return rows_read(shard, WHOLE, records, last)
+
     def read(self, shard: Shard) -> Iterator[Record]:
-        """The records of a piece, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
-        found = self._records(shard.split)
-        piece, before = found.pieces[shard.number], shard.before or 0
-        folder = folder_of(piece.path) if self._folder is None else self._folder
-        for name, record in found.read(piece, 0):
-            where = At(name, before + row_of(piece, name))
-            own_id = as_id(record.get(ID)) if isinstance(record, Mapping) else b""
+        """The records of a shard, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
+        for where, row in rows(shard, WHOLE) if shard.path else self._held_rows(shard):
+            name = plain_name(where.brief if isinstance(where, Line) else where)
+            place = where if hasattr(where, "row") else ""
+            own_id = b"" if isinstance(row, ValueError) else as_id(row.get(ID))
             try:
-                if isinstance(record, ValueError):
-                    raise record
+                if isinstance(row, ValueError):
+                    raise row
+                folder = folder_of(shard.path) if self._folder is None else self._folder
+                record = with_paths(row, folder, shard.path) if shard.path or self._folder is not None else row
                 layouts = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
                 names = [f"{name}, caption {number + 1}" for number in range(len(layouts))] if len(layouts) > 1 else [name]
                 read = [
-                    Record(_as_example(checked(layout) if layout else layout, each, folder), where=where, own_id=own_id)
+                    Record(_as_example(checked(layout) if layout else layout, each, folder), where=place, own_id=own_id)
                     for layout, each in zip(layouts, names)
                 ]
             except Exception as error:
                 check_of_record(error, name)
-                read = [Record(_as_example([], name, folder), problem=sentence_of(error), where=where, own_id=own_id)]
+                read = [Record(_as_example([], name, ""), problem=sentence_of(error), where=place, own_id=own_id)]
             yield from read
+
+    def _held_rows(self, shard: Shard) -> Rows:
+        """The records of a shard in memory."""
+        held: Any = self._held[shard.split]
+        return ((At(f"{shard.split}, record {row}", row), dict(held[row])) for row in range(shard.start, shard.stop or 0))
 
     def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
         """See `ImageTextSource`; the order is that of `RecordSource._as_dataset`."""
         from ul2_tasks.sources.image_streams import places_of
 
         return places_of(super()._as_dataset(split, shuffle, seed, shard_info), _RECORD)
-
-    def _records(self, split: str) -> Records:
-        check_split(split, self._held, self)
-        if split not in self._opened:
-            held: Any = self._held[split]
-            if not _are_records(held):
-                self._opened[split] = open_records(held, self._folder)
-            else:
-                listed = listed_records(held, split)
-                self._opened[split] = listed if self._folder is None else within(listed, self._folder)
-        return self._opened[split]
 
 
 def open_image_text(

@@ -13,7 +13,8 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, name_of
 from ul2_tasks.sources.files import Shard, numbered
-from ul2_tasks.sources.records import At, Record
+from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.rows import At
 from ul2_tasks.sources.splits import check_fraction, hash_fraction
 
 _SHARDS = 16  # where no number is asked for

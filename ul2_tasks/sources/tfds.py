@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from ul2_tasks.scalars import check_split
+from ul2_tasks.sources.columns import check_fields
 from ul2_tasks.sources.files import Layout
-from ul2_tasks.sources.records import check_fields
 
 
 class TfdsSource(seqio.TfdsDataSource):

@@ -22,11 +22,11 @@ from ul2_tasks.image_rows.looking.show import draw_record, draw_records, draw_ro
 from ul2_tasks.image_rows.looking.show import find_rows as find_rows
 from ul2_tasks.image_rows.looking.table import print_images
 from ul2_tasks.image_rows.recipe import Recipe, Source, example_sources
+from ul2_tasks.image_rows.records import listed_records, open_records
 from ul2_tasks.image_rows.schemas import SCHEMAS
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.example_set import example_records
 from ul2_tasks.looking.printing import print_json_lines
-from ul2_tasks.sources.image_records import listed_records, open_records
 from ul2_tasks.vocabulary.by_name import open_vocabulary
 
 

@@ -1,4 +1,4 @@
-"""Records of texts and images: in which files they are, and any stretch of them."""
+"""Records of texts and images with random access: in which files they are, and any stretch of them."""
 
 from __future__ import annotations
 
@@ -6,34 +6,52 @@ import dataclasses
 import functools
 import itertools
 import os
+import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow.parquet as pq
 
 from ul2_tasks.files.kept_counts import beside
-from ul2_tasks.files.listing import contents, list_files, local_path, real_path
-from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_of_content, is_unreachable
+from ul2_tasks.files.listing import contents, local_path, named_format, real_path
+from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_of_content, is_unreachable, open_file
 from ul2_tasks.files.retries import retried
-from ul2_tasks.files.systems import is_folder, parallel_map
-from ul2_tasks.images.paths import folder_of, located
+from ul2_tasks.files.systems import parallel_map
+from ul2_tasks.images.paths import folder_of
 from ul2_tasks.images.problems import sentence_of
-from ul2_tasks.imported import is_instance
 from ul2_tasks.scalars import digest_of
-from ul2_tasks.sources.image_files import FORMATS, Named, Piece, may_hold
+from ul2_tasks.sources.files import Shard
+from ul2_tasks.sources.image_files import WHOLE, plain_name, record_files, with_paths
+from ul2_tasks.sources.rows import rows
+from ul2_tasks.sources.tar import places_of
 
+_LINES, _SAMPLES, _HELD = 256, 64, 64  # records of a piece
 _LOOKED_AT = 64  # of records in memory
-_OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold images, or paths
-_NAMES = f"{' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})"
+
+Named: TypeAlias = tuple[str, dict[str, Any] | ValueError]
+
+
+class Piece(NamedTuple):
+    """A part of a file that can be read from its beginning, and how many records it has."""
+
+    shard: Shard
+    records: int
+
+    @property
+    def path(self) -> str:
+        return self.shard.path
 
 
 @dataclasses.dataclass(frozen=True)
 class Records:
     """Records in pieces.
 
-    A piece can be read from its beginning, such as a row group, and `read` gives its records from one of them on. `what` is another
-    text if there are other files, or other numbers of records; `content` gives another one where files of these names, or records
-    of this number, have another content. `folder` is that of the first file, if they are files, and `root` is what all of their
-    paths begin with, up to a folder.
+    A piece can be read from its beginning, such as a row group, and `read` gives its records from one of them on, each with its
+    name, which is its own and stays the same; in the place of one that is wrong there is a ValueError. `what` is another text if
+    there are other files, or other numbers of records; `content` gives another one where files of these names, or records of this
+    number, have another content. `folder` is that of the first file, if they are files, and `root` is what all of their paths begin
+    with, up to a folder.
     """
 
     pieces: Sequence[Piece]
@@ -51,7 +69,7 @@ class Records:
 
         Of a sample in a tar its key, in parentheses, may be left out.
         """
-        named = [number for number, piece in enumerate(self.pieces) if may_hold(piece, name)]
+        named = [number for number, piece in enumerate(self.pieces) if _may_hold(piece.shard, name)]
         for piece in named[-1:]:  # the others begin before it
             for number, (found, _) in enumerate(self.read(self.pieces[piece], 0)):
                 if found == name or found.startswith(f"{name} ("):
@@ -74,17 +92,15 @@ def open_records(files: str | os.PathLike | Sequence[str | os.PathLike], folder:
     Raises:
         ValueError: there are no files or no records; a file is not of these formats, or not of the format in its name.
     """
-    check_no_dataset(files)
-    paths = list(dict.fromkeys(itertools.chain(*map(_listed, [files] if isinstance(files, str | os.PathLike) else files))))
-    if not paths:
-        raise ValueError("files must be paths, globs or folders, got none.")
+    paths = record_files(files)
     stamped = contents(paths)  # before they are read: what is changed meanwhile is another file then
     pieces = list(itertools.chain(*parallel_map(_pieces, paths)))
     if not pieces:
         raise ValueError(
             f"files must have at least one record, got none in {len(paths)} files, of which the first is {paths[0]!r}."
         )
-    what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest_of([tuple(piece) for piece in pieces])}"
+    told = [(piece.path, piece.shard.start, piece.shard.before, piece.records) for piece in pieces]
+    what = f"{len(paths)} files, {sum(piece.records for piece in pieces)} records, {digest_of(told)}"
     folders = sorted({real_path(local_path(folder_of(path) if folder is None else folder)) for path in paths})
     content = functools.partial("{}, folders {}".format, stamped, digest_of(folders))
     return Records(pieces, functools.partial(_read_file, folder=folder), what, content, beside(paths[0]), _root(paths))
@@ -106,20 +122,10 @@ def listed_records(records: Sequence[Mapping[str, Any]], name: str = "records") 
     """
     if not len(records):
         raise ValueError("records must have at least one record, got none.")
-    starts = range(0, len(records), 64)
-    pieces = [Piece(name, start, start, min(64, len(records) - start)) for start in starts]
+    starts = range(0, len(records), _HELD)
+    pieces = [Piece(Shard(name, start, before=start), min(_HELD, len(records) - start)) for start in starts]
     what = f"{name}, {len(records)} records"
     return Records(pieces, functools.partial(_read_list, records=records), what, functools.partial(_in_words, records))
-
-
-def within(records: Records, folder: str) -> Records:
-    """The same records, whose paths begin in a folder and stay in it.
-
-    >>> records = within(listed_records([{"image": "a.png"}]), "/images")
-    >>> next(records.read(records.pieces[0], 0))
-    ('records, record 0', {'image': '/images/a.png'})
-    """
-    return dataclasses.replace(records, read=functools.partial(_read_within, read=records.read, folder=folder))
 
 
 class Reader:
@@ -152,15 +158,6 @@ class Reader:
         return Reader(self._records).read(piece, 0, self._records.pieces[piece].records)
 
 
-def check_no_dataset(files: object) -> None:
-    """Raises a ValueError for a dataset of Hugging Face's `datasets`, whose images would be decoded."""
-    if is_instance(files, "datasets", "Dataset", "IterableDataset"):
-        raise ValueError(
-            f"files must be paths, globs or folders, got a {type(files).__name__} of the package datasets. Write it with"
-            " dataset.to_parquet('records.parquet'), and pass that file."
-        )
-
-
 def _root(paths: Sequence[str]) -> str:
     """What all paths begin with, up to a folder, as names of records have it.
 
@@ -187,63 +184,77 @@ def _in_words(records: Sequence[Mapping[str, Any]]) -> str:
     return f"contents {digest_of([plainly(records[number]) for number in numbers])}"
 
 
-def _listed(pattern: str | os.PathLike) -> list[str]:
-    found = list_files(pattern)
-    pattern = os.path.expanduser(os.fspath(pattern))
-    if not is_folder(pattern):
-        return found
-    of_records = [path for path in found if _format(path) in FORMATS]
-    if not of_records:
-        raise ValueError(f"files must be files, a folder or a glob of {_NAMES}, got {pattern!r}, a folder without such files.")
-    return of_records
-
-
-def _format(path: str) -> str:
-    """What the name of a file ends with, but for how it is compressed."""
-    name, suffix = os.path.splitext(path)
-    return (os.path.splitext(name)[1] if suffix in COMPRESSIONS else suffix).lower()
-
-
 def _pieces(path: str) -> list[Piece]:
-    if _format(path) not in FORMATS:
-        raise ValueError(f"files must end in one of {_NAMES}, got {path!r}.")
-    pieces_of, _ = FORMATS[_format(path)]
+    """The pieces of a file: row groups, 256 lines, or 64 samples. A compressed one is one piece: it has no middle."""
     try:
-        return pieces_of(path)
+        return _PIECES[named_format(path)](path)
     except (*CORRUPT, tarfile.TarError, OSError) as error:
         if is_unreachable(error):
             raise
         raise ValueError(f"{path!r} must be of the format in its name, got another: {error}") from error
 
 
+def _groups(path: str) -> list[Piece]:
+    """The row groups that are not empty."""
+    with open_file(path) as file:
+        metadata = pq.ParquetFile(file).metadata
+        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    befores = itertools.accumulate(rows, initial=0)
+    return [Piece(Shard(path, group, group + 1, before), own) for group, (own, before) in enumerate(zip(rows, befores)) if own]
+
+
+def _stretches(path: str) -> list[Piece]:
+    """Stretches of lines. Those that are blank are no records."""
+    pieces, offset = [], 0
+    with open_file(path) as file:
+        if _is_compressed(path):
+            records = sum(1 for line in file if line.strip())
+            return [Piece(Shard(path), records)] if records else []
+        for number, lines in enumerate(iter(lambda: list(itertools.islice(file, _LINES)), [])):
+            if records := sum(1 for line in lines if line.strip()):
+                pieces.append(Piece(Shard(path, offset, before=number * _LINES), records))
+            offset += sum(map(len, lines))
+    return pieces
+
+
+def _samples(path: str) -> list[Piece]:
+    with open_file(path) as file:
+        starts = places_of(file, path)
+    most = len(starts) if _is_compressed(path) else _SAMPLES
+    firsts = range(0, len(starts), most or 1)
+    return [Piece(Shard(path, starts[first], before=first), min(most, len(starts) - first)) for first in firsts]
+
+
+_PIECES: Mapping[str | None, Callable[[str], list[Piece]]] = {"parquet": _groups, "jsonl": _stretches, "tar": _samples}
+
+
+def _is_compressed(path: str) -> bool:
+    return os.path.splitext(path)[1] in COMPRESSIONS
+
+
+def _may_hold(shard: Shard, name: str) -> bool:
+    """Whether a shard is of the file of a record's name, and does not begin after it.
+
+    >>> shards = [Shard("a.jsonl", start, before=before) for start, before in ((0, 0), (7000, 256), (9000, 512))]
+    >>> [_may_hold(shard, "a.jsonl, line 257") for shard in shards]
+    [True, True, False]
+    """
+    path = plain_name(f"{shard.path}, ")
+    place = re.match(r"(row group|line|sample|record) (\d+)", name[len(path) :]) if name.startswith(path) else None
+    if place is None:
+        return False
+    number = int(place[2]) - (place[1] == "line")
+    return shard.start == number if place[1] == "row group" else (shard.before or 0) <= number
+
+
 def _read_file(piece: Piece, start: int, folder: str | None) -> Iterator[Named]:
-    _, read = FORMATS[_format(piece.path)]
     beside = folder_of(piece.path) if folder is None else folder
-    for name, record in read(piece, start):
-        yield name, record if isinstance(record, ValueError) else record | _located(record, beside, piece.path)
-
-
-def _read_within(piece: Piece, start: int, read: Callable[[Piece, int], Iterator[Named]], folder: str) -> Iterator[Named]:
-    for name, record in read(piece, start):
-        yield name, record if isinstance(record, ValueError) else record | _located(record, folder)
-
-
-def _located(record: Mapping[str, Any], folder: str, record_file: str = "") -> dict[str, Any]:
-    """The fields that may hold paths, each of them from the folder on; see `paths.located`."""
-
-    def joined(path: Any) -> Any:
-        return located(path, folder, record_file) if isinstance(path, str) and path not in ("", "None") else path
-
-    def whole(value: Any) -> Any:
-        is_object = isinstance(value, dict) and not value.get("bytes")
-        return value | {"path": joined(value.get("path"))} if is_object else joined(value)
-
-    found = {name: record[name] for name in _OF_FILES if name in record}
-    return {name: [*map(whole, value)] if isinstance(value, list) else whole(value) for name, value in found.items()}
+    for where, record in itertools.islice(rows(piece.shard, WHOLE), start, piece.records):
+        yield plain_name(where), record if isinstance(record, ValueError) else with_paths(record, beside, piece.path)
 
 
 def _read_list(piece: Piece, start: int, records: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
-    for number in range(piece.start + start, piece.start + piece.records):
+    for number in range(piece.shard.start + start, piece.shard.start + piece.records):
         name = f"{piece.path}, record {number}"
         record = retried(functools.partial(_record_of, records, number), name)
         if isinstance(record, ValueError):
