@@ -7,6 +7,7 @@ import functools
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -33,14 +34,20 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any) -> A
     """Calls a Python function from a graph, as `tf.numpy_function` does, by an op without state.
 
     An iterator over a dataset with an op that has a state cannot be saved. `function` takes arrays, and returns what depends on
-    them alone, of the `dtypes`.
+    them alone, of the `dtypes`. It lives as long as the graph of the function that is traced, and so as the dataset that has it.
     """
 
     def call(*values: Any) -> Any:
         with _calls:
             return function(*values)
 
-    return tf.numpy_function(call, inputs, dtypes, stateful=False)
+    if not tf.inside_function():
+        return tf.numpy_function(call, inputs, dtypes, stateful=False)  # which calls it at once
+    graph = tf.compat.v1.get_default_graph()
+    while hasattr(graph, "outer_graph"):  # the outermost is the program's, which never goes: TensorFlow keeps functions there
+        graph.add_to_collection("ul2_python_ops", call)
+        graph = graph.outer_graph
+    return tf.numpy_function(weakref.proxy(call), inputs, dtypes, stateful=False)
 
 
 def ragged(flat: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:

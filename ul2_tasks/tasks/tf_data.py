@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -121,7 +122,8 @@ class Reading:
                 return [after, *make(stretch, stretch.slots).values()]
 
             def step(state: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-                after, *arrays = python_op(read, [state], [tf.int64, *dtypes])
+                # TensorFlow keeps the graph of a scan until the program ends, but not this function, which has what is read.
+                after, *arrays = python_op(weakref.proxy(read), [state], [tf.int64, *dtypes])
                 return after, batch_of(arrays)
 
             batches = _scan(NO_END, stream.start, step, told, self.has_seed)
