@@ -4,6 +4,7 @@ What costs is made once: a dataset, its run, its epochs. The laws of a pipeline 
 tests that share a file out make few of them twice.
 """
 
+import collections
 import functools
 import importlib
 import itertools
@@ -14,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import new_process
+import numpy as np
 import pipelines
 import pytest
 from pipelines import SEED, WORDS, Pipeline, digests, take
@@ -218,9 +220,55 @@ def test_a_step_has_the_same_elements_on_any_number_of_hosts(pipeline):
         assert of_hosts == [sorted(whole[first : first + hosts]) for first in range(0, len(whole), hosts)]
 
 
+@law("other hosts")
+def test_it_goes_on_on_another_number_of_hosts(pipeline, tmp_path):
+    whole, path = digests(epochs_of(pipeline)), str(tmp_path / "state")
+    dataset = pipeline.build(epochs=1, shard=(0, 2))
+    iterator = pipeline.state.start(dataset)
+    take(iterator, 6)
+    pipeline.state.save(dataset, iterator, path)
+    resumed = (pipeline.state.move(pipeline.build(epochs=1, shard=(host, 3)), path, 4) for host in range(3))
+    steps = zip(*(digests(take(elements, 4)) for elements in resumed), strict=True)
+    assert [sorted(step) for step in steps] == [sorted(whole[first : first + 3]) for first in range(12, 24, 3)]
+
+
 @law("once")
 def test_an_epoch_has_all_of_the_corpus_once(pipeline):
-    assert sorted(units_of(pipeline, epochs_of(pipeline))) == sorted(pipeline.corpus())
+    found = collections.Counter(units_of(pipeline, epochs_of(pipeline)))
+    assert found.keys() == {*pipeline.corpus()}
+    assert pipeline.fills or {*found.values()} == {1}
+
+
+@law("shares")
+def test_corpora_have_their_shares_at_every_element(pipeline):
+    if not pipeline.shares:
+        pytest.skip("It is of one corpus, or test_law_of_counts.py says it of its rows or stages.")
+    run = run_of(pipeline)
+    found = [pipeline.amounts(element) for element in [*run.begun, *run.rest]]
+    counts = np.cumsum([[amount * (kind == each) for each in pipeline.shares] for [(kind, amount)] in found], axis=0)
+    expected = counts.sum(axis=1, keepdims=True) * [*pipeline.shares.values()]
+    assert np.abs(counts - expected).max() < 1.5 * max(amount for [(_, amount)] in found)
+
+
+@law("find")
+def test_find_is_the_inverse_of_locate(pipeline):
+    if pipeline.state is not pipelines.NUMBER:
+        pytest.skip("Numbers are those of `examples`, of which there are rows.")
+    examples = rebuilt(pipeline).dataset.examples.epoch(1)
+    held = collections.defaultdict(list)
+    for index in range(len(examples)):
+        located = examples.locate(index)
+        of = {
+            (location.corpus, document)
+            for location in (located if isinstance(located, list) else [located])
+            for documents in location.documents
+            for document in range(*documents)
+        }
+        for each in of:
+            held[each].append(index)
+    for corpus in examples.numbering.corpora:
+        for document in range(corpus.store.documents):
+            assert examples.find(document, corpus.name) == held[corpus.name, document]
 
 
 @law("epochs")

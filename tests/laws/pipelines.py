@@ -39,6 +39,7 @@ from ul2_tasks.chat.harmony import MARKERS
 from ul2_tasks.corpus.build_cache import build as build_cache
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.windows import WINDOW_TOKENS
+from ul2_tasks.tasks.tf_data import reading_of
 from ul2_tasks.vocabulary.special_ids import SpecialTokens, piece_id, special_tokens
 
 SEED = 5
@@ -54,12 +55,16 @@ FOLDER = pathlib.Path()  # of all files; `use` sets it
 
 
 class State(NamedTuple):
-    """How a dataset is read; how an iterator is begun that may be saved, saved to a file, and gone on with from there."""
+    """How a dataset is read; how an iterator is begun that may be saved, saved to a file, and gone on with from there.
+
+    `move` goes on with the dataset of one of another number of hosts, from what a host saved, at so many elements of its own.
+    """
 
     read: Callable[[Any], Iterator[Any]]
     start: Callable[[Any], Iterator[Any]]
     save: Callable[[Any, Iterator[Any], str], object]
     restore: Callable[[Any, str], Iterator[Any]]
+    move: Callable[[Any, str, int], Iterator[Any]]
 
 
 class Other(NamedTuple):
@@ -85,6 +90,9 @@ class Pipeline:
         refused_late: whether a state is refused when an element is asked for, and the buffers that were saved with it are empty.
         texts: what an element was made of: lists of words by the tokenizer's own ids, or of what else is once in an epoch.
         corpus: all that is once in an epoch.
+        fills: whether some of it is more often in an epoch, in place of what is left out.
+        shares: of the kinds of `amounts`, which are mixed; None where there is one.
+        amounts: the kind of each example of an element, and how much it counts.
         hosts: numbers of hosts that share an epoch out.
         state_bytes: what a saved state takes less than; None where it has buffers, which grow with what is in them.
         masked: the feature whose tokens have a mask of the loss; None where all is learned.
@@ -100,6 +108,9 @@ class Pipeline:
     texts: Callable[[Mapping[str, Any]], list[list[int]]]
     refused_late: bool = False
     corpus: Callable[[], Iterable[Any]] = lambda: range(WORDS)
+    fills: bool = False
+    shares: Mapping[str, float] | None = None
+    amounts: Callable[[Mapping[str, Any]], list[tuple[str, int]]] | None = None
     refusal: type[Exception] = tf.errors.InvalidArgumentError
     refused: str = "saved by another pipeline"
     no_seed: str = "a pipeline that was built without a seed cannot be resumed. Pass seed="
@@ -251,20 +262,34 @@ def texts(shift: int, inputs: str = "inputs", targets: str = "targets") -> Calla
     return lambda element: text_of(own(element, inputs, shift), own(element, targets, shift))
 
 
-def texts_of_rows(shift: int) -> Callable[[Mapping[str, Any]], list[list[int]]]:
-    """The texts of a batch of packed rows, or of one row."""
+OF_MODEL = {"encoder": "encoder_input_tokens", "decoder": "decoder_target_tokens"}
+
+
+def texts_of_rows(shift: int, sides: Mapping[str, str] = OF_MODEL) -> Callable[[Mapping[str, Any]], list[list[int]]]:
+    """The texts of a batch of packed rows, or of one row, which has tokens of two sides."""
 
     def read(batch: Mapping[str, Any]) -> list[list[int]]:
         features = {key: np.atleast_2d(value) for key, value in batch.items()}
-        for side, tokens in (("encoder", "encoder_input_tokens"), ("decoder", "decoder_target_tokens")):
-            features.setdefault(f"{side}_segment_ids", (features[tokens] > 0).astype(int))  # of padded rows
-        places = [np.where(features[f"{side}_segment_ids"], features[f"{side}_segment_ids"], -1) for side in ("encoder", "decoder")]
-        tokens = [features["encoder_input_tokens"] - shift, features["decoder_target_tokens"] - shift]
+        for side, key in sides.items():
+            features.setdefault(f"{side}_segment_ids", (features[key] > 0).astype(int))  # of padded rows
+        places = [np.where(features[f"{side}_segment_ids"], features[f"{side}_segment_ids"], -1) for side in sides]
+        tokens = [features[key] - shift for key in sides.values()]
         found = []
         for row in range(len(places[0])):
             for segment in range(1, places[0][row].max() + 1):
                 found += text_of(*(ids[row][place[row] == segment].tolist() for ids, place in zip(tokens, places)))
         return found
+
+    return read
+
+
+def amounts(shift: int, in_tokens: bool = False) -> Callable[[Mapping[str, Any]], list[tuple[str, int]]]:
+    """The mode of an example, or none, and one, or how many tokens of text it has."""
+
+    def read(element: Mapping[str, Any]) -> list[tuple[str, int]]:
+        first = own(element, "inputs", shift)[0]
+        mode = next((each.mode for each in (R1, S) if special(each).mode == (first,)), "")
+        return [(mode, len(texts(shift)(element)[0]) if in_tokens else 1)]
 
     return read
 
@@ -312,11 +337,11 @@ def register_task(corpus: str) -> str:
     return "laws_r1"
 
 
-def register_two(corpus: str, weight: float = 1) -> str:
+def register_two(corpus: str, weight: float = 2, weigh: str = "examples") -> str:
     """Two corpora."""
     source = MemoryDataSource(lambda: documents("one")[::-1], validation=0)
     more = ul2_tasks.register("laws_more", source, renderer().vocabulary, [S])
-    return ul2_tasks.mix("laws_two", {register_one(corpus, 1): weight, more: 1})
+    return ul2_tasks.mix("laws_two", {register_one(corpus, 1): weight, more: 1}, weigh=weigh)
 
 
 def register_staged(corpus: str, weight: float = 1) -> str:
@@ -404,10 +429,49 @@ class Sequence(NamedTuple):
     epochs: int | None
 
 
-def of_numbers(seed=SEED, shard=(0, 1), epochs=None, lengths=LENGTHS, corpus="one", **settings: Any) -> Sequence:
-    """The sequence of `examples`, and how many of its epochs are read."""
-    with program():
-        return Sequence(ul2_tasks.examples(register_texts(corpus, **settings), lengths, seed=seed), epochs)
+def of_numbers(register: Callable[..., str] = register_texts, lengths: Mapping[str, int] = LENGTHS, **reading: Any) -> Callable:
+    """What builds the sequence of `examples`, with how many of its epochs are read."""
+
+    def build(seed=SEED, shard=(0, 1), epochs=None, lengths=lengths, corpus="one", **settings: Any) -> Sequence:
+        with program():
+            return Sequence(ul2_tasks.examples(register(corpus, **settings), lengths, seed=seed, **reading), epochs)
+
+    return build
+
+
+def words_left() -> set[int]:
+    """The words of all documents but those that are left out, whose numbers are of the order of the corpus."""
+    store = of_numbers()().examples.numbering.corpora[0].store
+    gone = (store.read_tokens(*store.tokens_of(document)).tolist() for document in LEFT_OUT)
+    return {*range(WORDS)} - {*itertools.chain.from_iterable(gone)}
+
+
+def of_workers(seed=SEED, shard=(0, 1), epochs=None, **settings: Any) -> Any:
+    """A DataLoader of PyTorch whose two workers read the sequence."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    process = dict(zip(("rank", "world_size"), shard))
+    dataset = ul2_tasks.UL2IterableDataset(of_numbers()(seed, **settings).examples, num_epochs=epochs, **process)
+    return StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+
+
+def of_grain(seed=SEED, shard=(0, 1), epochs=None, **settings: Any) -> Any:
+    """The sequence as a dataset of grain; without an end its first two epochs."""
+    import grain
+
+    found = of_numbers()(seed, **settings).examples
+    whole = grain.MapDataset.concatenate([grain.MapDataset.source(found.epoch(epoch)) for epoch in range(epochs or 2)])
+    return whole[shard[0] :: shard[1]].to_iter_dataset()
+
+
+def of_grains_loader(seed=SEED, shard=(0, 1), epochs=None, **settings: Any) -> Any:
+    """The sequence in grain's DataLoader, whose state says by `repr` of what it is."""
+    import grain
+
+    found = of_numbers()(seed, **settings).examples
+    share = grain.sharding.ShardOptions(*shard)
+    sampler = grain.samplers.IndexSampler(len(found), share, num_epochs=epochs)
+    return grain.DataLoader(data_source=found, sampler=sampler, operations=[], worker_count=0)
 
 
 # States
@@ -423,19 +487,40 @@ def restore_checkpoint(dataset: tf.data.Dataset, path: str) -> Iterator[Any]:
     return iterator
 
 
-CHECKPOINT = State(iter, iterate, save_checkpoint, restore_checkpoint)
+CHECKPOINT = State(
+    iter, iterate, save_checkpoint, restore_checkpoint, lambda dataset, path, first: iter(reading_of(dataset).continued(first))
+)
 
 
 def save_state(dataset: Any, iterator: Iterator[Any], path: str) -> None:
     pathlib.Path(path).write_bytes(pickle.dumps(dataset.state_dict()))
 
 
-def restore_state(dataset: Any, path: str) -> Iterator[Any]:
+def restore_state(dataset: Any, path: str, first: int = 0) -> Iterator[Any]:
     dataset.load_state_dict(pickle.loads(pathlib.Path(path).read_bytes()))
     return iter(dataset)
 
 
-STATE_DICT = State(iter, iter, save_state, restore_state)
+STATE_DICT = State(iter, iter, save_state, restore_state, restore_state)
+
+
+def save_grain(dataset: Any, iterator: Any, path: str) -> None:
+    pathlib.Path(path).write_bytes(pickle.dumps(iterator.get_state()))
+
+
+def restore_grain(dataset: Any, path: str) -> Iterator[Any]:
+    iterator = iter(dataset)
+    iterator.set_state(pickle.loads(pathlib.Path(path).read_bytes()))
+    return iterator
+
+
+def move_grain(dataset: Any, path: str, first: int) -> Iterator[Any]:
+    iterator = iter(dataset)
+    iterator.set_state({"next_index": first})
+    return iterator
+
+
+GRAIN = State(iter, iter, save_grain, restore_grain, move_grain)
 
 
 class Counted:
@@ -461,6 +546,7 @@ NUMBER = State(
     Counted,
     lambda dataset, iterator, path: pathlib.Path(path).write_text(str(iterator.number)),
     lambda dataset, path: Counted(dataset, int(pathlib.Path(path).read_text())),
+    lambda dataset, path, first: Counted(dataset, first),
 )
 
 # The table
@@ -482,13 +568,25 @@ OTHER_SHARES = Other({"weight": 7}, "laws_r1: ", "laws_r1: ")
 
 ENDS_EARLY = dict.fromkeys(OF_EPOCHS, "A mixture ends when the first of its tasks ends: an epoch of it is not all of its corpora.")
 OF_ITS_EXAMPLES = dict.fromkeys(
-    ("another seed", "another lengths", "another rates", "another corpus", "no seed", "steps", *OF_EPOCHS),
+    ("another seed", "another lengths", "another rates", "another corpus", "no seed", "steps", "other hosts", *OF_EPOCHS),
     "It is made of the examples of another pipeline, of which the law is asked.",
 )
-NOT_BY_NUMBER = {"steps": "Hosts share out the shards of what is read in windows, and SeqIO those of a foreign task."}
-A_SEQUENCE = "Its state is a number: its reader keeps what it is a number of."
+NOT_BY_NUMBER = dict.fromkeys(
+    ("steps", "other hosts"), "Hosts share out the shards of what is read in windows, and SeqIO those of a foreign task."
+)
+A_NUMBER = dict.fromkeys(
+    ("another seed", "another lengths", "another rates", "another corpus"),
+    "Its state is a number: its reader keeps what it is a number of.",
+)
+A_SEQUENCE = A_NUMBER | dict.fromkeys(
+    ("hosts", "steps", "other hosts"), "A sequence is read by number: a sampler shares the numbers out."
+)
 IN_BLOCKS = {"ids": "A chunk may go on in another block. Its tokens are those of its location, see test_schedule.py."}
 ONE_TASK = "It is one task."
+FILLED = dict.fromkeys(("epochs", "ids"), "What is left out is read as others are.")
+TWO = {R1.mode: 2 / 3, S.mode: 1 / 3}
+IN_ROWS = texts_of_rows(shift=0, sides={"inputs": "inputs", "targets": "targets"})
+LEFT_OUT = range(3, len(SIZES), 9)  # documents
 
 
 def as_above(*laws: str) -> dict[str, str]:
@@ -514,7 +612,7 @@ TEXTS = [
             hosts=(5,) if cached else (3,),
             has_noise=False,  # that often differs: its documents are short
             lacks={
-                **as_above("another lengths", "another corpus", "no seed", *(["new process"] if cached else [])),
+                **as_above("another lengths", "another corpus", "no seed", "other hosts", *(["new process"] if cached else [])),
                 "another rates": ONE_TASK,
             },
         )
@@ -526,6 +624,9 @@ TEXTS = [
         state=CHECKPOINT,
         others={"seed": SEEDS, "rates": OTHER_SHARES},
         texts=texts(shift=1),
+        shares=TWO,
+        amounts=amounts(shift=1),
+        hosts=(5,),
         lacks={**as_above("new process", "another lengths", "another corpus", "no seed"), **ENDS_EARLY},
     ),
     Pipeline(
@@ -564,6 +665,8 @@ TEXTS = [
         state=CHECKPOINT,
         others={"seed": SEEDS, "rates": OTHER_SHARES},
         texts=texts(shift=1),
+        shares=TWO,
+        amounts=amounts(shift=1),
         state_bytes=10_000,
         lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY, **NOT_BY_NUMBER},
         refused_late=True,
@@ -649,16 +752,35 @@ TEXTS = [
         lacks={**ENDS_EARLY, **NOT_BY_NUMBER},
         refused_late=True,
     ),
-    Pipeline(
-        name="examples",
-        build=of_numbers,
-        state=NUMBER,
-        others={},
-        texts=texts(shift=0),
-        refusal=ValueError,
-        no_seed="seed must be an integer, because it decides the examples, got None",
-        lacks=dict.fromkeys(("another seed", "another lengths", "another rates", "another corpus"), A_SEQUENCE)
-        | dict.fromkeys(("hosts", "steps"), "A sequence is read by number: a sampler shares the numbers out."),
+    *(
+        Pipeline(
+            name=f"examples{of}",
+            build=build,
+            state=NUMBER,
+            others={},
+            refusal=ValueError,
+            no_seed="seed must be an integer, because it decides the examples, got None",
+            **{"texts": texts(shift=0), **more, "lacks": A_SEQUENCE | more.get("lacks", as_above("no seed"))},
+        )
+        for of, build, more in (
+            ("", of_numbers(), {"lacks": {}}),
+            (", documents apart, packed", of_numbers(register_task, pack=True), {"texts": IN_ROWS, "has_noise": False}),
+            (
+                " of two corpora by tokens",
+                of_numbers(functools.partial(register_two, weigh="tokens")),
+                {"shares": TWO, "amounts": amounts(0, in_tokens=True), "lacks": ENDS_EARLY | as_above("no seed")},
+            ),
+            (
+                " of two corpora in stages, packed",
+                of_numbers(register_staged, pack=True),
+                {"texts": IN_ROWS, "lacks": ENDS_EARLY | IN_BLOCKS | as_above("no seed")},
+            ),
+            (
+                " without a list",
+                of_numbers(exclude=[{"corpus": "laws_corpus", "document": each} for each in LEFT_OUT]),
+                {"corpus": words_left, "fills": True, "lacks": FILLED | as_above("no seed")},
+            ),
+        )
     ),
 ]
 OF_PYTORCH = [
@@ -707,6 +829,46 @@ OF_PYTORCH = [
         no_seed="seed must be an integer, because it decides the examples, got None",
         hosts=(3,),
         state_bytes=10_000,
+    ),
+    Pipeline(
+        name="examples, in PyTorch's workers",
+        build=of_workers,
+        state=STATE_DICT,
+        others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_s': 0.8", "'laws_s': 0.875")},
+        texts=texts(shift=0, inputs="input_ids", targets="labels"),
+        refusal=ValueError,
+        hosts=(2,),
+        lacks=as_above("no seed", "another lengths", "another corpus"),
+    ),
+    Pipeline(
+        name="examples, in grain",
+        build=of_grain,
+        state=GRAIN,
+        others={},
+        texts=texts(shift=0),
+        lacks=A_NUMBER | as_above("no seed"),
+        state_bytes=10_000,
+    ),
+    Pipeline(
+        name="examples, in grain's DataLoader",
+        build=of_grains_loader,
+        state=GRAIN,
+        others={
+            "seed": Other({"seed": SEED + 1}, "seed=5", "seed=6"),
+            "lengths": Other(OTHER_LENGTHS.changed),  # which its sampler refuses first, by the number of examples
+            "rates": Other({"weight": 7}),
+            "corpus": OTHER_CORPUS,
+        },
+        texts=texts(shift=0),
+        refusal=ValueError,
+        refused="(Sampler|DataSource) in checkpoint does not match",
+        hosts=(3,),
+        state_bytes=10_000,
+        lacks={
+            **as_above("no seed"),
+            "epochs": "Its sampler repeats the epoch that it has.",
+            **dict.fromkeys(("steps", "other hosts"), "Its sampler gives each host a stretch of the epoch."),
+        },
     ),
 ]
 CHAT = [
@@ -764,6 +926,7 @@ CHAT.append(
             "rates": OTHER_SHARES,
         },
         texts=texts(shift=1),
+        hosts=(3,),
         lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY},
     )
 )

@@ -1,8 +1,9 @@
-"""The laws of texts in PyTorch."""
+"""The laws of texts in PyTorch and in grain."""
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra torch is not installed")
+for package in ("torch", "torchdata", "grain"):
+    pytest.importorskip(package, reason=f"{package} is not installed")
 pytest.register_assert_rewrite("every_law")
 
 from every_law import *  # noqa: E402, F403

@@ -9,7 +9,6 @@ import seqio
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource
 from ul2_tasks.random_access import windows
-from ul2_tasks.tasks import providers
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TEXTS = [f"document {number} of some, and it has a few words more" for number in range(200)]
@@ -35,8 +34,7 @@ def rows(name, seed):
 @pytest.mark.parametrize("name", ["in_memory", "in_windows"])
 @pytest.mark.parametrize("make", [examples, rows])
 def test_twenty_leave_as_much_as_two(make, name, monkeypatch):
-    for module in (windows, providers):
-        monkeypatch.setattr(module, "WINDOW_TOKENS", 500 if name == "in_windows" else windows.WINDOW_TOKENS)
+    monkeypatch.setattr(windows, "WINDOW_TOKENS", 500 if name == "in_windows" else windows.WINDOW_TOKENS)
     left = []
     for seed in range(20):
         next(iter(make(name, seed)))

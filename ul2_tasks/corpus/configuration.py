@@ -63,11 +63,11 @@ def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusCon
     } | ({} if end is None else {"separate_documents": f"{end} after each"})
 
 
-def digest(settings: Mapping[str, str]) -> str:
+def digest(settings: Mapping[str, object]) -> str:
     """16 hexadecimal digits: the first 64 bits of the SHA-256 of the settings as JSON."""
     return hashlib.sha256(as_json(settings).encode()).hexdigest()[:16]
 
 
-def as_json(settings: Mapping[str, str]) -> str:
+def as_json(settings: Mapping[str, object]) -> str:
     """The settings as JSON, equal for equal ones."""
     return json.dumps(dict(settings), sort_keys=True)

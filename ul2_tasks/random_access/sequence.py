@@ -13,6 +13,7 @@ import numpy as np
 from absl import logging
 
 from ul2_tasks.cached import cached_property
+from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, with_task_id
 from ul2_tasks.random_access.batches import Batch, features_of, make_batch, members_of, widest
 from ul2_tasks.random_access.corpora import OrderedCorpus
@@ -97,6 +98,12 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     def __reduce__(self) -> tuple:
         """For another process, in which nothing is known of the corpora but their tokens."""
         return Examples, (self.numbering, self.budgets, functools.partial(dict, self.describe()), self.number, self.task_id)
+
+    def __repr__(self) -> str:
+        """What the elements are, and a digest of all that decides them: by it grain knows whether a state is of these."""
+        told = {**self.describe(), "epoch": self.number, "task_id": self.task_id}
+        shown = ", ".join(f"{key}={told[key]!r}" for key in ("mixture", "sequence_length", "split", "seed", "epoch"))
+        return f"Examples({shown}, {digest(told)})"
 
     def __len__(self) -> int:
         """Returns the number of elements of the epoch."""
