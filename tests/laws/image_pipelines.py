@@ -14,7 +14,6 @@ from pipelines import (
     STATE_DICT,
     Other,
     Pipeline,
-    Registered,
     S,
     as_above,
     of_seqio,
@@ -54,14 +53,14 @@ def seen(element) -> list[list[bytes]]:
     return [element["images"].tolist()]
 
 
-def rows_of_images(seed=SEED, shard=(0, 1), epochs=None, lengths=150, corpus="one", weight=None) -> Registered:
+def rows_of_images(seed=SEED, shard=(0, 1), epochs=None, lengths=150, corpus="one", weight=None) -> Any:
     """Rows of one source; of two, with a weight."""
     read = [Source(listed_records(made(IN_ROWS, corpus), corpus), "t2i_pretrain", SIZES)]
     if weight:
         read.append(Source(listed_records(made(IN_ROWS, "more"), "more"), "t2i_pretrain", SIZES, weight=weight))
     budgets = {"tokens": lengths, "vit": 100, "vae": 120}
     process = dict(zip(("rank", "world_size"), shard))
-    return Registered(dict, ul2_tasks.ImageTextDataset(read, FORM, ids, budgets, seed=seed, pool=8, num_epochs=epochs, **process))
+    return ul2_tasks.ImageTextDataset(read, FORM, ids, budgets, seed=seed, pool=8, num_epochs=epochs, **process)
 
 
 def records_of_row(row) -> list[list[int]]:
