@@ -33,10 +33,10 @@ DOCUMENTS, WORDS, AT_A_TIME, BATCH = 4000, 300, 256, 128
 CASES = ("examples", "packed", "batches", "rows")
 
 
-def write_documents(path: pathlib.Path) -> None:
+def write_documents(path: pathlib.Path, documents: int = DOCUMENTS) -> None:
     words = [f"{start}{end}" for start in ("ba", "do", "fi", "gu", "le", "ne") for end in ("lor", "mit", "nas", "pel", "tum")]
     with path.open("w") as file:
-        for number in range(DOCUMENTS):
+        for number in range(documents):
             chosen = (words[(number * 31 + place * place * 7) % len(words)] for place in range(WORDS // 2 + number % WORDS))
             file.write(json.dumps({"text": " ".join(chosen)}) + "\n")
 

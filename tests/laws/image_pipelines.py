@@ -90,6 +90,7 @@ IMAGES = [
         state=CHECKPOINT,
         others={"rates": Other({"weight": 7}, "laws_seen_r1: 0.5", "laws_seen_r1: 0.875")},
         texts=seen,
+        hosts=(3,),
         lacks={
             **as_above("another seed", "another lengths", "another corpus", "no seed"),
             **ENDS_EARLY,

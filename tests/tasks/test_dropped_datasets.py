@@ -31,8 +31,7 @@ def rows(name, seed):
     return seqio.get_dataset(f"{name}_mix", LENGTHS, converter, "train", shuffle=True, seed=seed, num_epochs=None)
 
 
-@pytest.mark.parametrize("name", ["in_memory", "in_windows"])
-@pytest.mark.parametrize("make", [examples, rows])
+@pytest.mark.parametrize(("make", "name"), [(rows, "in_memory"), (examples, "in_windows")])
 def test_twenty_leave_as_much_as_two(make, name, monkeypatch):
     monkeypatch.setattr(windows, "WINDOW_TOKENS", 500 if name == "in_windows" else windows.WINDOW_TOKENS)
     left = []
