@@ -163,15 +163,17 @@ def conversations(folder: pathlib.Path) -> dict:
 def interleaved_data(folder: pathlib.Path) -> dict:
     """The cache of interleaved image-text data, and its examples by index, from memory and from there."""
     import ul2_tasks
+    from ul2_tasks.corpus.documents import documents_of
     from ul2_tasks.mixtures.image_text import limits_of
-    from ul2_tasks.random_access.image_text import index_image_text
+    from ul2_tasks.random_access.image_text import index_records
 
     images = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(**IMAGE))
     manifest = images.cache(folder / "CACHE")
     files = [file for shard in manifest["splits"]["train"]["shards"] for file in shard["files"]]
     limits, found = limits_of(images, {"inputs": 1024, "targets": 1024}), {}
     for cache_dirs in ([], [folder / "CACHE"]):
-        index = index_image_text(images.corpus(cache_dirs), limits, "train", bool(cache_dirs), "raise")
+        records = documents_of(images.corpus(cache_dirs), "train", bool(cache_dirs))
+        index = index_records(records, limits, images.vocabulary, "raise")
         numbers = np.arange(index.count)
         read = index.read(numbers, numbers % len(limits), numbers.astype(np.uint64))
         found["cache" if cache_dirs else "memory"] = digest([read.values, {"images": repr(read.images)}])

@@ -12,6 +12,7 @@ from test_register_chat import CONVERSATIONS
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.conversations_folder import LEFT_OUT, verify
 from ul2_tasks.store.provenance import hash_of, provenance_of_pairs
@@ -74,7 +75,7 @@ def test_each_sequence_and_each_that_is_left_out_has_its_row(source, tmp_path, t
     in_files = {str(path): path.read_text().splitlines() for path in source.glob("*.jsonl")}
     told = []
     for split, entry, shard in shards_of(manifest):
-        reader = task.corpus.conversations(split, use_cached=False)
+        reader = documents_of(task.corpus, split, use_cached=False)
         by_tokens = {}
         for found in task.objective.of_all(reader, {}):
             for number, tokens in zip(

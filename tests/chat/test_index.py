@@ -14,9 +14,10 @@ from ul2_tasks.chat.choices import SHORTENED
 from ul2_tasks.chat.examples import Stops
 from ul2_tasks.chat.index import index_conversations
 from ul2_tasks.chat.objective import AT_A_TIME, FORMATS, Objective
-from ul2_tasks.chat.reading import ConversationsInMemory, StoredConversations
+from ul2_tasks.chat.reading import conversations_in_memory
 from ul2_tasks.chat.segments import COLUMNS, KIND, KINDS, LENGTH, PROMPT, Conversations, kind_of
 from ul2_tasks.chat.supervision import TRAIN_ON, TRUNCATION, TURNS, Supervision
+from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import Store
 from ul2_tasks.store.write import PairWriter
 
@@ -83,16 +84,16 @@ def assert_equal(found, expected):
         assert found.lengths[key].tolist() == expected.lengths[key].tolist()
 
 
-def in_memory(conversations: Conversations) -> ConversationsInMemory:
+def in_memory(conversations: Conversations) -> Columns:
     places = [f"conversation {number} of a list" for number in range(len(conversations.counts))]
-    return ConversationsInMemory([(conversations, places)])
+    return conversations_in_memory(conversations, places)
 
 
 @contextlib.contextmanager
 def stored(conversations: Conversations, pairs: int):
     """The conversations in a store of so many pairs of files."""
     with tempfile.TemporaryDirectory() as folder:
-        stores, borders = [], np.linspace(0, len(conversations.counts), pairs + 1).astype(int)
+        stores, borders = {}, np.linspace(0, len(conversations.counts), pairs + 1).astype(int)
         columns = (
             ("tokens", conversations.tokens, conversations.lengths),
             ("messages", conversations.messages.reshape(-1), conversations.counts * len(COLUMNS)),
@@ -104,9 +105,8 @@ def stored(conversations: Conversations, pairs: int):
                 with PairWriter(f"{prefix}.bin", f"{prefix}.idx", np.dtype(np.int32)) as writer:
                     writer.add(values[ends[first] : ends[stop]], sizes[first:stop])
                 prefixes += [str(prefix)] if stop > first else []
-            stores.append(Store.open(prefixes))
-        held = tuple((np.diff(borders)[np.diff(borders) > 0]).tolist())
-        yield StoredConversations(*stores, tuple((f"pair {pair}", "") for pair in range(len(held))), held)
+            stores[name] = Store.open(prefixes)
+        yield Columns(stores, [f"pair {pair}" for pair in range(len(stores["tokens"].prefixes))])
 
 
 def one_by_one(examples) -> list[dict[str, list[int]]]:

@@ -127,7 +127,7 @@ def test_a_corpus_that_makes_no_example_is_an_error_and_no_endless_loop(folder):
     nobody = write_jsonl(folder / "nobody.jsonl", [[{"role": "user", "content": "Anyone?"}]])
     with pytest.raises(ValueError, match="got none: 1 without a token to train on"):
         examples(ul2_tasks.register_chat("rc_nobody", nobody), num_epochs=None)
-    with pytest.raises(ValueError, match="must have a conversation in split 'train', got none"):
+    with pytest.raises(ValueError, match="must have an example in split 'train', got none"):
         examples(ul2_tasks.register_chat("rc_none", ul2_tasks.MemoryDataSource(list, validation=0)))
 
 

@@ -13,8 +13,9 @@ from support import restore
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, ImageText
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.documents import Bound, documents_of
 from ul2_tasks.mixtures.image_text import limits_of
-from ul2_tasks.random_access.image_text import index_image_text
+from ul2_tasks.random_access.image_text import index_records
 
 LENGTHS = {"inputs": 192, "targets": 96}
 DENOISERS = (T5GEMMA2[0], T5GEMMA2[3], S)
@@ -40,7 +41,8 @@ def described(records=RECORDS, name="indexed", **settings) -> ImageText:
 
 def index_of(images: ImageText, lengths=LENGTHS, cache_dirs=()):
     corpus = images.corpus(cache_dirs)
-    return index_image_text(corpus, limits_of(images, lengths), "train", bool(cache_dirs), images.on_unusable)
+    records = documents_of(corpus, "train", bool(cache_dirs))
+    return index_records(records, limits_of(images, lengths), images.vocabulary, images.on_unusable)
 
 
 def read_all(index, kind: int) -> list[tuple[list[int], list[int], list[bytes]]]:
@@ -86,7 +88,7 @@ def test_a_cache_gives_what_memory_gives_and_so_does_another_process(tmp_path):
     images = described(records, name="cached_index")
     build(images.corpus(), str(tmp_path), console=Console(quiet=True))
     in_memory, cached = index_of(images), index_of(images, cache_dirs=[str(tmp_path)])
-    assert len(cached.data.pieces.prefixes) > 1
+    assert len(cached.data.stores["pieces"].prefixes) > 1
     for kind in range(3):
         assert read_all(in_memory, kind) == read_all(cached, kind) == read_all(pickle.loads(pickle.dumps(cached)), kind)
     assert in_memory.left_out == cached.left_out
@@ -112,9 +114,9 @@ def test_a_record_that_makes_no_example_is_named(record, message):
 
 
 def test_a_corpus_that_is_too_large_for_memory_needs_a_cache(monkeypatch):
-    monkeypatch.setattr("ul2_tasks.corpus.image_text.MOST_BYTES_IN_MEMORY", 2000)
+    monkeypatch.setattr("ul2_tasks.corpus.documents.IN_MEMORY", Bound(1 << 20, 2000))
     with pytest.raises(ValueError, match="indexed_corpus"):
-        index_of(described())
+        index_of(described(RECORDS * 30))
 
 
 def test_an_example_that_a_reader_sees():

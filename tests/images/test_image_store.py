@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
 
 QUIET = Console(quiet=True)
@@ -47,7 +48,7 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
         "stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
     )
     with pytest.raises(ValueError, match="run is"):
-        other_run.all_records("train", use_cached=True)
+        documents_of(other_run, "train", use_cached=True)
 
 
 def test_verify_names_what_is_wrong_beside_the_tokens(folder):

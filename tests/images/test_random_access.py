@@ -4,13 +4,19 @@ import collections
 import pickle
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import seqio
-from image_support import RUN, VOCABULARY
+from image_support import RUN, SPECIAL, VOCABULARY, image, record_of
 from support import saved_and_resumed
-from test_image_index import described
+from test_image_index import DENOISERS, described
 
 import ul2_tasks
+from ul2_tasks.corpus import token_batches
+from ul2_tasks.mixtures.image_text import image_text_members, limits_of
+from ul2_tasks.random_access import windows
+from ul2_tasks.random_access.numbering import MemberSchedule
 from ul2_tasks.tasks.tf_data import reading_of
 
 LENGTHS = {"inputs": 192, "targets": 96}
@@ -91,3 +97,25 @@ def test_pytorch_has_their_images():
     ]
     with pytest.raises(ValueError, match="feature_converter must be None for examples with images, got HuggingFace"):
         UL2IterableDataset(found, feature_converter=HuggingFaceFeatureConverter("longest", batch_size=4))
+
+
+def test_a_window_ends_by_the_bytes_of_its_images(tmp_path, monkeypatch):
+    records = [record_of([f"Record {number}: ", image(number % 200), "a grey."]) for number in range(60)]
+    for file in range(3):
+        pq.write_table(pa.Table.from_pylist(records[file::3]), tmp_path / f"{file}.parquet")
+    images = ul2_tasks.ImageText("bytes", f"{tmp_path}/*.parquet", VOCABULARY, DENOISERS, **SPECIAL)
+    most = 12 * len(image(0))
+    monkeypatch.setattr(token_batches, "_RECORDS_AT_A_TIME", 4)
+    monkeypatch.setattr(windows, "WINDOW_BYTES", most)
+    limits = limits_of(images, LENGTHS)
+    members = image_text_members(images, images.corpus(), limits, [1.0] * len(limits))
+    _, open_stream = windows.open_corpora(MemberSchedule.of(members), "train", False, windows.Host(0, 1, 1, 3, True))
+    (feed,) = open_stream(None).feeds
+    window, read = feed.window(windows.Place()), []
+    while window:
+        columns = window.numbering.corpora[0].data.index.data
+        held = columns.read_each("images", np.arange(columns.count))
+        assert sum(map(len, held)) < most + 4 * len(image(0))
+        read += [values.tobytes() for values in held]
+        window = feed.window(window.following)
+    assert sorted(read) == sorted(image(number % 200) for number in range(60))

@@ -1,13 +1,18 @@
 """The table of pipelines with images; see `pipelines`."""
 
 import dataclasses
+import functools
 from typing import Any
 
+import pipelines
+import pyarrow as pa
+import pyarrow.parquet as pq
 from image_sources import FORM, SIZES, ids, made
 from image_support import MODES, RUN, SENTINELS, VOCABULARY, image, record_of
 from pipelines import (
     CHECKPOINT,
     ENDS_EARLY,
+    NOT_BY_NUMBER,
     R1,
     SEED,
     SEEDS,
@@ -28,10 +33,11 @@ RECORDS, IN_ROWS = 24, 40
 LENGTHS = {"inputs": 160, "targets": 96}
 OTHER_LENGTHS = Other({"lengths": {"inputs": 160, "targets": 92}}, "targets: 96", "targets: 92")
 OTHER_CORPUS = Other({"corpus": "other"}, "corpus: ", "corpus: ")
+IMAGE_WINDOW = 500  # tokens, of a few records
 NO_WORDS = "Its texts are of bytes: tests/images has which ids they become."
 
 
-def register_image_text(corpus: str, weight: float = 4) -> str:
+def register_image_text(corpus: str, weight: float = 4, *, in_files: bool = False) -> str:
     """Records of a text, an image of a grey of its own, and another text."""
     records = [
         record_of([f"This is what the {corpus} corpus has to say in its record {n}: ", image(n), f"it is number {n}."])
@@ -39,14 +45,25 @@ def register_image_text(corpus: str, weight: float = 4) -> str:
     ]
     denoisers = dataclasses.replace(R1, weight=weight)
     marks: dict[str, Any] = {"image_tokens": RUN, "sentinels": SENTINELS, "modes": MODES}
-    return ul2_tasks.register_image_text("laws_seen", records, VOCABULARY, denoisers, **marks)
+    source = files_of(corpus, records) if in_files else records
+    return ul2_tasks.register_image_text("laws_seen", source, VOCABULARY, denoisers, **marks)
 
 
-def register_beside_texts(corpus: str, weight: float = 1) -> str:
+def files_of(corpus: str, records: list[dict]) -> str:
+    """Four files of these records."""
+    folder = pipelines.FOLDER / f"{corpus}_seen"
+    if not folder.exists():  # it does in another process
+        folder.mkdir()
+        for file in range(4):
+            pq.write_table(pa.Table.from_pylist(records[file::4]), folder / f"{file}.parquet")
+    return f"{folder}/*.parquet"
+
+
+def register_beside_texts(corpus: str, weight: float = 1, *, in_files: bool = False) -> str:
     """Those beside texts without an image."""
     source = MemoryDataSource(lambda: [f"Some text of the {corpus} corpus, number {n}." for n in range(50)], validation=0)
     read = ul2_tasks.register("laws_read", source, VOCABULARY, S, sentinels=SENTINELS, modes=MODES)
-    return ul2_tasks.mix("laws_looked_at", {register_image_text(corpus): weight, read: 1})
+    return ul2_tasks.mix("laws_looked_at", {register_image_text(corpus, in_files=in_files): weight, read: 1})
 
 
 def seen(element) -> list[list[bytes]]:
@@ -94,6 +111,33 @@ IMAGES = [
         lacks={
             **as_above("another seed", "another lengths", "another corpus", "no seed"),
             **ENDS_EARLY,
+            "ids": NO_WORDS,
+        },
+    ),
+    Pipeline(
+        name="texts with images in windows",
+        build=of_seqio(functools.partial(register_image_text, in_files=True), LENGTHS, window=IMAGE_WINDOW),
+        state=CHECKPOINT,
+        others={"seed": SEEDS, "lengths": OTHER_LENGTHS, "corpus": pipelines.OTHER_CORPUS},
+        texts=seen,
+        corpus=lambda: map(image, range(RECORDS)),
+        hosts=(2, 3),
+        state_bytes=10_000,
+        refused_late=True,
+        lacks={"ids": NO_WORDS, **as_above("another rates"), **NOT_BY_NUMBER},
+    ),
+    Pipeline(
+        name="texts with images in windows beside texts",
+        build=of_seqio(functools.partial(register_beside_texts, in_files=True), LENGTHS, window=IMAGE_WINDOW),
+        state=CHECKPOINT,
+        others={"rates": Other({"weight": 7}, "laws_seen_r1: 0.5", "laws_seen_r1: 0.875")},
+        texts=seen,
+        state_bytes=10_000,
+        refused_late=True,
+        lacks={
+            **as_above("another seed", "another lengths", "another corpus", "no seed"),
+            **ENDS_EARLY,
+            **NOT_BY_NUMBER,
             "ids": NO_WORDS,
         },
     ),

@@ -138,6 +138,9 @@ def prepare(folder: pathlib.Path) -> None:
     for corpus in ("one", "other"):
         lines = [json.dumps({"messages": messages}) for messages in conversations(corpus)]
         (folder / f"{corpus}.jsonl").write_text("".join(line + "\n" for line in lines))
+        (folder / f"{corpus}_talks").mkdir()
+        for file in range(8):
+            (folder / f"{corpus}_talks" / f"{file}.jsonl").write_text("".join(f"{line}\n" for line in lines[file::8]))
         (folder / corpus).mkdir()
         for file in range(8):
             lines = [json.dumps({"text": text}) for text in documents(corpus)[file::8]]
@@ -295,8 +298,8 @@ def amounts(shift: int, in_tokens: bool = False) -> Callable[[Mapping[str, Any]]
 
 
 def said(key: str, shift: int) -> Callable[[Mapping[str, Any]], list[list[int]]]:
-    """The words of a conversation, or of a reply."""
-    return lambda element: [[id for id in own(element, key, shift) if id not in of_conversations()]]
+    """The words of a conversation, or of a reply; of a row those of all, without its padding."""
+    return lambda element: [[id for id in own(element, key, shift) if id >= 0 and id not in of_conversations()]]
 
 
 # What is registered
@@ -368,14 +371,20 @@ def register_beside(corpus: str, weight: float = 1) -> str:
     return ul2_tasks.mix("laws_beside", {register_one(corpus, 1): weight, "laws_foreign": 0.25})
 
 
-def register_chat(corpus: str, format: str = "chat", train_on: str = "content") -> str:
+def talks(corpus: str, in_files: bool = False) -> str:
+    """The files of conversations: one, or eight."""
+    return f"{FOLDER}/{corpus}_talks/*.jsonl" if in_files else f"{FOLDER}/{corpus}.jsonl"
+
+
+def register_chat(corpus: str, format: str = "chat", train_on: str = "content", *, in_files: bool = False) -> str:
     """Of which headers are not learned, unless it is said otherwise."""
-    return ul2_tasks.register_chat("laws_talk", f"{FOLDER}/{corpus}.jsonl", renderer(), format=format, train_on=train_on)
+    return ul2_tasks.register_chat("laws_talk", talks(corpus, in_files), renderer(), format=format, train_on=train_on)
 
 
-def register_both(corpus: str, weight: float = 1) -> str:
+def register_both(corpus: str, weight: float = 1, *, in_files: bool = False) -> str:
     """Texts and replies."""
-    replies = ul2_tasks.register_chat("laws_said", f"{FOLDER}/{corpus}.jsonl", renderer(), format="prompt_completion", mode="[S]")
+    settings: Any = {"format": "prompt_completion", "mode": "[S]"}
+    replies = ul2_tasks.register_chat("laws_said", talks(corpus, in_files), renderer(), **settings)
     return ul2_tasks.mix("laws_both", {register_one(corpus, 1): weight, replies: 1})
 
 
@@ -932,3 +941,54 @@ CHAT.append(
         lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY},
     )
 )
+CHAT += [
+    Pipeline(
+        name="conversations in windows",
+        build=of_seqio(functools.partial(register_chat, in_files=True), lengths={}, window=WINDOW),
+        state=CHECKPOINT,
+        others={
+            "seed": SEEDS,
+            "lengths": Other({"lengths": {"tokens": 500}}, "sequence_length: {}", "sequence_length: {tokens: 500}"),
+            "corpus": OTHER_CORPUS,
+        },
+        texts=said("tokens", shift=1),
+        hosts=(2, 3),
+        state_bytes=10_000,
+        refused_late=True,
+        has_noise=False,
+        lacks={"another rates": ONE_TASK, **NOT_BY_NUMBER},
+    ),
+    Pipeline(
+        name="replies in windows, packed",
+        build=of_seqio(
+            functools.partial(register_chat, format="prompt_completion", train_on="all", in_files=True),
+            dict.fromkeys(("inputs", "targets"), 200),
+            converter=PromptCompletionFeatureConverter(pack=True),
+            window=WINDOW,
+        ),
+        state=CHECKPOINT,
+        others={"seed": SEEDS, "corpus": OTHER_CORPUS},
+        texts=said("decoder_target_tokens", shift=1),
+        corpus=answered,
+        hosts=(5,),
+        state_bytes=10_000,
+        refused_late=True,
+        has_noise=False,
+        lacks={
+            **as_above("another lengths", "no seed"),
+            "another rates": ONE_TASK,
+            **NOT_BY_NUMBER,
+            "ids": "A row has several replies: tests/converters says what is in them.",
+        },
+    ),
+    Pipeline(
+        name="texts and replies in windows",
+        build=of_seqio(functools.partial(register_both, in_files=True), lengths={"inputs": 128, "targets": 128}, window=WINDOW),
+        state=CHECKPOINT,
+        others={"seed": SEEDS, "rates": OTHER_SHARES},
+        texts=texts(shift=1),
+        state_bytes=10_000,
+        refused_late=True,
+        lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY, **NOT_BY_NUMBER},
+    ),
+]

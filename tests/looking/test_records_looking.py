@@ -66,7 +66,7 @@ def test_a_step_shows_conversations_message_by_message_beside_texts(both):
         output, file = printed(show_step, run, 1), io.StringIO()
         for chat in chats:
             assert f"\n{chat.name}: conversation {chat.example.conversation}, {len(chat.example.ids)} tokens: " in output
-            assert f"\nepoch {chat.location.epoch} of {chat.location.corpus}, conversation {chat.example.conversation}" in output
+            assert f"\nepoch {chat.location.epoch} of {chat.location.corpus}, record {chat.example.conversation}" in output
         assert (" = document boundary" in output) == (run.mixture == both)
         show_step(run, 1, console=Console(file=file), as_json=True)
         lines = [line for line in map(json.loads, file.getvalue().splitlines()) if "messages" in line]

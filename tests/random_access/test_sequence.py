@@ -13,9 +13,9 @@ from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, MemoryDataSource, Mixture, mix, register
+from ul2_tasks.corpus import documents
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
-from ul2_tasks.random_access import tokens as tokens_in_memory
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.store.read import MemoryStore
 from ul2_tasks.store.write import PairWriter
@@ -187,7 +187,7 @@ def test_what_cannot_be_asked_for_is_named(mixture, arguments):
 
 
 def test_a_corpus_that_does_not_fit_in_memory_is_an_error(mixture, monkeypatch):
-    monkeypatch.setattr(tokens_in_memory, "MOST_TOKENS_IN_MEMORY", 100)
+    monkeypatch.setattr(documents, "IN_MEMORY", documents.Bound(100, 1 << 20))
     with pytest.raises(ValueError, match="train"):
         ul2_tasks.examples(mixture, LENGTHS)
 

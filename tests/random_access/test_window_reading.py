@@ -160,7 +160,7 @@ def test_a_host_without_a_token_is_told(described):
     streams = [opened(members, host, 3) for host in range(3)]
     empty = [stream for stream in streams if stream.feeds[0]._shards_of(0) == [1]]
     assert len(empty) == 1
-    with pytest.raises(ValueError, match="must have a token of split 'train' in the shards of host"):
+    with pytest.raises(ValueError, match="must have an example of split 'train' in the shards of host"):
         empty[0].read(empty[0].start, 50)
 
 

@@ -137,3 +137,62 @@ def test_denoisers_keep_their_ratio(corpus):
     counts = {denoiser.name: sum(task.endswith(f"_{denoiser.name}") for task in found) for denoiser in T5GEMMA2}
     assert abs(counts["s"] - 400) < 40
     assert all(abs(counts[key] - 100) < 25 for key in ("r1", "r2", "x1", "x2"))
+
+
+def write_lines(folder, name, records):
+    (folder / name).mkdir()
+    for file in range(4):
+        lines = [record if isinstance(record, str) else json.dumps(record) for record in records[file::4]]
+        (folder / name / f"{file}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return f"{folder}/{name}/*.jsonl"
+
+
+def conversation(number: int, words: int = 3) -> dict:
+    said = [("user", f"question {number}? " * words), ("assistant", f"answer {number} " * words)]
+    return {"messages": [{"role": role, "content": content} for role, content in said]}
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_conversations_of_one_window_are_those_of_the_index(tmp_path, monkeypatch, pairs):
+    monkeypatch.setattr("ul2_tasks.random_access.windows.WINDOW_TOKENS", 1 << 20)
+    chat = ul2_tasks.Chat("one_window", write_lines(tmp_path, "talks", [*map(conversation, range(40))]))
+    lengths = {"inputs": 128, "targets": 128} if pairs else {"tokens": 128}
+    name = ul2_tasks.register_chat("one_window", chat.source, format="prompt_completion" if pairs else "chat")
+    read = seqio.get_mixture_or_task(name).get_dataset(lengths, seed=3, num_epochs=1).as_numpy_iterator()
+    shift = id_shift(chat.renderer.vocabulary)
+    found = ul2_tasks.examples(chat, lengths, seed=3)
+    for key in lengths:
+        assert [(each[key] - shift).tolist() for each in read] == [each[key].tolist() for each in found]
+
+
+def test_what_is_skipped_or_left_out_is_counted_once(tmp_path, caplog):
+    """In two epochs, of which the beginning is read once more: of 300 conversations 10 are broken and 20 are too long."""
+    records = ["broken" if number % 30 == 7 else conversation(number, words=90 if number % 15 == 4 else 3) for number in range(300)]
+    source = write_lines(tmp_path, "talks", records)
+    name = ul2_tasks.register_chat("counted", source, on_error="skip", truncation="drop")
+    found = seqio.get_mixture_or_task(name).get_dataset({"tokens": 128}, seed=3, num_epochs=2).as_numpy_iterator()
+    assert len(list(found)) == 2 * 270
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" records")[0].rpartition(" ")[2] for line in said if "skipped" in line] == ["1", "10"]
+    left_out = [int(line.partition(" examples")[0].rpartition(" ")[2]) for line in said if "left out until now" in line]
+    assert left_out[0] < 10 <= left_out[-1] <= 20
+    assert len(left_out) == 2
+
+
+def test_a_window_without_an_example_is_passed_by(tmp_path):
+    """All conversations but the last of each file are too long."""
+    records = [conversation(number, words=90 if number < 196 else 3) for number in range(200)]
+    name = ul2_tasks.register_chat("passed_by", write_lines(tmp_path, "talks", records), truncation="drop", turns="all")
+    with pytest.raises(ValueError, match=r"passed_by_corpus.*got none: \d+ too long"):
+        seqio.get_mixture_or_task(name).get_dataset({"tokens": 128}, seed=3)
+    records[0] = conversation(0)  # in the beginning there is one, then
+    name = ul2_tasks.register_chat("passed", write_lines(tmp_path, "others", records), truncation="drop", turns="all")
+    read = seqio.get_mixture_or_task(name).get_dataset({"tokens": 128}, seed=3, num_epochs=2).as_numpy_iterator()
+    assert len(list(read)) == 2 * 5
+
+
+def test_too_long_an_example_is_an_error_that_names_its_conversation(tmp_path):
+    records = [conversation(number, words=90 if number == 199 else 3) for number in range(200)]
+    name = ul2_tasks.register_chat("raised", write_lines(tmp_path, "talks", records))
+    with pytest.raises(tf.errors.OpError, match=r"3\.jsonl, line 50: the conversation must have at most 128 tokens"):
+        list(seqio.get_mixture_or_task(name).get_dataset({"tokens": 128}, seed=3, num_epochs=1))

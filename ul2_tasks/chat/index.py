@@ -23,9 +23,10 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.choices import CAUSES, SHORTENED, Choices, counter_of, sizes_of
 from ul2_tasks.chat.examples import Examples
 from ul2_tasks.chat.objective import AT_A_TIME, PROMPT_COMPLETION, Objective
-from ul2_tasks.chat.reading import Reader, StoredConversations
+from ul2_tasks.chat.reading import MESSAGES, messages_of, messages_within, read_conversations
 from ul2_tasks.compiled import compiled
-from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
+from ul2_tasks.store.block_cache import BlockCache
+from ul2_tasks.store.columns import TOKENS, Columns
 from ul2_tasks.store.read import TokenStore
 
 _BLOCK = 64  # conversations
@@ -49,17 +50,17 @@ class ChatIndex:
     """The examples of conversations, numbered in the order of the conversations.
 
     Attributes:
-        reader, objective, lengths: see `Objective.examples`.
+        columns, objective, lengths: see `Objective.examples`.
         counted: see `Counted`.
     """
 
-    reader: Reader
+    columns: Columns
     objective: Objective
     lengths: Mapping[str, int | None]
     counted: Counted
 
     def __post_init__(self):
-        if len(self.counted.of_each) != self.reader.count:
+        if len(self.counted.of_each) != self.columns.count:
             raise self._of_others()
 
     @property
@@ -79,8 +80,8 @@ class ChatIndex:
 
     @property
     def identity(self) -> str:
-        """See `Reader.identity`."""
-        return self.reader.identity
+        """See `Columns.identity`."""
+        return self.columns.identity
 
     @property
     def settings(self) -> str:
@@ -89,8 +90,8 @@ class ChatIndex:
 
     @property
     def store(self) -> TokenStore:
-        """See `Reader.store`."""
-        return self.reader.store
+        """The tokens of all conversations, each a document."""
+        return self.columns.tokens
 
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The conversation that each of some examples is of: [n] integers in any order -> [n] int64.
@@ -101,8 +102,8 @@ class ChatIndex:
 
     def examples_of(self, record: int) -> tuple[int, int]:
         """The examples [first, stop) of a conversation."""
-        if not 0 <= record < self.reader.count:
-            raise IndexError(f"record must be from 0 to {self.reader.count - 1}, got {record}.")
+        if not 0 <= record < self.columns.count:
+            raise IndexError(f"record must be from 0 to {self.columns.count - 1}, got {record}.")
         block = record // _BLOCK
         first = int(self._starts[block]) + int(self.counted.of_each[block * _BLOCK : record].sum(dtype=np.int64))
         return first, first + int(self.counted.of_each[record])
@@ -111,14 +112,14 @@ class ChatIndex:
         """How many tokens some examples have: [n] integers -> [n, features] int64, of "tokens"; or of "inputs" and "targets"."""
         records, places = self._found(numbers)
         of_all, which = np.unique(records, return_inverse=True)
-        chosen = self._chosen(of_all, *self.reader.messages_of(of_all))
+        chosen = self._chosen(of_all, *messages_of(self.columns, of_all))
         return sizes_of(chosen.table[_rows(chosen, which, places)], self.objective.format == PROMPT_COMPLETION)
 
     def read(self, numbers: np.ndarray, *_: np.ndarray) -> Examples:
         """Some examples, in the order of their numbers, [n] integers. A conversation is read once, if several are of it."""
         records, places = self._found(numbers)
         of_all, which = np.unique(records, return_inverse=True)
-        conversations = self.reader.read(of_all)
+        conversations = read_conversations(self.columns, of_all)
         chosen = self._chosen(of_all, conversations.messages, conversations.counts)
         table, none = chosen.table[_rows(chosen, which, places)], np.zeros_like(chosen.left_out)
         return self.objective.write(conversations, chosen._replace(table=table, left_out=none))._replace(conversations=records)
@@ -134,22 +135,16 @@ class ChatIndex:
     @property
     def caches(self) -> Sequence[BlockCache]:
         """What `read` reads in blocks of examples; none where files are local."""
-        return self.reader.caches if isinstance(self.reader, StoredConversations) else ()
+        return list(self.columns.caches.values())
 
     def in_blocks(self, size: int) -> ChatIndex:
         """The same examples, of which so many are a block, and remote files are read in blocks.
 
         A conversation whose examples are in two blocks is in both.
         """
-        if not isinstance(self.reader, StoredConversations) or not is_remote(self.reader.tokens):
-            return self
         firsts = np.arange(0, self.count, size)
-        first_records, last_records = self.records(firsts), self.records(np.append(firsts[1:], self.count) - 1)
-        caches = []
-        for store in (self.reader.tokens, self.reader.messages):
-            (starts, _), (_, stops) = store.ranges_of(first_records), store.ranges_of(last_records)
-            caches.append(BlockCache(store, Blocks(starts, stops)))
-        return dataclasses.replace(self, reader=dataclasses.replace(self.reader, caches=tuple(caches)))
+        ends = self.records(firsts), self.records(np.append(firsts[1:], self.count) - 1)
+        return dataclasses.replace(self, columns=self.columns.in_blocks(*ends, (TOKENS, MESSAGES)))
 
     @property
     def _counts(self) -> collections.Counter[str]:
@@ -178,28 +173,28 @@ class ChatIndex:
 
     def _of_others(self) -> ValueError:
         return ValueError(
-            f"{self.reader.identity} must be the conversations whose examples were counted, got others. Make the index again."
+            f"{self.columns.identity} must be the conversations whose examples were counted, got others. Make the index again."
         )
 
 
-def index_conversations(reader: Reader, objective: Objective, lengths: Mapping[str, int | None]) -> ChatIndex:
+def index_conversations(columns: Columns, objective: Objective, lengths: Mapping[str, int | None]) -> ChatIndex:
     """The index of all examples of conversations. Reads their messages once, and no token.
 
     `lengths` are those of `Objective.lengths`. Raises a ValueError as `Objective.examples` does, with the location of the
     conversation, where an example is too long and `truncation` is "raise", or a message is of a kind without a loss group.
     """
-    return ChatIndex(reader, objective, lengths, count_examples(reader, objective, lengths))
+    return ChatIndex(columns, objective, lengths, count_examples(columns, objective, lengths))
 
 
-def count_examples(reader: Reader, objective: Objective, lengths: Mapping[str, int | None]) -> Counted:
+def count_examples(columns: Columns, objective: Objective, lengths: Mapping[str, int | None]) -> Counted:
     """Counts the examples of all conversations, see `index_conversations`."""
     of_each, left_out = [np.zeros([0], np.uint8)], np.zeros(len(CAUSES), np.int64)
-    for first in range(0, reader.count, _AT_ONCE):
-        messages, counts = reader.messages_within(first, min(first + _AT_ONCE, reader.count))
+    for first in range(0, columns.count, _AT_ONCE):
+        messages, counts = messages_within(columns, first, min(first + _AT_ONCE, columns.count))
         found = objective.choose(messages, counts, lengths, examples=0)
         if found.problem:
             batch = (first + found.problem.number) // AT_A_TIME * AT_A_TIME
-            objective.examples(reader, np.arange(batch, min(batch + AT_A_TIME, reader.count)), lengths)  # raises the error
+            objective.examples(columns, np.arange(batch, min(batch + AT_A_TIME, columns.count)), lengths)  # raises the error
         of_each.append(found.of_each.astype(np.min_scalar_type(found.of_each.max())))
         left_out += found.left_out
     return Counted(np.concatenate(of_each), left_out)

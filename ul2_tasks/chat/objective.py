@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Iterator, Mapping
 
@@ -10,13 +9,14 @@ import numpy as np
 
 from ul2_tasks.chat.choices import CORRUPT, FEATURES, Choices, Problem, Rules, choose, counter_of, rules_of
 from ul2_tasks.chat.examples import Examples, Stops, write_examples
-from ul2_tasks.chat.reading import Reader
+from ul2_tasks.chat.reading import messages_of, read_conversations
 from ul2_tasks.chat.segments import KINDS, Conversations
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 from ul2_tasks.example_features import CHAT as CHAT_FEATURES
 from ul2_tasks.example_features import PROMPT_COMPLETION as PROMPT_COMPLETION_FEATURES
 from ul2_tasks.example_features import Feature, token_features
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.store.columns import Columns
 
 CHAT, PROMPT_COMPLETION = FORMATS = ("chat", "prompt_completion")
 AT_A_TIME = 64  # conversations
@@ -54,15 +54,15 @@ class Objective:
                 raise ValueError(f"sequence_length[{key!r}] must be an integer of at least 1, or None, got {length!r}.")
         return {key: None if (length := given.get(key)) is None else int(length) for key in keys}
 
-    def examples(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
+    def examples(self, columns: Columns, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Examples:
         """The examples of some conversations, by their indices [n] int64, with the tokenizer's own ids.
 
         Raises a ValueError as `made_of` does, with the location of the conversation.
         """
         try:
-            found = self.made_of(reader.read(numbers), lengths)
+            found = self.made_of(read_conversations(columns, numbers), lengths)
         except ConversationError as error:
-            raise ValueError(f"{reader.locate(int(numbers[error.number]))}: {error.what}") from error
+            raise ValueError(f"{columns.locate(int(numbers[error.number]))}: {error.what}") from error
         return found._replace(conversations=numbers[found.conversations])
 
     def made_of(self, conversations: Conversations, lengths: Mapping[str, int | None]) -> Examples:
@@ -90,9 +90,9 @@ class Objective:
         is_pairs = self.format == PROMPT_COMPLETION
         return write_examples(conversations, choices, is_pairs, self.supervision, self.stops.final, self.mode)
 
-    def left_out(self, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Iterator[tuple[int, str]]:
+    def left_out(self, columns: Columns, numbers: np.ndarray, lengths: Mapping[str, int | None]) -> Iterator[tuple[int, str]]:
         """The conversation and the cause of each example that some conversations do not make, or that is shortened."""
-        messages, counts = reader.messages_of(numbers)
+        messages, counts = messages_of(columns, numbers)
         for number, own, count in zip(numbers.tolist(), np.split(messages, np.cumsum(counts)[:-1]), np.split(counts, len(counts))):
             for cause, examples in counter_of(self.choose(own, count, lengths, 0).left_out).items():
                 yield from [(number, cause)] * examples
@@ -100,10 +100,10 @@ class Objective:
     def _rules(self, lengths: Mapping[str, int | None]) -> Rules:
         return rules_of(self.format == PROMPT_COMPLETION, self.supervision, self.stops.keeps_history, lengths, len(self.mode))
 
-    def of_all(self, reader: Reader, lengths: Mapping[str, int | None], host: int = 0, hosts: int = 1) -> Iterator[Examples]:
+    def of_all(self, columns: Columns, lengths: Mapping[str, int | None], host: int = 0, hosts: int = 1) -> Iterator[Examples]:
         """The examples of all conversations of a host, in batches, in the order of the corpus."""
-        for first in range(host, reader.count, hosts * AT_A_TIME):
-            yield self.examples(reader, np.arange(first, reader.count, hosts)[:AT_A_TIME], lengths)
+        for first in range(host, columns.count, hosts * AT_A_TIME):
+            yield self.examples(columns, np.arange(first, columns.count, hosts)[:AT_A_TIME], lengths)
 
 
 def _error(conversations: Conversations, supervision: Supervision, problem: Problem, rules: Rules) -> ConversationError:
@@ -122,12 +122,6 @@ def _error(conversations: Conversations, supervision: Supervision, problem: Prob
         " which drops and counts it, or truncation='drop_oldest_turns'. See"
         " docs/help/troubleshooting.md#a-conversation-is-longer-than-the-lengths.",
     )
-
-
-def no_example(name: str, split: str, counts: collections.Counter[str], share: str = "") -> ValueError:
-    """The error of conversations that make no example; `counts` are how many are left out, by cause."""
-    found = ", ".join(f"{number} {cause}" for cause, number in counts.items()) or "no conversation"
-    return ValueError(f"{name!r} must have an example in split {split!r}{share}, got none: {found}. See `ul2 stats`.")
 
 
 def salt_of(name: str, format: str) -> str:

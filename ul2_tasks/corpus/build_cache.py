@@ -51,6 +51,7 @@ from ul2_tasks.jobs.shards import (
 from ul2_tasks.jobs.trial import checked, in_words, share
 from ul2_tasks.sources.files import Shard
 from ul2_tasks.sources.records import Record
+from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.provenance import TABLE, TableWriter
 from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.version import __version__, check_version, version_of
@@ -192,9 +193,10 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                     batch = batch.first(left)
                 records, last = records + len(batch.records), batch.last_place or last
                 is_cut |= batch.is_cut
-                for (split, column), writer in writers.items():
-                    writer.add(*batch.of(split, column))
                 for split in shard.splits:
+                    columns = batch.documents(split).columns
+                    for column in (None, *shard.columns):
+                        writers[split, column].add(*columns[column or TOKENS])
                     tables[split].add(*batch.origins(split, corpus.hashed))
                     for record in batch.refused(split):
                         refused[split].add({"file": file, **record})

@@ -27,6 +27,7 @@ from ul2_tasks.jobs.manifest import faults, load_object, missing_or_resized, par
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
+from ul2_tasks.store.columns import TOKENS, Columns
 from ul2_tasks.store.provenance import TABLE, Provenance, Table, documents_in
 from ul2_tasks.store.read import Store, open_pair
 
@@ -64,6 +65,12 @@ def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None
     counts = (tuple(shard[count] for shard in held) for count in ("documents", column or "tokens"))
     tables, end = (None, None) if column else (_tables(cache_dir, shards), manifest.get("end"))
     return _store(_hash(shards), tuple(place(cache_dir, pair_name(shard["shard"], column)) for shard in held), *counts, tables, end)
+
+
+def open_columns(corpus: Corpus, cache_dir: str, manifest: Mapping, split: str) -> Columns:
+    """The documents of a split, with what the corpus has beside their tokens."""
+    stores = {column or TOKENS: open_store(cache_dir, manifest, split, column) for column in (None, *corpus.columns)}
+    return Columns(stores, [shard["shard"] for shard in manifest["splits"][split]["shards"] if shard["documents"]])
 
 
 def _tables(cache_dir: str, shards: Sequence[Mapping]) -> tuple[Table, ...] | None:

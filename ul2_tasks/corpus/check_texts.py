@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import logging
@@ -15,17 +15,34 @@ _skipped: collections.Counter[str] = collections.Counter()  # records that this 
 
 
 def check_texts(source: str, on_error: str, texts: Sequence[bytes], problems: Sequence[bytes]) -> np.ndarray:
-    """Decides what becomes of records that are no documents: those with a problem, and those whose text is not UTF-8.
+    """`find_problems`, of which those that are skipped are counted. Gives [records] bool, which are documents."""
+    found = find_problems(on_error, texts, problems)
+    count_skipped(source, found)
+    return np.array([not problem for problem in found], bool)
+
+
+def find_problems(on_error: str, texts: Sequence[bytes], problems: Sequence[bytes]) -> list[bytes]:
+    """What is wrong with records that are no documents: those with a problem, and those whose text is not UTF-8; else empty.
 
     A tokenizer would change a text that is not UTF-8 without a word. With "raise" such a record raises a ValueError; the other
-    `on_error` is "skip". A problem is empty, or says what is wrong. Gives [records] bool, which are documents.
+    `on_error` is "skip".
     """
-    are_whole = np.ones(len(texts), bool)
-    for number, (text, problem) in enumerate(zip(texts, problems)):
-        problem = problem or not_utf8(text)
-        if problem:
-            are_whole[number] = _report(source, on_error, problem)
-    return are_whole
+    found = [problem or not_utf8(text) for text, problem in zip(texts, problems, strict=True)]
+    if on_error == "raise" and (problem := next(filter(None, found), None)):
+        raise ValueError(
+            f"{problem.decode(errors='replace')}. Fix the corpus, or pass on_error='skip', which leaves out such records and counts"
+            " them. See docs/help/troubleshooting.md#a-bad-record-ends-the-run."
+        )
+    return found
+
+
+def count_skipped(source: str, problems: Iterable[bytes]) -> None:
+    """Counts the records that have a problem, and logs the 1st, 10th, 100th .. of a source."""
+    for problem in filter(None, problems):
+        number, is_logged = count(_skipped, source)
+        if is_logged:
+            message = "%s: skipped %d records until now, the last because %s"
+            logging.warning(message, source, number, problem.decode(errors="replace"))
 
 
 def not_utf8(text: bytes) -> bytes:
@@ -35,17 +52,3 @@ def not_utf8(text: bytes) -> bytes:
         return b""
     except UnicodeDecodeError:
         return b"a document is not UTF-8; it begins with: " + text.decode(errors="replace")[:_BEGINNING].encode()
-
-
-def _report(source: str, on_error: str, problem: bytes) -> bool:
-    """Raises what is wrong with a record; or counts it, and logs the 1st, 10th, 100th .. of a source. Returns False."""
-    message = problem.decode(errors="replace")
-    if on_error == "raise":
-        raise ValueError(
-            f"{message}. Fix the corpus, or pass on_error='skip', which leaves out such records and counts them. See"
-            " docs/help/troubleshooting.md#a-bad-record-ends-the-run."
-        )
-    number, is_logged = count(_skipped, source)
-    if is_logged:
-        logging.warning("%s: skipped %d records until now, the last because %s", source, number, message)
-    return False

@@ -12,28 +12,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.by_name import Renderer, render_all
 from ul2_tasks.chat.messages import Conversation, conversation_in, parse
-from ul2_tasks.chat.reading import ConversationsInMemory, Reader, StoredConversations
-from ul2_tasks.chat.segments import COLUMNS, Conversations, Segment, as_arrays
+from ul2_tasks.chat.reading import MESSAGES, columns_of
+from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.check_texts import check_texts
+from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, Described, Encoded, corpus_settings
-from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.token_batches import MOST_TOKENS_IN_MEMORY, TokenBatch, origins_of, tokenize_shards
-from ul2_tasks.scalars import check_split
+from ul2_tasks.corpus.token_batches import origins_of, tokenize_shards
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.splits import conversation_key
+from ul2_tasks.store.columns import Columns, in_memory
 from ul2_tasks.store.provenance import Origin, Provenance
 from ul2_tasks.vocabulary.special_ids import id_shift
 
 if TYPE_CHECKING:
     import seqio
-
-MESSAGES = "messages"  # the column
 
 
 class Part(NamedTuple):
@@ -43,7 +39,7 @@ class Part(NamedTuple):
     cache is read. `origins` gives where some of them are from, by their indices; None where the cache does not say it.
     """
 
-    reader: Reader
+    reader: Columns
     numbers: np.ndarray
     id_hashes: np.ndarray | None
     origins: Callable[[np.ndarray], list[Origin]] | None
@@ -61,10 +57,6 @@ class ChatCorpus(Corpus):
     columns = types.MappingProxyType({MESSAGES: np.dtype(np.int32)})
     counts_ids = True
 
-    @cached_property
-    def _in_memory(self) -> dict[str, ConversationsInMemory]:
-        return {}
-
     def encode(self, records: Sequence[Record]) -> Encoded:
         """Renders conversations. A record that cannot be rendered is a problem, with the location of the record."""
         rendered, problems = [], []
@@ -72,16 +64,14 @@ class ChatCorpus(Corpus):
             problem = f"{_where(record)}: {segments}" if isinstance(segments, ValueError) else record.problem
             rendered.append([] if isinstance(segments, ValueError) else segments)
             problems.append(problem.encode(errors="replace"))
-        are_whole = check_texts(describe_source(self.source), self.configuration.on_error, [b""] * len(records), problems)
+        problems = find_problems(self.configuration.on_error, [b""] * len(records), problems)
         found = as_arrays(rendered, self.renderer.eod)
         try:
             check_kinds(found, self.supervision)
         except ConversationError as error:
             raise ValueError(f"{_where(records[error.number])}: {error.what}") from error
-        shift = np.int32(id_shift(self.vocabulary))
-        columns = {MESSAGES: (found.messages.reshape(-1), found.counts * len(COLUMNS))}
-        texts = [record.text if is_whole else b"" for record, is_whole in zip(records, are_whole)]
-        return Encoded(texts, found.tokens + shift, found.lengths, are_whole, columns, problems)
+        shifted = found._replace(tokens=found.tokens + np.int32(id_shift(self.vocabulary)))
+        return Encoded(columns_of(shifted), problems)
 
     def hashed(self, record: Record) -> bytes:
         """The messages, the same in each file format."""
@@ -102,45 +92,8 @@ class ChatCorpus(Corpus):
     def settings(self, source: str) -> dict[str, str]:
         return super().settings(source) | {"renderer": self.renderer.identity}
 
-    def conversations(self, split: str, use_cached: bool) -> Reader:
-        """The conversations of a split: of the cache, or rendered into memory, which is done once.
-
-        Raises a ValueError where there is no conversation, or where there are too many for memory; and where the cache is missing,
-        incomplete, or of another corpus.
-        """
-        check_split(split, self.splits, self.name)
-        found = self._stored(self._manifest(), split) if use_cached else self._conversations_in_memory(split)
-        if not found.count:
-            raise ValueError(
-                f"{self.name!r} must have a conversation in split {split!r}, got none. Check the source, or change how it is split."
-            )
-        return found
-
     def _manifest(self) -> dict:
         return cache.check_stored(self.cache_folder, self, corpus_settings(self))
-
-    def _stored(self, manifest: dict, split: str) -> StoredConversations:
-        tokens, messages = (cache.open_store(self.cache_dir, manifest, split, column) for column in (None, MESSAGES))
-        held = [shard for shard in manifest["splits"][split]["shards"] if shard["documents"]]
-        named = tuple((shard["shard"], shard["source"]) for shard in held)
-        return StoredConversations(tokens, messages, named, tuple(shard["documents"] for shard in held))
-
-    def _conversations_in_memory(self, split: str) -> ConversationsInMemory:
-        if split not in self._in_memory:
-            self._in_memory[split] = ConversationsInMemory(self._rendered(split))
-        return self._in_memory[split]
-
-    def _rendered(self, split: str) -> Iterator[tuple[Conversations, list[object]]]:
-        """Renders a split in batches."""
-        tokens = 0
-        for batch, _, _ in tokenize_shards(self, split, range(len(self.reader.shards(split)))):
-            yield _conversations(batch, split), batch.places(split)
-            tokens += len(batch.tokens)
-            if tokens > MOST_TOKENS_IN_MEMORY:
-                raise ValueError(
-                    f"{self.name!r} must have at most {MOST_TOKENS_IN_MEMORY:,} tokens in split {split!r} to be rendered into"
-                    " memory, got more. Write its cache with `ul2 cache`, and read it with use_cached=True."
-                )
 
     def repeated_ids(self) -> dict[str, int | None]:
         """How many conversations of the cache have the id of an earlier one, in each split, and in all under "totals".
@@ -165,7 +118,7 @@ class ChatCorpus(Corpus):
         """
         if use_cached:
             manifest = self._manifest()
-            reader = self._stored(manifest, split)
+            reader = cache.open_columns(self, self.cache_folder, manifest, split)
             of = None if reader.tokens.provenance is None else reader.tokens.provenance.of
             held = [shard["documents"] for shard in manifest["splits"][split]["shards"]]
             ends = np.cumsum(held)
@@ -177,7 +130,8 @@ class ChatCorpus(Corpus):
         for batch, file, before in tokenize_shards(self, split, shards):
             for record in batch.refused(split):
                 refuse({"file": file, **record})
-            found = ConversationsInMemory([(_conversations(batch, split), batch.places(split))])
+            documents = batch.documents(split)
+            found = in_memory(documents.columns, documents.names)
             origins = functools.cache(functools.partial(origins_of, batch, split, self.hashed, file, before))
             yield Part(found, np.arange(found.count), batch.id_hashes(split), functools.partial(_some, origins))
 
@@ -187,7 +141,7 @@ class ChatCorpus(Corpus):
             of_split = self.reader.shards(split)
             return list(dict.fromkeys(of_split[shard].path for shard in shards))
         manifest = self._manifest()
-        found = self._stored(manifest, split).tokens.provenance
+        found = cache.open_store(self.cache_folder, manifest, split).provenance
         held = [shard for shard, entry in enumerate(manifest["splits"][split]["shards"]) if entry["documents"]]
         return (
             [] if found is None else Provenance(tuple(found.tables[held.index(shard)] for shard in shards if shard in held)).files
@@ -226,8 +180,3 @@ def _some(origins: Callable[[], list[Origin]], numbers: np.ndarray) -> list[Orig
 
 def _where(record: Record) -> str:
     return str(record.where) or "a conversation"
-
-
-def _conversations(batch: TokenBatch, split: str) -> Conversations:
-    values, sizes = batch.of(split, MESSAGES)
-    return Conversations(*batch.of(split), values.reshape(-1, len(COLUMNS)), sizes // len(COLUMNS))

@@ -12,14 +12,15 @@ import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cached_files import folder_of, is_cache
-from ul2_tasks.corpus.check_texts import check_texts, not_utf8
+from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
-from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
+from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
 from ul2_tasks.corpus.token_files import check_token_files
 from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.sources.records import Record
+from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.batches import encode_batch
 from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, id_shift, piece_names, vocabulary_identity
@@ -31,19 +32,15 @@ _SHOWN = 10  # tokens in an error
 
 
 class Encoded(NamedTuple):
-    """Some records as tokens: [tokens] int32, ids of the corpus's vocabulary, of one document after the other; `lengths`, int64.
+    """Some records as documents.
 
-    `texts` are the records' own, empty where one is skipped; `are_whole`, bool, says which are documents. `columns` are what a
-    corpus has of documents beside tokens, by name: [values] integers, likewise, and [documents] int64, how many each has.
-    `problems` say what is wrong with each, empty where nothing is.
+    `columns` have their tokens, ids of the corpus's vocabulary, and what a corpus has beside these: of each column [values]
+    integers, of one document after the other, and [documents] int64, how many each has. `problems` say what is wrong with records
+    that are none, which have no values, and are empty for documents.
     """
 
-    texts: list[bytes]
-    tokens: np.ndarray
-    lengths: np.ndarray
-    are_whole: np.ndarray
-    columns: Mapping[str, tuple[np.ndarray, np.ndarray]] = types.MappingProxyType({})
-    problems: Sequence[bytes] = ()
+    columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    problems: Sequence[bytes]
 
 
 class Corpus:
@@ -82,11 +79,9 @@ class Corpus:
         """Tokenizes some records. One that is no document raises a ValueError, if the corpus is to raise it."""
         texts = [record.text for record in records]
         problems = [record.problem.encode(errors="backslashreplace") for record in records]  # a path may be of any bytes
-        are_whole = check_texts(describe_source(self.source), self.configuration.on_error, texts, problems)
-        if not are_whole.all():
-            problems = [problem or not_utf8(text) for problem, text in zip(problems, texts)]
-        texts = [text if is_whole else b"" for text, is_whole in zip(texts, are_whole)]
-        return Encoded(texts, *encode_batch(self.tokenizer, texts), are_whole, problems=problems)
+        problems = find_problems(self.configuration.on_error, texts, problems)
+        texts = [b"" if problem else text for text, problem in zip(texts, problems)]
+        return Encoded({TOKENS: encode_batch(self.tokenizer, texts)}, problems)
 
     def hashed(self, record: Record) -> bytes:
         """What is hashed of a record, so that one of the same content has the same hash; see `provenance.hash_of`."""

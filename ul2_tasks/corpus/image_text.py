@@ -11,32 +11,27 @@ import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.check_texts import check_texts
+from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
-from ul2_tasks.corpus.corpus import Corpus, Described, Encoded, corpus_settings
+from ul2_tasks.corpus.corpus import Corpus, Described, Encoded
 from ul2_tasks.corpus.identity import describe_source, reads, source_identity
-from ul2_tasks.corpus.image_text_records import ImagesInMemory, ImageTextRecords, StoredImages
-from ul2_tasks.corpus.token_batches import TokenBatch, tokenize_records
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.images.elements import Element, Image, Text
 from ul2_tasks.images.interleaved import ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import check_of_record, sentence_of
-from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.of_seqio import SeqioImageText
 from ul2_tasks.sources.records import Record
-from ul2_tasks.store.read import MemoryStore
+from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
 
 if TYPE_CHECKING:
     import seqio
 
 IMAGE_TEXT_VERSION = 1  # raised whenever the same records give other tokens
-PIECES = "pieces"
-_SIZES = "sizes"  # the column of how many bytes each image has
-MOST_BYTES_IN_MEMORY = 1 << 31  # of a corpus without a cache
+PIECES, SIZES = "pieces", "sizes"  # columns: see `Interleaved.pieces`, and how many bytes each image has
 _NOTHING = Interleaved(np.zeros(0, np.int32), np.zeros(0, np.int32), [])
 
 
@@ -46,7 +41,7 @@ class ImageTextCorpus(Corpus):
     `image_tokens` is what stands for an image, with the tokenizer's own ids.
     """
 
-    columns = types.MappingProxyType({PIECES: np.dtype(np.int32), _SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
+    columns = types.MappingProxyType({PIECES: np.dtype(np.int32), SIZES: np.dtype(np.int32), IMAGES: np.dtype(np.uint8)})
 
     image_tokens: ImageTokens
 
@@ -74,15 +69,15 @@ class ImageTextCorpus(Corpus):
             each, problem = read_record(texts, images, where, record.problem, self.tokenizer, self.seqio_image_tokens)
             found.append(each)
             problems.append(problem)
-        none = [b""] * len(records)
-        are_whole = check_texts(describe_source(self.source), self.configuration.on_error, none, problems)
+        problems = find_problems(self.configuration.on_error, [b""] * len(records), problems)
         encoded: list[Any] = [each.images for each in found]
         columns = {
+            TOKENS: _flat([each.tokens for each in found]),
             PIECES: _flat([each.pieces for each in found]),
-            _SIZES: _flat([np.array([len(image) for image in each], np.int32) for each in encoded]),
+            SIZES: _flat([np.array([len(image) for image in each], np.int32) for each in encoded]),
             IMAGES: _flat([np.frombuffer(b"".join(each), np.uint8) for each in encoded]),
         }
-        return Encoded(none, *_flat([each.tokens for each in found]), are_whole, columns, problems)
+        return Encoded(columns, problems)
 
     def hashed(self, record: Record) -> bytes:
         """The texts and the images in their places, without the place of the record."""
@@ -96,47 +91,6 @@ class ImageTextCorpus(Corpus):
                 texts, images, where = parsed(record.text)
                 found, problem = read_record(texts, images, where, record.problem, self.tokenizer, self.seqio_image_tokens)
                 yield where.decode(errors="replace"), found, problem.decode(errors="replace")
-
-    def all_records(self, split: str, use_cached: bool) -> ImageTextRecords:
-        """The records of a split: of the cache, or tokenized into memory.
-
-        Raises a ValueError where there are too many for memory; and where the cache is missing, incomplete, of another corpus, or
-        SeqIO's own.
-        """
-        check_split(split, self.splits, self.name)
-        if not use_cached:
-            return self._records_in_memory(split)
-        manifest = cache.check_stored(self.cache_folder, self, corpus_settings(self))
-        cache.check_documents(self.cache_folder, split, manifest, num_shards=1)
-        stores = (cache.open_store(self.cache_folder, manifest, split, column) for column in (None, *self.columns))
-        tokens, pieces, sizes, images = stores
-        shards = [shard["shard"] for shard in manifest["splits"][split]["shards"] if shard["documents"]]
-        return ImageTextRecords(tokens, pieces, StoredImages(sizes, images), shards)
-
-    def _records_in_memory(self, split: str) -> ImageTextRecords:
-        found: dict[str | None, list[tuple[np.ndarray, np.ndarray]]] = {column: [] for column in (None, *self.columns)}
-        places: list[str] = []
-        held = 0
-        for batch in self._tokenized(split):
-            for column, parts in found.items():
-                values, lengths = batch.columns[column] if column else (batch.tokens, batch.lengths)
-                parts.append((values, lengths[batch.are_whole]))  # a record that is skipped has no values
-            whole = np.flatnonzero(batch.are_whole).tolist()
-            places += [parsed(batch.records[number].text)[2].decode(errors="replace") for number in whole]
-            held += 4 * len(batch.tokens) + len(batch.columns[IMAGES][0])
-            if held > MOST_BYTES_IN_MEMORY:
-                raise ValueError(
-                    f"{self.name!r} must have at most {MOST_BYTES_IN_MEMORY:,} bytes of tokens and images in split {split!r} to be"
-                    " read into memory, but has more. Write its cache first, with `ul2 cache`, and name its folder."
-                )
-        dtypes = [np.dtype(np.int32), *self.columns.values()]
-        tokens, pieces, (sizes, counts), (images, _) = map(_joined, dtypes, found.values())
-        each = _parted(images.tobytes(), sizes)
-        return ImageTextRecords(MemoryStore(*tokens), MemoryStore(*pieces), ImagesInMemory(_parted(each, counts)), places)
-
-    def _tokenized(self, split: str) -> Iterator[TokenBatch]:
-        for shard in self.reader.shards(split):
-            yield from tokenize_records(self, self.reader.read_group(shard))
 
     @property
     def reader(self) -> RecordSource:
@@ -196,18 +150,6 @@ def read_record(
         place = where.decode(errors="replace") or "a record"
         check_of_record(error, place)
         return _NOTHING, f"{place}: {sentence_of(error)}".encode(errors="replace")
-
-
-def _joined(dtype: np.dtype, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The values of all parts, and the lengths of all, int64. There may be no part."""
-    values, lengths = zip((np.zeros(0, dtype), np.zeros(0, np.int64)), *parts)
-    return np.concatenate(values), np.concatenate(lengths)
-
-
-def _parted(values: Any, lengths: np.ndarray) -> list[Any]:
-    """The parts of these lengths of bytes or of a list."""
-    stops = np.cumsum(lengths).tolist()
-    return [values[start:stop] for start, stop in zip([0, *stops], stops)]
 
 
 def _flat(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The tokens of a corpus without tf.data, in lists of documents, as the tokenizer's own ids: what files of tokens hold."""
+"""The documents of a corpus without tf.data, in lists, with the tokenizer's own ids: what files of tokens have."""
 
 from __future__ import annotations
 
@@ -12,42 +12,74 @@ from typing import NamedTuple
 import numpy as np
 
 from ul2_tasks.corpus import cache
+from ul2_tasks.corpus.check_texts import count_skipped
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
+from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record, in_lists
 from ul2_tasks.sources.rows import row_in_file
 from ul2_tasks.sources.splits import id_hash
+from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.store.provenance import Origin, hashes_of
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.special_ids import id_shift
 
-MOST_TOKENS_IN_MEMORY = 1 << 26  # of a corpus without a cache: some 250 MB of text
 _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 
 
-class TokenBatch(NamedTuple):
-    """Some documents, with the tokenizer's own ids: [tokens] int32, of one document after the other.
+class Documents(NamedTuple):
+    """Some documents of a split, with the tokenizer's own ids.
 
-    `splits`, `lengths` and `are_whole` are of each: its split, how many tokens it has, and whether it is a document: the others are
-    records that are skipped, and have none. `columns` and `problems` are as `corpus.Encoded` has them, and `records` what documents
-    are made of.
+    `columns` have their values, see `corpus.Encoded`, `names` the location of each, where the corpus has more columns than tokens,
+    and `problems` what is wrong with records among them that are skipped. `origins` gives their origins; it is None where these are
+    not known.
     """
 
-    splits: np.ndarray
-    tokens: np.ndarray
-    lengths: np.ndarray
-    are_whole: np.ndarray
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    records: Sequence[Record]
-    problems: Sequence[bytes]
+    names: Sequence[object] = ()
+    problems: Sequence[bytes] = ()
+    origins: Callable[[], list[Origin]] | None = None
 
-    def of(self, split: str, column: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of the documents of a split that have a token, or their values of a column; and how many each has."""
-        values, lengths = self.columns[column] if column else (self.tokens, self.lengths)
-        kept = self._kept(split)
-        return (values, lengths) if kept.all() else (values[np.repeat(kept, lengths)], lengths[kept])
+    @property
+    def tokens(self) -> np.ndarray:
+        """One document's after the other's, [tokens] int32."""
+        return self.columns[TOKENS][0]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many tokens each has, [documents] int64."""
+        return self.columns[TOKENS][1]
+
+    @property
+    def size(self) -> int:
+        """How many bytes they take."""
+        return sum(values.nbytes for values, _ in self.columns.values()) + sum(map(len, self.problems))
+
+
+class TokenBatch(NamedTuple):
+    """Some records as documents, with the tokenizer's own ids. `splits` are theirs; see `corpus.Encoded` for the others."""
+
+    splits: np.ndarray
+    columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    problems: Sequence[bytes]
+    records: Sequence[Record]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many tokens each has, [records] int64."""
+        return self.columns[TOKENS][1]
+
+    @property
+    def are_whole(self) -> np.ndarray:
+        """Which are documents, [records] bool: the others are records that are skipped."""
+        return np.array([not problem for problem in self.problems], bool)
+
+    def documents(self, split: str) -> Documents:
+        """The documents of a split that have a token."""
+        places = self.places(split) if len(self.columns) > 1 else ()
+        return Documents(_of(self.columns, self._kept(split)), places, list(filter(None, self.problems)))
 
     def first(self, tokens: dict[str, int]) -> TokenBatch:
         """The first records of each split that have no more tokens than these, of which theirs are taken off.
@@ -61,10 +93,8 @@ class TokenBatch(NamedTuple):
             count = int(np.searchsorted(ends, left, "right")) - 1 if left else 0
             kept[own[:count]] = True
             tokens[split] = int(left - ends[count]) if count == len(own) else 0
-        columns = {name: (values[np.repeat(kept, lengths)], lengths[kept]) for name, (values, lengths) in self.columns.items()}
-        records, problems = ([each[number] for number in np.flatnonzero(kept) if each] for each in (self.records, self.problems))
-        of_tokens = self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept], self.are_whole[kept]
-        return TokenBatch(self.splits[kept], *of_tokens, columns, records, problems)
+        problems, records = ([each[number] for number in np.flatnonzero(kept)] for each in (self.problems, self.records))
+        return TokenBatch(self.splits[kept], _of(self.columns, kept), problems, records)
 
     def places(self, split: str) -> list[object]:
         """The places of those documents."""
@@ -94,10 +124,10 @@ class TokenBatch(NamedTuple):
 
     def id_hashes(self, split: str) -> np.ndarray:
         """The hashes of the ids of those documents, [documents] uint64; without an id the tokens are hashed."""
-        ends = np.cumsum(self.lengths)
-        hashes = []
+        (tokens, lengths), hashes = self.columns[TOKENS], []
+        ends = np.cumsum(lengths)
         for number in np.flatnonzero(self._kept(split)):
-            own = self.tokens[ends[number] - self.lengths[number] : ends[number]]
+            own = tokens[ends[number] - lengths[number] : ends[number]]
             hashes.append(id_hash(self.records[number].id or own.tobytes()))
         return np.array(hashes, np.uint64)
 
@@ -105,48 +135,56 @@ class TokenBatch(NamedTuple):
         return (self.splits == split) & (self.lengths > 0)
 
 
-def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]]) -> Iterator[TokenBatch]:
-    """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte. The ids are the tokenizer's own."""
-    shift = id_shift(corpus.vocabulary)
+def _of(columns: Mapping[str, tuple[np.ndarray, np.ndarray]], kept: np.ndarray) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+    """The columns of those documents that are kept, [documents] bool."""
+    if kept.all():
+        return columns
+    return {name: (values[np.repeat(kept, lengths)], lengths[kept]) for name, (values, lengths) in columns.items()}
+
+
+def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]], counts: bool = True) -> Iterator[TokenBatch]:
+    """Tokenizes records, each with its split, in lists of at most 1,024, or of a megabyte. The ids are the tokenizer's own.
+
+    Records that are skipped are counted, unless they were before.
+    """
+    shift, source = np.int32(id_shift(corpus.vocabulary)), describe_source(corpus.source)
     for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: len(item[1].text)):
         splits, of_each = zip(*batch)
-        encoded = corpus.encode(of_each)
-        tokens = encoded.tokens - np.int32(shift)
-        counted = encoded.lengths, encoded.are_whole, encoded.columns
-        yield TokenBatch(np.array(splits), tokens, *counted, of_each, encoded.problems)
+        columns, problems = corpus.encode(of_each)
+        if counts:
+            count_skipped(source, problems)
+        tokens, lengths = columns[TOKENS]
+        yield TokenBatch(np.array(splits), {**columns, TOKENS: (tokens - shift, lengths)}, problems, of_each)
 
 
-def corpus_tokens(corpus: Corpus, split: str, use_cached: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the documents of a split in the order of the corpus, or of its cache.
+def corpus_documents(corpus: Corpus, split: str, use_cached: bool, counts: bool = True) -> Iterator[Documents]:
+    """Yields the documents of a split in the order of the corpus, or of its cache. For errors see `cache.check`.
 
-    They come in pairs of [tokens] int32, one document's after the other's, and [documents] int64, how many tokens each has. For
-    errors see `cache.check`.
+    See `tokenize_records` for `counts`.
     """
-    for documents in corpus_documents(corpus, split, use_cached):
-        yield documents.tokens, documents.lengths
-
-
-def corpus_documents(corpus: Corpus, split: str, use_cached: bool) -> Iterator[Documents]:
-    """Yields what `corpus_tokens` yields, and where these documents are from."""
     check_split(split, corpus.splits, corpus.name)
     if use_cached or corpus.is_tokens:
         yield from _stored_documents(corpus, split)
         return
-    for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.reader.shards(split)))):
-        yield Documents(*batch.of(split), functools.partial(origins_of, batch, split, corpus.hashed, file, before))
+    for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.reader.shards(split))), counts):
+        origins = functools.partial(origins_of, batch, split, corpus.hashed, file, before)
+        yield batch.documents(split)._replace(origins=origins)
 
 
-def tokenize_shards(corpus: Corpus, split: str, shards: Iterable[int]) -> Iterator[tuple[TokenBatch, str, int]]:
+def tokenize_shards(
+    corpus: Corpus, split: str, shards: Iterable[int], counts: bool = True
+) -> Iterator[tuple[TokenBatch, str, int]]:
     """Tokenizes the records of a split in some shards of the source, which have all parts of a file before the ones that they have.
 
-    Each batch comes with the file that it is from, and with how many rows of that are before those that its places count.
+    Each batch comes with the file that it is from, and with how many rows of that are before those that its places count. See
+    `tokenize_records` for `counts`.
     """
     reader, before = corpus.reader, collections.Counter[str]()
     of_split = reader.shards(split)
     for shard in map(of_split.__getitem__, shards):
         first, seen = before[shard.path] if shard.before is None else 0, _Seen()
         records = seen.of(reader.read_group(shard))
-        for batch in tokenize_records(corpus, ((name, record) for name, record in records if name == split)):
+        for batch in tokenize_records(corpus, ((name, record) for name, record in records if name == split), counts):
             yield batch, shard.path, first
         if shard.before is None:
             before[shard.path] += reader.rows_of(shard, seen.records, seen.last)
@@ -155,12 +193,12 @@ def tokenize_shards(corpus: Corpus, split: str, shards: Iterable[int]) -> Iterat
 class DocumentShards(NamedTuple):
     """The documents of a split in so many shards.
 
-    `read` yields those of a shard from one of its records on, as `corpus_tokens` does, each time with how many records of the shard
-    there are up to them.
+    `read` yields those of a shard from one of its records on, each time with how many records of the shard there are up to them.
+    Its last argument says whether records that are skipped are counted.
     """
 
     shards: int
-    read: Callable[[int, int], Iterator[tuple[np.ndarray, np.ndarray, int]]]
+    read: Callable[[int, int, bool], Iterator[tuple[Documents, int]]]
 
 
 def document_shards(corpus: Corpus, split: str, use_cached: bool, wanted: int) -> DocumentShards:
@@ -176,11 +214,11 @@ def _shards_of_source(corpus: Corpus, split: str, wanted: int) -> DocumentShards
     reader = corpus.reader
     shards = reader.shards(split, at_least=wanted)
 
-    def read(shard: int, first: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
         seen = _Seen()
         records = itertools.islice(seen.of(reader.read_group(shards[shard])), first, None)
-        for batch in tokenize_records(corpus, (record for record in records if record[0] == split)):
-            yield *batch.of(split), seen.records
+        for batch in tokenize_records(corpus, (record for record in records if record[0] == split), counts):
+            yield batch.documents(split), seen.records
 
     return DocumentShards(len(shards), read)
 
@@ -188,11 +226,11 @@ def _shards_of_source(corpus: Corpus, split: str, wanted: int) -> DocumentShards
 def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
     count = max(len(store.prefixes), wanted)
 
-    def read(shard: int, first: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
         start, stop = (store.documents * each // count for each in (shard, shard + 1))
         for begin in range(start + first, stop, DOCUMENTS_PER_BATCH):
             end = min(begin + DOCUMENTS_PER_BATCH, stop)
-            yield *store.read_documents(np.arange(begin, end)), end - start
+            yield Documents({TOKENS: store.read_documents(np.arange(begin, end))}), end - start
 
     return DocumentShards(count, read)
 
@@ -206,7 +244,7 @@ def _shards_of_records(corpus: Corpus, split: str) -> DocumentShards:
 
     count, shift = len(cache.record_files(corpus.cache_folder, split)), np.int32(id_shift(corpus.vocabulary))
 
-    def read(shard: int, first: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
         check_process()
         seen, info = 0, seqio.ShardInfo(shard, count)
         settings = corpus_settings(corpus)
@@ -214,20 +252,9 @@ def _shards_of_records(corpus: Corpus, split: str) -> DocumentShards:
             lengths = batch["targets"].row_lengths().numpy()
             seen += len(lengths)
             if seen > first:
-                yield batch["targets"].flat_values.numpy() - shift, lengths, seen
+                yield Documents({TOKENS: (batch["targets"].flat_values.numpy() - shift, lengths)}), seen
 
     return DocumentShards(count, read)
-
-
-class Documents(NamedTuple):
-    """Some documents of a split: their tokens, one document's after the other's, how many each has, and what gives their origins.
-
-    `origins` is None where these are not known.
-    """
-
-    tokens: np.ndarray
-    lengths: np.ndarray
-    origins: Callable[[], list[Origin]] | None
 
 
 @dataclasses.dataclass
@@ -265,7 +292,7 @@ def _stored_documents(corpus: Corpus, split: str) -> Iterator[Documents]:
         for first in range(0, store.documents, DOCUMENTS_PER_BATCH):
             numbers = np.arange(first, min(first + DOCUMENTS_PER_BATCH, store.documents))
             of = None if store.provenance is None else functools.partial(store.provenance.of, numbers)
-            yield Documents(*store.read_documents(numbers), of)
+            yield Documents({TOKENS: store.read_documents(numbers)}, origins=of)
         return
     from ul2_tasks.corpus.read_cache import read_cache
     from ul2_tasks.sources.dataset_records import check_process
@@ -273,7 +300,7 @@ def _stored_documents(corpus: Corpus, split: str) -> Iterator[Documents]:
     check_process()
     shift, settings = np.int32(id_shift(corpus.vocabulary)), corpus_settings(corpus)
     for batch in read_cache(corpus.cache_folder, corpus, settings, split, shuffle=False, seed=None, shard_info=None):
-        yield Documents(batch["targets"].flat_values.numpy() - shift, batch["targets"].row_lengths().numpy(), None)
+        yield Documents({TOKENS: (batch["targets"].flat_values.numpy() - shift, batch["targets"].row_lengths().numpy())})
 
 
 def _store_of(corpus: Corpus, split: str) -> Store | None:

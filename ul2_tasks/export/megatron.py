@@ -44,10 +44,10 @@ def write_megatron(
         bin_path, idx_path, table_path = temporary
         end = vocabulary.eos_id - id_shift(vocabulary) if append_eod else None
         with PairWriter(bin_path, idx_path, stored_dtype(corpus), end) as pair, TableWriter(table_path, files or []) as table:
-            for tokens, lengths, origins in corpus_documents(corpus, split, use_cached):
-                pair.add(tokens, lengths)
-                if origins and files is not None:
-                    add_origins(table, files, origins())
+            for documents in corpus_documents(corpus, split, use_cached):
+                pair.add(documents.tokens, documents.lengths)
+                if documents.origins and files is not None:
+                    add_origins(table, files, documents.origins())
                 check()
         if not pair.documents:
             raise ValueError(

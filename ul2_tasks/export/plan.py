@@ -15,6 +15,7 @@ import tensorflow as tf
 from ul2_tasks.chat.choices import counter_of
 from ul2_tasks.chat.index import count_examples
 from ul2_tasks.corpus.corpus import corpus_settings
+from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.corpus.made_of import files_of
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
@@ -298,7 +299,7 @@ def left_out(arguments: ExportArguments) -> dict[str, dict[str, int]]:
     for task in tasks_of(arguments):
         if isinstance(task, ChatTask):
             lengths = task.objective.lengths(arguments["sequence_length"], task.name)
-            reader = task.corpus.conversations(arguments["split"], arguments["use_cached"])
+            reader = documents_of(task.corpus, arguments["split"], arguments["use_cached"])
             found[task.name] = dict(sorted(counter_of(count_examples(reader, task.objective, lengths).left_out).items()))
     return {name: counts for name, counts in found.items() if counts}
 

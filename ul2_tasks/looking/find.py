@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.chat.reading import messages_of
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.document_list import DocumentList, named_documents
 from ul2_tasks.looking.printing import bars, print_head, print_json_lines, ranges_in_words, visible
@@ -242,7 +243,7 @@ def _first_named(found: Examples, named: DocumentList, count: int, console: Cons
 
 def _index_of(found: Examples, place: Place) -> RecordIndex | None:
     """The index of the records of a place's corpus; None of texts."""
-    return next(each.members[0].index for each in found.numbering.corpora if each.name == place.corpus)
+    return next(each.data.index for each in found.numbering.corpora if each.name == place.corpus)
 
 
 def _why_none(found: Examples, place: Place) -> str:
@@ -318,7 +319,7 @@ def _of_chat(
         return task.name, f"{len(example.ids):,}", f"{int(example.loss_mask.sum()):,}"
     if not example.numbers:  # its tokens are not whole messages, so it is not known which are the place's
         return task.name, "?", "?"
-    messages, _ = task.index.reader.messages_of(np.array([place.document]))
+    messages, _ = messages_of(task.index.columns, np.array([place.document]))
     at = example.places_of(messages, place.start - start, place.stop - start)
     return (task.name, f"{len(at):,}", f"{int(example.loss_mask[at].sum()):,}") if len(at) else None
 

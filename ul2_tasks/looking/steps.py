@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ul2_tasks.chat.index import ChatIndex
 from ul2_tasks.chat.objective import Objective
+from ul2_tasks.chat.reading import read_conversations
 from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.denoising.denoisers import Denoiser
@@ -83,7 +84,7 @@ class FedImages(Fed):
         """Where it is from, for people, and its images."""
         (start, stop), (first, last) = self.location.tokens[0], self.record
         some = "" if (start, stop) == (first, last) else f", tokens {start - first} to {stop - first - 1} of its {last - first}"
-        lines = [record_in_words(self.location, self.where, "record") + some, *(image.in_words for image in self.images)]
+        lines = [record_in_words(self.location, self.where) + some, *(image.in_words for image in self.images)]
         return "\n".join(map(visible, lines))
 
 
@@ -121,7 +122,7 @@ class FedChat:
     @property
     def where(self) -> str:
         """Where its conversation is from, as far as the corpus says."""
-        return self.task.index.reader.locate(self.example.conversation)
+        return self.task.index.columns.locate(self.example.conversation)
 
 
 def _name(number: int, segment: int | None) -> str:
@@ -145,15 +146,15 @@ def with_origins(location: Location) -> str:
     return f"{in_words(location)}, from {'; '.join(map(str, origins[:_TOLD]))}{more}" if origins else in_words(location)
 
 
-def record_in_words(location: Location, where: str, what: str = "conversation") -> str:
-    """Where an example of a record is from, for people; `where` is what the corpus says of it, and `what` a word for a record.
+def record_in_words(location: Location, where: str) -> str:
+    """Where an example of a record is from, for people; `where` is what the corpus says of it.
 
     >>> chats = Location("talks_corpus", "talks_chat", "", 3, chunk_index=0, tokens=((90, 100),), documents=((7, 8),))
-    >>> record_in_words(chats, "talks.jsonl, line 8"), record_in_words(chats, "conversation 7")
-    ('epoch 3 of talks_corpus, conversation 7, talks.jsonl, line 8', 'epoch 3 of talks_corpus, conversation 7')
+    >>> record_in_words(chats, "talks.jsonl, line 8"), record_in_words(chats, "record 7")
+    ('epoch 3 of talks_corpus, record 7, talks.jsonl, line 8', 'epoch 3 of talks_corpus, record 7')
     """
     ((record, _),) = location.documents
-    told = where if where.startswith(f"{what} {record}") else f"{what} {record}, {where}"
+    told = where if where.startswith(f"record {record}") else f"record {record}, {where}"
     return f"epoch {location.epoch} of {location.corpus}, {told}"
 
 
@@ -205,7 +206,7 @@ def chats_at(found: Examples, numbers: Iterable[int], count: int) -> list[FedCha
 def chat_example(task: ChatOfRun, location: Location, made: Mapping[str, np.ndarray]) -> ChatExample:
     """An example of a conversation that is made already, with the tokenizer's own ids."""
     ((conversation, _),) = location.documents
-    held = task.index.reader.read(np.array([conversation]))
+    held = read_conversations(task.index.columns, np.array([conversation]))
     ids = {key: made[key] + np.int32(id_shift(task.corpus.vocabulary)) for key in token_features(task.features)}
     return example_of(task, conversation, {**made, **ids}, held.tokens, held.messages)
 
@@ -253,12 +254,18 @@ def denoising_members(found: Examples) -> list[Task]:
     return list({member.task: member for member in members_of(found.numbering) if member.solution}.values())
 
 
+def _of_records(found: Examples) -> list[tuple[Any, Any]]:
+    """The tasks of records that make the examples, each with the index of its corpus."""
+    corpora = found.numbering.corpora
+    return [(member, corpus.data.index) for corpus in corpora if corpus.data.index for member in corpus.members]
+
+
 def chats_fed(found: Examples) -> dict[str, ChatOfRun]:
     """The tasks of conversations that make the examples, by their names, in their order."""
     chats = {}
-    for member in members_of(found.numbering):
-        if (index := member.index) and not member.has_images:
-            corpus: ChatCorpus = member.corpus  # type: ignore[assignment]  # whose conversations the index has
+    for member, index in _of_records(found):
+        if not member.has_images:
+            corpus: ChatCorpus = member.corpus
             chats[member.task] = ChatOfRun(member.task, index.objective, corpus, index, member.features)
     return dict(sorted(chats.items()))
 
@@ -278,10 +285,10 @@ class ImageMember:
 def image_members(found: Examples) -> dict[str, ImageMember]:
     """The tasks of interleaved image-text data that make the examples, by their names."""
     members = {}
-    for member in members_of(found.numbering):
-        if (index := member.index) and member.has_images:
-            corpus: ImageTextCorpus = member.corpus  # type: ignore[assignment]  # whose records the index has
-            limits = index.limits[member.kind_number]  # type: ignore[attr-defined]
+    for member, index in _of_records(found):
+        if member.has_images:
+            corpus: ImageTextCorpus = member.corpus
+            limits = index.limits[member.kind_number]
             special = moved(limits.special, id_shift(member.vocabulary))
             members[member.task] = ImageMember(member.task, corpus, index, limits, special, member.vocabulary)
     return members

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import logging
-
 from ul2_tasks.chat.by_name import Renderer, open_renderer
 from ul2_tasks.chat.examples import Stops
 from ul2_tasks.chat.index import index_conversations
-from ul2_tasks.chat.objective import CHAT, FORMATS, Objective, no_example
+from ul2_tasks.chat.objective import CHAT, FORMATS, Objective
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
@@ -167,20 +165,12 @@ def chat_member(
     corpus: ChatCorpus,
     objective: Objective,
     sequence_length: Mapping[str, int | None] | None,
-    split: str,
-    use_cached: bool,
     *,
     blocks: BlockShuffle | None,
     rate: float = 1.0,
 ) -> RecordMember:
-    """The task of conversations as `random_access` takes it. Reads the messages of all once.
-
-    Raises a ValueError where no conversation makes an example, or one is too long and `truncation` is "raise".
-    """
-    lengths, reader = objective.lengths(sequence_length, name), corpus.conversations(split, use_cached)
-    index = index_conversations(reader, objective, lengths)
-    if not index.count:
-        raise no_example(name, split, collections.Counter(index.left_out))
+    """The task of conversations as `random_access` takes it."""
+    index_of = functools.partial(index_conversations, objective=objective, lengths=objective.lengths(sequence_length, name))
     told = {
         "format": objective.format,
         "supervision": dataclasses.asdict(objective.supervision),
@@ -188,6 +178,4 @@ def chat_member(
         "renderer": corpus.renderer.identity,
         **described_blocks(blocks),
     }
-    for cause, number in index.left_out.items():
-        logging.warning("%s: %d examples of split %s are left out, %s", name, number, split, cause)
-    return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index, told, block_shuffle=blocks)
+    return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index_of, told, block_shuffle=blocks)

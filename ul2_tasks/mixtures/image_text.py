@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.description import Description, check_blocks, folders, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.random_access.image_text import index_image_text
+from ul2_tasks.random_access.image_text import index_records
 from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_on_error
@@ -178,19 +179,11 @@ def limits_of(images: ImageText, sequence_length: Mapping[str, int] | None) -> t
 
 
 def image_text_members(
-    images: ImageText,
-    corpus: ImageTextCorpus,
-    limits: Sequence[PieceLimits],
-    rates: Sequence[float],
-    split: str,
-    use_cached: bool,
+    images: ImageText, corpus: ImageTextCorpus, limits: Sequence[PieceLimits], rates: Sequence[float]
 ) -> list[RecordMember]:
-    """The tasks of a corpus as `random_access` takes them, of these limits. Reads the pieces of all records once.
-
-    Raises a ValueError as `index_image_text` does.
-    """
-    index = index_image_text(corpus, limits, split, use_cached, images.on_unusable)
-    shift = id_shift(images.vocabulary)
+    """The tasks of a corpus as `random_access` takes them, of these limits."""
+    settings = {"limits": tuple(limits), "vocabulary": images.vocabulary, "on_unusable": images.on_unusable}
+    index_of, shift = functools.partial(index_records, **settings), id_shift(images.vocabulary)
     found = []
     for kind, (each, rate) in enumerate(zip(limits, rates)):
         told = {
@@ -201,6 +194,6 @@ def image_text_members(
             "unfit": images.on_unusable,
             **described_blocks(images.block_shuffle),
         }
-        read_as = EXAMPLE, images.vocabulary, index, told, each.denoiser.name, kind, True, images.block_shuffle
+        read_as = EXAMPLE, images.vocabulary, index_of, told, each.denoiser.name, kind, True, images.block_shuffle
         found.append(RecordMember(each.name, corpus, rate, *read_as))
     return found

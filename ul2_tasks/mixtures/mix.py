@@ -118,7 +118,7 @@ class Mix:
         return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
 
 
-def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike], split: str) -> list[Task]:
+def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Task]:
     """The tasks, as SeqIO has them, see `mixture.members_of_mixture`; of conversations alone those of the format of the lengths.
 
     Raises a ValueError for two vocabularies, or lengths of conversations beside those that are no conversations.
@@ -145,8 +145,8 @@ def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Seq
             corpus = corpus_in(mixture, cache_dirs)
             assert isinstance(corpus, ChatCorpus)
             name, objective = f"{mixture.name}_{format}", objective_of(mixture, format)
-            given = sequence_length, split, bool(corpus.cache_dir)
-            members.append(chat_member(name, corpus, objective, *given, blocks=mixture.block_shuffle, rate=float(weight)))
+            blocks = mixture.block_shuffle
+            members.append(chat_member(name, corpus, objective, sequence_length, blocks=blocks, rate=float(weight)))
             continue
         total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
         own = members_of_mixture(mixture, sequence_length, cache_dirs)

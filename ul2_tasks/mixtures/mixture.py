@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus, TextCorpus
+from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, is_same, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.text import Member
-from ul2_tasks.random_access.tokens import stored_tokens, tokens_in_memory
 from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
-from ul2_tasks.store.read import TokenStore
+from ul2_tasks.store.columns import Columns
 from ul2_tasks.vocabulary.by_name import open_for_modes
 from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_modes
 
@@ -309,14 +309,9 @@ def solved_members(
     return [Member(task.name, task.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]
 
 
-def tokens_of(split: str, first: int | None = None) -> Callable[[Corpus, bool], TokenStore]:
-    """A function that gives the tokens of a split of a corpus: those of its cache, or tokenized into memory.
+def documents_in(split: str, first: int | None = None) -> Callable[[Corpus, bool], Columns]:
+    """A function that gives the documents of a split of a corpus: those of its cache, or read into memory.
 
-    With `first` the corpus in memory ends after the first documents that have so many tokens.
+    With `first` those in memory end after the first documents that have so many tokens.
     """
-
-    def tokens(corpus: Corpus, separate_documents: bool) -> TokenStore:
-        stored = stored_tokens(corpus, split, True, separate_documents)
-        return tokens_in_memory(corpus, split, separate_documents, first) if stored is None else stored
-
-    return tokens
+    return lambda corpus, separate: documents_of(corpus, split, bool(corpus.cache_dir), separate, first=first)

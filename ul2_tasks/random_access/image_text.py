@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.corpus.image_text import ImageTextCorpus
-from ul2_tasks.corpus.image_text_records import ImageTextRecords, not_together
+from ul2_tasks.corpus.image_text import PIECES, SIZES
 from ul2_tasks.denoising.pieces import CAUSES, PieceLimits, Rules, find_causes, problem_of, rules_of
 from ul2_tasks.denoising.write import example_sizes, write_examples
-from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.block_cache import BlockCache
-from ul2_tasks.store.read import Store, TokenStore
+from ul2_tasks.store.columns import TOKENS, Columns
+from ul2_tasks.store.read import MemoryStore, Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift, moved
+
+if TYPE_CHECKING:
+    import seqio
 
 _AT_A_TIME = 1 << 20  # records that are looked at, by one of the threads
 _THREADS = 8
@@ -38,7 +41,7 @@ class ImageTextExamples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageTextIndex:
-    """The examples of all records, numbered in the order of the corpus. `index_image_text` makes it.
+    """The examples of all records, numbered in the order of the corpus. `index_records` makes it.
 
     A record is an example under every denoiser, whose number is its kind, or under none. Ids are the tokenizer's own.
 
@@ -50,7 +53,7 @@ class ImageTextIndex:
     """
 
     limits: tuple[PieceLimits, ...]
-    data: ImageTextRecords
+    data: Columns
     left_out: Mapping[str, int]
     unusable: np.ndarray
 
@@ -66,7 +69,7 @@ class ImageTextIndex:
 
     @property
     def identity(self) -> str:
-        """See `ImageTextRecords.identity`."""
+        """See `Columns.identity`."""
         return self.data.identity
 
     @property
@@ -106,11 +109,9 @@ class ImageTextIndex:
         """
         kinds, keys = np.asarray(kinds, np.int64), np.asarray(keys, np.uint64)
         records = self.records(numbers)
-        starts, stops = self.data.tokens.ranges_of(records)
+        tokens, lengths = self.data.read(TOKENS, records)
         pieces, firsts = self._pieces(records)
-        lengths = stops - starts
-        self._check(records, np.diff(np.append(0, np.cumsum(pieces))[firsts]), lengths)
-        tokens = (self.data.cache or self.data.tokens).read_chunks(starts, stops)
+        self._check(records, np.diff(np.append(0, np.cumsum(pieces))[firsts]), lengths, "tokens")
         first_tokens = np.cumsum(lengths) - lengths
         sizes = self._sizes(pieces, firsts, kinds, keys)
         places = np.cumsum(sizes, axis=0) - sizes
@@ -121,12 +122,12 @@ class ImageTextIndex:
         return ImageTextExamples(
             dict(zip(TOKEN_FEATURES, (feature[0] for feature in features))),
             dict(zip(TOKEN_FEATURES, sizes.T)),
-            self.data.images.read(records),
+            self._images(records),
         )
 
     def why_none(self, record: int) -> str:
         """Why a record makes no example."""
-        denoiser, problem = problem_of(self.limits, self.data.read_pieces(record))
+        denoiser, problem = problem_of(self.limits, _pieces_of(self.data, record))
         return f"{self.limits[denoiser].name}: {problem.cause}{problem.numbers}"
 
     def where(self, record: int) -> str:
@@ -136,14 +137,13 @@ class ImageTextIndex:
     @property
     def caches(self) -> Sequence[BlockCache]:
         """What `read` reads in blocks of examples; none where files are local."""
-        return self.data.caches
+        return list(self.data.caches.values())
 
     def in_blocks(self, size: int) -> ImageTextIndex:
         """The same examples, of which so many are a block, and remote files are read in blocks."""
         firsts = np.arange(0, self.count, size)
-        records = [self.records(numbers) for numbers in (firsts, np.append(firsts[1:], self.count) - 1)]
-        places = [self.data.tokens.ranges_of(each)[column] for column, each in enumerate(records)]
-        return dataclasses.replace(self, data=self.data.in_blocks(*records, *places))
+        ends = self.records(firsts), self.records(np.append(firsts[1:], self.count) - 1)
+        return dataclasses.replace(self, data=self.data.in_blocks(*ends, (TOKENS, SIZES, IMAGES)))
 
     def _sizes(self, pieces: np.ndarray, firsts: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """`sizes` of examples of these pieces, see `_pieces`."""
@@ -164,70 +164,62 @@ class ImageTextIndex:
 
     def _pieces(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The pieces of records, one after the other, int32; and where those of each begin, [n + 1] int64."""
-        starts, stops = self.data.pieces.ranges_of(records)
-        return self.data.pieces.read_chunks(starts, stops), np.append(0, np.cumsum(stops - starts))
+        pieces, counts = self.data.read(PIECES, records)
+        return pieces, np.append(0, np.cumsum(counts))
 
-    def _check(self, records: np.ndarray, expected: np.ndarray, lengths: np.ndarray) -> None:
-        """Raises a ValueError where the pieces of a record are not those of its tokens."""
-        if (are_wrong := expected != lengths).any() and isinstance(self.data.tokens, Store):
+    def _images(self, records: np.ndarray) -> list[list[bytes]]:
+        """The images of records, encoded."""
+        sizes, counts = self.data.read(SIZES, records)
+        of_each = np.split(sizes, np.cumsum(counts)[:-1]) if len(counts) else []
+        held = self.data.read_each(IMAGES, records)
+        self._check(records, np.array([own.sum() for own in of_each]), np.array([*map(len, held)]), "bytes of images")
+        stops = [np.cumsum([0, *own]).tolist() for own in of_each]
+        return [[image[start:stop].tobytes() for start, stop in itertools.pairwise(ends)] for image, ends in zip(held, stops)]
+
+    def _check(self, records: np.ndarray, expected: np.ndarray, got: np.ndarray, what: str) -> None:
+        """Raises a ValueError where the columns of a cache do not belong together."""
+        if (are_wrong := expected != got).any():
             first = int(np.argmax(are_wrong))
-            raise not_together(self.data.tokens, int(records[first]), f"{expected[first]} tokens", int(lengths[first]))
+            raise ValueError(
+                f"{self.data.locate(int(records[first]))} must have {expected[first]} {what}, got {got[first]}: these files do not"
+                " belong together. Write the cache again."
+            )
 
 
-def index_image_text(
-    corpus: ImageTextCorpus, limits: Sequence[PieceLimits], split: str, use_cached: bool, on_unusable: str
-) -> ImageTextIndex:
-    """Finds the examples that the records of a split make under each denoiser of a mixture, see `index_records`.
-
-    Raises a ValueError where that does, or no record makes an example; and see `ImageTextCorpus.all_records`.
-    """
-    index = index_records(corpus, corpus.all_records(split, use_cached), limits, on_unusable)
-    if not index.count:
-        why = "; ".join(f"{number} of its records because of {cause}" for cause, number in index.left_out.items())
-        raise ValueError(f"{corpus.name!r} makes no example of split {split!r}: {why or 'it has no record'}")
-    for cause, number in index.left_out.items():
-        logging.warning("%d records make no example: %s", number, cause)
-    return index
-
-
-def index_records(
-    corpus: ImageTextCorpus, data: ImageTextRecords, limits: Sequence[PieceLimits], on_unusable: str
-) -> ImageTextIndex:
+def index_records(data: Columns, limits: Sequence[PieceLimits], vocabulary: seqio.Vocabulary, on_unusable: str) -> ImageTextIndex:
     """Finds the records that make an example under each denoiser of a mixture.
 
     The limits have SeqIO's ids. `on_unusable` is what becomes of a record that makes none: "raise", which raises a ValueError, or
     "skip".
     """
-    shift = id_shift(corpus.vocabulary)
+    shift = id_shift(vocabulary)
     own = tuple(dataclasses.replace(each, special=moved(each.special, -shift)) for each in limits)
-    rules = rules_of(own)
+    rules, store = rules_of(own), data.stores[PIECES]
     left_out = np.zeros([len(own), len(CAUSES)], np.int64)
     unusable = [np.zeros(0, np.int64)]
     parts = [
         (pair, first, min(_AT_A_TIME, records - first))
-        for pair, records in enumerate(np.diff(data.pieces.borders).tolist())
+        for pair, records in enumerate(np.diff(store.borders).tolist())
         for first in range(0, records, _AT_A_TIME)
     ]
     with futures.ThreadPoolExecutor(_THREADS) as threads:
-        for part, (causes, denoisers) in zip(parts, threads.map(functools.partial(_causes, data, rules), parts)):
+        for part, (causes, denoisers) in zip(parts, threads.map(functools.partial(_causes, store, rules), parts)):
             found = np.flatnonzero(causes)
-            unusable.append(data.pieces.borders[part[0]] + part[1] + found)
+            unusable.append(store.borders[part[0]] + part[1] + found)
             if on_unusable == "raise" and len(found):
-                raise _unusable(corpus, own, data, int(unusable[-1][0]), shift)
+                raise _unusable(vocabulary, own, data, int(unusable[-1][0]))
             np.add.at(left_out, (denoisers[found], causes[found]), 1)
     which = np.argwhere(left_out).tolist()
     by_cause = {f"{own[denoiser].name}: {CAUSES[cause]}": int(left_out[denoiser, cause]) for denoiser, cause in which}
     return ImageTextIndex(own, data, by_cause, np.concatenate(unusable))
 
 
-def _unusable(
-    corpus: ImageTextCorpus, limits: Sequence[PieceLimits], data: ImageTextRecords, record: int, shift: int
-) -> ValueError:
+def _unusable(vocabulary: seqio.Vocabulary, limits: Sequence[PieceLimits], data: Columns, record: int) -> ValueError:
     """What is said of a record that makes no example."""
-    pieces = data.read_pieces(record)
+    pieces, (tokens, _) = _pieces_of(data, record), data.read(TOKENS, np.array([record]))
     denoiser, problem = problem_of(limits, pieces)
-    texts = np.split(data.read_tokens(record), np.cumsum(pieces))[:-1:2]
-    text = corpus.vocabulary.decode((np.concatenate(texts)[:_BEGINNING] + shift).tolist())
+    texts = np.split(tokens, np.cumsum(pieces))[:-1:2]
+    text = vocabulary.decode((np.concatenate(texts)[:_BEGINNING] + id_shift(vocabulary)).tolist())
     beginning = f"It begins with {text!r}" if text else "It has no text"
     return ValueError(
         f"{limits[denoiser].name}: a record makes no example: {problem.cause}{problem.numbers}. {beginning}, and it is"
@@ -235,9 +227,14 @@ def _unusable(
     )
 
 
-def _causes(data: ImageTextRecords, rules: Rules, part: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+def _pieces_of(data: Columns, record: int) -> list[int]:
+    pieces, _ = data.read(PIECES, np.array([record]))
+    return pieces.tolist()
+
+
+def _causes(store: Store | MemoryStore, rules: Rules, part: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
     """See `find_causes`. A part is a pair, a first record of it, and how many records from there on."""
     pair, first, records = part
     causes, denoisers, needed = (np.zeros([records], kind) for kind in (np.uint8, np.uint8, np.int64))
-    find_causes(rules, data.pieces.places(pair), data.pieces.values(pair), first, causes, denoisers, needed)
+    find_causes(rules, store.places(pair), store.values(pair), first, causes, denoisers, needed)
     return causes, denoisers

@@ -8,7 +8,7 @@ Nothing but its own file knows which kind of data there is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from ul2_tasks.example_features import SPAN_ID, TEXT, Feature
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.store.block_cache import BlockCache
+from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ class Kind(Protocol):
     @property
     def unit(self) -> str:
         """What units are, in the plural."""
+
+    @property
+    def index(self) -> Any:
+        """That of the records which units are made of; None of text."""
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """How many units there would be that are left out, by cause."""
 
     @property
     def count(self) -> int:
@@ -120,7 +129,8 @@ class Task(Protocol):
     """A task of a mixture, which reads a corpus at its rate. In another process `corpus` is a `CorpusName`.
 
     `described` is what a fingerprint says of it, and `denoiser` is empty where it has none. `longest` are its longest features of
-    tokens, empty where these are not known. A task of text has a `solution`, and one of records an `index`; else these are None.
+    tokens, empty where these are not known. A task of text has a `solution`, which is None of others, and `separate_documents` says
+    whether it reads documents with an EOS after each.
     """
 
     @property
@@ -146,10 +156,10 @@ class Task(Protocol):
     @property
     def solution(self) -> Any: ...
     @property
-    def index(self) -> Any: ...
+    def separate_documents(self) -> bool: ...
 
-    def kind(self, readers: Sequence, tokens: Callable[[Corpus, bool], TokenStore], /) -> Kind:
-        """The data of its corpus, read by these, itself among them."""
+    def kind(self, readers: Sequence, columns: Columns, /) -> Kind:
+        """The documents of its corpus, of which there are some, read by these tasks, itself among them."""
 
 
 class CorpusName(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from ul2_tasks.order.rows import Rows
 from ul2_tasks.random_access.corpora import OrderedCorpus, order_corpus
 from ul2_tasks.random_access.kinds import Kind, Task
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
-from ul2_tasks.store.read import TokenStore
+from ul2_tasks.store.columns import Columns
 
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
@@ -369,11 +369,38 @@ def _switch_to(parts: list[Part], number: int, position: int, orders: Sequence[O
         parts[-1:] = [new] if first == last.first else [last, new]
 
 
-def number_examples(schedule: MemberSchedule, tokens: Callable[[Corpus, bool], TokenStore], seed: int, shuffle: bool) -> Numbering:
-    """Numbers the examples of denoising tasks, which are mixed by their rates.
+def kinds_in(
+    split: str, documents: Callable[[Corpus, bool], Columns], beginnings: Collection[str] = ()
+) -> Callable[[Sequence[Task]], Kind]:
+    """A function that gives the data of the tasks of a corpus. Raises a ValueError where there is no example.
 
-    `tokens` gives the tokens of each corpus, with an EOS after each document or without. With `shuffle` examples come in a
-    pseudo-random permutation of all of an epoch; else in the order of the corpus.
+    `documents` gives those of a corpus, with an EOS after each or without. How many examples are left out is logged, but for the
+    corpora of these names, of which it gives the `beginnings`.
+    """
+
+    def kind_of(readers: Sequence[Task]) -> Kind:
+        corpus = readers[0].corpus
+        columns = documents(corpus, readers[0].separate_documents)
+        kind = readers[0].kind(readers, columns) if columns.count else None
+        if kind is None or not kind.count:
+            left_out = kind.left_out if kind else {"document with a token": 0}
+            causes = ", ".join(f"{number} {cause}" for cause, number in left_out.items())
+            raise ValueError(
+                f"{corpus.name!r} must have an example in split {split!r}, got none: {causes}. Look at it with `ul2 doctor`. See"
+                " docs/help/troubleshooting.md#a-split-has-no-document."
+            )
+        for cause, number in () if corpus.name in beginnings else kind.left_out.items():
+            logging.warning("%s: %d examples of split %s are left out: %s", corpus.name, number, split, cause)
+        return kind
+
+    return kind_of
+
+
+def number_examples(schedule: MemberSchedule, kind_of: Callable[[Sequence[Task]], Kind], seed: int, shuffle: bool) -> Numbering:
+    """Numbers the examples of tasks, which are mixed by their rates.
+
+    `kind_of` gives the data of all tasks of a corpus. With `shuffle` examples come in a pseudo-random permutation of all of an
+    epoch; else in the order of the corpus.
     """
     readers_of = by_corpus(member for _, members in schedule.stages for member in members)
     kinds: dict[str, Kind] = {}
@@ -385,7 +412,7 @@ def number_examples(schedule: MemberSchedule, tokens: Callable[[Corpus, bool], T
         for name, readers in read.items():
             at = keyed(seed, list(readers_of).index(name))
             if name not in kinds:
-                kinds[name] = readers[0].kind(readers_of[name], tokens)
+                kinds[name] = kind_of(readers_of[name])
             found = order_corpus(readers, kinds[name].read_by(readers), at, shuffle)
             objective = name, tuple(member.task for member in readers), found.order
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))

@@ -20,6 +20,7 @@ from ul2_tasks.random_access.kinds import CorpusName, Origin, copy_ranges, mark_
 from ul2_tasks.random_access.leaving_out import Others
 from ul2_tasks.random_access.text import blocks_of
 from ul2_tasks.store.block_cache import BlockCache
+from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import TokenStore
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class RecordIndex(Protocol):
     """The examples of the records of a split, each with a number.
 
     `store` has the tokens of all records, each a document; `identity` and `settings` say what the records are, and what is made of
-    them, in words; `caches` are what is read in blocks of examples.
+    them, in words; `left_out` is how many examples are left out, by cause; `caches` are what is read in blocks of examples.
     """
 
     @property
@@ -52,6 +53,8 @@ class RecordIndex(Protocol):
     def identity(self) -> str: ...
     @property
     def settings(self) -> str: ...
+    @property
+    def left_out(self) -> Mapping[str, int]: ...
     @property
     def caches(self) -> Sequence[BlockCache]: ...
 
@@ -80,14 +83,17 @@ class RecordIndex(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RecordMember:
-    """A task of records, see `kinds.Task`. `kind` is the number of its denoiser among those of the index."""
+    """A task of records, see `kinds.Task`.
+
+    `index_of` finds the examples that records make, and `kind_number` is the number of the denoiser among those of the index.
+    """
 
     task: str
     corpus: Corpus
     rate: float
     features: Mapping[str, Feature]
     vocabulary: seqio.Vocabulary
-    index: RecordIndex
+    index_of: Callable[[Columns], RecordIndex]
     described: Mapping[str, object]
     denoiser: str = ""
     kind_number: int = 0
@@ -95,20 +101,22 @@ class RecordMember:
     block_shuffle: BlockShuffle | None = None
 
     solution = None
+    separate_documents = False
 
     @property
     def longest(self) -> dict[str, int]:
         return {}
 
-    def kind(self, readers: Sequence[RecordMember], tokens: Callable[[Corpus, bool], TokenStore | None]) -> Records:
+    def kind(self, readers: Sequence[RecordMember], columns: Columns) -> Records:
         """See `kinds.Task.kind`."""
-        blocks = blocks_of(self.block_shuffle, self.index.count, self.index.store.tokens)
-        return Records(tuple(readers), self.index.in_blocks(blocks.block_tokens) if blocks else self.index)
+        index = self.index_of(columns)
+        blocks = blocks_of(self.block_shuffle, index.count, index.store.tokens)
+        return Records(tuple(readers), index.in_blocks(blocks.block_tokens) if blocks else index)
 
     def __reduce__(self) -> tuple:
         """For another process, see `text.Member`."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        values["features"], values["described"] = dict(self.features), dict(self.described)
+        values |= {"features": dict(self.features), "described": dict(self.described)}
         return RecordMember, tuple((values | {"corpus": CorpusName(self.corpus.name)}).values())
 
 
@@ -126,6 +134,10 @@ class Records:
     @property
     def store(self) -> TokenStore:
         return self.index.store
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        return self.index.left_out
 
     @property
     def count(self) -> int:

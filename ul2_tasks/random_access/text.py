@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ul2_tasks.random_access.kinds import CorpusName, Origin, described_blocks, 
 from ul2_tasks.random_access.leaving_out import Overlay
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
+from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.vocabulary.special_ids import id_shift, moved
 
@@ -42,7 +43,10 @@ class Member:
     solution: Solution
 
     has_images = False
-    index = None
+
+    @property
+    def separate_documents(self) -> bool:
+        return self.solution.configuration.separate_documents
 
     @property
     def denoiser(self) -> str:
@@ -68,7 +72,7 @@ class Member:
     def block_shuffle(self) -> BlockShuffle | None:
         return self.solution.configuration.block_shuffle
 
-    def kind(self, readers: Sequence[Member], tokens: Callable[[Corpus, bool], TokenStore]) -> Text:
+    def kind(self, readers: Sequence[Member], columns: Columns) -> Text:
         """See `kinds.Task.kind`. Raises a ValueError where readers divide the corpus in other ways."""
         for other in readers:
             for argument in ("merge_examples", "separate_documents", "block_shuffle"):
@@ -79,9 +83,7 @@ class Member:
                         f" {values[1]} for {other.task!r}. Register them with the same one."
                     )
         configuration, blocks = self.solution.configuration, self.block_shuffle
-        store = tokens(self.corpus, configuration.separate_documents)
-        if not store.tokens:
-            raise ValueError(f"{self.corpus.name!r} has no token in this split. Look at it with `ul2 doctor`.")
+        store: TokenStore = columns.tokens
         has_blocks, solutions = blocks is not None and is_remote(store) and isinstance(store, Store), _solutions(readers)
         if configuration.merge_examples:
             in_blocks = BlockCache(store, blocks.block_tokens) if has_blocks else store  # type: ignore[union-attr, arg-type]
@@ -136,6 +138,8 @@ class Text:
     overlay: Overlay | None = None
 
     unit = "tokens"
+    index = None
+    left_out: ClassVar[Mapping[str, int]] = {}
 
     @property
     def count(self) -> int:

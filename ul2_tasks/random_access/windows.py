@@ -1,7 +1,7 @@
 """A stream is random access over one window after the other: of a corpus that has no cache and is too large for memory.
 
     pass 0     shard 4 ........ | shard 1 ....... | shard 7 ..      the shards of this host, in an order of that pass
-    windows    0         | 1          | 2            | 3 ..         records until they have so many tokens
+    windows    0         | 1          | 2            | 3 ..         records until they have so many tokens, or bytes
     elements   0 ..      | 310 ..     | 622 ..                      of each window: its own order, noise and rows
 
 Within a window all is as it is for a whole corpus: the same order, examples, rows and models; its place takes the place of the
@@ -15,6 +15,7 @@ from its state, after one window of each corpus is read again.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import os
@@ -23,18 +24,29 @@ from concurrent import futures
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from absl import logging
 
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.token_batches import document_shards
+from ul2_tasks.corpus.documents import Bound, beginning_of, of_parts, stored
+from ul2_tasks.corpus.token_batches import Documents, document_shards
 from ul2_tasks.order.mix import Mix, Shares, Stage
 from ul2_tasks.order.permutation import keyed, permute
-from ul2_tasks.random_access.kinds import Task
-from ul2_tasks.random_access.numbering import NO_END, MemberSchedule, Numbering, Slots, by_corpus, in_order, number_examples
-from ul2_tasks.random_access.tokens import beginning_of, in_memory, stored_tokens
+from ul2_tasks.random_access.kinds import Kind, Task
+from ul2_tasks.random_access.numbering import (
+    NO_END,
+    MemberSchedule,
+    Numbering,
+    Slots,
+    by_corpus,
+    in_order,
+    kinds_in,
+    number_examples,
+)
 from ul2_tasks.scalars import fractions
-from ul2_tasks.store.read import TokenStore
+from ul2_tasks.store.columns import Columns
 
 WINDOW_TOKENS = 1 << 22  # some 20 MB of text: read in seconds, and examples of thousands of documents are shuffled in it
+WINDOW_BYTES = 1 << 29  # or so many, of records with images; two windows are held, the present and the next one
 _FOR_SHARDS, _FOR_WINDOWS = 0x73686172, 0x77696E64  # what a key is for
 
 
@@ -96,26 +108,27 @@ class Held:
 
 
 class Windows:
-    """A corpus that is read in windows.
+    """The corpus of these tasks, which is read in windows that end once they have `most`.
 
-    `number` makes the numbering of the tokens of a window, with a seed. `numbering` is that of the corpus's beginning.
+    `number` makes the numbering of the data of a window, with a seed. `numbering` is that of the corpus's beginning.
     """
 
     def __init__(
         self,
-        corpus: Corpus,
+        members: Sequence[Task],
         split: str,
         use_cached: bool,
-        separate_documents: bool,
         host: Host,
         *,
-        number: Callable[[TokenStore, int], Numbering],
+        number: Callable[[Kind, int], Numbering],
         numbering: Numbering,
-        window_tokens: int,
+        most: Bound,
     ):
         self.numbering = numbering
-        self._corpus, self._split, self._separate_documents = corpus, split, separate_documents
-        self._number, self._host, self._window_tokens = number, host, window_tokens
+        self._members, self._corpus, self._split = members, members[0].corpus, split
+        self._number, self._host, self._most = number, host, most
+        self._left_out = collections.Counter[str]()
+        corpus = self._corpus
         self._source = document_shards(corpus, split, use_cached, host.hosts)
         if self._source.shards < host.hosts:
             raise ValueError(
@@ -141,22 +154,35 @@ class Windows:
 
     def _window(self, place: Place) -> Window | None:
         _, _, epochs, seed, _ = self._host
+        has_some = bool(place.shard or place.records)  # of this pass were examples before
         while epochs is None or place.passes < epochs:
             shards = self._shards_of(place.passes)
-            tokens, lengths, end = self._documents(shards, place)
-            if tokens:
-                first, own = place.first, keyed(seed, _FOR_WINDOWS, place.passes, shards[place.shard], place.records)
-                numbering = self._number(in_memory(self._corpus, tokens, lengths, self._separate_documents), own)
+            parts, end = self._documents(shards, place)
+            columns = of_parts(self._corpus, parts, self._members[0].separate_documents)
+            kind = self._members[0].kind(self._members, columns) if columns.count else None
+            if kind and not place.passes:
+                self._report(kind.left_out)
+            own = keyed(seed, _FOR_WINDOWS, place.passes, shards[place.shard], place.records)
+            first, following = place.first, Place(place.passes + 1) if end is None else Place(place.passes, *end)
+            if kind and kind.count:
+                numbering = self._number(kind, own)
                 stop = first + numbering.first_of(1)
-                following = Place(place.passes + 1, 0, 0, stop) if end is None else Place(place.passes, *end, stop)
-                return Window(numbering, stop, following, -first)
-            if not (place.shard or place.records):
+                return Window(numbering, stop, following._replace(first=stop), -first)
+            if end is None and not has_some:
                 raise ValueError(
-                    f"{self._corpus.name!r} must have a token of split {self._split!r} in the shards of host {self._host.host} of"
-                    f" {self._host.hosts}, got none. Use fewer hosts, or look at the corpus with `ul2 doctor`."
+                    f"{self._corpus.name!r} must have an example of split {self._split!r} in the shards of host {self._host.host}"
+                    f" of {self._host.hosts}, got none. Use fewer hosts, or look at the corpus with `ul2 doctor`."
                 )
-            place = Place(place.passes + 1, 0, 0, place.first)
+            place, has_some = following._replace(first=first), has_some and end is not None
         return None
+
+    def _report(self, left_out: Mapping[str, int]) -> None:
+        """Counts the examples of the first pass that are left out, and logs it when there are ten times as many."""
+        for cause, number in left_out.items():
+            before = self._left_out[cause]
+            self._left_out[cause] += number
+            if len(str(before + number)) > len(str(before)) or not before:
+                logging.warning("%s: %d examples are left out until now: %s", self._corpus.name, before + number, cause)
 
     def _shards_of(self, passes: int) -> list[int]:
         """The shards of this host, in the order of a pass; those of all hosts are all shards."""
@@ -165,20 +191,17 @@ class Windows:
             shards = permute(shards, len(shards), keyed(self._host.seed, _FOR_SHARDS, passes))
         return shards[self._host.host :: self._host.hosts].tolist()
 
-    def _documents(self, shards: Sequence[int], place: Place) -> tuple[list[np.ndarray], list[np.ndarray], tuple[int, int] | None]:
-        """The tokens of the documents from a place on, how many each has, and after how many records of which shard they end."""
-        tokens: list[np.ndarray] = []
-        lengths: list[np.ndarray] = []
-        count = 0
+    def _documents(self, shards: Sequence[int], place: Place) -> tuple[list[Documents], tuple[int, int] | None]:
+        """The documents from a place on, and after how many records of which shard they end."""
+        parts, tokens, size, first = list[Documents](), 0, 0, place.records
         for number in range(place.shard, len(shards)):
-            for of_batch, of_each, records in self._source.read(shards[number], place.records if number == place.shard else 0):
-                if len(of_batch):
-                    tokens.append(of_batch)
-                    lengths.append(of_each)
-                count += len(of_batch)
-                if count >= self._window_tokens:
-                    return tokens, lengths, (number, records)
-        return tokens, lengths, None
+            for documents, records in self._source.read(shards[number], first, place.passes == 0):
+                parts.append(documents)
+                tokens, size = tokens + len(documents.tokens), size + documents.size
+                if self._most.is_reached(tokens, size):
+                    return parts, (number, records)
+            first = 0
+        return parts, None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,22 +296,22 @@ class Corpora:
 
     def __init__(self, schedule: MemberSchedule, split: str, use_cached: bool | None, seed: int, shuffle: bool):
         self._schedule, self._split, self._use_cached, self._seed, self._shuffle = schedule, split, use_cached, seed, shuffle
-        self._stores: dict[str, TokenStore] = {}
+        self._columns: dict[str, Columns] = {}
         self._cached: dict[str, bool] = {}
         self.in_windows: list[str] = []
-        self.window_tokens = WINDOW_TOKENS
-        self.numbering = number_examples(schedule, self._tokens, seed, shuffle)
+        self.window = Bound(WINDOW_TOKENS, WINDOW_BYTES)
+        self.numbering = number_examples(schedule, kinds_in(split, self._documents, self.in_windows), seed, shuffle)
 
-    def _tokens(self, corpus: Corpus, separate_documents: bool) -> TokenStore:
-        if corpus.name not in self._stores:
+    def _documents(self, corpus: Corpus, separate_documents: bool) -> Columns:
+        if corpus.name not in self._columns:
             self._cached[corpus.name] = is_cached = bool(corpus.cache_dir) if self._use_cached is None else self._use_cached
-            found = stored_tokens(corpus, self._split, is_cached, separate_documents)
+            found = stored(corpus, self._split, is_cached, separate_documents)
             if found is None:
-                found, is_whole = beginning_of(corpus, self._split, separate_documents, self.window_tokens, is_cached)
+                found, is_whole = beginning_of(corpus, self._split, is_cached, separate_documents, self.window)
                 if not is_whole:
                     self.in_windows.append(corpus.name)
-            self._stores[corpus.name] = found
-        return self._stores[corpus.name]
+            self._columns[corpus.name] = found
+        return self._columns[corpus.name]
 
     def stream(self, budgets: Mapping[str, int | None] | None, host: int = 0, hosts: int = 1, epochs: int | None = None) -> Stream:
         """The stream of one of several hosts, of examples, or with `budgets` of rows that are so long."""
@@ -310,25 +333,16 @@ class Corpora:
     def _feed(self, members: Sequence[Task], host: Host, budgets: Mapping[str, int | None] | None) -> Feed:
         """How the corpus of these tasks is read."""
 
-        def number(tokens: Callable[[Corpus, bool], TokenStore], seed: int) -> Numbering:
-            found = number_examples(MemberSchedule.of(members), tokens, seed, host.shuffle)
+        def number(kind: Kind, seed: int) -> Numbering:
+            found = number_examples(MemberSchedule.of(members), lambda _: kind, seed, host.shuffle)
             return found if budgets is None else found.in_rows(budgets)
 
-        whole, corpus, solution = number(self._tokens, host.seed), members[0].corpus, members[0].solution
-        if corpus.name not in self.in_windows:
+        name = members[0].corpus.name
+        whole = number(next(each.data for each in self.numbering.corpora if each.name == name), host.seed)
+        if name not in self.in_windows:
             return Held(whole, host)
-        assert solution is not None, "texts alone are read in windows"
-        separate = solution.configuration.separate_documents
-        return Windows(
-            corpus,
-            self._split,
-            self._cached[corpus.name],
-            separate,
-            host,
-            number=lambda store, seed: number(lambda *_: store, seed),
-            numbering=whole,
-            window_tokens=self.window_tokens,
-        )
+        settings = self._split, self._cached[name], host
+        return Windows(members, *settings, number=number, numbering=whole, most=self.window)
 
     def __getstate__(self) -> dict[str, Any]:
         """With the corpora, of which a task has the name alone where it is pickled."""

@@ -29,8 +29,9 @@ def records_of(dataset: tf.data.Dataset) -> Iterator[Record]:
     """The records of a dataset of texts and images, each serialized."""
     check_features(dataset)
     for row, record in enumerate(dataset.as_numpy_iterator(), 1):
-        text = serialized(record[TEXTS].tolist(), record[IMAGES].tolist(), record.get(WHERE, b""))
-        yield Record(text, problem=record.get(PROBLEM, b"").decode(errors="replace"), where=At("", row))
+        where, problem = (record.get(key, b"") for key in (WHERE, PROBLEM))
+        text = serialized(record[TEXTS].tolist(), record[IMAGES].tolist(), where)
+        yield Record(text, problem=problem.decode(errors="replace"), where=At(where.decode(errors="replace"), row))
 
 
 def check_features(records: tf.data.Dataset) -> None:

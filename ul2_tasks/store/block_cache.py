@@ -195,11 +195,6 @@ class BlockCache(TokenStore):
     def ranges_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.store.ranges_of(documents)
 
-    def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Store.read_documents`; of a store whose documents have no end."""
-        starts, stops = self.store.ranges_of(numbers)
-        return self.read_chunks(starts, stops), stops - starts
-
     def read_each(self, numbers: np.ndarray) -> list[np.ndarray]:
         """See `Store.read_each`; of documents of bytes."""
         values, counts = self.read_documents(numbers)

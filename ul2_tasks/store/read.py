@@ -54,6 +54,15 @@ class TokenStore(Protocol):
     def read_values(self, start: int, stop: int) -> np.ndarray:
         """The tokens [start, stop) as they lie in the files, whatever their dtype. They may be a view of a memory map."""
 
+    def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Some documents, in any order: [tokens] int32, document after document, and [n] int64, how many each has."""
+        starts, stops = self.ranges_of(numbers)
+        return self.read_chunks(starts, stops), stops - starts
+
+    def read_each(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """All tokens of each of some documents, whatever their dtype."""
+        return [self.read_values(start, stop) for start, stop in zip(*(ends.tolist() for ends in self.ranges_of(numbers)))]
+
     def document_lengths(self, first: int, stop: int) -> np.ndarray:
         """How many tokens each of the documents [first, stop) has, [stop - first] int64."""
 

@@ -77,13 +77,10 @@ class ChatTask(seqio.Task):
         tasks: Sequence[ChatTask],
         rates: Sequence[float],
         sequence_length: Mapping[str, int | None] | None,
-        split: str,
-        use_cached: bool,
     ) -> list[RecordMember]:
         """Tasks of one corpus as `random_access` takes them."""
-        given = sequence_length, split, use_cached
         return [
-            chat_member(task.name, task.corpus, task.objective, *given, blocks=task.configuration.block_shuffle, rate=rate)
+            chat_member(task.name, task.corpus, task.objective, sequence_length, blocks=task.configuration.block_shuffle, rate=rate)
             for task, rate in zip(tasks, rates)
         ]
 

@@ -16,11 +16,11 @@ from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
 from ul2_tasks.mixtures.description import corpus_in
 from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_of
 from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
-from ul2_tasks.mixtures.mixture import Mixture, members_of_mixture, name_of, tokens_of
+from ul2_tasks.mixtures.mixture import Mixture, documents_in, members_of_mixture, name_of
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.exclude import Documents, leave_out
 from ul2_tasks.random_access.fingerprint import fingerprint
-from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, number_examples
+from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, kinds_in, number_examples
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.windows import Corpora
 from ul2_tasks.scalars import as_python, check_flag, is_integer
@@ -77,7 +77,7 @@ def examples(
     """
     check_flag(task_id, "task_id")
     named = _named(mixture, sequence_length, split, seed, cache_dirs, None)
-    found = number_examples(named.schedule, tokens_of(split), named.order_seed, shuffle)
+    found = number_examples(named.schedule, kinds_in(split, documents_in(split)), named.order_seed, shuffle)
     whole = _examples(named, found, shuffle, pack, task_id)
     size = named.schedule.batch_size
     if size and batch_size not in (None, size):
@@ -142,25 +142,24 @@ def _named(
                 f"cache_dirs must be left out for what is registered, got {cache_dirs!r}. Name the folder with"
                 " seqio.add_global_cache_dirs."
             )
-        found = _registered(mixture, sequence_length, split, int(seed), use_cached)
+        found = _registered(mixture, sequence_length, int(seed))
         return _Named(mixture, *found, use_cached, sequence_length, split, int(seed))
     if isinstance(mixture, Chat):
         format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
         name, corpus = f"{mixture.name}_{format}", corpus_in(mixture, cache_dirs)
         assert isinstance(corpus, ChatCorpus)
-        given = sequence_length, split, bool(corpus.cache_dir)
-        member = chat_member(name, corpus, objective_of(mixture, format), *given, blocks=mixture.block_shuffle)
+        member = chat_member(name, corpus, objective_of(mixture, format), sequence_length, blocks=mixture.block_shuffle)
         return _Named(name, MemberSchedule.of([member]), int(seed), None, sequence_length, split, int(seed))
     if isinstance(mixture, ImageText):
         records = corpus_in(mixture, cache_dirs)
         assert isinstance(records, ImageTextCorpus)
         limits = sorted(limits_of(mixture, sequence_length), key=lambda each: each.name)  # as a registered mixture has its tasks
         weights = [float(each.denoiser.weight) for each in limits]
-        members: Any = image_text_members(mixture, records, limits, weights, split, bool(records.cache_dir))
+        members: Any = image_text_members(mixture, records, limits, weights)
     elif isinstance(mixture, Mixture):
         members = members_of_mixture(mixture, sequence_length, cache_dirs)
     else:
-        members = members_of_mix(mixture, sequence_length, cache_dirs, split)
+        members = members_of_mix(mixture, sequence_length, cache_dirs)
     schedule = planned_members(mixture, members) if isinstance(mixture, Mix) else MemberSchedule.of(members)
     return _Named(name_of(mixture), schedule, int(seed), None, sequence_length, split, int(seed))
 
@@ -202,22 +201,19 @@ def _examples(
         )
         if windows:
             told["windows"] = {key: reads(corpora[key].source, named.split) for key in windows.in_windows}
-            told["window_tokens"] = windows.window_tokens
+            told["window"] = list(windows.window)
         return told | {"use_cached": any(folders.values())}
 
     return Examples(numbering, budgets, describe, task_id=task_id)
 
 
-def _registered(
-    name: str, sequence_length: Mapping[str, int], split: str, seed: int, use_cached: bool | None
-) -> tuple[MemberSchedule, int]:
+def _registered(name: str, sequence_length: Mapping[str, int], seed: int) -> tuple[MemberSchedule, int]:
     """The tasks of what is registered with SeqIO, and the seed of its order."""
     import seqio
 
     from ul2_tasks.tasks.chat import ChatMixture
     from ul2_tasks.tasks.providers import (
         DenoisingMixture,
-        IndexedTask,
         indexed_members,
         is_ours,
         order_seed,
@@ -236,9 +232,5 @@ def _registered(
             " access. Mix the same with ul2_tasks.mix, or read it with get_dataset."
         )
     rates = [provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
-
-    def is_cached(task: IndexedTask) -> bool:
-        return bool(task.corpus.cache_dir) if use_cached is None else use_cached
-
-    members = indexed_members(tasks, rates, sequence_length, split, is_cached)
+    members = indexed_members(tasks, rates, sequence_length)
     return planned_members_of(provider, members), order_seed(provider, seed)

@@ -57,12 +57,10 @@ class ImageTextTask(seqio.Task):
         tasks: Sequence[ImageTextTask],
         rates: Sequence[float],
         sequence_length: Mapping[str, int] | None,
-        split: str,
-        use_cached: bool,
     ) -> list[RecordMember]:
         """Tasks of one corpus as `random_access` takes them."""
         limits, first = [task.limits(sequence_length) for task in tasks], tasks[0]
-        return image_text_members(first.configuration, first.corpus, limits, rates, split, use_cached)
+        return image_text_members(first.configuration, first.corpus, limits, rates)
 
     def limits(self, sequence_length: Mapping[str, int] | None) -> PieceLimits:
         """What its examples have to be within these budgets."""

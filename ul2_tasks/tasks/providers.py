@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import secrets
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import seqio
@@ -130,11 +130,8 @@ class DenoisingTask(seqio.Task):
         tasks: Sequence[DenoisingTask],
         rates: Sequence[float],
         sequence_length: Mapping[str, int] | None,
-        split: str,
-        use_cached: bool,
     ) -> list[Member]:
         """Tasks of one corpus as `random_access` takes them."""
-        del split, use_cached
         return solved_members(tasks, dict(zip([task.name for task in tasks], rates)), sequence_length)
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
@@ -302,8 +299,6 @@ class IndexedTask(Protocol):
         tasks: Sequence[Any],
         rates: Sequence[float],
         sequence_length: Mapping[str, int] | None,
-        split: str,
-        use_cached: bool,
         /,
     ) -> Sequence[Task]: ...
 
@@ -312,8 +307,6 @@ def indexed_members(
     tasks: Sequence[IndexedTask],
     rates: Sequence[float],
     sequence_length: Mapping[str, int] | None,
-    split: str,
-    is_cached: Callable[[IndexedTask], bool],
 ) -> list[Task]:
     """Tasks as `random_access` takes them, in their order. Those of one corpus are asked for together."""
     found: dict[str, Task] = {}
@@ -322,8 +315,8 @@ def indexed_members(
         by_corpus.setdefault((type(task), task.corpus.name), []).append(number)
     for (kind, _), numbers in by_corpus.items():
         own = [tasks[number] for number in numbers]
-        settings = [rates[number] for number in numbers], sequence_length, split, is_cached(own[0])
-        found |= {member.task: member for member in kind.members(own, *settings)}  # type: ignore[attr-defined]
+        own_rates = [rates[number] for number in numbers]
+        found |= {member.task: member for member in kind.members(own, own_rates, sequence_length)}  # type: ignore[attr-defined]
     return [found[task.name] for task in tasks]
 
 
@@ -353,7 +346,7 @@ def read_indexed(
     """What reads the tasks. Raises a ValueError where hosts outnumber examples."""
     seed, num_epochs, host, hosts = who
     own_rates = [rates[task.name] for task in tasks]
-    numbered = indexed_members(tasks, own_rates, sequence_length, split, lambda _: use_cached)
+    numbered = indexed_members(tasks, own_rates, sequence_length)
     schedule = planned_members_of(provider, numbered)
     at = order_seed(provider, secrets.randbits(62) if seed is None else seed)
     corpora = Corpora(schedule, split, use_cached, at, bool(shuffle))
@@ -378,7 +371,7 @@ def read_indexed(
     if corpora.in_windows:  # the numbering is of the beginnings alone
         told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {
             "epochs": num_epochs,
-            "window_tokens": corpora.window_tokens,
+            "window": list(corpora.window),
         }
     share = Share(host, hosts, turns=numbering.turns)
     windows = functools.partial(corpora.stream, host=host, hosts=hosts, epochs=num_epochs) if corpora.in_windows else None

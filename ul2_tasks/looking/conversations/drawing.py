@@ -9,11 +9,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from ul2_tasks.chat.objective import CHAT
-from ul2_tasks.chat.reading import Reader
+from ul2_tasks.chat.reading import read_conversations
 from ul2_tasks.chat.segments import Conversations
 from ul2_tasks.example_features import token_features
 from ul2_tasks.looking.chat_samples import ChatExample, example_of
 from ul2_tasks.scalars import is_integer
+from ul2_tasks.store.columns import Columns
 from ul2_tasks.tasks.chat import ChatTask, chat_tasks
 from ul2_tasks.vocabulary.special_ids import id_shift
 
@@ -50,11 +51,11 @@ def that_drops(task: ChatTask) -> ChatTask:
 
 
 def read_examples(
-    task: ChatTask, reader: Reader, numbers: np.ndarray, lengths: Mapping[str, int | None]
+    task: ChatTask, reader: Columns, numbers: np.ndarray, lengths: Mapping[str, int | None]
 ) -> tuple[list[ChatExample], collections.Counter[str]]:
     """The examples of some conversations, and how many were left out, by cause; see `Objective.examples`."""
     found = task.objective.examples(reader, numbers, lengths)
-    conversations = _one_by_one(reader.read(numbers))
+    conversations = _one_by_one(read_conversations(reader, numbers))
     place = {int(number): place for place, number in enumerate(numbers)}
     shift = np.int32(id_shift(task.corpus.renderer.vocabulary))
     values = found.values | {key: found.values[key] + shift for key in token_features(task.objective.features)}

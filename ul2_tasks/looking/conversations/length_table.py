@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.chat.index import index_conversations
-from ul2_tasks.chat.reading import Reader
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import token_features
 from ul2_tasks.looking.conversations.drawing import budgets, chat_tasks_of, that_drops
 from ul2_tasks.looking.conversations.records import first_conversations
 from ul2_tasks.random_access.corpora import order_corpus
 from ul2_tasks.random_access.records import RecordMember, Records
+from ul2_tasks.store.columns import Columns
 from ul2_tasks.tasks.chat import ChatTask
 
 CONVERSATIONS = 4000  # the first ones of a source, which are measured
@@ -90,13 +90,13 @@ def _times(lengths: Mapping[str, int | None], factor: float) -> dict[str, int | 
     return {key: max(1, int((length or 1) * factor)) for key, length in lengths.items()}
 
 
-def _way(name: str, task: ChatTask, reader: Reader, lengths: Mapping[str, int | None]) -> ChatWay:
+def _way(name: str, task: ChatTask, reader: Columns, lengths: Mapping[str, int | None]) -> ChatWay:
     index = index_conversations(reader, that_drops(task).objective, lengths)
     left_out = {**index.left_out, **({"shortened": index.shortened} if index.shortened else {})}
     keys, rows = token_features(task.objective.features), None
     tokens = dict(zip(keys, index.sizes(np.arange(index.count)).sum(axis=0).tolist()))
     if index.count and all(lengths.values()):
-        member = RecordMember(task.name, task.corpus, 1.0, task.objective.features, task.corpus.vocabulary, index, {})
+        member = RecordMember(task.name, task.corpus, 1.0, task.objective.features, task.corpus.vocabulary, lambda _: index, {})
         packed = order_corpus([member], Records((member,), index), seed=0, shuffle=True).packed(lengths)
         rows = packed.first_of(packed.rounds)
     fill = {key: tokens[key] / (rows * (lengths[key] or 1)) for key in keys} if rows else {}

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ul2_tasks.chat.reading import Reader
 from ul2_tasks.chat.segments import HEADER, KIND, KINDS, LENGTH, kind_name
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.conversations_task import ChatCorpusTask
+from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.looking.chat_samples import ChatExample
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import FirstConversations, first_conversations
 from ul2_tasks.looking.printing import tracked
 from ul2_tasks.looking.statistics import Check, Checked, Summary, Tally
+from ul2_tasks.store.columns import Columns
 from ul2_tasks.tasks.chat import ChatTask
 from ul2_tasks.version import __version__
 
@@ -130,11 +131,11 @@ def measure_chat(
     )
 
 
-def _read(corpus: ChatCorpusTask, split: str, use_cached: bool, most: int) -> FirstConversations | Reader:
-    return corpus.conversations(split, use_cached=True) if use_cached else first_conversations(corpus, split, most)
+def _read(corpus: ChatCorpusTask, split: str, use_cached: bool, most: int) -> FirstConversations | Columns:
+    return documents_of(corpus, split, use_cached=True) if use_cached else first_conversations(corpus, split, most)
 
 
-def _corpus(corpus: ChatCorpusTask, split: str, read: FirstConversations | Reader) -> ChatCorpusStatistics:
+def _corpus(corpus: ChatCorpusTask, split: str, read: FirstConversations | Columns) -> ChatCorpusStatistics:
     described = corpus.name, describe_source(corpus.source), corpus.renderer.identity
     if isinstance(read, FirstConversations):
         return ChatCorpusStatistics(*described, read.reader.count, read.is_all, dict(read.rejected.counts.most_common()))
@@ -148,10 +149,10 @@ class _Measured:
     """The counts of a task."""
 
     def __init__(
-        self, task: ChatTask, sequence_length: Mapping[str, int | None] | None, read: FirstConversations | Reader, broken: Tally
+        self, task: ChatTask, sequence_length: Mapping[str, int | None] | None, read: FirstConversations | Columns, broken: Tally
     ):
         self._task, self._dropping, self._lengths = task, that_drops(task), budgets(task, sequence_length)
-        self._reader: Reader = read.reader if isinstance(read, FirstConversations) else read
+        self._reader: Columns = read.reader if isinstance(read, FirstConversations) else read
         self._kinds = np.zeros([len(KINDS), len(dataclasses.fields(KindStatistics)) - 1], np.int64)
         self._groups = np.zeros(256, np.int64)
         self._seen: list[dict[str, int]] = []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ul2_tasks.chat.by_name import render_all
 from ul2_tasks.chat.messages import Message
-from ul2_tasks.chat.reading import ConversationsInMemory
+from ul2_tasks.chat.reading import conversations_in_memory
 from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.conversations import conversation_of
@@ -17,6 +17,7 @@ from ul2_tasks.corpus.conversations_task import ChatCorpusTask
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.sources.records import Record
+from ul2_tasks.store.columns import Columns
 
 
 class Rendered(NamedTuple):
@@ -46,7 +47,7 @@ class FirstConversations(NamedTuple):
         is_all: whether the split has no others.
     """
 
-    reader: ConversationsInMemory
+    reader: Columns
     conversations: list[Rendered]
     rejected: Tally
     is_all: bool
@@ -76,10 +77,10 @@ def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstC
     return FirstConversations(in_memory(corpus, found), found, rejected, is_all)
 
 
-def in_memory(corpus: ChatCorpusTask, conversations: Sequence[Rendered]) -> ConversationsInMemory:
+def in_memory(corpus: ChatCorpusTask, conversations: Sequence[Rendered]) -> Columns:
     """What reads rendered conversations."""
     arrays = as_arrays([rendered.segments for rendered in conversations], corpus.renderer.eod)
-    return ConversationsInMemory([(arrays, [rendered.where for rendered in conversations])])
+    return conversations_in_memory(arrays, [rendered.where for rendered in conversations])
 
 
 def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iterator[Record]:

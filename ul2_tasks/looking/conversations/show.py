@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.looking.chat_samples import ChatExample, shown_chat
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import first_conversations
@@ -56,7 +57,7 @@ def draw_chat(
     readers: dict[str, Any] = {}
     for task in chat_tasks_of(name):
         if (corpus := task.corpus).name not in readers:
-            cached = corpus.conversations(split, use_cached=True) if use_cached else None
+            cached = documents_of(corpus, split, use_cached=True) if use_cached else None
             readers[corpus.name] = cached or first_conversations(corpus, split, CONVERSATIONS).reader
         reader, lengths, dropping = readers[corpus.name], budgets(task, sequence_length), that_drops(task)
         order = np.random.default_rng(seed).permutation(reader.count)

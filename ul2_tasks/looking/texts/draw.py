@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from ul2_tasks.looking.samples import Sample
 from ul2_tasks.looking.steps import fed_at
 from ul2_tasks.looking.texts.tasks import tasks_of
-from ul2_tasks.mixtures.mixture import Mixture, solved_members, tokens_of
-from ul2_tasks.random_access.numbering import MemberSchedule, number_examples
+from ul2_tasks.mixtures.mixture import Mixture, documents_in, solved_members
+from ul2_tasks.random_access.numbering import MemberSchedule, kinds_in, number_examples
 from ul2_tasks.random_access.sequence import Examples
 
 FIRST_TOKENS = 1 << 17  # the fewest of the documents that are read
@@ -47,7 +47,8 @@ def draw(
     members = solved_members(tasks, {task.name: float(task.denoiser.weight) for task in tasks}, sequence_length)
     tasks_of(mixture, denoisers)  # which raises for a name that is none
     first = max(FIRST_TOKENS, FIRST_CHUNKS * sum(member.solution.full.length for member in members))
-    numbering = number_examples(MemberSchedule.of(members), tokens_of(split, first), seed, shuffle=True)
+    kinds = kinds_in(split, documents_in(split, first))
+    numbering = number_examples(MemberSchedule.of(members), kinds, seed, shuffle=True)
     found = Examples(numbering, sequence_length, dict)  # which nothing resumes
     counted: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
     numbers = itertools.count() if num_epochs is None else range(found.end_of(num_epochs))

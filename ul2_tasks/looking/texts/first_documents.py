@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ul2_tasks.corpus.check_texts import count_skipped
+from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.store.columns import TOKENS
 
 DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
@@ -85,5 +88,8 @@ def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.
         return
     records = (record for shard in corpus.reader.shards(split) for record in corpus.reader.read(shard))
     while batch := list(itertools.islice(records, _DOCUMENTS_AT_A_TIME)):
-        texts, tokens, lengths, *_ = corpus.encode(batch)
-        yield from zip((text.decode() for text in texts), np.split(tokens, np.cumsum(lengths)[:-1]))
+        columns, problems = corpus.encode(batch)
+        count_skipped(describe_source(corpus.source), problems)
+        tokens, lengths = columns[TOKENS]
+        texts = ("" if problem else record.text.decode() for record, problem in zip(batch, problems))
+        yield from zip(texts, np.split(tokens, np.cumsum(lengths)[:-1]))

@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.looking.samples import Flow
 from ul2_tasks.looking.statistics import Check
 from ul2_tasks.looking.texts.draw import draw
 from ul2_tasks.mixtures.mixture import Mixture, described_tasks
-from ul2_tasks.random_access.tokens import tokens_in_memory
 
 LENGTHS = {"inputs": 512, "targets": 512}
 EXAMPLE = {"inputs": 40, "targets": 20}  # the lengths of the example: it is shown as a whole
@@ -29,7 +29,7 @@ _COMMANDS = """\
 def print_overview(console: Console) -> None:
     """Prints the mixture and an example at once, and the checks when they are done, some seconds later."""
     mixture = Mixture()
-    tokens = tokens_in_memory(mixture.corpus(), "train", separate_documents=False).tokens
+    tokens = documents_of(mixture.corpus(), "train", use_cached=False).tokens.tokens
     console.print(Text.assemble(("ul2_mix", "bold"), f": T5Gemma 2's UL2 mixture on a small built-in corpus ({tokens:,} tokens)"))
     console.print(_table(mixture), "", highlight=False)
     (sample,) = draw(mixture, EXAMPLE, 1, denoisers=["r1"])
