@@ -109,8 +109,7 @@ def test_a_window_ends_by_the_bytes_of_its_images(tmp_path, monkeypatch):
     monkeypatch.setattr(windows, "WINDOW_BYTES", most)
     limits = limits_of(images, LENGTHS)
     members = image_text_members(images, images.corpus(), limits, [1.0] * len(limits))
-    _, open_stream = windows.open_corpora(MemberSchedule.of(members), "train", False, windows.Host(0, 1, 1, 3, True))
-    (feed,) = open_stream(None).feeds
+    (feed,) = windows.Corpora(MemberSchedule.of(members), "train", False, 3, True).stream(None, epochs=1).feeds
     window, read = feed.window(windows.Place()), []
     while window:
         columns = window.numbering.corpora[0].data.index.data

@@ -52,7 +52,7 @@ def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog)
         (example,) = read(f"{name}_mix", (120, 120))
     assert example["images"] == IMAGES[1:2]
     for cause in unfit:
-        assert f"2 records make no example: {name}_s: {cause}" in caplog.text
+        assert f"2 examples of split train are left out: {name}_s: {cause}" in caplog.text
 
 
 def test_an_example_of_exactly_the_budget_is_made():

@@ -148,17 +148,18 @@ def write_lines(folder, name, records):
 
 
 def conversation(number: int, words: int = 3) -> dict:
-    said = [("user", f"question {number}? " * words), ("assistant", f"answer {number} " * words)]
-    return {"messages": [{"role": role, "content": content} for role, content in said]}
+    question, answer = f"question {number}? " * words, f"answer {number} " * words
+    answered = {"role": "assistant", "channel": "final", "content": answer}
+    return {"messages": [{"role": "user", "content": question}, answered]}
 
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_conversations_of_one_window_are_those_of_the_index(tmp_path, monkeypatch, pairs):
     monkeypatch.setattr("ul2_tasks.random_access.windows.WINDOW_TOKENS", 1 << 20)
-    chat = ul2_tasks.Chat("one_window", write_lines(tmp_path, "talks", [*map(conversation, range(40))]))
+    chat = ul2_tasks.Chat(f"one_window_{pairs}", write_lines(tmp_path, "talks", [*map(conversation, range(40))]))
     lengths = {"inputs": 128, "targets": 128} if pairs else {"tokens": 128}
-    name = ul2_tasks.register_chat("one_window", chat.source, format="prompt_completion" if pairs else "chat")
-    read = seqio.get_mixture_or_task(name).get_dataset(lengths, seed=3, num_epochs=1).as_numpy_iterator()
+    name = ul2_tasks.register_chat(chat.name, chat.source, format="prompt_completion" if pairs else "chat")
+    read = list(seqio.get_mixture_or_task(name).get_dataset(lengths, seed=3, num_epochs=1).as_numpy_iterator())
     shift = id_shift(chat.renderer.vocabulary)
     found = ul2_tasks.examples(chat, lengths, seed=3)
     for key in lengths:
