@@ -127,12 +127,13 @@ def test_shards_of_any_cache_have_each_document_once_and_are_read_from_any_recor
         assert shards.shards >= 4
         found = []
         for shard in range(shards.shards):
-            batches = list(shards.read(shard, 0))
-            for ids, lengths, _ in batches:
-                found += [tuple((document + shift).tolist()) for document in np.split(ids, np.cumsum(lengths)[:-1])]
-            for number, (_, _, records) in enumerate(batches[:1]):
-                left = [each.tolist() for each, *_ in shards.read(shard, records)]
-                assert left == [each.tolist() for each, *_ in batches[number + 1 :]]
+            batches = list(shards.read(shard, 0, True))
+            for documents, _ in batches:
+                ends = np.cumsum(documents.lengths)[:-1]
+                found += [tuple((document + shift).tolist()) for document in np.split(documents.tokens, ends)]
+            for number, (_, records) in enumerate(batches[:1]):
+                left = [each.tokens.tolist() for each, _ in shards.read(shard, records, True)]
+                assert left == [each.tokens.tolist() for each, _ in batches[number + 1 :]]
         assert sorted(filter(None, found)) == sorted(filter(None, uncached()))
 
 
