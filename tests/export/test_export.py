@@ -458,7 +458,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, chang
 
 def test_a_corpus_that_cannot_be_read_is_named(write, tmp_path):
     mixture = register("missing", MemoryDataSource(list, validation=0), BYTES, T5GEMMA2[:1], modes=MODES)
-    with pytest.raises(ValueError, match="'missing_corpus' has no token"):
+    with pytest.raises(ValueError, match="'missing_corpus' must have an example"):
         write(tmp_path / "new", mixture)
     (tmp_path / "texts.jsonl").write_text('{"text": "good"}\nbad\n')
     mixture = register("not_json", str(tmp_path / "texts.jsonl"), BYTES, T5GEMMA2[:1], modes=MODES)

@@ -64,7 +64,7 @@ def test_the_examples_are_those_of_two_epochs_of_get_dataset(talks, tmp_path, na
 
 def test_what_is_left_out_is_told_and_a_place_is_known(talks, caplog):
     found = ul2_tasks.examples(ul2_tasks.Chat("mc_few", talks, truncation="drop"), {"tokens": 400}, shuffle=False)
-    assert f"{len(TALKS) - len(found)} examples of split train are left out, too long" in caplog.text
+    assert f"{len(TALKS) - len(found)} examples of split train are left out: too long" in caplog.text
     assert found.locate(0).documents == ((0, 1),)
     with pytest.raises(IndexError, match="index"):
         found[len(found)]
@@ -76,7 +76,7 @@ def test_what_is_left_out_is_told_and_a_place_is_known(talks, caplog):
     ("arguments", "settings", "named"),
     [
         ({}, {}, "line 36: .* 400 tokens"),
-        ({"truncation": "drop"}, {"sequence_length": {"tokens": 4}}, "mc_wrong_chat"),
+        ({"truncation": "drop"}, {"sequence_length": {"tokens": 4}}, "mc_wrong_corpus"),
         ({"truncation": "drop"}, {"sequence_length": {"inputs": 0}}, "sequence_length"),
         ({"truncation": "drop"}, {"split": "test"}, "split"),
         ({"truncation": "drop"}, {"cache_dirs": ["/nowhere"]}, "/nowhere"),
