@@ -13,7 +13,6 @@ from support import byte_vocabulary
 
 import ul2_tasks
 from ul2_tasks import open_source
-from ul2_tasks.mixtures.mixture import members_of_mixture
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.store.write import PairWriter
@@ -52,7 +51,7 @@ def members_of(shares, lengths=LENGTHS):
     """The tasks of mixtures, which have these shares of the examples."""
     found = []
     for mixture, share in shares:
-        of_mixture = members_of_mixture(mixture, lengths)
+        of_mixture = mixture.members(lengths)
         whole = sum(member.rate for member in of_mixture)
         found += [dataclasses.replace(member, rate=member.rate / whole * share) for member in of_mixture]
     return found

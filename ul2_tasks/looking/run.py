@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
-from ul2_tasks.mixtures.mixture import Mixture, name_of
+from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.random_access.exclude import Documents, leave_out, list_name
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
 from ul2_tasks.random_access.numbering import NO_END, RUN_RECORD
@@ -59,9 +58,7 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the mixture."""
-        if isinstance(self.mixture, Chat):
-            return f"{self.mixture.name}_{CHAT if 'tokens' in self.sequence_length else PROMPT_COMPLETION}"
-        return name_of(self.mixture)
+        return self.mixture if isinstance(self.mixture, str) else self.mixture.registered_as(self.sequence_length)
 
     @property
     def unit(self) -> str:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ul2_tasks.chat.by_name import Renderer, open_renderer
 from ul2_tasks.chat.examples import Stops
 from ul2_tasks.chat.index import index_conversations
-from ul2_tasks.chat.objective import CHAT, FORMATS, Objective
+from ul2_tasks.chat.objective import CHAT, FORMATS, PROMPT_COMPLETION, Objective
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
-from ul2_tasks.mixtures.description import Description, check_blocks, folders
+from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
@@ -115,6 +115,28 @@ class Chat(Description):
         return DescribedConversations(
             f"{self.name}_corpus", self.source, configuration, self.renderer, supervision, folders(cache_dirs)
         )
+
+    @property
+    def vocabulary(self) -> seqio.Vocabulary:
+        """That of the renderer."""
+        return self.renderer.vocabulary
+
+    @property
+    def rates(self) -> dict[str, float]:
+        return {f"{self.name}_{PROMPT_COMPLETION}": 1.0}
+
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
+        corpus_in(self, cache_dirs)  # which refuses folders without its cache
+        objective, name = objective_of(self, format_of(sequence_length)), self.registered_as(sequence_length)
+        return [chat_member(name, self.corpus(cache_dirs), objective, sequence_length, blocks=self.block_shuffle)]
+
+    def registered_as(self, sequence_length: Mapping[str, int]) -> str:
+        return f"{self.name}_{format_of(sequence_length)}"
+
+
+def format_of(sequence_length: Mapping[str, int]) -> str:
+    """Which examples conversations make in these lengths."""
+    return CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
 
 
 def objective_of(chat: Chat, format: str) -> Objective:

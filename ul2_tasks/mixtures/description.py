@@ -13,6 +13,7 @@ from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.order.order import BlockShuffle
+from ul2_tasks.random_access.numbering import MemberSchedule
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, Token
 
@@ -42,6 +43,23 @@ class Description:
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The corpus, whose cache may be in one of these folders."""
         raise NotImplementedError
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """How its tasks share its examples, by their names; of conversations beside mixtures."""
+        raise NotImplementedError
+
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Any]:
+        """The tasks of examples of these lengths, by name, as SeqIO has them, at their `rates`; see `kinds.Task`."""
+        raise NotImplementedError
+
+    def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
+        """The same in the course of a run."""
+        return MemberSchedule.of(self.members(sequence_length, cache_dirs))
+
+    def registered_as(self, sequence_length: Mapping[str, int]) -> str:
+        """The name that examples of these lengths are registered under."""
+        return f"{self.name}_mix"
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits of the arguments, others for other arguments, but not for another name. Opens the vocabulary.

@@ -22,7 +22,7 @@ from ul2_tasks.denoising.lengths import budgets
 from ul2_tasks.denoising.pieces import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
-from ul2_tasks.mixtures.description import Description, check_blocks, folders, special_tokens_of
+from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.image_text import index_records
 from ul2_tasks.random_access.kinds import described_blocks
@@ -126,6 +126,15 @@ class ImageText(Description):
         configuration = CorpusConfiguration(on_error=self.on_error, special_tokens=special_tokens_of(self))
         given = (self.source, self.vocabulary, configuration, self.image_tokens)
         return DescribedImageText(f"{self.name}_corpus", *given, folders(cache_dirs))
+
+    @property
+    def rates(self) -> dict[str, float]:
+        return {f"{self.name}_{each.name}": float(each.weight) for each in self.denoisers}
+
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
+        corpus_in(self, cache_dirs)  # which refuses folders without its cache
+        limits = sorted(limits_of(self, sequence_length), key=lambda each: each.name)
+        return image_text_members(self, self.corpus(cache_dirs), limits, [self.rates[each.name] for each in limits])
 
 
 def check_no_image_lengths(sequence_length: Mapping[str, int] | None) -> None:

@@ -6,12 +6,11 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
+from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.configuration import digest
-from ul2_tasks.corpus.conversations import ChatCorpus
-from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
-from ul2_tasks.mixtures.description import check_name, corpus_in
-from ul2_tasks.mixtures.mixture import Mixture, check_corpora, members_of_mixture
+from ul2_tasks.mixtures.chat import Chat, format_of
+from ul2_tasks.mixtures.description import check_name
+from ul2_tasks.mixtures.mixture import Mixture, check_corpora
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
@@ -117,62 +116,49 @@ class Mix:
                 manifests[corpus] = mixture.cache(output_dir, **most, git_revision=git_revision)
         return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
 
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Task]:
+        """The tasks of all, see `Description.members`.
 
-def members_of_mix(mix: Mix, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]) -> list[Task]:
-    """The tasks, as SeqIO has them, see `mixture.members_of_mixture`; of conversations alone those of the format of the lengths.
-
-    Raises a ValueError for two vocabularies, or lengths of conversations beside those that are no conversations.
-    """
-    mixtures = [mixture for mixture, _ in _pairs(mix)]
-    chats = [mixture for mixture in mixtures if isinstance(mixture, Chat)]
-    format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
-    if format == CHAT and chats and len(chats) < len(mixtures):
-        raise ValueError(
-            f"sequence_length must have inputs and targets for {mix.name!r}, which mixes conversations with denoisers, got"
-            f" {dict(sequence_length)}. Mix conversations alone to make chats."
-        )
-    first = chats[0] if chats else mixtures[0]
-    for mixture in mixtures:
-        if _vocabulary_of(mixture) != _vocabulary_of(first):
+        Raises a ValueError for two vocabularies, or lengths of conversations beside those that are no conversations.
+        """
+        mixtures = [mixture for mixture, _ in _pairs(self)]
+        chats = [mixture for mixture in mixtures if isinstance(mixture, Chat)]
+        if format_of(sequence_length) == CHAT and chats and len(chats) < len(mixtures):
             raise ValueError(
-                f"the mixtures of {mix.name!r} must be of one vocabulary, got {vocabulary_identity(_vocabulary_of(first))} and"
-                f" {vocabulary_identity(_vocabulary_of(mixture))}. Give them the same"
-                + (f", that of the conversations: vocabulary={first.name}.renderer.vocabulary." if chats else ".")
+                f"sequence_length must have inputs and targets for {self.name!r}, which mixes conversations with denoisers, got"
+                f" {dict(sequence_length)}. Mix conversations alone to make chats."
             )
-    members: list[Task] = []
-    for mixture, weight in _pairs(mix):
-        if isinstance(mixture, Chat):
-            corpus = corpus_in(mixture, cache_dirs)
-            assert isinstance(corpus, ChatCorpus)
-            name, objective = f"{mixture.name}_{format}", objective_of(mixture, format)
-            blocks = mixture.block_shuffle
-            members.append(chat_member(name, corpus, objective, sequence_length, blocks=blocks, rate=float(weight)))
-            continue
-        total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
-        own = members_of_mixture(mixture, sequence_length, cache_dirs)
-        members += [dataclasses.replace(member, rate=weight * member.rate / total) for member in own]
-    return sorted(members, key=lambda member: member.task)
+        first = chats[0] if chats else mixtures[0]
+        for mixture in mixtures:
+            if mixture.vocabulary != first.vocabulary:
+                raise ValueError(
+                    f"the mixtures of {self.name!r} must be of one vocabulary, got {vocabulary_identity(first.vocabulary)} and"
+                    f" {vocabulary_identity(mixture.vocabulary)}. Give them the same"
+                    + (f", that of the conversations: vocabulary={first.name}.renderer.vocabulary." if chats else ".")
+                )
+        members: list[Task] = []
+        for mixture, weight in _pairs(self):
+            total, own = sum(mixture.rates.values()), mixture.members(sequence_length, cache_dirs)
+            members += [dataclasses.replace(member, rate=weight * member.rate / total) for member in own]
+        return sorted(members, key=lambda member: member.task)
 
+    def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
+        """The tasks of each stage, at their rates."""
+        members = self.members(sequence_length, cache_dirs)
+        if (planned := _planned(self)) is None:
+            return MemberSchedule.of(members, self.weigh)
+        rates = []
+        for first_step, weights in planned.flat():
+            of_stage: dict[str, float] = {}
+            for mixture, weight in weights.items():
+                total = sum(mixture.rates.values())
+                of_stage |= {task: weight * rate / total for task, rate in mixture.rates.items()}
+            rates.append((first_step, of_stage))
+        return members_by_stage(members, rates, planned.batch_size, planned.steps, self.weigh)
 
-def _vocabulary_of(mixture: Mixture | Chat):
-    return mixture.renderer.vocabulary if isinstance(mixture, Chat) else mixture.vocabulary
-
-
-def planned_members(mix: Mix, members: Sequence[Task]) -> MemberSchedule:
-    """The tasks of each stage, at their rates, of those of `members_of_mix`."""
-    if (planned := _planned(mix)) is None:
-        return MemberSchedule.of(members, mix.weigh)
-    rates = []
-    for first_step, weights in planned.flat():
-        of_stage: dict[str, float] = {}
-        for mixture, weight in weights.items():
-            if isinstance(mixture, Chat):
-                of_stage[f"{mixture.name}_{PROMPT_COMPLETION}"] = weight
-                continue
-            total = sum(float(denoiser.weight) for denoiser in mixture.denoisers)
-            of_stage |= {f"{mixture.name}_{each.name}": weight * float(each.weight) / total for each in mixture.denoisers}
-        rates.append((first_step, of_stage))
-    return members_by_stage(members, rates, planned.batch_size, planned.steps, mix.weigh)
+    def registered_as(self, sequence_length: Mapping[str, int]) -> str:
+        """The name that it is registered under."""
+        return f"{self.name}_mix"
 
 
 def _planned(mix: Mix) -> Schedule[Mixture | Chat] | None:

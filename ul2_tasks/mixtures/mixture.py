@@ -125,6 +125,13 @@ class Mixture(Description):
         configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner), owner.separate_documents)
         return TextCorpus(f"{owner.name}_corpus", owner.source, owner.vocabulary, configuration, folders(cache_dirs))
 
+    @property
+    def rates(self) -> dict[str, float]:
+        return {f"{self.name}_{each.name}": float(each.weight) for each in self.denoisers}
+
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Member]:
+        return solved_members(described_tasks(self, cache_dirs), self.rates, sequence_length)
+
     def _arguments(self) -> Mapping[str, object]:
         """See `Description._arguments`; of a shared corpus also its name, by which it is read once with the other mixture."""
         arguments, owner = super()._arguments(), owner_of(self)
@@ -292,14 +299,6 @@ def registered_as(task: NamedDenoising) -> str:
 def name_of(mixture: Any) -> str:
     """The name of a registered mixture; of a description, the name that it is registered under."""
     return mixture if isinstance(mixture, str) else f"{mixture.name}_mix"
-
-
-def members_of_mixture(
-    mixture: Mixture, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()
-) -> list[Member]:
-    """The tasks of a mixture, see `solved_members`."""
-    tasks = described_tasks(mixture, cache_dirs)
-    return solved_members(tasks, {task.name: float(task.denoiser.weight) for task in tasks}, sequence_length)
 
 
 def solved_members(

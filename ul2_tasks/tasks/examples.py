@@ -5,18 +5,14 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ul2_tasks.chat.objective import CHAT, PROMPT_COMPLETION
-from ul2_tasks.corpus.conversations import ChatCorpus
 from ul2_tasks.corpus.identity import reads
-from ul2_tasks.corpus.image_text import ImageTextCorpus
 from ul2_tasks.example_features import token_features
-from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
-from ul2_tasks.mixtures.description import corpus_in
-from ul2_tasks.mixtures.image_text import ImageText, image_text_members, limits_of
-from ul2_tasks.mixtures.mix import Mix, members_of_mix, planned_members
-from ul2_tasks.mixtures.mixture import Mixture, documents_in, members_of_mixture, name_of
+from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.mixtures.mix import Mix
+from ul2_tasks.mixtures.mixture import Mixture, documents_in
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.exclude import Documents, leave_out
 from ul2_tasks.random_access.fingerprint import fingerprint
@@ -144,24 +140,8 @@ def _named(
             )
         found = _registered(mixture, sequence_length, int(seed))
         return _Named(mixture, *found, use_cached, sequence_length, split, int(seed))
-    if isinstance(mixture, Chat):
-        format = CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
-        name, corpus = f"{mixture.name}_{format}", corpus_in(mixture, cache_dirs)
-        assert isinstance(corpus, ChatCorpus)
-        member = chat_member(name, corpus, objective_of(mixture, format), sequence_length, blocks=mixture.block_shuffle)
-        return _Named(name, MemberSchedule.of([member]), int(seed), None, sequence_length, split, int(seed))
-    if isinstance(mixture, ImageText):
-        records = corpus_in(mixture, cache_dirs)
-        assert isinstance(records, ImageTextCorpus)
-        limits = sorted(limits_of(mixture, sequence_length), key=lambda each: each.name)  # as a registered mixture has its tasks
-        weights = [float(each.denoiser.weight) for each in limits]
-        members: Any = image_text_members(mixture, records, limits, weights)
-    elif isinstance(mixture, Mixture):
-        members = members_of_mixture(mixture, sequence_length, cache_dirs)
-    else:
-        members = members_of_mix(mixture, sequence_length, cache_dirs)
-    schedule = planned_members(mixture, members) if isinstance(mixture, Mix) else MemberSchedule.of(members)
-    return _Named(name_of(mixture), schedule, int(seed), None, sequence_length, split, int(seed))
+    name, schedule = mixture.registered_as(sequence_length), mixture.schedule_of(sequence_length, cache_dirs)
+    return _Named(name, schedule, int(seed), None, sequence_length, split, int(seed))
 
 
 def _examples(
