@@ -25,8 +25,7 @@ READ = {
     # which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)
     ("_attn_implementation", "ul2_tasks/pytorch/packed_attention.py"),
     # what t5x's models leave to those that are made of them, the pass through the network; and what a checkpoint is restored with
-    ("_compute_logits", "ul2_tasks/t5x_chat.py"),
-    ("_compute_logits", "ul2_tasks/t5x_task_loss.py"),
+    ("_compute_logits", "ul2_tasks/t5x_losses.py"),
     ("_partitioner", "ul2_tasks/initial_checkpoint.py"),
     # the place of a sample in the stream, to read masks there, and what fills one up (tests/test_megatron_dataset.py)
     ("_query_document_sample_shuffle_indices", "ul2_tasks/megatron.py"),
@@ -39,14 +38,11 @@ READ = {
     ("_fingerprint", "ul2_tasks/sources/dataset_objects.py"),
     ("_ex_iterable", "ul2_tasks/sources/dataset_objects.py"),
 }
-# What classes of SeqIO and TensorFlow leave to those that are made of them, by the names that it has there.
+# What classes of SeqIO, TensorFlow and t5x leave to those that are made of them, by the names that it has there.
 FILLED_IN = {
     "FeatureConverter._convert_features",
     "Task._get_cached_source",
 }
-# Likewise of t5x, where it can be imported.
-FILLED_IN_OF_T5X = {"BaseTrainer._partitioned_train_step", "BaseTrainer._partitioned_eval_step"}
-HAS_T5X = importlib.util.find_spec("t5x") is not None
 
 
 def is_private(name: str) -> bool:
@@ -98,4 +94,4 @@ def test_what_is_filled_in_of_others_is_there_and_all_of_it_is_listed():
             module = importlib.import_module(".".join(path.relative_to(REPOSITORY).with_suffix("").parts))
             own = [member for member in vars(module).values() if inspect.isclass(member) and member.__module__ == module.__name__]
             found |= set().union(*map(filled_in_by, own))
-    assert found == FILLED_IN | (FILLED_IN_OF_T5X if HAS_T5X else set())
+    assert found == FILLED_IN

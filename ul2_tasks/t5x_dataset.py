@@ -1,9 +1,10 @@
 """The training data of a t5x run whose place is the model's step, so that the run goes on with other hosts than before.
 
 t5x saves an iterator for each host (`save_dataset`), and restores it with the same number of hosts alone. Where examples have
-addresses, none is needed. With batches of B, the step that takes the model from n to n + 1 has these examples, or packed rows:
+addresses, none is needed. With batches of B, the step that takes the model from n to n + 1 has these examples, or packed rows, of
+which each of H hosts has B / H (see `numbering.Share`):
 
-    (n - first_step) * B  ..  (n - first_step + 1) * B - 1          host h of H has those whose number is h modulo H
+    (n - first_step) * B  ..  (n - first_step + 1) * B - 1
 
 `first_step` is 0, or the step of the checkpoint of another run that this run began with. It is kept in the run's folder, in
 `ul2_run.json`, with all that decides which examples these are. t5x is imported when it calls the function here, not before.

@@ -1,4 +1,4 @@
-"""What the models and trainers of t5x in this package share, and a trainer that measures how long it waits for data.
+"""A trainer of t5x that measures how long it waits for data.
 
 It imports t5x, so only gin files that need it import this module.
 """
@@ -6,89 +6,17 @@ It imports t5x, so only gin files that need it import this module.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import flax
 import jax
-import jax.numpy as jnp
 import numpy as np
-from clu import metrics as clu_metrics
-from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
+from t5x import trainer
 
 Batch = Mapping[str, jax.Array]
 WAITING = "timing/data_loading_fraction"
-
-
-@flax.struct.dataclass
-class Mean(clu_metrics.Average):
-    """A mean, which is 0 of nothing."""
-
-    def compute(self) -> jax.Array:
-        return self.total / jnp.maximum(self.count, 1)
-
-
-def token_losses(
-    logits: jax.Array, targets: jax.Array, label_smoothing: float = 0.0, z_loss: float = 0.0
-) -> tuple[jax.Array, jax.Array]:
-    """The loss of each token as t5x has it, and the part of it that is z-loss, [B, L] each."""
-
-    def of_one(logits: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-        loss, of_z, _ = losses.compute_weighted_cross_entropy(logits, target, label_smoothing=label_smoothing, z_loss=z_loss)
-        return loss, of_z
-
-    return jax.vmap(jax.vmap(of_one))(logits, targets)
-
-
-def base_metrics(batch: Batch, logits: jax.Array, mask: jax.Array, loss: jax.Array, z_loss: jax.Array) -> dict[str, Any]:
-    """The metrics that t5x's own models have; `loss` and `z_loss` are sums over the tokens of `mask`, [B, L]."""
-    packed = {key.removesuffix("_segment_ids"): ids for key, ids in batch.items() if key.endswith("_segment_ids")}
-    padded = {key: ids != 0 for key, ids in batch.items() if key in ("encoder_input_tokens", "decoder_target_tokens")}
-    metrics: dict[str, Any] = models.compute_base_metrics(
-        logits=logits,
-        targets=batch["decoder_target_tokens"],
-        mask=mask,
-        loss=loss,
-        z_loss=z_loss,
-        segment_ids=packed or padded,
-    )
-    return metrics
-
-
-def partitioned_train_step(
-    prepared: Callable[[Batch], Batch],
-    *,
-    model: models.BaseTransformerModel,
-    partitioner: partitioning.BasePartitioner,
-    train_state_axes: Any,
-    rng: jax.Array,
-    learning_rate_fn: trainer.LearningRateCallable,
-    num_microbatches: int | None,
-    weight_metrics_computer: trainer.WeightMetricsComputer | None = None,
-    **others: Any,
-) -> trainer.PartitionedTrainCallable:
-    """The training step of `t5x.trainer.Trainer` of these arguments, with a batch that is prepared before it is split."""
-
-    def train_step(train_state: Any, batch: Batch) -> tuple[Any, Any]:
-        return trainer.train_with_lr(
-            train_state,
-            prepared(batch),
-            learning_rate=learning_rate_fn(train_state.step),
-            dropout_rng=jax.random.fold_in(rng, train_state.step),
-            model=model,
-            num_microbatches=num_microbatches,
-            weight_metrics_computer=weight_metrics_computer,
-            data_partition_spec=partitioner.data_partition_spec,
-        )
-
-    return partitioner.partition(
-        train_step,
-        in_axis_resources=(train_state_axes, partitioner.data_partition_spec),
-        out_axis_resources=(train_state_axes, None),
-        donate_argnums=(0,),
-    )
 
 
 class Waiting:

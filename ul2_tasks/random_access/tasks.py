@@ -47,15 +47,24 @@ def task_weights(tasks: Sequence[TaskInfo], loss_weights: Mapping[str, float]) -
     Raises:
         ValueError: a name is unknown, or a weight is not a number of at least 0, or all are 0.
     """
-    names = {name for info in tasks for name in (info.task, info.denoiser, info.corpus) if name}
+    return label_weights([sorted({info.task, info.denoiser, info.corpus} - {""}) for info in tasks], loss_weights)
+
+
+def label_weights(groups: Sequence[Sequence[str]], loss_weights: Mapping[str, float]) -> list[float]:
+    """The weight of each kind of label, whose groups are given by their names: the product of their weights, which else are 1.
+
+    Raises:
+        ValueError: see `task_weights`.
+    """
+    names = {name for of_kind in groups for name in of_kind}
     for name, weight in loss_weights.items():
         if name not in names:
-            raise ValueError(f"loss_weights must have names of tasks, denoisers or corpora, {sorted(names)}, got {name!r}.")
+            raise ValueError(f"loss_weights must have names of groups, {sorted(names)}, got {name!r}.")
         if not is_finite(weight) or weight < 0:
             raise ValueError(f"loss_weights must be numbers of at least 0, got {weight!r} for {name!r}.")
-    weights = products(tasks, loss_weights)
+    weights = [math.prod(float(loss_weights.get(name, 1)) for name in of_kind) for of_kind in groups]
     if not any(weights):
-        raise ValueError(f"loss_weights must have a weight above 0 for a task, got {dict(loss_weights)}.")
+        raise ValueError(f"loss_weights must have a weight above 0, got {dict(loss_weights)}.")
     return weights
 
 
