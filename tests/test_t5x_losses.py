@@ -192,7 +192,7 @@ def test_an_evaluation_has_the_means_over_all_batches_as_over_one():
     model, (first, second, *_) = model_of(**settings), batches_of(None)
     with trainer(model, first) as running:
         params = jax.device_get(running.train_state.params)
-        metrics = values_of(running.eval({"eval": iter([first, second])})["eval"].result())
+        metrics = values_of(running.eval({"eval": iter([first, second])})["eval"])
     both = {key: np.concatenate([first[key], second[key]]) for key in first}
     assert metrics["loss"] == pytest.approx(expected(model, params, both, **settings)[0], rel=1e-6)
 

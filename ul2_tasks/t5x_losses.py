@@ -123,7 +123,7 @@ class SumOfMeans(clu_metrics.Metric):
         return self.replace(means=tuple(one.merge(more) for one, more in zip(self.means, other.means)))
 
     def compute(self) -> jax.Array:
-        return sum(weight * mean.compute() for weight, mean in zip(self.weights, self.means))
+        return jnp.sum(jnp.array([weight * mean.compute() for weight, mean in zip(self.weights, self.means)]))
 
 
 class _GroupLosses(models.BaseTransformerModel):
@@ -194,8 +194,11 @@ class _GroupLosses(models.BaseTransformerModel):
             total = jnp.sum(each)
             return {**batch, PARTS: each * jnp.where(total > 0, jnp.sum(is_label) / total, 0)}
         members = self.groups.members()
-        of_means = [(weight, jnp.array(members[name])[ids]) for name, weight in self._of_means.items()]
-        return {**batch, PARTS: sum(weight / jnp.maximum(jnp.sum(is_in), 1) * is_in for weight, is_in in of_means)}
+        parts = jnp.zeros(ids.shape)
+        for name, weight in self._of_means.items():
+            is_in = jnp.array(members[name])[ids]
+            parts += weight / jnp.maximum(jnp.sum(is_in), 1) * is_in
+        return {**batch, PARTS: parts}
 
     def loss_fn(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[jax.Array, dict[str, Any]]:
         """L and its metrics.
