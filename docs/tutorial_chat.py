@@ -179,7 +179,7 @@ print("\n## 7. Train")
 import transformers
 
 import ul2_tasks
-from ul2_tasks import HuggingFaceChatConverter, LossGroupTrainer, LossGroupWeights, UL2IterableDataset, accept_packed_sequences
+from ul2_tasks import GroupLossTrainer, HuggingFaceChatConverter, LossGroupWeights, UL2IterableDataset, accept_packed_sequences
 
 seqio.add_global_cache_dirs([str(FOLDER / "cache")])
 STEPS = int(os.environ.get("TUTORIAL_STEPS", 60))
@@ -213,14 +213,13 @@ arguments = transformers.TrainingArguments(
     disable_tqdm=True,
     use_cpu=True,
 )
-trainer = LossGroupTrainer(
-    model, arguments, train_dataset=rows("train"), loss_group_weights=LossGroupWeights(reasoning=1.0, answer=1.0)
-)
+weights = LossGroupWeights(reasoning=1.0, answer=1.0)
+trainer = GroupLossTrainer(model, arguments, train_dataset=rows("train"), loss_weights=weights)
 trainer.train()
 print("\n step  reasoning  answer")
 for log in trainer.state.log_history:
-    if "reasoning_loss" in log:
-        print(f"{log['step']:>5} {log['reasoning_loss']:>10.2f} {log['answer_loss']:>7.2f}")
+    if "loss_reasoning" in log:
+        print(f"{log['step']:>5} {log['loss_reasoning']:>10.2f} {log['loss_answer']:>7.2f}")
 
 # %% [markdown]
 # ## 8. Export for Megatron-LM

@@ -12,7 +12,7 @@ which the control tokens of conversations are added (`harmony:my.model`). `recip
 
 Cost: the tiny run takes 12 CPU seconds. Real sizes: not measured.
 
-Look at: `eval_reasoning_loss` and `eval_answer_loss` before and after the second stage, and the reply to a held-out prompt beside
+Look at: `eval_loss_reasoning` and `eval_loss_answer` before and after the second stage, and the reply to a held-out prompt beside
 the one in the data. A model of this tiny size learns the form of a reply; the right words need a real size.
 """
 
@@ -73,18 +73,18 @@ def main() -> None:
     # Stage 1: UL2.
     converter = ul2_tasks.HuggingFaceFeatureConverter(model=model, task_id=True)
     dataset = ul2_tasks.UL2IterableDataset(texts, lengths, feature_converter=converter, batch_size=args.rows)
-    ul2_tasks.TaskLossTrainer(model, settings("ul2", args.ul2_steps), train_dataset=dataset).train()
+    ul2_tasks.GroupLossTrainer(model, settings("ul2", args.ul2_steps), train_dataset=dataset).train()
 
     # Stage 2: prompts and completions. Reasoning and answer are loss groups, and each has a mean of its own over a step.
     converter = ul2_tasks.HuggingFaceFeatureConverter(model=model, span_id=True)
     dataset = ul2_tasks.UL2IterableDataset(chat, lengths, feature_converter=converter, batch_size=args.rows)
     held_out = ul2_tasks.UL2IterableDataset(chat, lengths, split="validation", num_epochs=1, feature_converter=converter)
-    trainer = ul2_tasks.LossGroupTrainer(
+    trainer = ul2_tasks.GroupLossTrainer(
         model,
         settings("chat", args.chat_steps),
         train_dataset=dataset,
         eval_dataset=held_out,
-        loss_group_weights=ul2_tasks.LossGroupWeights(reasoning=args.reasoning_weight, answer=1.0),
+        loss_weights=ul2_tasks.LossGroupWeights(reasoning=args.reasoning_weight, answer=1.0),
     )
     trainer.evaluate()
     trainer.train()

@@ -62,10 +62,10 @@ def main() -> None:
     collate = ul2_tasks.T5Gemma2Collator(model=model)  # its ids, its images, and the rows of its embedding
     batches = iter(torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=args.workers, collate_fn=collate))
 
-    losses, images = ul2_tasks.TaskLosses(dataset.tasks), 0
+    losses, images = ul2_tasks.GroupLosses(dataset.tasks), 0
     for step in range(1, args.steps + 1):
         parts = [{name: values.to(args.device) for name, values in next(batches).items()} for _ in range(accumulation)]
-        targets = torch.stack([losses.weight(part["task_id"]) for part in parts]).sum()
+        targets = torch.stack([losses.counts(part["task_id"]) for part in parts]).sum(0)
         for part in parts:
             task_id, labels = part.pop("task_id"), part.pop("labels")
             images += len(part.get("pixel_values", ()))
@@ -77,7 +77,7 @@ def main() -> None:
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
         if step % args.log_every == 0 or step == args.steps:
-            means = ", ".join(f"{name} {mean:.4f}" for name, mean in losses.means().items())
+            means = ", ".join(f"{name} {mean:.4f}" for name, mean in losses.metrics().items() if "loss" in name)
             print(f"step {step}: {means}, images {images}", flush=True)
             images = 0
     if args.output:

@@ -46,7 +46,7 @@ class T5(lightning.LightningModule):
         super().__init__()
         self.model, self.dataset, self.args = model, dataset, args
         self.data = dataset.state_dict()  # of which the number is that of the next row to train on
-        self.losses = ul2_tasks.TaskLosses(dataset.tasks)
+        self.losses = ul2_tasks.GroupLosses(dataset.tasks)
 
     def train_dataloader(self) -> torch.utils.data.DataLoader:
         self.data = self.dataset.state_dict()  # where the data begin; workers read ahead
@@ -57,17 +57,18 @@ class T5(lightning.LightningModule):
         labels, task_id = batch.pop("labels"), batch.pop("task_id")
         logits = self.model(**batch, use_cache=False).logits
         self.data["number"] += len(labels) * self.trainer.world_size
-        labels_of_a_process = self.trainer.strategy.reduce((labels >= 0).sum().float(), reduce_op="mean")
+        labels_of_a_process = self.trainer.strategy.reduce(self.losses.counts(task_id), reduce_op="mean")
         return self.losses.loss(logits, labels, task_id, labels_of_a_process)
 
     def on_train_batch_end(self, *_: Any) -> None:
         done = self.trainer.global_step
         if done % self.args.log_every == 0 or done == self.args.steps:
-            means = self.losses.means()  # since the last ones, of all processes
+            metrics = self.losses.metrics()  # since the last ones, of all processes
             for logger in self.loggers:
-                logger.log_metrics(means, done)
+                logger.log_metrics(metrics, done)
             if self.trainer.is_global_zero:
-                print(f"step {done}: " + ", ".join(f"{name} {loss:.4f}" for name, loss in means.items()), flush=True)
+                losses = (f"{name} {value:.4f}" for name, value in metrics.items() if name.startswith("loss"))
+                print(f"step {done}: {', '.join(losses)}", flush=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["data"] = dict(self.data)
@@ -88,9 +89,7 @@ def main() -> None:
     chunk_tokens = ul2_tasks.best_chunk_tokens(ul2_tasks.T5GEMMA2, lengths)
     mixture = ul2_tasks.Mixture("mine", args.corpus, args.vocabulary, chunk_tokens=chunk_tokens)
     dataset = ul2_tasks.UL2IterableDataset(
-        mixture,
-        lengths,
-        cache_dirs=[args.cache] if args.cache else [],
+        ul2_tasks.examples(mixture, lengths, pack=True, cache_dirs=[args.cache] if args.cache else []),
         feature_converter=ul2_tasks.HuggingFaceFeatureConverter(pack=True, task_id=True),
         batch_size=args.rows,
     )

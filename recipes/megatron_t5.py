@@ -39,7 +39,6 @@ from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 import ul2_tasks
-from ul2_tasks.pytorch.step_report import task_report
 
 
 def main() -> None:
@@ -64,9 +63,7 @@ def main() -> None:
     chunk_tokens = ul2_tasks.best_chunk_tokens(ul2_tasks.T5GEMMA2, lengths)
     mixture = ul2_tasks.Mixture("mine", args.corpus, args.vocabulary, chunk_tokens=chunk_tokens)
     dataset = ul2_tasks.UL2IterableDataset(
-        mixture,
-        lengths,
-        cache_dirs=[args.cache] if args.cache else [],
+        ul2_tasks.examples(mixture, lengths, pack=True, cache_dirs=[args.cache] if args.cache else []),
         rank=rank,
         world_size=processes,
         feature_converter=ul2_tasks.HuggingFaceFeatureConverter(pack=True, task_id=True),
@@ -86,11 +83,12 @@ def main() -> None:
         first = saved["step"]
     data = dataset.state_dict()  # where the data begin
 
+    groups = ul2_tasks.GroupLosses(dataset.tasks)
     batches = iter(torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=args.workers))
     for step in range(first, args.steps):
         with OnCPU() if args.device == "cpu" else torch.device(device):
             reports = get_forward_backward_func()(
-                forward_step_func=functools.partial(forward, tasks=dataset.tasks, parts=microbatches * processes),
+                forward_step_func=functools.partial(forward, groups=groups, parts=microbatches * processes),
                 data_iterator=({name: values.to(device) for name, values in batch.items()} for batch in batches),
                 model=model,
                 num_microbatches=microbatches,
@@ -151,7 +149,7 @@ def new_model(args: argparse.Namespace, vocab_size: int) -> T5Model:
     )
 
 
-def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model, tasks: Any, parts: int) -> tuple[torch.Tensor, Any]:
+def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model, groups: Any, parts: int) -> tuple[torch.Tensor, Any]:
     """The losses of a microbatch, and how to sum and report them. A mask of Megatron is True where a query must not attend."""
     batch = next(batches)
     masks: Any = ul2_tasks.packed_attention_masks(batch)  # True where it attends
@@ -167,7 +165,7 @@ def forward(batches: Iterator[dict[str, torch.Tensor]], model: T5Model, tasks: A
 
     def summed(losses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
         total, labels = (losses * is_trained).sum(), is_trained.sum()
-        return total, labels.int(), task_report(losses, batch["task_id"], tasks, parts=parts)
+        return total, labels.int(), groups.report(losses, batch["task_id"], parts=parts)
 
     return losses, summed
 

@@ -72,8 +72,9 @@ def main() -> None:
 
     def open_split(split: str, workers: int = 0) -> tuple[ul2_tasks.UL2IterableDataset, torch.utils.data.DataLoader]:
         converter = ul2_tasks.HuggingFaceFeatureConverter("max_length", pack=args.pack, task_id=True)
-        settings = {"cache_dirs": [args.cache] if args.cache else [], "batch_size": args.microbatch}
-        dataset = ul2_tasks.UL2IterableDataset(mixture, lengths, split=split, feature_converter=converter, **settings)
+        cache_dirs = [args.cache] if args.cache else []
+        examples = ul2_tasks.examples(mixture, lengths, split=split, pack=args.pack, cache_dirs=cache_dirs)
+        dataset = ul2_tasks.UL2IterableDataset(examples, feature_converter=converter, batch_size=args.microbatch)
         pin = args.device == "cuda"
         return dataset, torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=workers, pin_memory=pin)
 
@@ -105,7 +106,7 @@ def main() -> None:
         trained = torch.nn.parallel.DistributedDataParallel(trained)
     batches = iter(loader)
 
-    training, evaluation = (ul2_tasks.TaskLosses(dataset.tasks) for _ in range(2))
+    training, evaluation = (ul2_tasks.GroupLosses(dataset.tasks) for _ in range(2))
 
     def logits_of(batch: dict[str, torch.Tensor], network: torch.nn.Module) -> torch.Tensor:
         inputs = {name: values.to(device, non_blocking=True) for name, values in batch.items() if name not in ("labels", "task_id")}
@@ -126,7 +127,7 @@ def main() -> None:
         waited = time.perf_counter() - began
 
         # The loss is the mean over the targets of the whole step, of all its parts and processes.
-        targets = summed(torch.stack([training.weight(part["task_id"]) for part in parts]).sum().to(device))
+        targets = summed(torch.stack([training.counts(part["task_id"]) for part in parts]).sum(0).to(device))
         for number, part in enumerate(parts):
             is_last = number == accumulation - 1
             with contextlib.nullcontext() if processes == 1 or is_last else trained.no_sync():
@@ -141,9 +142,9 @@ def main() -> None:
         done = step + 1
         is_due = done % args.log_every == 0 or done % args.save_every == 0 or done == args.steps
         if is_due:
-            means = training.means()  # of all processes; waits for the device
+            metrics = training.metrics()  # of all processes; waits for the device
             if rank == 0:
-                print(f"step {done}: {in_words(means)}, learning rate {group['lr']:.1e}", flush=True)
+                print(f"step {done}: {in_words(metrics)}, learning rate {group['lr']:.1e}", flush=True)
         masks = [part[name] for part in parts for name in of_masks]
         tokens, places = sum(int((mask > 0).sum()) for mask in masks), sum(mask.numel() for mask in masks)
         measured += torch.tensor([time.perf_counter() - began, waited, tokens, places], dtype=torch.float64)
@@ -155,9 +156,9 @@ def main() -> None:
             with torch.no_grad():  # the same rows each time, which the processes share
                 for batch in itertools.islice(held_out, -(-args.eval_rows // (args.microbatch * processes))):
                     evaluation.add(logits_of(batch, model), batch["labels"], batch["task_id"])
-            means = evaluation.means()
+            metrics = evaluation.metrics()
             if rank == 0:
-                print(f"held out: {in_words(means)}", flush=True)
+                print(f"held out: {in_words(metrics)}", flush=True)
             if rank == 0 and args.output:
                 checkpoint.parent.mkdir(parents=True, exist_ok=True)
                 read = {**data, "number": data["number"] + (done - first) * args.rows}  # not what workers have read ahead
@@ -183,8 +184,8 @@ def factor(step: int, args: argparse.Namespace) -> float:
     return 0.5 + 0.5 * math.cos(math.pi * (step - args.warmup) / max(args.steps - args.warmup, 1))
 
 
-def in_words(means: dict[str, float]) -> str:
-    return ", ".join(f"{name} {mean:.4f}" for name, mean in means.items())
+def in_words(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} {mean:.4f}" for name, mean in metrics.items() if name.startswith("loss"))
 
 
 def arguments() -> argparse.Namespace:

@@ -67,10 +67,11 @@ def main() -> None:
     chunk_tokens = ul2_tasks.best_chunk_tokens(ul2_tasks.T5GEMMA2, lengths) if args.pack else None
     mixture = ul2_tasks.Mixture("mine", source, args.vocabulary, chunk_tokens=chunk_tokens)
     converter = ul2_tasks.HuggingFaceFeatureConverter(pack=args.pack, task_id=True)
-    settings: dict[str, Any] = {"feature_converter": converter, "cache_dirs": [args.cache] if args.cache else []}
-    dataset = ul2_tasks.UL2IterableDataset(mixture, lengths, batch_size=args.microbatch, **settings)
+    settings: dict[str, Any] = {"pack": args.pack, "cache_dirs": [args.cache] if args.cache else []}
+    examples, validation = (ul2_tasks.examples(mixture, lengths, split=split, **settings) for split in ("train", "validation"))
+    dataset = ul2_tasks.UL2IterableDataset(examples, feature_converter=converter, batch_size=args.microbatch)
     # Trainer splits these rows among the processes, each of which has to make all of them.
-    evaluated = ul2_tasks.UL2IterableDataset(mixture, lengths, split="validation", rank=0, world_size=1, **settings)
+    evaluated = ul2_tasks.UL2IterableDataset(validation, feature_converter=converter, rank=0, world_size=1)
     held_out = list(itertools.islice(evaluated, args.eval_rows))
 
     # The model, with a row of the embedding for each id, rounded up to a multiple of 128.
@@ -114,7 +115,7 @@ def main() -> None:
 
     # With weights, here equal ones, the loss is the mean over the targets of the whole step. Trainer's own loss of a T5 is a mean
     # of the means of microbatches, which depends on their number, and so on the number of processes.
-    trainer = ul2_tasks.TaskLossTrainer(
+    trainer = ul2_tasks.GroupLossTrainer(
         model,
         training,
         train_dataset=dataset,

@@ -56,9 +56,7 @@ class UL2DataLoader(BaseDataLoader):
         chunk_tokens = ul2_tasks.best_chunk_tokens(ul2_tasks.UL2R, lengths)
         mixture = ul2_tasks.Mixture("mine", config.corpus, config.vocabulary, ul2_tasks.UL2R, chunk_tokens=chunk_tokens)
         self.dataset = ul2_tasks.UL2IterableDataset(
-            mixture,
-            lengths,
-            cache_dirs=[config.cache] if config.cache else [],
+            ul2_tasks.examples(mixture, lengths, pack=True, cache_dirs=[config.cache] if config.cache else []),
             rank=dp_rank,
             world_size=dp_world_size,
             feature_converter=ul2_tasks.HuggingFaceFeatureConverter(decoder_only=True, pack=True),

@@ -19,11 +19,8 @@ from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer
 
 from ul2_tasks.megatron import (  # noqa: E402
     AlignedGPTDataset,
+    GroupLosses,
     LossGroupWeights,
-    group_counts,
-    group_loss,
-    group_report,
-    task_report,
 )
 from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
 from ul2_tasks.store.write import PairWriter  # noqa: E402
@@ -195,13 +192,14 @@ def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_p
     prefix = write_triple(tmp_path / "chat", sizes_of(60))
     dataset = opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None), create_attention_mask=False))
     batch = torch.utils.data.default_collate([dataset[number] for number in range(8)])
-    counts, model, told = group_counts(batch["span_id"]), Tiny(), []
+    groups, model, told = GroupLosses(WEIGHTS), Tiny(), []
+    counts = groups.counts(batch["span_id"])
     for parts in zip(*(value.chunk(microbatches) for value in batch.values())):
         part = dict(zip(batch, parts))
 
         def loss_function(losses, span_id=part["span_id"]):
-            report = group_report(losses, span_id, counts, WEIGHTS, parts=microbatches)
-            return group_loss(losses, span_id, counts, WEIGHTS) * microbatches, report
+            report = groups.report(losses, span_id, counts, parts=microbatches)
+            return groups.part(losses, span_id, counts) * microbatches, report
 
         scaled, _ = forward_step_calc_loss(
             model,
@@ -242,7 +240,8 @@ def test_each_denoiser_and_corpus_is_logged_with_its_loss_its_targets_and_its_we
     task_id[:8][task_id[:8] == 1] = 0
     own = {"s": 2.0, "web": 0.5}
     weights = torch.tensor([2.0, 1.0, 1.0, 0.5])
-    reports = [task_report(*part, TASKS, own, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))]
+    groups = GroupLosses(TASKS, own)
+    reports = [groups.report(*part, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))]
     logged = as_megatron_logs(reports)
     members = {"s": [0, 2], "x": [1], "web_t": [3], "own": [0, 1], "web": [2, 3], "own_s": [0], "own_x": [1], "web_s": [2]}
     assert logged.keys() == {"loss", *(f"{what}_{name}" for what in ("loss", "tokens", "weight") for name in members)}
@@ -253,5 +252,6 @@ def test_each_denoiser_and_corpus_is_logged_with_its_loss_its_targets_and_its_we
         assert logged[f"tokens_{name}"] == pytest.approx(of.sum().item())
         assert logged[f"loss_{name}"] == pytest.approx(losses[of].mean().item() if of.any() else 0)
         assert logged[f"weight_{name}"] == pytest.approx((weighted[of].sum() / weighted.sum()).item())
-    plain = as_megatron_logs([task_report(*part, TASKS, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))])
+    groups = GroupLosses(TASKS)
+    plain = as_megatron_logs([groups.report(*part, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))])
     assert sum(plain[f"weight_{name}"] * plain[f"loss_{name}"] for name in ("s", "x", "web_t")) == pytest.approx(plain["loss"])

@@ -16,12 +16,11 @@ PACKAGE = pathlib.Path(ul2_tasks.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}:{os.environ.get('PYTHONPATH', '')}"}
 OF_TORCH = {
     "ExamplesCollator",
+    "GroupLossTrainer",
+    "GroupLosses",
     "ImageTextDataset",
-    "LossGroupTrainer",
     "LossGroupWeights",
     "T5Gemma2Collator",
-    "TaskLossTrainer",
-    "TaskLosses",
     "UL2IterableDataset",
     "accept_packed_sequences",
     "packed_attention_masks",
@@ -68,7 +67,7 @@ for name in left_out:
     except ImportError as error:
         print("pip install 'ul2_tasks[torch]'" in str(error) or error)
 """
-    gone = {0: [], 1: ["LossGroupTrainer", "TaskLossTrainer"], 2: sorted(OF_TORCH)}[len(missing)]
+    gone = {0: [], 1: ["GroupLossTrainer"], 2: sorted(OF_TORCH)}[len(missing)]
     assert run(program, *missing) == f"{gone}\n" + "True\n" * len(gone)
 
 

@@ -42,16 +42,15 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.mixture import Mixture as Mixture
     from ul2_tasks.mixtures.schedule import Stage as Stage
     from ul2_tasks.order.order import BlockShuffle as BlockShuffle
-    from ul2_tasks.pytorch.chat_trainer import LossGroupTrainer as LossGroupTrainer
     from ul2_tasks.pytorch.collate import ExamplesCollator as ExamplesCollator
     from ul2_tasks.pytorch.collator import UL2DataCollator as UL2DataCollator
     from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
-    from ul2_tasks.pytorch.group_loss import LossGroupWeights as LossGroupWeights
+    from ul2_tasks.pytorch.group_losses import GroupLosses as GroupLosses
+    from ul2_tasks.pytorch.group_losses import LossGroupWeights as LossGroupWeights
+    from ul2_tasks.pytorch.group_trainer import GroupLossTrainer as GroupLossTrainer
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
-    from ul2_tasks.pytorch.task_loss import TaskLosses as TaskLosses
-    from ul2_tasks.pytorch.task_trainer import TaskLossTrainer as TaskLossTrainer
     from ul2_tasks.sources.by_name import open_source as open_source
     from ul2_tasks.sources.image_text import open_image_text as open_image_text
     from ul2_tasks.sources.memory import MemoryDataSource as MemoryDataSource
@@ -92,15 +91,13 @@ _NAMES = {
     "mixtures.mixture": "Mixture",
     "mixtures.schedule": "Stage",
     "order.order": "BlockShuffle",
-    "pytorch.chat_trainer": "LossGroupTrainer",
     "pytorch.collate": "ExamplesCollator",
     "pytorch.collator": "UL2DataCollator",
     "pytorch.dataset": "UL2IterableDataset",
-    "pytorch.group_loss": "LossGroupWeights",
+    "pytorch.group_losses": "GroupLosses LossGroupWeights",
+    "pytorch.group_trainer": "GroupLossTrainer",
     "pytorch.packed_attention": "accept_packed_sequences packed_attention_masks",
     "pytorch.t5gemma2_collator": "T5Gemma2Collator",
-    "pytorch.task_loss": "TaskLosses",
-    "pytorch.task_trainer": "TaskLossTrainer",
     "sources.by_name": "open_source",
     "sources.image_text": "open_image_text",
     "sources.memory": "MemoryDataSource embedded_documents",
@@ -122,8 +119,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 
 # `from ul2_tasks import *` imports all of these names, so it has those that need PyTorch or Transformers where that is installed.
 _NEEDS = {
-    "pytorch.chat_trainer": ("torch", "transformers"),
-    "pytorch.task_trainer": ("torch", "transformers"),
+    "pytorch.group_trainer": ("torch", "transformers"),
     "pytorch.collator": (),
     "image_rows.dataset": ("torch",),
 }

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ul2_tasks.pytorch.group_loss import LossGroupWeights, group_counts, group_loss, group_sums
-from ul2_tasks.pytorch.step_report import group_report, task_report
+from ul2_tasks.pytorch.group_losses import GroupLosses, LossGroupWeights
 
 try:
     import torch
@@ -18,7 +17,7 @@ try:
 except ImportError as error:
     raise ImportError(f"ul2_tasks.megatron needs the packages torch and megatron-core ({error})") from error
 
-__all__ = ["AlignedGPTDataset", "LossGroupWeights", "group_counts", "group_loss", "group_report", "group_sums", "task_report"]
+__all__ = ["AlignedGPTDataset", "GroupLosses", "LossGroupWeights"]
 
 TOKENS, LOSS_MASK, SPAN = "_tokens", "_lossmask", "_span"
 _REMEDY = "Copy or write the three pairs of the export again."

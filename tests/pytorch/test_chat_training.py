@@ -1,4 +1,4 @@
-"""`LossGroupTrainer`: the gradient of the global batch however it is split, packed rows as if they were apart, metrics."""
+"""`GroupLossTrainer` of loss groups: the gradient of the global batch however it is split, packed rows as apart, metrics."""
 
 import json
 import pathlib
@@ -15,9 +15,10 @@ pytest.importorskip("accelerate", reason="the extra torch is not installed")
 from test_learned import replies  # noqa: E402
 
 from ul2_tasks import (  # noqa: E402
+    GroupLossTrainer,
     HuggingFaceFeatureConverter,
-    LossGroupTrainer,
     LossGroupWeights,
+    default_vocabulary,
 )
 
 pytestmark = pytest.mark.train
@@ -52,7 +53,7 @@ def chats(count=ROWS, spans=(0, 1, 2, 3)) -> list[dict]:
     return [{key: torch.from_numpy(np.array(value)) for key, value in row.items()} for row in rows]
 
 
-def trainer(rows, folder, *, model=None, of=LossGroupTrainer, **settings):
+def trainer(rows, folder, *, model=None, of=GroupLossTrainer, **settings):
     arguments = transformers.TrainingArguments(
         str(folder),
         **{"max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": ROWS, "learning_rate": 1.0, **settings},
@@ -64,7 +65,7 @@ def trainer(rows, folder, *, model=None, of=LossGroupTrainer, **settings):
         report_to=[],
         disable_tqdm=True,
     )
-    return of(model or llama(), arguments, train_dataset=rows, loss_group_weights=WEIGHTS)
+    return of(model or llama(), arguments, train_dataset=rows, loss_weights=WEIGHTS)
 
 
 def step(rows, folder, **settings) -> tuple[torch.Tensor, dict]:
@@ -88,9 +89,9 @@ def undivided(rows) -> tuple[torch.Tensor, dict]:
     }
     loss = sum(getattr(WEIGHTS, name) * mean for name, mean in means.items())
     loss.backward()
-    told = {"loss": loss.item()} | {f"{name}_loss": mean.item() for name, mean in means.items()}
+    told = {"loss": loss.item()} | {f"loss_{name}": mean.item() for name, mean in means.items()}
     told |= {
-        f"{name}_tokens": int((span_id == span).sum()) for span, name in enumerate(LossGroupWeights._fields, 1) if name in means
+        f"tokens_{name}": int((span_id == span).sum()) for span, name in enumerate(LossGroupWeights._fields, 1) if name in means
     }
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]), told
 
@@ -147,9 +148,8 @@ def test_a_step_without_a_span_is_the_others_alone(tmp_path, missing):
     assert gradient.isfinite().all()
     for name in ("reasoning", "answer"):
         is_there = missing not in (name, "both")
-        assert (f"{name}_loss" in logged) == (logged[f"{name}_tokens"] > 0) == is_there
-        assert logged[f"{name}_weight"] == (getattr(WEIGHTS, name) if is_there else 0)
-    assert "other_tokens" not in logged
+        assert (f"loss_{name}" in logged) == (f"tokens_{name}" in logged) == is_there
+    assert "tokens_other" not in logged
     if missing == "both":
         assert not gradient.any()
     else:
@@ -168,7 +168,9 @@ def reply_rows() -> list[dict]:
     drawn = [
         (rng.integers(1, IDS, 5), rng.integers(1, IDS, 6), [0, 0] + [1] * (1 + n % 3) + [2] * (3 - n % 3)) for n in range(ROWS)
     ]
-    converted = HuggingFaceFeatureConverter(span_id=True)(replies(drawn), {"inputs": 8, "targets": 8})
+    converted = HuggingFaceFeatureConverter(span_id=True, vocabulary=default_vocabulary())(
+        replies(drawn), {"inputs": 8, "targets": 8}
+    )
     return [{key: torch.from_numpy(value).long() for key, value in row.items()} for row in converted.as_numpy_iterator()]
 
 
@@ -190,8 +192,8 @@ def test_an_encoder_and_a_decoder_learn_replies(tmp_path, parts):
     run.train()
     assert_near(before - torch.nn.utils.parameters_to_vector(trained.parameters()).detach(), wanted)
     logged = run.state.log_history[0]
-    assert [logged["reasoning_tokens"], logged["answer_tokens"]] == [int((span_id == span).sum()) for span in (1, 2)]
-    assert [logged["reasoning_loss"], logged["answer_loss"]] == pytest.approx([mean.item() for mean in means], rel=1e-4)
+    assert [logged["tokens_reasoning"], logged["tokens_answer"]] == [int((span_id == span).sum()) for span in (1, 2)]
+    assert [logged["loss_reasoning"], logged["loss_answer"]] == pytest.approx([mean.item() for mean in means], rel=1e-4)
 
 
 def test_batches_without_spans_are_refused_in_a_sentence(tmp_path):

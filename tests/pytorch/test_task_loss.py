@@ -13,9 +13,8 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 pytest.importorskip("accelerate", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import HuggingFaceFeatureConverter, Mix, Mixture, TaskLosses, TaskLossTrainer, UL2IterableDataset  # noqa: E402
-from ul2_tasks.pytorch.task_loss import task_weights  # noqa: E402
-from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
+from ul2_tasks import GroupLosses, GroupLossTrainer, HuggingFaceFeatureConverter, Mix, Mixture, UL2IterableDataset  # noqa: E402
+from ul2_tasks.random_access.tasks import TaskInfo, task_weights  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -93,6 +92,13 @@ def written_down(kind, given, weights=(1.0, 1.0, 1.0)) -> tuple[torch.Tensor, di
     return gradient, {"loss": loss.item(), **{f"loss_{name}": mean for name, mean in means.items()}}
 
 
+def tokens_of(given) -> dict[str, int]:
+    """How many labels each group has."""
+    task_id = torch.stack([row["task_id"] for row in given])
+    counts = {name: int(torch.isin(task_id, torch.tensor(tasks)).sum()) for name, tasks in GROUPS.items()}
+    return {"tokens": int((task_id >= 0).sum()), **{f"tokens_{name}": count for name, count in counts.items()}}
+
+
 def assert_near(gradient, wanted):
     """Within 1e-6 of the largest, and some rounding of the weights that were subtracted."""
     assert (gradient - wanted).abs().max() <= 1e-6 * wanted.abs().max() + 2e-7
@@ -105,33 +111,34 @@ def assert_told(logged, wanted):
 @of_models
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_the_weighted_loss_of_a_loop_is_that_of_the_undivided_step(kind, parts):
-    model, losses = MODELS[kind](), TaskLosses(TASKS, WEIGHTS, decoder_only=kind == "Llama")
+    model, losses = MODELS[kind](), GroupLosses(TASKS, WEIGHTS, decoder_only=kind == "Llama")
     given = [batch_of(rows(kind)[first::parts]) for first in range(parts)]
-    total = sum(losses.weight(batch["task_id"]) for batch in given)
+    total = sum(losses.counts(batch["task_id"]) for batch in given)
     for batch in given:
         task_id = batch.pop("task_id")
         losses.loss(model(**batch).logits, batch["labels"], task_id, total if parts > 1 else None).backward()
     gradient, told = written_down(kind, rows(kind), OF_TASKS)
     assert_near(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]), gradient)
-    found = losses.means()
+    found = losses.metrics()
+    assert {name: found.pop(name) for name in [*found] if "tokens" in name} == tokens_of(rows(kind))
     assert found.pop("loss") == pytest.approx(written_down(kind, rows(kind))[1]["loss"], rel=1e-5)
     assert found == pytest.approx({name: mean for name, mean in told.items() if name != "loss"}, rel=1e-5)
 
 
 def test_no_step_waits_for_the_device():
     """A tensor without values, on the device "meta", raises an error where a value would have to be read."""
-    losses = TaskLosses(TASKS, WEIGHTS, decoder_only=True)
+    losses = GroupLosses(TASKS, WEIGHTS, decoder_only=True)
     logits, labels, task_id = (
         torch.zeros(*shape, dtype=dtype, device="meta")
         for shape, dtype in (((2, 5, IDS), torch.bfloat16), ((2, 5), torch.int64), ((2, 5), torch.int64))
     )
     losses.add(logits, labels, task_id)
-    losses.loss(logits.requires_grad_(), labels, task_id, losses.weight(task_id)).backward()
+    losses.loss(logits.requires_grad_(), labels, task_id, losses.counts(task_id)).backward()
     with pytest.raises((NotImplementedError, RuntimeError)):
-        losses.means()
+        losses.metrics()
 
 
-def trainer(kind, given, folder, of=TaskLossTrainer, model=None, **settings):
+def trainer(kind, given, folder, of=GroupLossTrainer, model=None, **settings):
     of_trainer = {} if of is transformers.Trainer else {"tasks": TASKS, "loss_weights": settings.pop("loss_weights", None)}
     arguments = transformers.TrainingArguments(
         str(folder),
@@ -165,7 +172,8 @@ def test_without_weights_the_loss_and_the_gradient_are_trainers_own(tmp_path, ki
     same, before = step(kind, without_tasks(given), tmp_path, of=transformers.Trainer, **settings)
     assert torch.equal(gradient, same)
     assert logged["loss"] == before["loss"]
-    assert {key for key in logged.keys() - before.keys()} == {f"loss_{name}" for name in GROUPS}
+    assert {key for key in logged.keys() - before.keys()} == {f"{what}_{name}" for what in ("loss", "tokens") for name in GROUPS}
+    assert_told(logged, {name: count for name, count in tokens_of(given).items() if name != "tokens"})
     if not smoothing:
         assert_told(logged, {key: mean for key, mean in written_down(kind, given)[1].items() if key != "loss"})
 
@@ -189,14 +197,14 @@ def steps_beside_another_process(folder) -> None:
         gradient, logged = step(kind, rows(kind), folder, loss_weights=WEIGHTS, **settings)
         _, plain = step(kind, rows(kind), folder, **settings)
         metrics = trainer(kind, rows(kind), folder, per_device_eval_batch_size=2, ddp_backend="gloo").evaluate(rows(kind, 7))
-        losses, model = TaskLosses(TASKS, decoder_only=kind == "Llama"), MODELS[kind]()
+        losses, model = GroupLosses(TASKS, decoder_only=kind == "Llama"), MODELS[kind]()
         own = batch_of(rows(kind)[torch.distributed.get_rank() :: 2])
         task_id = own.pop("task_id")
         losses.add(model(**own).logits, own["labels"], task_id)
-        found.append([gradient.tolist(), logged, plain, metrics, losses.means()])
+        found.append([gradient.tolist(), logged, plain, metrics, losses.metrics()])
         if torch.distributed.get_rank() == 1:
             losses.add(model(**own).logits, own["labels"], task_id)
-        assert losses.means()["loss"] > 0, "also where nothing was added"
+        assert losses.metrics()["loss"] > 0, "also where nothing was added"
     if torch.distributed.get_rank() == 0:
         (pathlib.Path(folder) / "found").write_text(json.dumps(found))
     torch.distributed.barrier()
@@ -246,7 +254,7 @@ def test_data_of_two_corpora_say_their_tasks_and_one_can_be_evaluated_alone(tmp_
         str(tmp_path), max_steps=6, logging_steps=6, per_device_train_batch_size=4, gradient_accumulation_steps=2, **QUIET
     )
     train = data(Mix("loss_both", {web: 1, own: 1}))
-    run = TaskLossTrainer(t5(4096), arguments, train_dataset=train, loss_weights={"loss_own_corpus": 2})
+    run = GroupLossTrainer(t5(4096), arguments, train_dataset=train, loss_weights={"loss_own_corpus": 2})
     run.train()
     (logged,) = [entry for entry in run.state.log_history if "loss" in entry]
     names = {name for info in train.tasks for name in (info.task, info.denoiser, info.corpus)}
@@ -262,12 +270,10 @@ def test_data_of_two_corpora_say_their_tasks_and_one_can_be_evaluated_alone(tmp_
 def test_what_cannot_be_measured_is_an_error(tmp_path):
     def made(model=None, **settings):
         arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True)
-        return TaskLossTrainer(model or llama(), arguments, **settings)
+        return GroupLossTrainer(model or llama(), arguments, **settings)
 
     with pytest.raises(ValueError, match="tasks"):
         made(train_dataset=rows("T5"))
-    with pytest.raises(ValueError, match="mixture"):
-        made(train_dataset=UL2IterableDataset("ul2_mix", LENGTHS))
     with pytest.raises(ValueError, match="compute_loss_func"):
         made(tasks=TASKS, loss_weights={}, compute_loss_func=print)
     model = llama()
@@ -275,4 +281,4 @@ def test_what_cannot_be_measured_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="output_router_logits"):
         made(model, tasks=TASKS, loss_weights={})
     collator = ul2_tasks.UL2DataCollator("default", LENGTHS, task_id=True)
-    assert made(data_collator=collator, loss_weights={"s": 2})._tasks == collator.tasks
+    assert made(data_collator=collator, loss_weights={"s": 2})._losses.groups["s"] == [2]

@@ -10,7 +10,8 @@ for package in ("torch", "transformers", "accelerate"):
 
 pytestmark = pytest.mark.train
 
-SMALL = ["--use_cpu", "--pack", "--length", 32, "--eval_rows", 8, "--warmup", 2, "--steps", 12, "--log_every", 1, "--save_every", 4]
+SMALL = ["--use_cpu", "--pack", "--length", 32, "--eval_rows", 24, "--warmup", 2, "--steps", 12]
+SMALL += ["--log_every", 1, "--save_every", 4]
 
 
 def test_a_run_of_two_processes_that_is_killed_resumes_on_one(run_recipe):

@@ -349,7 +349,7 @@ class HuggingFaceFeatureConverter(_Converter):
             vocabulary: the tasks' vocabulary, for tasks of other kinds whose ids are offset.
             embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's.
                 Without a model there is no check.
-            span_id: whether there is `span_id`, too, the loss group of each label, which `LossGroupTrainer` needs. The examples
+            span_id: whether there is `span_id`, too, the loss group of each label, which `GroupLossTrainer` takes. The examples
                 must have it, as `NAME_prompt_completion` and its mixtures with text do in `UL2IterableDataset`.
             pack: whether several examples share a row; for padding "max_length" alone. Rows have `segment_ids` and `position_ids`,
                 and the same of the decoder, instead of attention masks; those of a decoder-only model have `prefix_length`, too.
@@ -388,14 +388,15 @@ class HuggingFaceChatConverter(_Converter):
         converter = HuggingFaceChatConverter(model=model)
         dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=converter)
         arguments = TrainingArguments("run", remove_unused_columns=False)
-        LossGroupTrainer(accept_packed_sequences(model), arguments, train_dataset=dataset).train()
+        model, weights = accept_packed_sequences(model), LossGroupWeights(answer=2.0)
+        GroupLossTrainer(model, arguments, train_dataset=dataset, loss_weights=weights).train()
 
     An element is a row of `task_feature_lengths["tokens"]` tokens, [length] int32 for each of:
 
     * `packed_input_ids`, without `pack` `input_ids`: the tokenizer's own ids.
     * `labels`: the same ids where they are trained on, -100 elsewhere.
     * `span_id`: the loss group of each label, 1 for reasoning, 2 for the answer, 3 and more for others; 0 elsewhere. For
-      `LossGroupTrainer`.
+      `GroupLossTrainer`.
     * `position_ids`: they begin at 0 with each conversation of a packed row.
     * `attention_mask`, not with `pack`: 1 for tokens, 0 for padding.
     * `task_id`, where it is asked for: the task of each label, -1 elsewhere.

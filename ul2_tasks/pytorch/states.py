@@ -42,12 +42,13 @@ def check_part(name: str, value: object, valid: bool, expected: str) -> None:
 def check_form(state: Mapping[str, Any]) -> None:
     """Raises a ValueError if a state of this version has not the parts that `UL2IterableDataset.state_dict` names."""
     check_part("pipeline", state.get("pipeline"), isinstance(state.get("pipeline"), Mapping), "its settings by name")
-    if (windows := state.get("windows")) is None:
-        number = state.get("number")
+    windows, number = state.get("windows"), state.get("number")
+    if windows is None:
         check_part("number", number, is_integer(number, at_least=0) and number < 2**63, "the index of an example, 0 or more")
     else:
         are_counts = isinstance(windows, list | tuple) and all(is_integer(each, at_least=0) for each in windows)
         check_part("windows", windows, are_counts and len(windows) > 0, "integers of 0 or more")
+        check_part("number", number, number is None, "left out of what is read in windows: pass ul2_tasks.examples(..) to have it")
 
 
 def check_same(saved: Mapping[str, Any], present: Mapping[str, Any], may_lack: Collection[str] = ()) -> None:

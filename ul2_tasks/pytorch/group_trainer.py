@@ -1,0 +1,211 @@
+"""`GroupLossTrainer`: Transformers' Trainer that logs the loss of each group of labels, and can weigh these losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ul2_tasks.converters.transformers import BESIDE_LABELS
+from ul2_tasks.example_features import IGNORED, TASK_ID
+from ul2_tasks.pytorch.group_losses import GroupLosses, LossGroupWeights
+from ul2_tasks.random_access.tasks import TaskInfo
+
+try:
+    import torch
+    import transformers
+    from transformers.trainer_utils import EvalLoopOutput
+except ImportError as error:
+    raise ImportError(
+        f"ul2_tasks.pytorch.group_trainer needs the packages torch, transformers and accelerate ({error});"
+        " pip install 'ul2_tasks[torch]'"
+    ) from error
+
+
+class GroupLossTrainer(transformers.Trainer):
+    """A `transformers.Trainer` whose logs have the loss of each denoiser, or of reasoning and answers, and which can weigh them.
+
+        converter = HuggingFaceFeatureConverter(task_id=True)
+        dataset = UL2IterableDataset(mixture, lengths, feature_converter=converter, batch_size=8)
+        GroupLossTrainer(model, arguments, train_dataset=dataset).train()
+
+        rows = UL2IterableDataset(chat, {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
+        model = accept_packed_sequences(model)  # and remove_unused_columns=False in the arguments
+        GroupLossTrainer(model, arguments, train_dataset=rows, loss_weights=LossGroupWeights(answer=2.0)).train()
+
+    **Logs** have beside `loss`, of each denoiser since the last log, `loss_r1`, the mean loss of its labels, and `tokens_r1`, how
+    many these are; of several corpora also of each corpus and each task, such as `loss_web_corpus` and `loss_web_s`. With
+    `LossGroupWeights` they have those of `reasoning`, `answer` and `other`. Means are over all labels of these steps, of all
+    microbatches and processes; a group without labels is left out. Evaluation logs the same over all of the data, as
+    `eval_loss_r1`.
+
+    **The loss that trains** is Trainer's own, with the same gradients. With `loss_weights` it is over the labels of an optimizer
+    step, of all microbatches and processes, and `eval_loss` is the same over all of the data:
+
+        sum(weight * loss) / sum(weight)                            each label with the weight of its task
+        reasoning * its mean + answer * its mean + other * its mean     of `LossGroupWeights`
+
+    The weight of a task is the product of those of its name, its denoiser and its corpus, so equal weights are the mean over the
+    global batch. A loss group without a label has the mean 0.
+
+    Batches need `task_id` beside `labels`, or for `LossGroupWeights` `span_id`: those of conversations have it, and with
+    `HuggingFaceFeatureConverter(.., span_id=True)` those of prompts and completions. The `label_ids` that `compute_metrics` gets
+    are two arrays, the labels and these. With several processes, Trainer itself splits the rows of an iterable dataset among them;
+    a dataset of your own must give all rows in each process, as `UL2IterableDataset` does here. Not supported: context parallelism,
+    which divides a row.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        tasks: Sequence[TaskInfo] | None = None,
+        loss_weights: Mapping[str, float] | LossGroupWeights | None = None,
+        **settings: Any,
+    ):
+        """
+        Args:
+            arguments, settings: of `transformers.Trainer`.
+            tasks: what `task_id` counts; by default those of the training data, or of the collator, or of the evaluation data.
+            loss_weights: the weights of losses by the names of tasks, denoisers or corpora, such as {"s": 0.5}; a name without one
+                has 1. Or a `LossGroupWeights`. None for Trainer's own loss.
+
+        Raises:
+            ValueError: there are no tasks; a name is unknown; a weight is not a number of at least 0; with weights there is another
+                loss, that of `compute_loss_func` or of a model's router; or Liger kernels are on, which make no logits to measure.
+        """
+        super().__init__(*arguments, **settings)
+        sources = self.train_dataset, self.data_collator, self.eval_dataset
+        of: Sequence[TaskInfo] | LossGroupWeights | None = tasks or next(filter(None, map(_tasks_of, sources)), None)
+        by_name: Mapping[str, float] | None = None
+        if isinstance(loss_weights, LossGroupWeights):
+            of = loss_weights
+        else:
+            by_name = loss_weights
+        if not of:
+            raise ValueError(
+                "tasks must be given where neither the data nor the collator has some. Pass tasks=, such as"
+                " UL2IterableDataset(..).tasks or examples(..).tasks."
+            )
+        if self.args.use_liger_kernel:
+            raise ValueError("use_liger_kernel must be False, got True: without logits the losses of groups cannot be measured.")
+        config = getattr(self.model, "config", None)
+        decoder_only = not getattr(config, "is_encoder_decoder", False)
+        self._is_weighted = loss_weights is not None
+        self._trained = self._losses = GroupLosses(of, by_name, decoder_only=decoder_only)
+        if self._is_weighted:
+            if self.compute_loss_func is not None:
+                raise ValueError("compute_loss_func must be None with loss_weights, got a function. Leave one of them out.")
+            if getattr(config, "output_router_logits", False):
+                raise ValueError("model.config.output_router_logits must be False with loss_weights, got True.")
+            self.model_accepts_loss_kwargs = True  # what Trainer cannot know: the loss is that of the whole step
+        self.label_names = ["labels", self._losses.column]  # columns to keep
+        self._sums: torch.Tensor | None = None  # since the last log
+        self._evaluated: torch.Tensor | None = None
+
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> tuple[list, Any]:
+        """The batches of an optimizer step, and Trainer's count of its labels, or the counts of each kind in all processes."""
+        batches, count = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if not self._is_weighted:
+            return batches, count
+        none = self._losses.counts(torch.zeros([1, 0], dtype=torch.int64))
+        counts = sum((self._losses.counts(self._ids(batch)).cpu() for batch in batches), none)
+        return batches, self.accelerator.reduce(counts.to(self.args.device), "sum")
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """The loss of a batch, or its part in the weighted loss of its step."""
+        ids, labels = self._losses.shifted(self._ids(inputs)), inputs["labels"]
+        given = {name: values for name, values in inputs.items() if name not in BESIDE_LABELS}
+        if self._is_weighted:
+            del given["labels"]
+            outputs = model(**given)
+            losses = self._token_losses(outputs, labels)
+            counts = num_items_in_batch if model.training and isinstance(num_items_in_batch, torch.Tensor) else None
+            loss = self._losses.part(losses, ids, counts)
+            # The gradients of processes are averaged, and these are parts of a sum.
+            loss = loss if counts is None else loss * self.accelerator.num_processes
+        else:
+            loss, outputs = super().compute_loss(model, given, True, num_items_in_batch)
+            with torch.no_grad():
+                losses = self._token_losses(outputs, labels)
+        self._add(self._losses.sums(losses.detach(), ids), model.training)
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], *arguments: Any, **settings: Any) -> None:
+        """Logs what Trainer does, and the losses of groups since the last log."""
+        if "loss" in logs and self._sums is not None:
+            logs.update(self._of_groups(self.accelerator.reduce(self._sums, "sum"), ""))
+            self._sums = None
+        super().log(logs, *arguments, **settings)
+
+    def evaluation_loop(
+        self,
+        dataloader: torch.utils.data.DataLoader,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """Evaluates as Trainer does, with the losses of groups over all labels of the data, by the tasks of this data."""
+        self._evaluated, tasks = None, _tasks_of(dataloader.dataset)
+        if tasks and self._losses.column == TASK_ID:
+            self._losses = self._trained.of_tasks(tasks)
+        try:
+            output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+            if self._evaluated is None:  # there are no labels
+                return output
+            metrics = {**(output.metrics or {}), **self._of_groups(self._evaluated, f"{metric_key_prefix}_")}
+            if self._is_weighted:
+                metrics[f"{metric_key_prefix}_loss"] = self._losses.weighted(self._evaluated)
+            return output._replace(metrics=metrics)
+        finally:
+            self._losses = self._trained
+
+    def prediction_step(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """See Trainer. Labels without what they are of, of which it would measure nothing, are an error."""
+        if "labels" in inputs:
+            self._ids(inputs)
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+
+    def _token_losses(self, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[1]
+        return self._losses.token_losses(logits, labels, self.args.label_smoothing_factor)
+
+    def _add(self, sums: torch.Tensor, training: bool) -> None:
+        """Adds the sums of rows, [B, kinds, 2]; of an evaluation those of all processes, without rows that fill the last batch."""
+        if training:
+            self._sums = sums.sum(0) if self._sums is None else self._sums + sums.sum(0)
+        else:
+            found = self.accelerator.gather_for_metrics(sums).sum(0)
+            self._evaluated = found if self._evaluated is None else self._evaluated + found
+
+    def _of_groups(self, sums: torch.Tensor, prefix: str) -> dict[str, float]:
+        """The metrics of groups, without those of all, of which Trainer has the loss."""
+        found = self._losses.metrics_of(sums, prefix)
+        return {key: value for key, value in found.items() if key not in (f"{prefix}loss", f"{prefix}tokens")}
+
+    def _ids(self, batch: Mapping[str, Any]) -> torch.Tensor:
+        """What each label is of, -1 or 0 where it is ignored."""
+        column = self._losses.column
+        if missing := [name for name in self.label_names if name not in batch]:
+            raise ValueError(
+                f"a batch must have {missing}, got {sorted(batch)}. Pass {column}=True to the converter or the collator, or convert"
+                " conversations with HuggingFaceChatConverter."
+            )
+        ids: torch.Tensor = batch[column]
+        return torch.where(batch["labels"] == IGNORED, BESIDE_LABELS[column], ids)
+
+
+def _tasks_of(data: Any) -> Sequence[TaskInfo] | None:
+    """The tasks of a dataset or a collator; of a part of a dataset, such as `torch.utils.data.Subset`, those of the whole."""
+    return getattr(data, "tasks", None) or getattr(getattr(data, "dataset", None), "tasks", None)
