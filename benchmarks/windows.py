@@ -73,11 +73,11 @@ def measured(folder: pathlib.Path, documents: int, length: int, repeats: int) ->
 
     def tokenize() -> tuple[float, int]:
         began, shards = time.process_time(), document_shards(mixture.corpus(), "train", False, 1)
-        made = sum(len(lengths) for shard in range(shards.shards) for _, lengths, _ in shards.read(shard, 0))
+        made = sum(len(each.lengths) for shard in range(shards.shards) for each, _ in shards.read(shard, 0, False))
         return time.process_time() - began, made
 
     for number in range(repeats + 1):  # in the first all is compiled
-        cpu, made = {}, {}
+        cpu, made = dict[str, float](), dict[str, float]()
         cpu["tokenizing"], made["tokenizing"] = tokenize()
         for side, name, is_cached in zip(SIDES, ("joined_mix", "apart_mix", "joined_mix"), (True, True, False)):
             once, more = read(name, is_cached, 1), read(name, is_cached, 1 + EPOCHS)
