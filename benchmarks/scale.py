@@ -81,7 +81,7 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: st
     from ul2_tasks.store.write import PairWriter
 
     ul2_tasks.register(name, "embedded")  # whose texts are never read, as its cache is made up
-    corpus = seqio.TaskRegistry.get(f"{name}_corpus")
+    corpus = seqio.TaskRegistry.get(f"{name}_corpus").corpus
     folder = folder / corpus.name
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)

@@ -114,15 +114,14 @@ def uncached(split="train") -> list[tuple[int, ...]]:
 
 def documents(corpus="cache_small_corpus", split="train", salt="a", **arguments) -> list[tuple[int, ...]]:
     """The documents of a cache, in the order in which a denoiser reads them."""
-    view = CorpusView(seqio.get_mixture_or_task(corpus), salt=salt).cached()
-    batches = view.get_dataset(split, **arguments)
-    return [tuple(document) for batch in batches for document in batch["targets"].to_list()]
+    view = CorpusView(seqio.get_mixture_or_task(corpus).corpus, salt=salt, use_cached=True)
+    return [tuple(document["targets"].tolist()) for document in view.get_dataset(split, **arguments).as_numpy_iterator()]
 
 
 def test_shards_of_any_cache_have_each_document_once_and_are_read_from_any_record_on(stock, built, cache_dirs):
     for folder in (stock, built):
         cache_dirs(folder)
-        corpus = seqio.get_mixture_or_task("cache_small_corpus")
+        corpus = seqio.get_mixture_or_task("cache_small_corpus").corpus
         shards, shift = document_shards(corpus, "train", True, wanted=4), id_shift(corpus.vocabulary)
         assert shards.shards >= 4
         found = []
@@ -255,7 +254,7 @@ def test_a_trial_run_of_tokens_has_whole_documents_and_says_so(tmp_path, logged)
     manifest = build("trial_corpus", str(tmp_path), max_tokens=most, git_revision="0123abc", console=QUIET)
     assert (manifest["max_documents"], manifest["max_tokens"], manifest["git_revision"]) == (None, most, "0123abc")
     assert [(split["documents"], split["tokens"]) for split in manifest["splits"].values()] == [(5, sizes[4])] * 2
-    corpus = seqio.TaskRegistry.get("trial_corpus")
+    corpus = seqio.TaskRegistry.get("trial_corpus").corpus
     cache.check(f"{tmp_path}/trial_corpus", corpus, corpus_settings(corpus))
     assert any(f"{tmp_path}/trial_corpus is a trial run" in line for line in logged)
     for other in ({"max_tokens": most + 1}, {}, {"max_tokens": most, "max_documents": 9}):

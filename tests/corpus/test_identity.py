@@ -1,5 +1,6 @@
 """What a source reads: told where it is known, and never guessed."""
 
+import dataclasses
 import functools
 import importlib
 import linecache
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from ul2_tasks import CausalDenoiser, default_vocabulary, open_source, register
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.corpus.cached_files import COMPLETED
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
 from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -101,13 +103,14 @@ SILENT = {
 def test_what_cannot_tell_what_it_is_has_no_cache(tmp_path, what):
     """Neither is one written, nor is one read that SeqIO's own job wrote."""
     register(f"silent_{what}", denoisers=[CausalDenoiser(mode=None)], **SILENT[what]())
-    corpus = seqio.get_mixture_or_task(f"silent_{what}_corpus")
+    corpus = seqio.get_mixture_or_task(f"silent_{what}_corpus").corpus
     with pytest.raises(ValueError, match=corpus.name):
         build(corpus.name, str(tmp_path), console=Console(quiet=True))
     assert list(tmp_path.iterdir()) == []
-    corpus._cache_dir = str(tmp_path)
+    (tmp_path / corpus.name).mkdir()
+    (tmp_path / corpus.name / COMPLETED).touch()
     with pytest.raises(ValueError, match=corpus.name):
-        CorpusView(corpus, "lm", use_cached=True).get_dataset()
+        CorpusView(dataclasses.replace(corpus, cache_dirs=(str(tmp_path),)), "lm", use_cached=True).get_dataset()
 
 
 MODULE = """

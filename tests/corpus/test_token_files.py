@@ -22,7 +22,7 @@ TEXTS = [f"document {number} of this part" for number in range(8)]
 
 def corpus_of(name, source, vocabulary=BYTES, modes=MODES):
     register(name, source, vocabulary, T5GEMMA2[:1], modes=modes)
-    return seqio.TaskRegistry.get(f"{name}_corpus")
+    return seqio.TaskRegistry.get(f"{name}_corpus").corpus
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ SUFFIXES = ("bin", "idx", "origins.arrow")
 
 def corpus(name, validation=0.2):
     register(name, MemoryDataSource(lambda: TEXTS, validation=validation), BYTES, T5GEMMA2[:1], modes=MODES)
-    return seqio.TaskRegistry.get(f"{name}_corpus")
+    return seqio.TaskRegistry.get(f"{name}_corpus").corpus
 
 
 def texts(prefix, end: bool) -> list[str]:
@@ -42,7 +42,7 @@ def test_a_split_becomes_a_pair_with_an_eos_after_each_document(tmp_path, append
         written = write_megatron(task, str(tmp_path), split, append_eod=append_eod)
         assert written["prefix"] == f"{tmp_path}/to_megatron_{append_eod}-{split}"
         found[split] = texts(written["prefix"], append_eod)
-        assert (written["documents"], written["documents"]) == (len(found[split]), task.num_input_examples(split))
+        assert (written["documents"], written["documents"]) == (len(found[split]), task.source.num_input_examples(split))
     assert sorted(found["train"] + found["validation"]) == sorted(TEXTS)
 
 
@@ -52,7 +52,7 @@ def test_of_a_cache_and_back_again_as_a_corpus(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "a.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in TEXTS))
     register("megatron_cached", open_source(str(folder), validation=0.2), BYTES, T5GEMMA2[:1], modes=MODES)
-    task = seqio.TaskRegistry.get("megatron_cached_corpus")
+    task = seqio.TaskRegistry.get("megatron_cached_corpus").corpus
     manifest = build(task.name, str(tmp_path / "cache"), console=Console(quiet=True))
     counts = [split["documents"] for split in manifest["splits"].values()]
     assert sum(counts) == 50 > counts[0] > counts[1] > 0, "one reading gives both splits"
@@ -64,7 +64,7 @@ def test_of_a_cache_and_back_again_as_a_corpus(tmp_path, monkeypatch):
         seqio.set_global_cache_dirs(before)
     uncached = write_megatron(task, str(tmp_path / "of_text"))
     register("megatron_again", f"megatron:{cached['prefix']}", BYTES, T5GEMMA2[:1], modes=MODES)
-    again = write_megatron(seqio.TaskRegistry.get("megatron_again_corpus"), str(tmp_path / "again"))
+    again = write_megatron(seqio.TaskRegistry.get("megatron_again_corpus").corpus, str(tmp_path / "again"))
     for suffix in ("bin", "idx"):
         paths = [f"{written['prefix']}.{suffix}" for written in (cached, uncached, again)]
         assert len({pathlib.Path(path).read_bytes() for path in paths}) == 1

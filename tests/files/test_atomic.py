@@ -32,7 +32,7 @@ def test_what_does_not_fit_on_the_disk_is_an_error_and_leaves_no_half_file(tmp_p
     """Of a text, and of tokens for Megatron."""
     vocabulary, modes = byte_vocabulary()
     register("full_disk", MemoryDataSource(embedded_documents, 0.0), vocabulary, T5GEMMA2[:1], modes=modes)
-    task, path = seqio.TaskRegistry.get("full_disk_corpus"), str(tmp_path / "out")
+    task, path = seqio.TaskRegistry.get("full_disk_corpus").corpus, str(tmp_path / "out")
     for write in (lambda: write_atomically(path, "text" * 1000), lambda: write_megatron(task, path)):
         with pytest.raises((OSError, tf.errors.OpError), match=r"File too large.*out"), full_disk():
             write()

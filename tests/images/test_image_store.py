@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 import seqio
 import tensorflow as tf
-from image_support import NOISE, RUN, VOCABULARY, S, image, read, registered
+from image_support import NOISE, RUN, S, image, read, registered
 from rich.console import Console
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.documents import documents_of
-from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
+from ul2_tasks.corpus.image_text import ImageTexts
 
 QUIET = Console(quiet=True)
 RECORDS = [
@@ -42,11 +42,9 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
     assert sorted(first) == sorted(second) == sorted(sorted(map(len, each["images"])) for each in plain)
     assert [each["images"] for each in shuffled[:7]] != [each["images"] for each in plain]
 
-    corpus = seqio.TaskRegistry.get("stored_corpus")
+    corpus = seqio.TaskRegistry.get("stored_corpus").corpus
     other = dataclasses.replace(RUN, image_seq_length=5)
-    other_run = ImageTextCorpusTask(
-        "stored_corpus", corpus.source, VOCABULARY, configuration=corpus.configuration, image_tokens=other
-    )
+    other_run = dataclasses.replace(corpus, encoder=ImageTexts(other))
     with pytest.raises(ValueError, match="run is"):
         documents_of(other_run, "train", use_cached=True)
 

@@ -108,7 +108,7 @@ def test_register_adds_no_corpus_and_is_idempotent(path):
     assert (one, other) == ("sc_pre_mix", "sc_s_mix")
     assert "sc_s_corpus" not in seqio.TaskRegistry.names()
     before = seqio.get_mixture_or_task(other)
-    corpus = seqio.TaskRegistry.get("sc_pre_corpus")
+    corpus = seqio.TaskRegistry.get("sc_pre_corpus").corpus
     assert all(task.corpus is corpus for task in before.tasks)
     for same in ("sc_pre_corpus", "sc_pre_mix", pair(path)[0]):
         assert register("sc_s", corpus=same) == other

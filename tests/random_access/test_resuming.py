@@ -12,6 +12,7 @@ import tensorflow as tf
 from support import byte_vocabulary, iterate, iterate_tuned
 
 from ul2_tasks import T5GEMMA2, mix, open_source, register
+from ul2_tasks.corpus.identity import reads
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.write import PairWriter
 
@@ -87,7 +88,7 @@ def test_a_stream_tells_what_it_reads_by_content(tmp_path, monkeypatch, source):
     told = []
     for text in "aab":
         registered(source(tmp_path, text))
-        told.append(seqio.TaskRegistry.get("read_again_r1").source.reads("train"))
+        told.append(reads(seqio.TaskRegistry.get("read_again_r1").corpus.source, "train"))
     assert told[0] == told[1] != told[2]
 
 

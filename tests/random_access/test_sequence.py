@@ -86,7 +86,7 @@ def test_an_element_that_is_kept_keeps_no_other(mixture, pack):
 
 
 def test_a_cache_megatrons_files_and_memory_have_the_same_examples(mixture, found, tmp_path):
-    corpus = seqio.TaskRegistry.get("addressed_corpus")
+    corpus = seqio.TaskRegistry.get("addressed_corpus").corpus
     build(corpus.name, str(tmp_path / "cache"), console=Console(quiet=True))
     write_megatron(corpus, str(tmp_path / "plain"), append_eod=False)
     write_megatron(corpus, str(tmp_path / "ended"))
@@ -97,7 +97,6 @@ def test_a_cache_megatrons_files_and_memory_have_the_same_examples(mixture, foun
         assert not isinstance(cached.numbering.corpora[0].store, MemoryStore)
     finally:
         seqio.set_global_cache_dirs(before)
-        corpus._cache_dir = None
     for name in ("plain", "ended"):
         register(f"addressed_{name}", f"megatron:{tmp_path}/{name}/addressed-train", BYTES, modes=MODES)
     others = [cached, *(ul2_tasks.examples(f"addressed_{name}_mix", LENGTHS, seed=1) for name in ("plain", "ended"))]
@@ -110,7 +109,7 @@ def test_a_cache_megatrons_files_and_memory_have_the_same_examples(mixture, foun
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_an_eos_after_each_document_is_a_token_of_the_corpus(epoch, tmp_path):
     register(f"addressed_eos_{epoch}", MemoryDataSource(lambda: TEXTS, validation=0), BYTES, modes=MODES, separate_documents=True)
-    corpus = seqio.TaskRegistry.get(f"addressed_eos_{epoch}_corpus")
+    corpus = seqio.TaskRegistry.get(f"addressed_eos_{epoch}_corpus").corpus
     ids = [id for document in documents_of(f"addressed_eos_{epoch}") for id in [*document, BYTES.eos_id]]
     write_megatron(corpus, str(tmp_path / "plain"), append_eod=False)
     write_megatron(corpus, str(tmp_path / "ended"))

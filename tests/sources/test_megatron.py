@@ -27,8 +27,8 @@ def write(folder, texts=TEXTS, end=(1,), pairs=3, dtype="uint16"):
 def documents(name, **arguments) -> list[str]:
     """The texts that a denoiser reads."""
     task = seqio.TaskRegistry.get(f"{name}_r1")
-    batches = task.source.get_dataset("train", **{"shuffle": False, "seed": 1, **arguments})
-    return [BYTES.decode(ids) for batch in batches for ids in batch["targets"].to_list()]
+    found = task.source.get_dataset("train", **{"shuffle": False, "seed": 1, **arguments})
+    return [BYTES.decode(document["targets"].tolist()) for document in found.as_numpy_iterator()]
 
 
 def registered(name, source, **arguments):
@@ -59,8 +59,8 @@ def test_examples_are_lossless_with_the_cache_and_without(tmp_path):
 
 def test_each_pass_has_each_document_once_in_another_order_and_hosts_share_them_out(tmp_path):
     name = registered("megatron_passes", write(tmp_path))
-    batches = seqio.TaskRegistry.get(f"{name}_r1").source.get_dataset("train", shuffle=True, seed=3).repeat(2)
-    texts = [BYTES.decode(ids) for batch in batches for ids in batch["targets"].to_list()]
+    found = seqio.TaskRegistry.get(f"{name}_r1").source.get_dataset("train", shuffle=True, seed=3).repeat(2)
+    texts = [BYTES.decode(document["targets"].tolist()) for document in found.as_numpy_iterator()]
     assert sorted(texts[:40]) == sorted(texts[40:]) == sorted(TEXTS)
     assert texts[:40] != texts[40:]
     assert documents(name, shuffle=True, seed=3) == texts[:40] != documents(name, shuffle=True, seed=4)

@@ -84,7 +84,7 @@ def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path)
     kept = []
     for number, (vocabulary, arguments) in enumerate(vocabularies):
         register(f"kept_{number}", write_json(tmp_path / "a.jsonl"), vocabulary, **arguments)
-        kept.append(corpus_settings(seqio.TaskRegistry.get(f"kept_{number}_corpus"))["kept_out_of_text"])
+        kept.append(corpus_settings(seqio.TaskRegistry.get(f"kept_{number}_corpus").corpus)["kept_out_of_text"])
     assert kept[0] != kept[1] != kept[2] == kept[3] == "none"
 
 

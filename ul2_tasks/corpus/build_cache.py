@@ -168,7 +168,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
     """Writes the pairs of a shard; returns what the manifest says of them."""
     corpus = _found(shard.corpus)
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
-    hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.counts_ids}
+    hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.encoder.counts_ids}
     of_source = _of_source(corpus, shard)
     file, is_part = of_source.path, of_source.before is None
     # A table that is read without the manifest counts from the beginning of its part.
@@ -197,7 +197,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                     columns = batch.documents(split).columns
                     for column in (None, *shard.columns):
                         writers[split, column].add(*columns[column or TOKENS])
-                    tables[split].add(*batch.origins(split, corpus.hashed))
+                    tables[split].add(*batch.origins(split, corpus.encoder.hashed))
                     for record in batch.refused(split):
                         refused[split].add({"file": file, **record})
                     own = batch.splits == split
@@ -262,8 +262,10 @@ def _found(corpus: str | Corpus) -> Corpus:
         return corpus
     import seqio
 
+    from ul2_tasks.corpus.view import CorpusTask
+
     tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
-    corpora = {name: task for name, task in tasks.items() if isinstance(task, Corpus)}
+    corpora = {name: task.corpus for name, task in tasks.items() if isinstance(task, CorpusTask)}
     if corpus not in corpora:
         raise ValueError(f"corpus must be one of {[*corpora]}, got {corpus!r}. Name one of these, or the module that registers it.")
     return corpora[corpus]
@@ -397,7 +399,7 @@ def _finish(
         write_atomically(info_path(cache_dir, split), json.dumps(info, indent=2))
         write_atomically(stats_path(cache_dir, split), json.dumps(stats, indent=2))
     manifest = manifest_of(corpus, begun, splits, git_revision)
-    if corpus.counts_ids:
+    if corpus.encoder.counts_ids:
         paths = {split: [hashes_path(shard, split) for shard in source_shards if split in shard.splits] for split in splits}
         for split, of_split in paths.items():
             manifest["splits"][split]["repeated_ids"] = count_repeated(of_split)

@@ -1,4 +1,4 @@
-"""The cached corpus: what made it, whether it is the one that is asked for, and whether it is whole. `read_cache` reads it.
+"""The cached corpus: what made it, whether it is the one that is asked for, and whether it is whole.
 
 A cache is a folder. `ul2 cache` writes a token store, see `store`: `train-00000-of-00016.bin` and `.idx` .., and beside them
 `info.SPLIT.json` and `stats.SPLIT.json`, which SeqIO knows, `manifest.json`, and last of all `COMPLETED`. The stock
@@ -40,14 +40,16 @@ REFUSED = "refused.jsonl"  # what the name of a list of records that were skippe
 MOST: Mapping[str, int | None] = {"max_documents": None, "max_tokens": None}  # of a trial run, see `jobs.trial`
 
 
-def check_documents(cache_dir: str, split: str, manifest: Mapping | None, num_shards: int) -> None:
-    """Raises a ValueError where a split has no document, or fewer documents than there are hosts."""
-    documents = _documents(cache_dir, split, manifest)
-    if documents < num_shards:
-        raise ValueError(
-            f"the cache {cache_dir} must have a document of split {split!r} for each of {num_shards} hosts, got {documents}. Use"
-            " fewer hosts. See docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
-        )
+def check_documents(cache_dir: str, split: str, manifest: Mapping | None) -> None:
+    """Raises a ValueError where a split has no document."""
+    _check_split(cache_dir, split)
+    if manifest is None:
+        path = stats_path(cache_dir, split)
+        documents = load_object(path, "Write the cache again.", ["examples"])["examples"]
+    else:
+        documents = sum(shard["documents"] for shard in manifest["splits"][split]["shards"])
+    if not documents:
+        raise ValueError(f"the cache {cache_dir} has no document in split {split!r}. Name another split.")
 
 
 def reads(manifest: Mapping) -> dict[str, list[list[str]]]:
@@ -218,19 +220,6 @@ def write_manifest(cache_dir: str, manifest: Mapping[str, object]) -> None:
 def _hash(shards: Sequence[Mapping]) -> str:
     """Of the hashes of their files."""
     return hashlib.sha256(json.dumps([pairs_of(shard) for shard in shards]).encode()).hexdigest()
-
-
-def _documents(cache_dir: str, split: str, manifest: Mapping | None) -> int:
-    """How many documents a split has. Raises a ValueError where there is none."""
-    _check_split(cache_dir, split)
-    if manifest is None:
-        path = stats_path(cache_dir, split)
-        documents = load_object(path, "Write the cache again.", ["examples"])["examples"]
-    else:
-        documents = sum(shard["documents"] for shard in manifest["splits"][split]["shards"])
-    if not documents:
-        raise ValueError(f"the cache {cache_dir} has no document in split {split!r}. Name another split.")
-    return documents
 
 
 def record_files(cache_dir: str, split: str) -> list[str]:

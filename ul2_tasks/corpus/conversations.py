@@ -1,4 +1,4 @@
-"""`ChatCorpus`: conversations, whose cache has their tokens and, in second files, their messages."""
+"""`Chats`: conversations, whose cache has their tokens and, in second files, their messages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import dataclasses
 import functools
 import hashlib
 import json
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,9 +18,10 @@ from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.chat.supervision import ConversationError, Supervision, check_kinds
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import find_problems
-from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.corpus import Corpus, Described, Encoded, corpus_settings
+from ul2_tasks.corpus.corpus import Corpus, Encoded, corpus_settings
 from ul2_tasks.corpus.token_batches import origins_of, tokenize_shards
+from ul2_tasks.sources.base import RecordSource
+from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.splits import conversation_key
 from ul2_tasks.store.columns import Columns, in_memory
@@ -45,8 +45,9 @@ class Part(NamedTuple):
     origins: Callable[[np.ndarray], list[Origin]] | None
 
 
-class ChatCorpus(Corpus):
-    """Conversations as a renderer writes them: as they are described, or as the SeqIO task `NAME_corpus`.
+@dataclasses.dataclass(frozen=True)
+class Chats:
+    """The `Encoder` of conversations, which a renderer writes.
 
     `supervision` is that of its tasks. A message of a kind without a loss group is an error when it is rendered, where its file and
     row are known. A cache does not depend on it.
@@ -54,23 +55,25 @@ class ChatCorpus(Corpus):
 
     renderer: Renderer
     supervision: Supervision
-    columns = types.MappingProxyType({MESSAGES: np.dtype(np.int32)})
-    counts_ids = True
 
-    def encode(self, records: Sequence[Record]) -> Encoded:
+    columns: ClassVar[Mapping[str, np.dtype]] = {MESSAGES: np.dtype(np.int32)}
+    counts_ids = True
+    read_as: ClassVar[tuple[str, dict[str, int]]] = ("chat", {"tokens": 4096})
+
+    def encode(self, corpus: Corpus, records: Sequence[Record]) -> Encoded:
         """Renders conversations. A record that cannot be rendered is a problem, with the location of the record."""
         rendered, problems = [], []
         for record, segments in zip(records, self._render(records)):
             problem = f"{_where(record)}: {segments}" if isinstance(segments, ValueError) else record.problem
             rendered.append([] if isinstance(segments, ValueError) else segments)
             problems.append(problem.encode(errors="replace"))
-        problems = find_problems(self.configuration.on_error, [b""] * len(records), problems)
+        problems = find_problems(corpus.configuration.on_error, [b""] * len(records), problems)
         found = as_arrays(rendered, self.renderer.eod)
         try:
             check_kinds(found, self.supervision)
         except ConversationError as error:
             raise ValueError(f"{_where(records[error.number])}: {error.what}") from error
-        shifted = found._replace(tokens=found.tokens + np.int32(id_shift(self.vocabulary)))
+        shifted = found._replace(tokens=found.tokens + np.int32(id_shift(corpus.vocabulary)))
         return Encoded(columns_of(shifted), problems)
 
     def hashed(self, record: Record) -> bytes:
@@ -89,83 +92,76 @@ class ChatCorpus(Corpus):
         rendered = iter(render_all(self.renderer, [one for one in found if isinstance(one, Conversation)]))
         return [next(rendered) if isinstance(one, Conversation) else one or [] for one in found]
 
-    def settings(self, source: str) -> dict[str, str]:
-        return super().settings(source) | {"renderer": self.renderer.identity}
+    def reader(self, source: seqio.DataSource, text_key: str) -> RecordSource:
+        return opened(source, text_key)
 
-    def _manifest(self) -> dict:
-        return cache.check_stored(self.cache_folder, self, corpus_settings(self))
+    def own_ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
+        return frozenset()
 
-    def repeated_ids(self) -> dict[str, int | None]:
-        """How many conversations of the cache have the id of an earlier one, in each split, and in all under "totals".
-
-        None where the cache does not record it.
-        """
-        manifest = self._manifest()
-        counted = manifest["splits"] | {"totals": manifest["totals"]}
-        return {name: entry.get("repeated_ids") for name, entry in counted.items()}
-
-    def stored_hashes(self, split: str) -> list[str]:
-        """What the cache holds of each shard of the source: a hash of the hashes of its files."""
-        shards = self._manifest()["splits"][split]["shards"]
-        return [hashlib.sha256(json.dumps(cache.pairs_of(shard)).encode()).hexdigest()[:16] for shard in shards]
-
-    def parts(
-        self, split: str, shards: Sequence[int], use_cached: bool, refuse: Callable[[Mapping], object] = lambda record: None
-    ) -> Iterator[Part]:
-        """The conversations of all shards of the source that are of one file, in its order and never all in memory.
-
-        Calls `refuse` with the file, row, id and cause of each record that is skipped.
-        """
-        if use_cached:
-            manifest = self._manifest()
-            reader = cache.open_columns(self, self.cache_folder, manifest, split)
-            of = None if reader.tokens.provenance is None else reader.tokens.provenance.of
-            held = [shard["documents"] for shard in manifest["splits"][split]["shards"]]
-            ends = np.cumsum(held)
-            for shard in shards:
-                for record in cache.refused_of(self.cache_folder, manifest["splits"][split]["shards"][shard]):
-                    refuse(record)
-                yield Part(reader, np.arange(ends[shard] - held[shard], ends[shard]), None, of)
-            return
-        for batch, file, before in tokenize_shards(self, split, shards):
-            for record in batch.refused(split):
-                refuse({"file": file, **record})
-            documents = batch.documents(split)
-            found = in_memory(documents.columns, documents.names)
-            origins = functools.cache(functools.partial(origins_of, batch, split, self.hashed, file, before))
-            yield Part(found, np.arange(found.count), batch.id_hashes(split), functools.partial(_some, origins))
-
-    def files_of(self, split: str, shards: Sequence[int], use_cached: bool) -> list[str]:
-        """The files that the conversations of `parts` are from; none where a cache does not say it."""
-        if not use_cached:
-            of_split = self.reader.shards(split)
-            return list(dict.fromkeys(of_split[shard].path for shard in shards))
-        manifest = self._manifest()
-        found = cache.open_store(self.cache_folder, manifest, split).provenance
-        held = [shard for shard, entry in enumerate(manifest["splits"][split]["shards"]) if entry["documents"]]
-        return (
-            [] if found is None else Provenance(tuple(found.tables[held.index(shard)] for shard in shards if shard in held)).files
-        )
-
-    @property
-    def read_as(self) -> tuple[str, dict[str, int]]:
-        return f"{self.name.removesuffix('_corpus')}_chat", {"tokens": 4096}
+    def settings(self, vocabulary: seqio.Vocabulary) -> dict[str, str]:
+        return {"renderer": self.renderer.identity}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class DescribedConversations(ChatCorpus, Described):
-    """The conversations of a description."""
+def _manifest(corpus: Corpus) -> dict:
+    return cache.check_stored(corpus.cache_folder, corpus, corpus_settings(corpus))
 
-    name: str
-    source: seqio.DataSource
-    configuration: CorpusConfiguration
-    renderer: Renderer
-    supervision: Supervision
-    cache_dirs: tuple[str, ...] = ()
 
-    @property
-    def vocabulary(self) -> seqio.Vocabulary:
-        return self.renderer.vocabulary
+def repeated_ids(corpus: Corpus) -> dict[str, int | None]:
+    """How many conversations of the cache have the id of an earlier one, in each split, and in all under "totals".
+
+    None where the cache does not record it.
+    """
+    manifest = _manifest(corpus)
+    counted = manifest["splits"] | {"totals": manifest["totals"]}
+    return {name: entry.get("repeated_ids") for name, entry in counted.items()}
+
+
+def stored_hashes(corpus: Corpus, split: str) -> list[str]:
+    """What the cache holds of each shard of the source: a hash of the hashes of its files."""
+    shards = _manifest(corpus)["splits"][split]["shards"]
+    return [hashlib.sha256(json.dumps(cache.pairs_of(shard)).encode()).hexdigest()[:16] for shard in shards]
+
+
+def parts_of(
+    corpus: Corpus,
+    split: str,
+    shards: Sequence[int],
+    use_cached: bool,
+    refuse: Callable[[Mapping], object] = lambda record: None,
+) -> Iterator[Part]:
+    """The conversations of all shards of the source that are of one file, in its order and never all in memory.
+
+    Calls `refuse` with the file, row, id and cause of each record that is skipped.
+    """
+    if use_cached:
+        manifest = _manifest(corpus)
+        reader = cache.open_columns(corpus, corpus.cache_folder, manifest, split)
+        of = None if reader.tokens.provenance is None else reader.tokens.provenance.of
+        held = [shard["documents"] for shard in manifest["splits"][split]["shards"]]
+        ends = np.cumsum(held)
+        for shard in shards:
+            for record in cache.refused_of(corpus.cache_folder, manifest["splits"][split]["shards"][shard]):
+                refuse(record)
+            yield Part(reader, np.arange(ends[shard] - held[shard], ends[shard]), None, of)
+        return
+    for batch, file, before in tokenize_shards(corpus, split, shards):
+        for record in batch.refused(split):
+            refuse({"file": file, **record})
+        documents = batch.documents(split)
+        found = in_memory(documents.columns, documents.names)
+        origins = functools.cache(functools.partial(origins_of, batch, split, corpus.encoder.hashed, file, before))
+        yield Part(found, np.arange(found.count), batch.id_hashes(split), functools.partial(_some, origins))
+
+
+def files_of(corpus: Corpus, split: str, shards: Sequence[int], use_cached: bool) -> list[str]:
+    """The files that the conversations of `parts_of` are from; none where a cache does not say it."""
+    if not use_cached:
+        of_split = corpus.reader.shards(split)
+        return list(dict.fromkeys(of_split[shard].path for shard in shards))
+    manifest = _manifest(corpus)
+    found = cache.open_store(corpus.cache_folder, manifest, split).provenance
+    held = [shard for shard, entry in enumerate(manifest["splits"][split]["shards"]) if entry["documents"]]
+    return [] if found is None else Provenance(tuple(found.tables[held.index(shard)] for shard in shards if shard in held)).files
 
 
 def conversation_of(record: Record) -> Conversation:

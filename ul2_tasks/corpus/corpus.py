@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
-import types
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cached_files import folder_of, is_cache
 from ul2_tasks.corpus.check_texts import find_problems
-from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
-from ul2_tasks.corpus.identity import cannot_tell, source_identity, vocabulary_tells
+from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
+from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
 from ul2_tasks.corpus.token_files import check_token_files
 from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.megatron import MegatronSource
@@ -23,7 +23,14 @@ from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.read import Store
 from ul2_tasks.vocabulary.batches import encode_batch
-from ul2_tasks.vocabulary.special_ids import SpecialTokensRequest, encodable_ids, id_shift, piece_names, vocabulary_identity
+from ul2_tasks.vocabulary.special_ids import (
+    SpecialTokensRequest,
+    encodable_ids,
+    id_shift,
+    piece_names,
+    text_vocabulary,
+    vocabulary_identity,
+)
 
 if TYPE_CHECKING:
     import seqio
@@ -43,49 +50,107 @@ class Encoded(NamedTuple):
     problems: Sequence[bytes]
 
 
-class Corpus:
-    """Records to texts to tokens, which a cache keeps: as it is described, or as the SeqIO task `NAME_corpus`.
+class Encoder(Protocol):
+    """What makes documents of the records of a kind.
 
-    `columns` are the dtypes of what its cache has beside the tokens, by name, see `Encoded`. `counts_ids` says whether a cache
-    counts the documents whose id another one has.
+    Attributes:
+        columns: the dtypes of what documents have beside tokens, by name.
+        counts_ids: whether a cache counts the documents whose id another one has.
+        read_as: what the name of the mixture or task that reads the corpus ends with, and lengths for an example of use.
     """
 
-    columns: Mapping[str, np.dtype] = types.MappingProxyType({})
+    @property
+    def columns(self) -> Mapping[str, np.dtype]: ...
+    @property
+    def counts_ids(self) -> bool: ...
+    @property
+    def read_as(self) -> tuple[str, dict[str, int]]: ...
+
+    def encode(self, corpus: Corpus, records: Sequence[Record], /) -> Encoded:
+        """Makes documents of some records. One that is none raises a ValueError, if the corpus is to raise it."""
+
+    def hashed(self, record: Record, /) -> bytes:
+        """What is hashed of a record, so that one of the same content has the same hash; see `provenance.hash_of`."""
+
+    def reader(self, source: seqio.DataSource, text_key: str, /) -> RecordSource:
+        """What reads the records of a source, as `encode` takes them."""
+
+    def own_ids(self, vocabulary: seqio.Vocabulary, /) -> frozenset[int]:
+        """Ids that no text becomes, beside sentinels and modes."""
+
+    def settings(self, vocabulary: seqio.Vocabulary, /) -> dict[str, str]:
+        """Describes what else decides the tokens of a document."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """The `Encoder` of texts."""
+
+    columns: ClassVar[Mapping[str, np.dtype]] = {}
     counts_ids = False
+    read_as: ClassVar[tuple[str, dict[str, int]]] = ("mix", {"inputs": 512, "targets": 512})
 
+    def encode(self, corpus: Corpus, records: Sequence[Record]) -> Encoded:
+        """See `Encoder.encode`. A text that is not UTF-8 is no document."""
+        problems = [record.problem.encode(errors="backslashreplace") for record in records]  # a path may be of any bytes
+        problems = find_problems(corpus.configuration.on_error, [record.text for record in records], problems)
+        texts = [b"" if problem else record.text for record, problem in zip(records, problems)]
+        return Encoded({TOKENS: encode_batch(corpus.tokenizer, texts)}, problems)
+
+    def hashed(self, record: Record) -> bytes:
+        return record.text
+
+    def reader(self, source: seqio.DataSource, text_key: str) -> RecordSource:
+        return opened(source, text_key)
+
+    def own_ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
+        return frozenset()
+
+    def settings(self, vocabulary: seqio.Vocabulary) -> dict[str, str]:
+        return {}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corpus:
+    """Records to documents of tokens, which a cache keeps.
+
+    `encoder` is what makes documents of records of its kind. `cache_dirs` are where its cache may be, beside SeqIO's own cache
+    directories.
+    """
+
+    name: str
+    source: seqio.DataSource
+    vocabulary: seqio.Vocabulary
     configuration: CorpusConfiguration
+    encoder: Any = Texts()  # an `Encoder`, with what else its kind has
+    cache_dirs: tuple[str, ...] = ()
 
-    if TYPE_CHECKING:  # what either has in its own way
+    def __reduce__(self) -> tuple:
+        """For another process, in which SeqIO's cache directories may be others."""
+        return Corpus, (self.name, self.source, self.vocabulary, self.configuration, self.encoder, (*self._cache_dirs,))
 
-        @property
-        def name(self) -> str: ...
-        @property
-        def source(self) -> seqio.DataSource: ...
-        @property
-        def vocabulary(self) -> seqio.Vocabulary: ...
-        @property
-        def splits(self) -> Sequence[str]: ...
-        @property
-        def cache_dir(self) -> Any: ...
-        @property
-        def _cache_dirs(self) -> list[str]: ...
+    @property
+    def splits(self) -> Sequence[str]:
+        return self.source.splits
+
+    @property
+    def columns(self) -> Mapping[str, np.dtype]:
+        """See `Encoder.columns`."""
+        return self.encoder.columns
+
+    @property
+    def reader(self) -> RecordSource:
+        """What reads the records of the source."""
+        return self.encoder.reader(self.source, self.configuration.text_key)
 
     @cached_property
     def tokenizer(self) -> seqio.Vocabulary:
-        """See `configuration.text_tokenizer`. Finding the special ids takes milliseconds, and a job asks for each of its shards."""
-        return text_tokenizer(self.vocabulary, self.configuration)
+        """The vocabulary, by which no text becomes a sentinel, a mode, or another special id; see `special_ids.text_vocabulary`.
 
-    def encode(self, records: Sequence[Record]) -> Encoded:
-        """Tokenizes some records. One that is no document raises a ValueError, if the corpus is to raise it."""
-        texts = [record.text for record in records]
-        problems = [record.problem.encode(errors="backslashreplace") for record in records]  # a path may be of any bytes
-        problems = find_problems(self.configuration.on_error, texts, problems)
-        texts = [b"" if problem else text for text, problem in zip(texts, problems)]
-        return Encoded({TOKENS: encode_batch(self.tokenizer, texts)}, problems)
-
-    def hashed(self, record: Record) -> bytes:
-        """What is hashed of a record, so that one of the same content has the same hash; see `provenance.hash_of`."""
-        return record.text
+        Finding these takes milliseconds, and a job asks for each of its shards.
+        """
+        special = self.configuration.special_tokens.ids(self.vocabulary)
+        return text_vocabulary(self.vocabulary, special | self.encoder.own_ids(self.vocabulary))
 
     def check_keeps_out(self, task: str, special_tokens: SpecialTokensRequest) -> None:
         """Raises a ValueError where its text could become a special token of a task, which is of a mixture that shares the corpus.
@@ -104,19 +169,21 @@ class Corpus:
                 f" sentinels or modes of {self.read_as[0]!r} too, or use control pieces."
             )
 
-    @property
-    def reader(self) -> RecordSource:
-        """What reads the records of the source, as `encode` takes them."""
-        return opened(self.source, self.configuration.text_key)
-
     def settings(self, source: str) -> dict[str, str]:
-        """Describes all that decides the tokens of a document; see `configuration.settings`."""
-        return settings(self.vocabulary, source, self.configuration)
+        """Describes all that decides the tokens of a document; `source` is the identity of its source. Opens the vocabulary."""
+        return settings(self.vocabulary, source, self.configuration) | self.encoder.settings(self.vocabulary)
+
+    @property
+    def made_of(self) -> str:
+        """What decides its documents, in 16 hexadecimal digits."""
+        identity = source_identity(self.source) or f"{describe_source(self.source)}, which cannot tell what it reads"
+        return digest(self.settings(identity))
 
     @property
     def read_as(self) -> tuple[str, dict[str, int]]:
         """The mixture or task that reads the corpus, and lengths for an example of use."""
-        return f"{self.name.removesuffix('_corpus')}_mix", {"inputs": 512, "targets": 512}
+        ending, lengths = self.encoder.read_as
+        return f"{self.name.removesuffix('_corpus')}_{ending}", dict(lengths)
 
     @property
     def is_tokens(self) -> bool:
@@ -124,16 +191,26 @@ class Corpus:
         return isinstance(self.source, MegatronSource)
 
     @property
+    def cache_dir(self) -> Any:
+        """The folder of its cache, the first that is found; None where there is none."""
+        return next(filter(is_cache, (folder_of(folder, self.name) for folder in self._cache_dirs)), None)
+
+    @property
     def cache_folder(self) -> str:
-        """The folder of its cache. Raises a ValueError if it is in none of SeqIO's cache directories."""
-        if not self.cache_dir:
+        """The same. Raises a ValueError where there is none."""
+        if (folder := self.cache_dir) is None:
             raise no_cache(
                 self.name,
                 self._cache_dirs,
                 "`ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs), or read the"
                 " source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)",
             )
-        return self.cache_dir
+        return folder
+
+    @property
+    def _cache_dirs(self) -> list[str]:
+        seqio = sys.modules.get("seqio")
+        return [*self.cache_dirs, *(map(os.fspath, seqio.get_global_cache_dirs()) if seqio else ())]
 
     def stored(self, split: str) -> Store:
         """The documents of a corpus that is tokens; see `MegatronSource.documents`."""
@@ -142,37 +219,6 @@ class Corpus:
         check_token_files(self.source, split, vocabulary_identity(vocabulary))
         eos = None if vocabulary.eos_id is None else vocabulary.eos_id - shift
         return self.source.documents(split, vocabulary.vocab_size - shift, eos)
-
-
-class Described(Corpus):
-    """A corpus that is registered nowhere. `cache_dirs` are where its cache may be, beside SeqIO's own cache directories."""
-
-    cache_dirs: tuple[str, ...]
-
-    @property
-    def splits(self) -> Sequence[str]:
-        return self.source.splits
-
-    @property
-    def cache_dir(self) -> Any:
-        """The folder of its cache, the first that is found; None where there is none."""
-        return next(filter(is_cache, (folder_of(folder, self.name) for folder in self._cache_dirs)), None)
-
-    @property
-    def _cache_dirs(self) -> list[str]:
-        seqio = sys.modules.get("seqio")
-        return [*self.cache_dirs, *(seqio.get_global_cache_dirs() if seqio else ())]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TextCorpus(Described):
-    """A corpus of texts as it is described."""
-
-    name: str
-    source: seqio.DataSource
-    vocabulary: seqio.Vocabulary
-    configuration: CorpusConfiguration
-    cache_dirs: tuple[str, ...] = ()
 
 
 def no_cache(name: str, cache_dirs: Sequence[str], what_to_do: str) -> ValueError:

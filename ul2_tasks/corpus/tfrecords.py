@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-import seqio
+import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.corpus.cached_files import expected_files
@@ -20,8 +20,6 @@ from ul2_tasks.files.systems import parallel_map, place
 from ul2_tasks.graphs import no_autograph
 
 SKIPPED = "skipped"  # the id of a record that is no document
-_FILES_AT_A_TIME = 16  # as SeqIO's cached source
-_SHUFFLE_BUFFER = seqio.SHUFFLE_BUFFER_SIZE
 
 
 @no_autograph
@@ -36,33 +34,11 @@ def document_names(numbers: tf.Tensor, texts: tf.Tensor, are_whole: tf.Tensor, s
     return tf.strings.join([tf.where(are_whole, ids, SKIPPED), f"/{digest(settings)}", endings])
 
 
-@no_autograph
-def read_files(files: list[str], shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-    """Reads the documents of some files, 128 at a time.
-
-    Each host reads some of the files; where there are more hosts than files, some of the documents of all files. In each epoch the
-    files are shuffled anew, 16 files are read at a time, and their documents are shuffled among 1,000 others. Gives {"targets":
-    RaggedTensor [documents, tokens] int32}.
-    """
-    index, num_shards = (shard_info.index, shard_info.num_shards) if shard_info else (0, 1)
-    names = tf.data.Dataset.from_tensor_slices(files)
-    by_file = num_shards <= len(files)
-    if by_file:
-        names = names.shard(num_shards, index)
-    if shuffle:
-        names = names.shuffle(len(files), seed=seed)
-    records = names.interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=_FILES_AT_A_TIME,
-        block_length=_FILES_AT_A_TIME,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    if not by_file:
-        records = records.shard(num_shards, index)
-    if shuffle:
-        records = records.shuffle(_SHUFFLE_BUFFER, seed=seed)
-    return records.batch(DOCUMENTS_PER_BATCH).map(_parse_tokens, num_parallel_calls=tf.data.AUTOTUNE)
+def read_file(path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The documents of a file, 128 at a time: [tokens] int32, one document's after the other's, and how many each has, int64."""
+    for batch in tf.data.TFRecordDataset(path).batch(DOCUMENTS_PER_BATCH):
+        tokens = tf.io.parse_example(batch, {"targets": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)})["targets"]
+        yield tokens.flat_values.numpy().astype(np.int32), tokens.row_lengths().numpy()
 
 
 def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> object | None:
@@ -73,12 +49,6 @@ def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> o
             named = (json.loads(name.split("/", 2)[2]) for name in _document_names(tf.data.TFRecordDataset(paths)) if "/{" in name)
             return next(named, f"digest {found}")
     return None
-
-
-def _parse_tokens(records: tf.Tensor) -> dict[str, tf.RaggedTensor]:
-    """Parses [documents] serialized tf.Examples to {"targets": [documents, tokens] int32}."""
-    parsed = tf.io.parse_example(records, {"targets": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)})
-    return {"targets": tf.cast(parsed["targets"], tf.int32)}
 
 
 def _first_digest(path: str) -> str | None:

@@ -150,7 +150,7 @@ def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]], coun
     shift, source = np.int32(id_shift(corpus.vocabulary)), describe_source(corpus.source)
     for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: len(item[1].text)):
         splits, of_each = zip(*batch)
-        columns, problems = corpus.encode(of_each)
+        columns, problems = corpus.encoder.encode(corpus, of_each)
         if counts:
             count_skipped(source, problems)
         tokens, lengths = columns[TOKENS]
@@ -167,7 +167,7 @@ def corpus_documents(corpus: Corpus, split: str, use_cached: bool, counts: bool 
         yield from _stored_documents(corpus, split)
         return
     for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.reader.shards(split))), counts):
-        origins = functools.partial(origins_of, batch, split, corpus.hashed, file, before)
+        origins = functools.partial(origins_of, batch, split, corpus.encoder.hashed, file, before)
         yield batch.documents(split)._replace(origins=origins)
 
 
@@ -207,7 +207,14 @@ def document_shards(corpus: Corpus, split: str, use_cached: bool, wanted: int) -
     if not (use_cached or corpus.is_tokens):
         return _shards_of_source(corpus, split, wanted)
     store = _store_of(corpus, split)
-    return _shards_of_records(corpus, split) if store is None else _shards_of_store(store, wanted)
+    if store is None:
+        return _shards_of_records(corpus, split)
+    if store.documents < wanted:
+        raise ValueError(
+            f"{corpus.name!r} must have a document of split {split!r} for each of {wanted} hosts, got {store.documents}. Use fewer"
+            " hosts. See docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
+        )
+    return _shards_of_store(store, wanted)
 
 
 def _shards_of_source(corpus: Corpus, split: str, wanted: int) -> DocumentShards:
@@ -237,24 +244,20 @@ def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
 
 def _shards_of_records(corpus: Corpus, split: str) -> DocumentShards:
     """Those of a cache of TFRecords: its files."""
-    import seqio
-
-    from ul2_tasks.corpus.read_cache import read_cache
+    from ul2_tasks.corpus.tfrecords import read_file
     from ul2_tasks.sources.dataset_records import check_process
 
-    count, shift = len(cache.record_files(corpus.cache_folder, split)), np.int32(id_shift(corpus.vocabulary))
+    files, shift = cache.record_files(corpus.cache_folder, split), np.int32(id_shift(corpus.vocabulary))
 
     def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
         check_process()
-        seen, info = 0, seqio.ShardInfo(shard, count)
-        settings = corpus_settings(corpus)
-        for batch in read_cache(corpus.cache_folder, corpus, settings, split, shuffle=False, seed=None, shard_info=info):
-            lengths = batch["targets"].row_lengths().numpy()
+        seen = 0
+        for tokens, lengths in read_file(files[shard]):
             seen += len(lengths)
             if seen > first:
-                yield Documents({TOKENS: (batch["targets"].flat_values.numpy() - shift, lengths)}), seen
+                yield Documents({TOKENS: (tokens - shift, lengths)}), seen
 
-    return DocumentShards(count, read)
+    return DocumentShards(len(files), read)
 
 
 @dataclasses.dataclass
@@ -294,13 +297,9 @@ def _stored_documents(corpus: Corpus, split: str) -> Iterator[Documents]:
             of = None if store.provenance is None else functools.partial(store.provenance.of, numbers)
             yield Documents({TOKENS: store.read_documents(numbers)}, origins=of)
         return
-    from ul2_tasks.corpus.read_cache import read_cache
-    from ul2_tasks.sources.dataset_records import check_process
-
-    check_process()
-    shift, settings = np.int32(id_shift(corpus.vocabulary)), corpus_settings(corpus)
-    for batch in read_cache(corpus.cache_folder, corpus, settings, split, shuffle=False, seed=None, shard_info=None):
-        yield Documents({TOKENS: (batch["targets"].flat_values.numpy() - shift, batch["targets"].row_lengths().numpy())})
+    count, read = _shards_of_records(corpus, split)
+    for shard in range(count):
+        yield from (documents for documents, _ in read(shard, 0, False))
 
 
 def _store_of(corpus: Corpus, split: str) -> Store | None:
@@ -308,7 +307,7 @@ def _store_of(corpus: Corpus, split: str) -> Store | None:
     if corpus.is_tokens:
         return corpus.stored(split)
     manifest = cache.check(corpus.cache_folder, corpus, corpus_settings(corpus))
-    cache.check_documents(corpus.cache_folder, split, manifest, num_shards=1)
+    cache.check_documents(corpus.cache_folder, split, manifest)
     return cache.open_store(corpus.cache_folder, manifest, split) if manifest else None
 
 

@@ -53,25 +53,6 @@ def tokenize(
 
 
 @no_autograph
-def tokenize_batches(
-    batches: tf.data.Dataset, vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: seqio.DataSource
-) -> tf.data.Dataset:
-    """Tokenizes batches of records; see `tokenize` for the tokens.
-
-    The batches are those of `dataset_records.record_batches`; "problem" may be missing. Gives {"targets": RaggedTensor [documents,
-    tokens] int32, "skipped": [] int64}, where records that are skipped are documents without tokens, and are counted. Iterating
-    raises a tf.errors.OpError on a record with a problem, if they are to be raised.
-    """
-    encode = functools.partial(_encode, vocabulary, configuration, describe_source(source))
-
-    def counted(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        tokens, are_whole = encode(batch)
-        return {"targets": tokens, "skipped": tf.math.count_nonzero(~are_whole)}
-
-    return batches.map(counted, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-@no_autograph
 def unbatch(batches: tf.data.Dataset) -> tf.data.Dataset:
     """The documents of batches one by one, as `tf.data.Dataset.unbatch` gives them.
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.corpus.conversations import Part
+from ul2_tasks.corpus.conversations import Part, files_of, parts_of, repeated_ids
 from ul2_tasks.corpus.made_of import Reads, changes
 from ul2_tasks.export.conversations_folder import (
     COLUMNS,
@@ -185,7 +185,7 @@ def _write_files(shard: ConversationShard, advance: Callable[[int], None]) -> di
     spans: collections.Counter[str] = collections.Counter()
     left_out: collections.Counter[str] = collections.Counter()
     hashes: list[np.ndarray] = []
-    told = task.corpus.files_of(shard.split, shard.segments, shard.cache_dirs is not None)
+    told = files_of(task.corpus, shard.split, shard.segments, shard.cache_dirs is not None)
     with temporary_files(shard) as paths:
         *of_pairs, table_path, list_path = paths
         with contextlib.ExitStack() as pairs:
@@ -253,8 +253,8 @@ def _left_out_of(task: ChatTask, part: Part) -> Iterator[dict[str, object]]:
 
 
 def _parts(task: ChatTask, shard: ConversationShard, refuse: Callable[[Mapping], object] = lambda record: None) -> Iterator[Part]:
-    """The conversations of a shard, in batches; see `ChatCorpus.parts`."""
-    for part in task.corpus.parts(shard.split, shard.segments, shard.cache_dirs is not None, refuse):
+    """The conversations of a shard, in batches; see `conversations.parts_of`."""
+    for part in parts_of(task.corpus, shard.split, shard.segments, shard.cache_dirs is not None, refuse):
         for first in range(0, len(part.numbers), _AT_A_TIME):
             some = slice(first, first + _AT_A_TIME)
             id_hashes = None if part.id_hashes is None else part.id_hashes[some]
@@ -270,7 +270,7 @@ def _first(part: Part, found: Any, tokens: int) -> Part:
 
 def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard]) -> dict:
     corpus = task.corpus
-    vocabulary = corpus.renderer.vocabulary
+    vocabulary = corpus.vocabulary
     splits: dict[str, list[dict]] = {split: [] for split in task.splits}
     for shard, record in zip(shards, all_shards(shards)):
         splits[shard.split].append({"shard": shard.name.partition("-")[2], **record})
@@ -283,7 +283,7 @@ def _manifest(task: ChatTask, begun: Mapping, shards: Sequence[ConversationShard
         "versions": {"ul2_tasks": __version__, "seqio": seqio.__version__},
         "tokenizer": {"path": vocabulary.path, "sha256": SHA256} if is_o200k else {"identity": vocabulary_identity(vocabulary)},
         "padded_vocabulary": PADDED_SIZE if is_o200k else vocabulary.vocab_size - id_shift(vocabulary),
-        "eod": corpus.renderer.eod,
+        "eod": corpus.encoder.renderer.eod,
         "alignment": "token: lossmask and span are those of the token at the same place; where labels are tokens[1:], take [1:]",
         "splits": {
             split: {
@@ -310,7 +310,7 @@ def _repeated_ids(task: ChatTask, shards: Sequence[ConversationShard]) -> Mappin
     """
     if shards[0].cache_dirs is not None:
         is_all = all(shard.max_tokens is None for shard in shards)
-        return task.corpus.repeated_ids() if is_all else collections.defaultdict(lambda: None)
+        return repeated_ids(task.corpus) if is_all else collections.defaultdict(lambda: None)
     paths = {split: [hashes_path(shard, split) for shard in shards if shard.split == split] for split in task.splits}
     return {split: count_repeated(found) for split, found in (paths | {"totals": [*itertools.chain(*paths.values())]}).items()}
 

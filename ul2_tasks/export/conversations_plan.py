@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import seqio
 
 from ul2_tasks.chat.objective import CHAT
+from ul2_tasks.corpus.conversations import stored_hashes
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.made_of import files_of
 from ul2_tasks.export.conversations_folder import COLUMNS, LEFT_OUT, folder_of, table_of
@@ -95,7 +96,7 @@ def shards_of(
 def _reads(task: ChatTask, split: str, groups: Sequence[tuple[str, tuple[int, ...]]], use_cached: bool) -> list[list[str]]:
     """What each group of shards is made of, see `made_of`: a file, and its size and time, or what the cache has of it."""
     if use_cached:
-        hashes = task.corpus.stored_hashes(split)
+        hashes = stored_hashes(task.corpus, split)
         return [[f"{path}, of the cache", " ".join(hashes[number] for number in numbers)] for path, numbers in groups]
     found = files_of(task.corpus.source, split)
     told = ((path, found.get(path, found.get("files", ""))) for path in (real_path(path) for path, _ in groups))

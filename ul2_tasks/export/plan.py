@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from ul2_tasks.chat.choices import counter_of
 from ul2_tasks.chat.index import count_examples
-from ul2_tasks.corpus.corpus import corpus_settings
+from ul2_tasks.corpus.cache import identity_of
+from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.corpus.made_of import files_of
-from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.example_features import CHAT, IMAGES, LOSS_MASK, SPAN_ID, TASK, TEXT, TOKEN_FEATURES
 from ul2_tasks.export.formats import open_format
 from ul2_tasks.files.systems import absolute, place
@@ -199,12 +199,11 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
     """What makes the examples of an export with these arguments, as JSON has it. If it is the same, the examples are the same."""
     mixture, tasks = _provider(arguments["mixture"]), tasks_of(arguments)
 
-    def describe_corpus(corpus: CorpusTask) -> dict[str, object]:
-        view = CorpusView(corpus, salt="")
+    def describe_corpus(corpus: Corpus) -> dict[str, object]:
         if arguments["use_cached"]:
-            read = f"cache: {view.cached().cache_identity(arguments['split'])}"
+            read = f"cache: {identity_of(corpus, '' if corpus.is_tokens else corpus.cache_folder, arguments['split'])}"
         else:
-            shards = view.list_shards(arguments["split"])
+            shards = corpus.source.list_shards(arguments["split"])
             read = f"{len(shards)} shards, {_crc32(shards)}"
         return {**corpus_settings(corpus), "read": read}
 
@@ -223,7 +222,7 @@ def describe(arguments: ExportArguments) -> dict[str, Any]:
     return json.loads(json.dumps(description))
 
 
-def _corpora(tasks: Iterable[Any]) -> list[CorpusTask]:
+def _corpora(tasks: Iterable[Any]) -> list[Corpus]:
     return list({task.corpus.name: task.corpus for task in tasks if isinstance(task, _OURS)}.values())
 
 
@@ -278,7 +277,7 @@ def describe_ids(arguments: ExportArguments) -> dict[str, object]:
 
 def _ids_of(task: Any, shift: int) -> dict[str, object]:
     if isinstance(task, ChatTask):
-        return {"mode_ids": list(task.objective.mode), "sentinel_ids": [], "eod_id": task.corpus.renderer.eod}
+        return {"mode_ids": list(task.objective.mode), "sentinel_ids": [], "eod_id": task.corpus.encoder.renderer.eod}
     special = task.special_tokens()
     of_denoiser = {
         "mode_ids": [int(id) - shift for id in special.mode],

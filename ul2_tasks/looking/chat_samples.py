@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ul2_tasks.chat.objective import CHAT, Objective
 from ul2_tasks.chat.segments import CHANNELS, HEADER, KIND, LENGTH, ROLES, kind_name
-from ul2_tasks.corpus.conversations import ChatCorpus
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.example_features import LOSS_MASK, SPAN_ID, token_features
 from ul2_tasks.looking.printing import visible
 from ul2_tasks.looking.readable import stretches
@@ -38,7 +38,7 @@ class ShownChat(Protocol):
     @property
     def objective(self) -> Objective: ...
     @property
-    def corpus(self) -> ChatCorpus: ...
+    def corpus(self) -> Corpus: ...
 
 
 class ChatExample(NamedTuple):
@@ -127,7 +127,7 @@ def as_plain(task: ShownChat, example: ChatExample) -> dict[str, Any]:
     is the feature that a message is in: both, where its header is in the inputs. Ids are the tokenizer's own.
     """
     targets = example.inputs or 0
-    own = (example.ids - id_shift(task.corpus.renderer.vocabulary)).tolist()
+    own = (example.ids - id_shift(task.corpus.vocabulary)).tolist()
     ids = {"ids": own} if example.inputs is None else {"inputs": own[:targets], "targets": own[targets:]}
     masks = {"loss_mask": example.loss_mask[targets:].tolist(), "span_id": example.span_id[targets:].tolist()}
     messages = [_plain_message(task, example, part) for part in parts_of(example) if part.row is not None]
@@ -142,7 +142,7 @@ def example_of(
     `values` are its features, [tokens] each, with the vocabulary's ids. `tokens`, [tokens] int32, are those of the conversation,
     the tokenizer's own, and `messages`, [messages, 5] int32, see `segments.COLUMNS`.
     """
-    renderer, is_chat = task.corpus.renderer, task.objective.format == CHAT
+    renderer, is_chat = task.corpus.encoder.renderer, task.objective.format == CHAT
     ids = np.concatenate([values[key] for key in token_features(task.objective.features)])
     inputs, first = None if is_chat else len(values["inputs"]), len(task.objective.mode)
     own = ids[first:] - id_shift(renderer.vocabulary)
@@ -216,7 +216,7 @@ def _table(task: ShownChat, example: ChatExample, parts: list[Part]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    vocabulary = task.corpus.renderer.vocabulary
+    vocabulary = task.corpus.vocabulary
     for part in parts:
         text = Text()
         for kind, group, ids in runs_of(example, part):
@@ -251,7 +251,7 @@ def _plain_message(task: ShownChat, example: ChatExample, part: Part) -> dict[st
         "loss_group": int((example.span_id[part.start : part.end] * trained).max(initial=0)),
         "trained": int(trained.sum()),
         "tokens": part.end - part.start,
-        "text": task.corpus.renderer.vocabulary.decode(example.ids[part.header : part.stop].tolist()),
+        "text": task.corpus.vocabulary.decode(example.ids[part.header : part.stop].tolist()),
     }
     return message if example.inputs is None else {"feature": part.feature, **message}
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.looking.printing import kinds_lost
 from ul2_tasks.tasks.image_text import ImageTextTask
 from ul2_tasks.tasks.providers import DenoisingTask
@@ -155,7 +155,7 @@ def _clashes() -> Iterator[str]:
                 yield f"{name} asks for {asked.name}{asked.specifier}, {is_there}"
 
 
-def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: CorpusTask) -> Iterator[Finding]:
+def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: Corpus) -> Iterator[Finding]:
     """Looks at the special ids, and at the way of a text to ids and back."""
     modes: dict[str, tuple[int, ...]] = {}
     special: SpecialTokens | None = None

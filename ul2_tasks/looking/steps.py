@@ -14,8 +14,8 @@ from rich.text import Text
 from ul2_tasks.chat.index import ChatIndex
 from ul2_tasks.chat.objective import Objective
 from ul2_tasks.chat.reading import read_conversations
-from ul2_tasks.corpus.conversations import ChatCorpus
-from ul2_tasks.corpus.image_text import ImageTextCorpus
+from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.corpus.image_text import seqio_tokens
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
 from ul2_tasks.denoising.pieces import PieceLimits
@@ -94,7 +94,7 @@ class ChatOfRun:
 
     name: str
     objective: Objective
-    corpus: ChatCorpus
+    corpus: Corpus
     index: ChatIndex
     features: Mapping[str, Feature]
 
@@ -188,7 +188,9 @@ def _fed_images(
     images: Sequence[bytes],
 ) -> FedImages:
     ((record, _),) = location.documents
-    sample = image_text_sample(ImageTextShown(task, member.corpus.seqio_image_tokens), number, ids, images)
+    sample = image_text_sample(
+        ImageTextShown(task, seqio_tokens(member.corpus.encoder.image_tokens, task.vocabulary)), number, ids, images
+    )
     places, data = image_places(sample, images), member.index.data
     return FedImages(sample, segment, location, places, data.locate(record), data.tokens.tokens_of(record))
 
@@ -265,8 +267,7 @@ def chats_fed(found: Examples) -> dict[str, ChatOfRun]:
     chats = {}
     for member, index in _of_records(found):
         if not member.has_images:
-            corpus: ChatCorpus = member.corpus
-            chats[member.task] = ChatOfRun(member.task, index.objective, corpus, index, member.features)
+            chats[member.task] = ChatOfRun(member.task, index.objective, member.corpus, index, member.features)
     return dict(sorted(chats.items()))
 
 
@@ -275,7 +276,7 @@ class ImageMember:
     """A task of interleaved image-text data as a run reads it; `special` has the vocabulary's ids."""
 
     task: str
-    corpus: ImageTextCorpus
+    corpus: Corpus
     index: ImageTextIndex
     limits: PieceLimits
     special: SpecialTokens
@@ -287,10 +288,9 @@ def image_members(found: Examples) -> dict[str, ImageMember]:
     members = {}
     for member, index in _of_records(found):
         if member.has_images:
-            corpus: ImageTextCorpus = member.corpus
             limits = index.limits[member.kind_number]
             special = moved(limits.special, id_shift(member.vocabulary))
-            members[member.task] = ImageMember(member.task, corpus, index, limits, special, member.vocabulary)
+            members[member.task] = ImageMember(member.task, member.corpus, index, limits, special, member.vocabulary)
     return members
 
 

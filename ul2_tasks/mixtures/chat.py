@@ -14,7 +14,8 @@ from ul2_tasks.chat.index import index_conversations
 from ul2_tasks.chat.objective import CHAT, FORMATS, PROMPT_COMPLETION, Objective
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.conversations import ChatCorpus, DescribedConversations
+from ul2_tasks.corpus.conversations import Chats
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.kinds import described_blocks
@@ -108,13 +109,12 @@ class Chat(Description):
                 " Pass turns='last', and a conversation for each turn."
             )
 
-    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> ChatCorpus:
+    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The conversations, whose cache may be in one of these folders."""
         configuration = CorpusConfiguration(self.messages_key, self.on_error)
-        supervision = objective_of(self, CHAT).supervision
-        return DescribedConversations(
-            f"{self.name}_corpus", self.source, configuration, self.renderer, supervision, folders(cache_dirs)
-        )
+        encoder = Chats(self.renderer, objective_of(self, CHAT).supervision)
+        vocabulary = self.renderer.vocabulary
+        return Corpus(f"{self.name}_corpus", self.source, vocabulary, configuration, encoder, folders(cache_dirs))
 
     @property
     def vocabulary(self) -> seqio.Vocabulary:
@@ -126,9 +126,8 @@ class Chat(Description):
         return {f"{self.name}_{PROMPT_COMPLETION}": 1.0}
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
-        corpus_in(self, cache_dirs)  # which refuses folders without its cache
         objective, name = objective_of(self, format_of(sequence_length)), self.registered_as(sequence_length)
-        return [chat_member(name, self.corpus(cache_dirs), objective, sequence_length, blocks=self.block_shuffle)]
+        return [chat_member(name, corpus_in(self, cache_dirs), objective, sequence_length, blocks=self.block_shuffle)]
 
     def registered_as(self, sequence_length: Mapping[str, int]) -> str:
         return f"{self.name}_{format_of(sequence_length)}"
@@ -184,7 +183,7 @@ def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
 
 def chat_member(
     name: str,
-    corpus: ChatCorpus,
+    corpus: Corpus,
     objective: Objective,
     sequence_length: Mapping[str, int | None] | None,
     *,
@@ -197,7 +196,7 @@ def chat_member(
         "format": objective.format,
         "supervision": dataclasses.asdict(objective.supervision),
         "mode": list(objective.mode),
-        "renderer": corpus.renderer.identity,
+        "renderer": corpus.encoder.renderer.identity,
         **described_blocks(blocks),
     }
     return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index_of, told, block_shuffle=blocks)

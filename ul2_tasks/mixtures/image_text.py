@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.image_text import DescribedImageText, ImageTextCorpus
+from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.corpus.image_text import ImageTexts, seqio_tokens
 from ul2_tasks.denoising.denoisers import (
     IMAGE_SPLITS,
     T5GEMMA2,
@@ -121,11 +122,11 @@ class ImageText(Description):
                 f"denoisers must not be a CausalDenoiser, got {causal}. Pass a SequentialDenoiser, and split='last_image'."
             )
 
-    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> DescribedImageText:
+    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The corpus, whose cache may be in one of these folders."""
         configuration = CorpusConfiguration(on_error=self.on_error, special_tokens=special_tokens_of(self))
-        given = (self.source, self.vocabulary, configuration, self.image_tokens)
-        return DescribedImageText(f"{self.name}_corpus", *given, folders(cache_dirs))
+        encoder = ImageTexts(self.image_tokens)
+        return Corpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, encoder, folders(cache_dirs))
 
     @property
     def rates(self) -> dict[str, float]:
@@ -145,8 +146,8 @@ def check_no_image_lengths(sequence_length: Mapping[str, int] | None) -> None:
         )
 
 
-def special_tokens_beside(image_tokens: ImageTokens, images: ImageText, denoiser: Denoiser) -> SpecialTokens:
-    """The ids that the denoiser adds to those of the text. `image_tokens` have SeqIO's ids. Opens the vocabulary.
+def special_tokens_beside(images: ImageText, denoiser: Denoiser) -> SpecialTokens:
+    """The ids that the denoiser adds to those of the text. Opens the vocabulary.
 
     Raises a ValueError where ids of images mean something else.
     """
@@ -154,7 +155,7 @@ def special_tokens_beside(image_tokens: ImageTokens, images: ImageText, denoiser
     special = special_tokens_of(images).tokens(vocabulary, denoiser.mode)
     taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
     taken |= dict.fromkeys(special.mode, f"the mode {denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
-    if both := {id - shift: taken[id] for id in image_tokens.ids if id in taken}:
+    if both := {id - shift: taken[id] for id in seqio_tokens(images.image_tokens, vocabulary).ids if id in taken}:
         raise ValueError(
             f"image_tokens must have ids of their own, got {both}. Pass other ids for them, or for sentinels and modes."
         )
@@ -180,15 +181,14 @@ def limits_of(images: ImageText, sequence_length: Mapping[str, int] | None) -> t
     Raises a ValueError where ids of images mean something else.
     """
     check_no_image_lengths(sequence_length)
-    image_tokens = images.corpus().seqio_image_tokens
     return tuple(
-        piece_limits(f"{images.name}_{each.name}", images, each, special_tokens_beside(image_tokens, images, each), sequence_length)
+        piece_limits(f"{images.name}_{each.name}", images, each, special_tokens_beside(images, each), sequence_length)
         for each in images.denoisers
     )
 
 
 def image_text_members(
-    images: ImageText, corpus: ImageTextCorpus, limits: Sequence[PieceLimits], rates: Sequence[float]
+    images: ImageText, corpus: Corpus, limits: Sequence[PieceLimits], rates: Sequence[float]
 ) -> list[RecordMember]:
     """The tasks of a corpus as `random_access` takes them, of these limits."""
     settings = {"limits": tuple(limits), "vocabulary": images.vocabulary, "on_unusable": images.on_unusable}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.corpus import Corpus, TextCorpus
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
@@ -123,7 +123,8 @@ class Mixture(Description):
         """Returns the corpus, whose cache may be in one of these folders."""
         owner = owner_of(self)
         configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner), owner.separate_documents)
-        return TextCorpus(f"{owner.name}_corpus", owner.source, owner.vocabulary, configuration, folders(cache_dirs))
+        name = f"{owner.name}_corpus"
+        return Corpus(name, owner.source, owner.vocabulary, configuration, cache_dirs=folders(cache_dirs))
 
     @property
     def rates(self) -> dict[str, float]:

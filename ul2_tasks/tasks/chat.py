@@ -12,8 +12,8 @@ import tensorflow as tf
 from ul2_tasks.chat.by_name import Renderer
 from ul2_tasks.chat.objective import CHAT, FORMATS, salt_of
 from ul2_tasks.chat.supervision import Supervision
-from ul2_tasks.corpus.conversations_task import ChatCorpusTask
-from ul2_tasks.corpus.view import CorpusView
+from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.example_features import TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
@@ -41,8 +41,8 @@ class ChatTask(seqio.Task):
     "prompt_completion".
     """
 
-    def __init__(self, name: str, corpus: ChatCorpusTask, format: str, configuration: Chat):
-        tokens = seqio.Feature(corpus.renderer.vocabulary, add_eos=False)
+    def __init__(self, name: str, corpus: Corpus, format: str, configuration: Chat):
+        tokens = seqio.Feature(corpus.vocabulary, add_eos=False)
         features = {"inputs": tokens, "targets": tokens}
         if format == CHAT:
             features = {"tokens": tokens} | {
@@ -55,7 +55,7 @@ class ChatTask(seqio.Task):
         self.objective = objective_of(configuration, format)
 
     @property
-    def corpus(self) -> ChatCorpusTask:
+    def corpus(self) -> Corpus:
         return self.source.corpus
 
     @property
@@ -240,15 +240,8 @@ def add_chat(chat: Chat, format: str = CHAT) -> str:
 
 
 def _tasks(chat: Chat) -> list[seqio.Task]:
-    described = chat.corpus()
-    corpus = ChatCorpusTask(
-        described.name,
-        described.source,
-        configuration=described.configuration,
-        renderer=described.renderer,
-        supervision=described.supervision,
-    )
-    return [corpus, *(ChatTask(f"{chat.name}_{format}", corpus, format, chat) for format in FORMATS)]
+    corpus = chat.corpus()
+    return [CorpusTask(corpus), *(ChatTask(f"{chat.name}_{format}", corpus, format, chat) for format in FORMATS)]
 
 
 def chat_tasks(name: str) -> list[ChatTask]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask, images_feature
+from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
 from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.denoising.pieces import PieceLimits
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 STREAM_VERSION = 1  # raised whenever the same arguments give other examples, or another order
 
 
+def images_feature() -> seqio.Feature:
+    """Encoded images, any number of them in an example."""
+    return seqio.Feature(seqio.PassThroughVocabulary(0), add_eos=False, dtype=tf.string, rank=1)
+
+
 class ImageTextTask(seqio.Task):
     """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
 
@@ -46,7 +52,7 @@ class ImageTextTask(seqio.Task):
     counted.
     """
 
-    def __init__(self, name: str, corpus: ImageTextCorpusTask, denoiser: Denoiser, configuration: ImageText):
+    def __init__(self, name: str, corpus: Corpus, denoiser: Denoiser, configuration: ImageText):
         tokens = seqio.Feature(configuration.vocabulary, add_eos=True)
         features = {"inputs": tokens, "targets": tokens, IMAGES: images_feature()}
         super().__init__(name, corpus.source, features, preprocessors=[])
@@ -70,7 +76,7 @@ class ImageTextTask(seqio.Task):
 
     def special_tokens(self) -> SpecialTokens:
         """See `mixtures.image_text.special_tokens_beside`."""
-        return special_tokens_beside(self.corpus.seqio_image_tokens, self.configuration, self.denoiser)
+        return special_tokens_beside(self.configuration, self.denoiser)
 
     def get_dataset(
         self,
@@ -165,15 +171,8 @@ def add_image_text(images: ImageText) -> str:
 
 
 def _tasks(images: ImageText) -> list[seqio.Task]:
-    described = images.corpus()
-    corpus = ImageTextCorpusTask(
-        described.name,
-        described.source,
-        described.vocabulary,
-        configuration=described.configuration,
-        image_tokens=described.image_tokens,
-    )
-    return [corpus, *(ImageTextTask(f"{images.name}_{each.name}", corpus, each, images) for each in images.denoisers)]
+    corpus = images.corpus()
+    return [CorpusTask(corpus), *(ImageTextTask(f"{images.name}_{each.name}", corpus, each, images) for each in images.denoisers)]
 
 
 def image_text_tasks(name: str) -> list[ImageTextTask]:

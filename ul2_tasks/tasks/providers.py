@@ -16,9 +16,9 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.corpus import no_cache
+from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import code_in_words, reads
-from ul2_tasks.corpus.view import CorpusTask, CorpusView
+from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoising.denoisers import Denoiser
 from ul2_tasks.denoising.lengths import Chunk
@@ -87,7 +87,7 @@ class DenoisingTask(seqio.Task):
         return self.configuration.denoiser
 
     @property
-    def corpus(self) -> CorpusTask:
+    def corpus(self) -> Corpus:
         return self.source.corpus
 
     @property
@@ -293,7 +293,7 @@ class IndexedTask(Protocol):
     @property
     def configuration(self) -> Any: ...
     @property
-    def corpus(self) -> CorpusTask: ...
+    def corpus(self) -> Corpus: ...
     @staticmethod
     def members(
         tasks: Sequence[Any],

@@ -143,11 +143,9 @@ def mixture_of(corpus: str) -> Mixture:
 
 
 def _tasks(mixture: Mixture, is_shared: bool) -> list[seqio.Task]:
-    feature, described = seqio.Feature(mixture.vocabulary, add_eos=True), mixture.corpus()
+    feature, corpus = seqio.Feature(mixture.vocabulary, add_eos=True), mixture.corpus()
     if is_shared:
-        corpus = seqio.TaskRegistry.get(described.name)
-    else:
-        corpus = CorpusTask(described.name, described.source, {"targets": feature}, configuration=described.configuration)
+        corpus = seqio.TaskRegistry.get(corpus.name).corpus
     tasks = [
         DenoisingTask(
             task := f"{mixture.name}_{denoiser.name}",
@@ -157,7 +155,7 @@ def _tasks(mixture: Mixture, is_shared: bool) -> list[seqio.Task]:
         )
         for denoiser in mixture.denoisers
     ]
-    return tasks if is_shared else [corpus, *tasks]
+    return tasks if is_shared else [CorpusTask(corpus), *tasks]
 
 
 def mix(
@@ -250,9 +248,9 @@ def mix(
 
 def _check_vocabularies(chat: ChatTask, tasks: Iterable[seqio.Task]) -> None:
     """Raises a ValueError where a task has another vocabulary than that of conversations, which has the renderer's tokens."""
-    vocabulary = chat.corpus.renderer.vocabulary
+    vocabulary = chat.corpus.vocabulary
     for task in tasks:
-        other = task.corpus.renderer.vocabulary if isinstance(task, ChatTask) else task.output_features["targets"].vocabulary
+        other = task.corpus.vocabulary if isinstance(task, ChatTask) else task.output_features["targets"].vocabulary
         if other != vocabulary:
             raise ValueError(
                 f"{chat.name!r} and {task.name!r} must be of one vocabulary, got {vocabulary_identity(vocabulary)} and"

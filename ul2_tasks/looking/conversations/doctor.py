@@ -15,7 +15,7 @@ import tensorflow as tf
 from ul2_tasks.chat.choices import UNTRAINED
 from ul2_tasks.chat.segments import kind_name, kind_of
 from ul2_tasks.chat.supervision import TOOL_CALL
-from ul2_tasks.corpus.conversations_task import ChatCorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.looking.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.looking.conversations.records import Rendered, cause, in_memory, records, render
 from ul2_tasks.looking.findings import About, Finding, examine_ids, first_words, left_out
@@ -72,7 +72,7 @@ def examine_conversations(
                 yield from _examine_task(task, seen.conversations, lengths[task.name])
 
 
-def _read(corpus: ChatCorpusTask, split: str) -> _Seen:
+def _read(corpus: Corpus, split: str) -> _Seen:
     seen = _Seen([], Tally(), collections.Counter())
     for record in itertools.islice(records(corpus, split), LOOKED_AT):
         try:
@@ -87,8 +87,8 @@ def _read(corpus: ChatCorpusTask, split: str) -> _Seen:
     return seen
 
 
-def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding]:
-    vocabulary = corpus.renderer.vocabulary
+def _examine_tokenizer(corpus: Corpus, about: About) -> Iterator[Finding]:
+    vocabulary = corpus.vocabulary
     if isinstance(vocabulary, O200kVocabulary):
         try:
             path = vocabulary.path
@@ -97,14 +97,14 @@ def _examine_tokenizer(corpus: ChatCorpusTask, about: About) -> Iterator[Finding
             yield about("problem", "vocabulary", str(error))
             return
         yield about("ok", "vocabulary", f"{FILE} is {path}, SHA-256 {SHA256}")
-    yield about("ok", "vocabulary", f"{corpus.renderer.identity}; {vocabulary.vocab_size:,} ids")
+    yield about("ok", "vocabulary", f"{corpus.encoder.renderer.identity}; {vocabulary.vocab_size:,} ids")
     yield from (dataclasses.replace(found, concerns=(corpus.name,)) for found in examine_ids(vocabulary))
     if lost := check_round_trip(corpus.tokenizer):
         what = f"decoding does not restore {kinds_lost(lost)}"
         yield about("note", "vocabulary", what, "use another vocabulary, if the text needs it")
 
 
-def _examine_rejected(corpus: ChatCorpusTask, seen: _Seen, about: About) -> Iterator[Finding]:
+def _examine_rejected(corpus: Corpus, seen: _Seen, about: About) -> Iterator[Finding]:
     for problem, number in seen.missing.items():
         yield about("problem", "installation", f"{number:,} of {seen.records:,} conversations cannot be rendered: {problem}")
     skips = corpus.configuration.on_error == "skip"
@@ -137,7 +137,7 @@ def _examine_repeats(conversations: Sequence[Rendered], about: About) -> Iterato
             yield about("note", "corpus", f"{len(wrong):,} of {len(conversations):,} conversations {what}{first}", remedy)
 
 
-def _examine_validation(corpus: ChatCorpusTask, split: str, about: About) -> Iterator[Finding]:
+def _examine_validation(corpus: Corpus, split: str, about: About) -> Iterator[Finding]:
     for other in corpus.splits:
         if other != split and next(records(corpus, other, _LOOKED_AT_FOR_A_SPLIT), None) is None:
             remedy = "raise validation, or name files for it, because an export of an empty split cannot be opened"

@@ -57,7 +57,7 @@ def read_examples(
     found = task.objective.examples(reader, numbers, lengths)
     conversations = _one_by_one(read_conversations(reader, numbers))
     place = {int(number): place for place, number in enumerate(numbers)}
-    shift = np.int32(id_shift(task.corpus.renderer.vocabulary))
+    shift = np.int32(id_shift(task.corpus.vocabulary))
     values = found.values | {key: found.values[key] + shift for key in token_features(task.objective.features)}
     split = {key: np.split(of_all, np.cumsum(found.lengths[key])[:-1]) for key, of_all in values.items()}
     examples = [

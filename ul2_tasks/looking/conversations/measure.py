@@ -11,7 +11,7 @@ import numpy as np
 
 from ul2_tasks.chat.segments import HEADER, KIND, KINDS, LENGTH, kind_name
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.conversations_task import ChatCorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.looking.chat_samples import ChatExample
@@ -131,12 +131,12 @@ def measure_chat(
     )
 
 
-def _read(corpus: ChatCorpusTask, split: str, use_cached: bool, most: int) -> FirstConversations | Columns:
+def _read(corpus: Corpus, split: str, use_cached: bool, most: int) -> FirstConversations | Columns:
     return documents_of(corpus, split, use_cached=True) if use_cached else first_conversations(corpus, split, most)
 
 
-def _corpus(corpus: ChatCorpusTask, split: str, read: FirstConversations | Columns) -> ChatCorpusStatistics:
-    described = corpus.name, describe_source(corpus.source), corpus.renderer.identity
+def _corpus(corpus: Corpus, split: str, read: FirstConversations | Columns) -> ChatCorpusStatistics:
+    described = corpus.name, describe_source(corpus.source), corpus.encoder.renderer.identity
     if isinstance(read, FirstConversations):
         return ChatCorpusStatistics(*described, read.reader.count, read.is_all, dict(read.rejected.counts.most_common()))
     manifest = cache.read_manifest(corpus.cache_dir) or {}

@@ -13,7 +13,7 @@ from ul2_tasks.chat.reading import conversations_in_memory
 from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.conversations import conversation_of
-from ul2_tasks.corpus.conversations_task import ChatCorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.looking.statistics import Tally
 from ul2_tasks.sources.records import Record
@@ -53,7 +53,7 @@ class FirstConversations(NamedTuple):
     is_all: bool
 
 
-def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstConversations:
+def first_conversations(corpus: Corpus, split: str, most: int) -> FirstConversations:
     """Renders the first conversations of a split, at most `most`.
 
     Raises a ValueError where there is no conversation, or a record cannot be rendered and the corpus is to raise it.
@@ -77,13 +77,13 @@ def first_conversations(corpus: ChatCorpusTask, split: str, most: int) -> FirstC
     return FirstConversations(in_memory(corpus, found), found, rejected, is_all)
 
 
-def in_memory(corpus: ChatCorpusTask, conversations: Sequence[Rendered]) -> Columns:
+def in_memory(corpus: Corpus, conversations: Sequence[Rendered]) -> Columns:
     """What reads rendered conversations."""
-    arrays = as_arrays([rendered.segments for rendered in conversations], corpus.renderer.eod)
+    arrays = as_arrays([rendered.segments for rendered in conversations], corpus.encoder.renderer.eod)
     return conversations_in_memory(arrays, [rendered.where for rendered in conversations])
 
 
-def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iterator[Record]:
+def records(corpus: Corpus, split: str, most: int | None = None) -> Iterator[Record]:
     """Yields the records of a split, in the order of the corpus.
 
     `most` is how many records are read at most, those of a split that is read with this one included; None for all.
@@ -94,13 +94,13 @@ def records(corpus: ChatCorpusTask, split: str, most: int | None = None) -> Iter
     yield from (record for name, record in itertools.islice(found, most) if name == split)
 
 
-def render(corpus: ChatCorpusTask, record: Record) -> Rendered:
+def render(corpus: Corpus, record: Record) -> Rendered:
     """The record as it is rendered."""
     where, problem = str(record.where), record.problem
     if not problem:
         try:
             conversation = conversation_of(record)
-            [segments] = render_all(corpus.renderer, [conversation])
+            [segments] = render_all(corpus.encoder.renderer, [conversation])
             if isinstance(segments, ValueError):
                 raise segments
             return Rendered(where, record.id, conversation.messages, segments, "", conversation.unread)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.looking.findings import (
     About,
     Finding,
@@ -44,14 +44,14 @@ def examine_image_tasks(name: str, sequence_length: Mapping[str, int], split: st
 
 
 def _examine(statistics: ImageTasksStatistics, tasks: Sequence[ImageTextTask]) -> Iterator[Finding]:
-    corpora: dict[str, ImageTextCorpusTask] = {task.corpus.name: task.corpus for task in tasks}
+    corpora: dict[str, Corpus] = {task.corpus.name: task.corpus for task in tasks}
     for found in statistics.corpora:
         yield from _examine_records(found, corpora[found.corpus], functools.partial(Finding, concerns=(found.corpus,)))
     for measured, task in zip(statistics.tasks, tasks):
         yield from _examine_lengths(measured, task, functools.partial(Finding, about="lengths", concerns=(measured.task,)))
 
 
-def _examine_records(found: ImageCorpusStatistics, corpus: ImageTextCorpusTask, about: About) -> Iterator[Finding]:
+def _examine_records(found: ImageCorpusStatistics, corpus: Corpus, about: About) -> Iterator[Finding]:
     skip = corpus.configuration.on_error == "skip"
     kind, remedy = left_out(skip, "fix them, or pass on_error='skip', which leaves them out and counts them")
     for line in shown_problems(found.problems, found.first):

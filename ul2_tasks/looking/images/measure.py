@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import seqio
 
-from ul2_tasks.corpus.image_text_task import ImageTextCorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.denoising.pieces import PieceLimits, problem_of
 from ul2_tasks.denoising.reconstruction import invert
 from ul2_tasks.denoising.write import made
@@ -117,15 +117,16 @@ class ImageTasksStatistics(Checked):
     checks: Sequence[Check] = ()
 
 
-def look_at_corpus(corpus: ImageTextCorpusTask, split: str, records: int = RECORDS) -> Looked:
+def look_at_corpus(corpus: Corpus, split: str, records: int = RECORDS) -> Looked:
     """Reads the first records of a corpus."""
     if split not in corpus.splits:
         raise ValueError(f"split of {corpus.name!r} must be one of {sorted(corpus.splits)}, got {split!r}.")
-    read = list(itertools.islice(corpus.read(split), records + 1))
+    of_split = (record for shard in corpus.reader.shards(split) for record in corpus.reader.read(shard))
+    read = list(corpus.encoder.read(corpus, itertools.islice(of_split, records + 1)))
     right: list[tuple[str, Interleaved]] = []
     problems = Tally()
-    for where, found, problem in read[:records]:
-        if problem:
+    for where, found, wrong in read[:records]:
+        if problem := wrong.decode(errors="replace"):
             problems.add(without_particulars(problem.removeprefix(f"{where}: ")), problem)
         else:
             right.append((where, found))

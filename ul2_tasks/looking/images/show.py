@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from ul2_tasks.corpus.image_text import seqio_tokens
 from ul2_tasks.looking.image_samples import ImageTextShown, image_text_sample
 from ul2_tasks.looking.images.measure import ImageTextExample, Looked, look_at_corpora, make_examples
 from ul2_tasks.looking.printing import print_head, visible
@@ -99,4 +100,5 @@ def draw_looked(
 def _sample(task: ImageTextTask, special: SpecialTokens, number: int, example: ImageTextExample) -> Sample:
     shown = DenoisedTask(task.name, task.denoiser, special, task.output_features["targets"].vocabulary)
     made = {"inputs": example.inputs, "targets": example.targets}
-    return image_text_sample(ImageTextShown(shown, task.corpus.seqio_image_tokens), number, made, example.source.images)
+    image_tokens = seqio_tokens(task.configuration.image_tokens, shown.vocabulary)
+    return image_text_sample(ImageTextShown(shown, image_tokens), number, made, example.source.images)

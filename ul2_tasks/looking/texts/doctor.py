@@ -9,12 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.looking.findings import Finding, each_once, examine_installation, examine_vocabulary, first_words, left_out
 from ul2_tasks.mixtures.advice import lone_span
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.vocabulary.special_ids import id_shift
+
+_DOCUMENTS = 128  # of files of tokens
 
 
 def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "train", documents: int = 1000) -> list[Finding]:
@@ -31,12 +34,12 @@ def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "trai
     return each_once([*findings, *examine_lengths(tasks, sequence_length)])
 
 
-def examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[Finding]:
+def examine_corpus(corpus: Corpus, split: str, documents: int) -> Iterator[Finding]:
     """Looks at the splits, the shards and the first documents of a corpus."""
     return (dataclasses.replace(finding, concerns=(corpus.name,)) for finding in _examine_corpus(corpus, split, documents))
 
 
-def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[Finding]:
+def _examine_corpus(corpus: Corpus, split: str, documents: int) -> Iterator[Finding]:
     source = corpus.source
     if isinstance(source, MegatronSource):
         yield from _examine_tokens_in_files(corpus, source, split)
@@ -61,25 +64,25 @@ def _examine_corpus(corpus: CorpusTask, split: str, documents: int) -> Iterator[
     yield from _examine_documents(corpus, split, read)
 
 
-def _examine_tokens_in_files(corpus: CorpusTask, source: MegatronSource, split: str) -> Iterator[Finding]:
-    vocabulary = corpus.output_features["targets"].vocabulary
+def _examine_tokens_in_files(corpus: Corpus, source: MegatronSource, split: str) -> Iterator[Finding]:
+    vocabulary = corpus.vocabulary
     try:
         store = corpus.stored(split)
-        first = next(iter(corpus.batches(split, shuffle=False, seed=None, shard_info=None)))["targets"]
-    except (ValueError, OSError, tf.errors.OpError) as error:
+        tokens, lengths = store.read_documents(np.arange(min(_DOCUMENTS, store.documents)))
+    except (ValueError, OSError) as error:
         yield Finding("problem", "corpus", str(error), "name other files, or the vocabulary that they were made with")
         return
     held = source.store(split)
     counts = f"{held.documents:,} documents, {held.tokens:,} tokens in {len(store.prefixes)} pairs of files"
     yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; {split}: {counts}, read in place")
     ends = "the EOD at the end of each document is taken off" if store.end is not None else "no EOD is taken off the documents"
-    beginning = vocabulary.decode(first[0][:40].numpy().tolist())[:80]
+    beginning = vocabulary.decode((tokens[: min(40, lengths[0])] + id_shift(vocabulary)).tolist())[:80]
     yield Finding("ok", "corpus", f"{ends}; the first begins {beginning!r}")
-    lengths = np.sort(first.row_lengths().numpy())
+    lengths = np.sort(lengths)
     yield Finding("ok", "corpus", f"tokens per document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
-def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[Finding]:
+def _examine_documents(corpus: Corpus, split: str, read: list) -> Iterator[Finding]:
     text_key, skip = corpus.configuration.text_key, corpus.configuration.on_error == "skip"
     documents = [document if isinstance(document, Mapping) else {text_key: document} for document in read]
     if text_key not in documents[0]:
@@ -101,7 +104,7 @@ def _examine_documents(corpus: CorpusTask, split: str, read: list) -> Iterator[F
     yield from _examine_tokens(corpus, [text.decode(errors="replace") for text in texts[:100]])
 
 
-def _examine_tokens(corpus: CorpusTask, texts: list[str]) -> Iterator[Finding]:
+def _examine_tokens(corpus: Corpus, texts: list[str]) -> Iterator[Finding]:
     try:
         encode = corpus.tokenizer.encode
     except ValueError:

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ul2_tasks.corpus.check_texts import count_skipped
+from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.identity import describe_source
-from ul2_tasks.corpus.view import CorpusTask
+from ul2_tasks.corpus.token_batches import corpus_documents
 from ul2_tasks.store.columns import TOKENS
+from ul2_tasks.vocabulary.special_ids import id_shift
 
 DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
@@ -43,7 +45,7 @@ class FirstDocuments:
     come_back: int
 
 
-def first_documents(corpus: CorpusTask, split: str) -> FirstDocuments:
+def first_documents(corpus: Corpus, split: str) -> FirstDocuments:
     """Reads a thousand documents, or more if they are short. Raises a ValueError where no document has a token."""
     vocabulary = corpus.vocabulary
     tokens: list[np.ndarray] = []
@@ -74,7 +76,7 @@ def _enough(documents: int, tokens: int) -> bool:
     return documents >= DOCUMENTS and tokens >= TOKENS_OF_SHORT_DOCUMENTS
 
 
-def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.ndarray]]:
+def _texts_and_tokens(corpus: Corpus, split: str) -> Iterator[tuple[str, np.ndarray]]:
     """The text and the tokens, [tokens] int32, of each document."""
     if corpus.source.num_input_examples(split) == 0:
         raise ValueError(
@@ -82,13 +84,14 @@ def _texts_and_tokens(corpus: CorpusTask, split: str) -> Iterator[tuple[str, np.
             " docs/help/troubleshooting.md#a-split-has-no-document."
         )
     if corpus.is_tokens:
-        vocabulary = corpus.vocabulary
-        for batch in corpus.batches(split, shuffle=False, seed=None, shard_info=None):
-            yield from ((vocabulary.decode(ids), np.array(ids, np.int32)) for ids in batch["targets"].to_list())
+        for documents in corpus_documents(corpus, split, use_cached=False):
+            tokens = documents.tokens + np.int32(id_shift(corpus.vocabulary))
+            for ids in np.split(tokens, np.cumsum(documents.lengths)[:-1]):
+                yield corpus.vocabulary.decode(ids.tolist()), ids
         return
     records = (record for shard in corpus.reader.shards(split) for record in corpus.reader.read(shard))
     while batch := list(itertools.islice(records, _DOCUMENTS_AT_A_TIME)):
-        columns, problems = corpus.encode(batch)
+        columns, problems = corpus.encoder.encode(corpus, batch)
         count_skipped(describe_source(corpus.source), problems)
         tokens, lengths = columns[TOKENS]
         texts = ("" if problem else record.text.decode() for record, problem in zip(batch, problems))

@@ -165,7 +165,7 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask]
     return Corpus(
         corpus=name,
         source=describe_source(corpus.source),
-        vocabulary=vocabulary_identity(corpus.output_features["targets"].vocabulary),
+        vocabulary=vocabulary_identity(corpus.vocabulary),
         tasks=[task.name for task in of_corpus],
         documents=len(lengths),
         is_all=documents.is_all,
