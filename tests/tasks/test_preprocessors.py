@@ -211,8 +211,10 @@ STOCK = [f"text {number} of the corpus, and {number} more" for number in range(8
 @pytest.mark.parametrize("settings", [{}, {"separate_documents": True}, {"merge_examples": False}], ids=["joined", "eos", "apart"])
 def test_registered_tasks_are_exact_through_the_stock_get_dataset(settings):
     """A plain task of the same steps gives the same, alone and in a plain mixture."""
-    name = register(f"stock_{'_'.join(settings)}", MemoryDataSource(lambda: STOCK, validation=0), BYTES, modes=MODES, **settings)
-    documents = [[*BYTES.encode(text), *[EOS] * ("separate_documents" in settings)] for text in STOCK]
+    source = MemoryDataSource(lambda: STOCK, validation=0)
+    name = register(f"stock_{'_'.join(settings)}", source, BYTES, modes=MODES, **settings)
+    in_order = [record.text.decode() for shard in source.shards("train") for record in source.read(shard)]
+    documents = [[*BYTES.encode(text), *[EOS] * ("separate_documents" in settings)] for text in in_order]
     plain = []
     for task in seqio.get_mixture_or_task(name).tasks:
         arguments = LENGTHS, "train", False, False
