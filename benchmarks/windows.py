@@ -1,6 +1,6 @@
 """What windows cost beside an index, and documents apart beside joined: `python benchmarks/windows.py [--repeats 5]`.
 
-Made-up documents of 300 words on average, more than a window holds, are read as padded batches of 128 through `seqio.get_dataset`.
+Made-up documents of 300 words on average as bytes, more than a window holds, are read as padded batches of 128 through `seqio.get_dataset`.
 Printed is the CPU time of all threads, medians over rounds, for an example and for a token of text. It is what epochs take after
 the first one, so that a dataset's start counts on no side:
 
@@ -30,7 +30,7 @@ from ul2_tasks.random_access.windows import WINDOW_TOKENS
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--documents", type=int, default=6_000)
+    parser.add_argument("--documents", type=int, default=4_000)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 SIDES = ("index", "index, apart", "windows", "tokenizing")
-EPOCHS = 2  # that are counted
+EPOCHS = 4  # that are counted
 
 
 def measured(folder: pathlib.Path, documents: int, length: int, repeats: int) -> Iterator[dict[str, float]]:
@@ -56,7 +56,7 @@ def measured(folder: pathlib.Path, documents: int, length: int, repeats: int) ->
 
     path = folder / "documents.jsonl"
     write_documents(path, documents)
-    mixture = ul2_tasks.Mixture("joined", str(path), ul2_tasks.open_vocabulary("default", sentinels=1024))
+    mixture = ul2_tasks.Mixture("joined", str(path), ul2_tasks.open_vocabulary("bytes", sentinels=1024))
     tokens = mixture.cache(str(folder))["totals"]["tokens"]
     if tokens <= WINDOW_TOKENS:
         raise SystemExit(f"--documents must be more, got {documents:,}: they fit into a window of {WINDOW_TOKENS:,} tokens.")

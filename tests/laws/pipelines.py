@@ -937,6 +937,8 @@ CHAT.append(
             "rates": OTHER_SHARES,
         },
         texts=texts(shift=1),
+        shares={R1.mode: 1 / 2, S.mode: 1 / 2},
+        amounts=amounts(shift=1),
         hosts=(3,),
         lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY},
     )
