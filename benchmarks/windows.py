@@ -1,8 +1,8 @@
 """What windows cost beside an index, and documents apart beside joined: `python benchmarks/windows.py [--repeats 5]`.
 
-Made-up documents of 300 words on average as bytes, more than a window holds, are read as padded batches of 128 through `seqio.get_dataset`.
-Printed is the CPU time of all threads, medians over rounds, for an example and for a token of text. It is what epochs take after
-the first one, so that a dataset's start counts on no side:
+Made-up documents of 300 words on average, as bytes and more than a window holds, are read as padded batches of 128 through
+`seqio.get_dataset`. Printed is the CPU time of all threads, medians over rounds, for an example and for a token of text. It is
+what epochs take after the first one, so that a dataset's start counts on no side:
 
     index            from the cache, joined
     index, apart     from the cache, with `merge_examples=False`

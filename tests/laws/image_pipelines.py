@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 from image_sources import FORM, SIZES, ids, made
 from image_support import MODES, RUN, SENTINELS, VOCABULARY, image, record_of
 from pipelines import (
+    A_SEQUENCE,
     CHECKPOINT,
     ENDS_EARLY,
     NOT_BY_NUMBER,
+    NUMBER,
     R1,
     SEED,
     SEEDS,
@@ -21,6 +23,7 @@ from pipelines import (
     Pipeline,
     S,
     as_above,
+    of_numbers,
     of_seqio,
 )
 
@@ -67,7 +70,7 @@ def register_beside_texts(corpus: str, weight: float = 1, *, in_files: bool = Fa
 
 
 def seen(element) -> list[list[bytes]]:
-    return [element["images"].tolist()]
+    return [[*element["images"]]]
 
 
 def rows_of_images(seed=SEED, shard=(0, 1), epochs=None, lengths=150, corpus="one", weight=None) -> Any:
@@ -140,6 +143,15 @@ IMAGES = [
             **NOT_BY_NUMBER,
             "ids": NO_WORDS,
         },
+    ),
+    Pipeline(
+        name="examples of texts with images",
+        build=of_numbers(register_image_text, LENGTHS),
+        state=NUMBER,
+        others={},
+        texts=seen,
+        corpus=lambda: map(image, range(RECORDS)),
+        lacks={"ids": NO_WORDS, **A_SEQUENCE, **as_above("no seed")},
     ),
     Pipeline(
         name="rows of images",
