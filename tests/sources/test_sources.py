@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import pathlib
+import pickle
 import re
 import tarfile
 
@@ -24,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import iterate, records_of
 
-from ul2_tasks import open_source
+from ul2_tasks import open_image_text, open_source
 from ul2_tasks.sources import files, records, streams
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import Layout, Shard
@@ -238,6 +239,17 @@ def test_readers_of_which_more_are_open_than_may_wait_begin_again_and_lose_nothi
     monkeypatch.setattr(streams, "MAX_OPEN", 3)
     source = opened_case(folder, "folder")
     assert sorted(texts(source.get_dataset(seed=1))) == sorted(CASES["folder"][2])
+
+
+@pytest.mark.parametrize("opened_of", [open_source, lambda files: open_source(files, validation=0.5), open_image_text])
+def test_files_are_listed_once_for_all_processes(tmp_path, opened_of):
+    for number in range(3):
+        write_json(tmp_path / f"{number}.jsonl")
+    source = opened_of(f"{tmp_path}/*.jsonl")
+    shards = source.shards("train")
+    write_json(tmp_path / "new.jsonl")
+    assert pickle.loads(pickle.dumps(source)).shards("train") == shards
+    assert opened_of(f"{tmp_path}/*.jsonl").shards("train") != shards
 
 
 LINE = st.sampled_from([b"", b"a", b"bc", b"a longer line", b"\xef\xbb\xbf"])

@@ -148,7 +148,7 @@ def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]], coun
     Records that are skipped are counted, unless they were before.
     """
     shift, source = np.int32(id_shift(corpus.vocabulary)), describe_source(corpus.source)
-    for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: len(item[1].text)):
+    for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: item[1].size):
         splits, of_each = zip(*batch)
         columns, problems = corpus.encoder.encode(corpus, of_each)
         if counts:

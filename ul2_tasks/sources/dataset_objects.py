@@ -71,7 +71,7 @@ class DatasetSource(RecordSource):
     ):
         """See `open_source` for the arguments."""
         super().__init__(by_split, text_key, id_key)
-        self._layout = Layout("datasets", text_key=text_key, id_key=id_key, as_json=as_json)
+        self._layout = Layout(None, text_key=text_key, id_key=id_key, as_json=as_json)
         self._identities = {split: identity_of(dataset) for split, dataset in by_split.items()}
         self._datasets = {split: _plain(dataset, self._layout) for split, dataset in by_split.items()}
         for split, dataset in self._datasets.items():
@@ -81,19 +81,14 @@ class DatasetSource(RecordSource):
                     check_kind(self._name(split), dataset.features.arrow_schema, self._layout)
 
     def __repr__(self) -> str:
-        return f"DatasetSource({self._identities}, {self._read_as})"
-
-    @property
-    def _read_as(self) -> str:
-        id = "" if self.id_key is None else f", id_key={self.id_key!r}"
-        return f"text_key={self.text_key!r}{id}{', as_json=True' if self._layout.as_json else ''}"
+        return f"DatasetSource({', '.join([repr(self._identities), *self._layout.changed])})"
 
     @kept
     def contents(self, split: str) -> str:
         """The local files that an `IterableDataset` reads, see `listing.contents`, and how; empty where it reads none."""
         dataset = self._datasets[split]
         paths = [] if _has_rows(dataset) else sorted({*_local_files(getattr(dataset, "_ex_iterable", None))})
-        return f"{contents(paths)}, {self._identities[split]}, {self._read_as}" if paths else ""
+        return ", ".join([contents(paths), self._identities[split], *self._layout.changed]) if paths else ""
 
     def num_input_examples(self, split: str) -> int | None:
         dataset = self._datasets[split]

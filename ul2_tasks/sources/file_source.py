@@ -44,25 +44,20 @@ class FileSource(RecordSource):
         super().__init__(split_to_files, text_key, id_key)
         self._files = {split: _plain_patterns(patterns) for split, patterns in split_to_files.items()}
         self._layout = Layout(format, documents, text_key, id_key, as_json)
+        # Listed once, and for all processes that get this source.
         self._listed: dict[str, tuple[list[str], Layout]] = {}
+        self._shards: dict[str, list[Shard]] = {}
         self._formats = {split: format or _named_format(patterns) for split, patterns in self._files.items()}
         for split in filter(self._formats.get, split_to_files):
             self._check_format(split)
 
     def __repr__(self) -> str:
-        return f"FileSource({', '.join([repr(self._files), *self._changed])})"
+        return f"FileSource({', '.join([repr(self._files), *self._layout.changed])})"
 
     @kept
     def contents(self, split: str) -> str:
         """The files of a split, see `listing.contents`, and how they are read. Asks for size and time of each file, once."""
-        return ", ".join([listing.contents(self._list(split)[0]), *self._changed])
-
-    @property
-    def _changed(self) -> list[str]:
-        """The settings that are not the default, in words."""
-        settings = dataclasses.asdict(self._layout)
-        defaults = dataclasses.asdict(Layout(None))
-        return [f"{key}={value!r}" for key, value in settings.items() if value != defaults[key]]
+        return ", ".join([listing.contents(self._list(split)[0]), *self._layout.changed])
 
     def files(self, split: str) -> list[str]:
         """The paths of a split's files."""
@@ -71,7 +66,7 @@ class FileSource(RecordSource):
     @property
     def read_as(self) -> str:
         """How files are read, in words, without those that are."""
-        return f"FileSource({', '.join(['files', *self._changed])})"
+        return f"FileSource({', '.join(['files', *self._layout.changed])})"
 
     def read(self, shard: Shard) -> Iterator[Record]:
         return read(shard, self.layout(shard.split))
@@ -85,26 +80,24 @@ class FileSource(RecordSource):
 
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
         """The shards of a split's files. Lists the files, and reads the fields of the first file that has any."""
-        return self._shards(split)
-
-    @kept
-    def _shards(self, split: str) -> list[Shard]:
-        paths, layout = self._list(split)
-        found = files.shards_of(paths, layout)
-        for shard in found[:_SHARDS_LOOKED_AT] if layout.format != "text" else ():
-            if names := fields(shard, layout):
-                check_fields(shard.path, names, layout)
-                break
-        return files.numbered(split, found)
+        if split not in self._shards:
+            paths, layout = self._list(split)
+            found = files.shards_of(paths, layout)
+            for shard in found[:_SHARDS_LOOKED_AT] if layout.format != "text" else ():
+                if names := fields(shard, layout):
+                    check_fields(shard.path, names, layout)
+                    break
+            self._shards[split] = files.numbered(split, found)
+        return self._shards[split]
 
     def _list(self, split: str) -> tuple[list[str], Layout]:
         if split not in self._listed:
             paths = listing.list_files(self._files[split])
             if self._layout.as_json:
                 paths = _without_manifests(paths, self._files[split])
-            self._formats[split] = self._layout.format or files.format_of(paths)
+            format = self._formats[split] = self._layout.format or files.format_of(paths)
             self._check_format(split)
-            self._listed[split] = paths, dataclasses.replace(self._layout, format=self._formats[split])
+            self._listed[split] = paths, dataclasses.replace(self._layout, format=format)
         return self._listed[split]
 
     def _check_format(self, split: str) -> None:

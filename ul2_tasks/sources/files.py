@@ -68,6 +68,12 @@ class Layout:
         """The fields that go with the messages of a conversation, if they are there."""
         return [name for name in CONVERSATION_FIELDS if self.as_json and name != self.text_key]
 
+    @property
+    def changed(self) -> list[str]:
+        """The settings that are not the default, in words."""
+        default = Layout(None)
+        return [f"{name}={value!r}" for name, value in dataclasses.asdict(self).items() if value != getattr(default, name)]
+
     def format_of(self, path: str) -> str | None:
         """The format of a file."""
         return self.format or named_format(path)

@@ -30,29 +30,31 @@ class HuggingFaceSource(RecordSource):
         """`path` is what `datasets.load_dataset` or `datasets.load_from_disk` takes. For `as_json` see `Layout`."""
         super().__init__((), text_key, id_key)
         self._path, self._config = os.path.expanduser(os.fspath(path)), config
-        self._layout = Layout("datasets", text_key=text_key, id_key=id_key, as_json=as_json)
+        self._layout = Layout(None, text_key=text_key, id_key=id_key, as_json=as_json)
 
     def __repr__(self) -> str:
-        id = "" if self.id_key is None else f", id_key={self.id_key!r}"
-        as_json = ", as_json=True" if self._layout.as_json else ""
-        return f"HuggingFaceSource({self._path!r}, {self._config!r}, text_key={self.text_key!r}{id}{as_json})"
+        return f"HuggingFaceSource({', '.join([repr(self._path), *self._read_as])})"
+
+    @property
+    def _read_as(self) -> list[str]:
+        return [repr(self._config), *self._layout.changed]
 
     @kept
     def contents(self, split: str) -> str:
         """The files that a split may be read from, see `listing.contents`, and how; of one of the hub its revision and files."""
-        read_as = repr(self).removeprefix(f"HuggingFaceSource({self._path!r}").removesuffix(")")
         if self._saved is not None:  # other files in its folders, such as those that `map` keeps, are not read
             top = os.path.join(self._path, split)
             folder = top if os.path.isdir(top) else self._path
             paths = [file["filename"] for file in self._saved[split].cache_files]
             paths += filter(os.path.exists, (f"{folder}/{name}" for name in ("state.json", "dataset_info.json")))
-            return f"{contents(paths)}{read_as}"
+            return ", ".join([contents(paths), *self._read_as])
         if os.path.isdir(self._path):
             walked = os.walk(self._path, followlinks=True)
             found = sorted(os.path.join(folder, name) for folder, _, names in walked for name in names)
-            return f"{contents([path for path in found if not _is_hidden(os.path.relpath(path, self._path))])}{read_as}"
+            found = [path for path in found if not _is_hidden(os.path.relpath(path, self._path))]
+            return ", ".join([contents(found), *self._read_as])
         revision = identity_of(self._dataset(split))  # paths of the hub have a revision, and those of files are in it
-        return f"{revision}{read_as}" if revision.startswith("fingerprint") else ""
+        return ", ".join([revision, *self._read_as]) if revision.startswith("fingerprint") else ""
 
     @cached_property
     def splits(self) -> Sequence[str]:

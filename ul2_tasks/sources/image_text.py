@@ -67,6 +67,7 @@ class ImageTextSource(RecordSource):
         if not callable(kind) and kind not in KINDS:
             raise ValueError(f"kind must be one of {list(KINDS)}, or a function of a record and its draws, got {kind!r}.")
         self._held, self._kind, self._folder = dict(splits), kind, folder
+        self._shards: dict[str, list[Shard]] = {}  # listed once, and for all processes that get this source
 
     def __repr__(self) -> str:
         return self._in_words
@@ -79,17 +80,17 @@ class ImageTextSource(RecordSource):
 
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
         """The parts of the files, such as row groups; of records in memory 64 each."""
-        return self._shards(split)
-
-    @kept
-    def _shards(self, split: str) -> list[Shard]:
         check_split(split, self._held, self)
-        held: Any = self._held[split]
-        if (count := self.num_input_examples(split)) is None:
-            return numbered(split, shards_of(record_files(held), WHOLE))
-        if not count:
-            raise ValueError("records must have at least one record, got none.")
-        return numbered(split, [Shard(start=start, stop=min(start + _HELD, count)) for start in range(0, count, _HELD)])
+        if split not in self._shards:
+            held: Any = self._held[split]
+            if (count := self.num_input_examples(split)) is None:
+                found = shards_of(record_files(held), WHOLE)
+            elif count:
+                found = [Shard(start=start, stop=min(start + _HELD, count)) for start in range(0, count, _HELD)]
+            else:
+                raise ValueError("records must have at least one record, got none.")
+            self._shards[split] = numbered(split, found)
+        return self._shards[split]
 
     def num_input_examples(self, split: str) -> int | None:
         """How many records there are in memory; None of those in files."""

@@ -44,6 +44,24 @@ class Record(NamedTuple):
         """The document as a text: where it has a value, that as JSON."""
         return self.text if self.value is None else json.dumps(self.value).encode()
 
+    @property
+    def size(self) -> int:
+        """About how many bytes the document has.
+
+        >>> Record(b"abc").size, Record(value=[{"role": "user", "content": "xyz"}]).size
+        (3, 7)
+        """
+        if self.value is None:
+            return len(self.text)
+        size, parts = 0, [self.value]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, str | bytes):
+                size += len(part)
+            elif isinstance(part, Mapping | list):
+                parts += part.values() if isinstance(part, Mapping) else part
+        return size
+
 
 def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callable[[Item], int]) -> Iterator[list[Item]]:
     """Lists of at most `most` items, or of fewer once they have so many bytes, so that a list fits into memory.

@@ -92,7 +92,7 @@ class _Readers:
         blocks = self._taken((source, shard, number))
         if blocks is None:
             records = source.read(shard)
-            blocks = in_lists(records, _RECORDS_PER_BLOCK, _BYTES_PER_BLOCK, lambda record: len(record.text))
+            blocks = in_lists(records, _RECORDS_PER_BLOCK, _BYTES_PER_BLOCK, lambda record: record.size)
             blocks = itertools.islice(blocks, number, None)
         if block := next(blocks, []):
             self._put((source, shard, number + 1), blocks)

@@ -25,7 +25,7 @@ def samples_of(file: BinaryIO, path: str) -> Iterator[tuple[str, dict[str, Any] 
     with tarfile.open(fileobj=file, mode="r:") as tar:
         seen: set[str] = set()
         for key, members in _samples(tar, path):
-            yield _plain(key), _torn(key) if key in seen else _sample(tar, members)
+            yield key, _torn(key) if key in seen else _sample(tar, members)
             seen.add(key)
 
 
@@ -45,11 +45,6 @@ def _torn(key: str) -> ValueError:
         f"must have the files of each sample side by side, got others between those of {key!r}. Pack it again in the order of"
         " names, such as with tar --sort=name."
     )
-
-
-def _plain(name: str) -> str:
-    """A name that may be any bytes, which Python has as surrogates; those are no Unicode."""
-    return name.encode(errors="backslashreplace").decode()
 
 
 def _samples(tar: tarfile.TarFile, path: str) -> Iterator[tuple[str, Iterator[tarfile.TarInfo]]]:
