@@ -241,6 +241,29 @@ def test_readers_of_which_more_are_open_than_may_wait_begin_again_and_lose_nothi
     assert sorted(texts(source.get_dataset(seed=1))) == sorted(CASES["folder"][2])
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_block_whose_reading_failed_is_the_next_one_and_no_end(folder, monkeypatch, shuffle):
+    read, left = FileSource.read, [3]
+
+    def failing(self, shard):
+        for number, record in enumerate(read(self, shard)):
+            if number == 50 and left[0]:
+                left[0] -= 1
+                raise ConnectionResetError("reset")
+            yield record
+
+    monkeypatch.setattr(FileSource, "read", failing)
+    iterator = opened_case(folder, "a.parquet").get_dataset(shuffle=shuffle, seed=1).as_numpy_iterator()
+    found, errors = [], 0
+    while len(found) < len(TEXTS) and errors < 10:
+        try:
+            found.append(next(iterator)["text"].decode())
+        except tf.errors.OpError:
+            errors += 1
+    assert (sorted(found), errors) == (sorted(TEXTS), 3)
+    assert next(iterator, None) is None
+
+
 @pytest.mark.parametrize("opened_of", [open_source, lambda files: open_source(files, validation=0.5), open_image_text])
 def test_files_are_listed_once_for_all_processes(tmp_path, opened_of):
     for number in range(3):

@@ -52,12 +52,13 @@ def dataset_of(source: Any, split: str, shuffle: bool, seed: int | None, shard_i
     read = functools.partial(_columns, source, shards)
 
     def records(shard: tf.Tensor) -> tf.data.Dataset:
-        def block(number: tf.Tensor) -> dict[str, tf.Tensor]:
+        def block(number: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
             columns = python_op(read, [shard, number], [tf.string] * 3)
             texts, problems, ids = (tf.ensure_shape(column, [None]) for column in columns)
-            return {source.text_key: texts, PROBLEM: problems} | ({source.id_key: ids} if source.id_key else {})
+            records = {source.text_key: texts, PROBLEM: problems} | ({source.id_key: ids} if source.id_key else {})
+            return number + 1, records  # a block whose reading failed is the next one again
 
-        blocks = tf.data.Dataset.range(np.iinfo(np.int64).max).map(block)
+        blocks = tf.data.Dataset.range(np.iinfo(np.int64).max).scan(np.int64(0), block)
         return blocks.take_while(lambda block: tf.size(block[PROBLEM]) > 0).unbatch()
 
     return numbers.interleave(
@@ -100,7 +101,8 @@ class _Readers:
 
     def _taken(self, place: _Place) -> Iterator[list[Record]] | None:
         with self._lock:
-            for number, (of, blocks) in enumerate(self._open):
+            for number in reversed(range(len(self._open))):
+                of, blocks = self._open[number]
                 if of[0] is place[0] and of[1:] == place[1:]:
                     del self._open[number]
                     return blocks
