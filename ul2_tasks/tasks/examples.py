@@ -200,6 +200,10 @@ def _registered(name: str, sequence_length: Mapping[str, int], seed: int) -> tup
         planned_members_of,
     )
 
+    if name not in (registered := {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}):
+        raise ValueError(
+            f"mixture must be registered in this process, got {name!r}, and {sorted(registered)} are. Register it first."
+        )
     provider = seqio.get_mixture_or_task(name)
     tasks = list(seqio.get_subtasks(provider))
     if others := [task.name for task in tasks if not is_ours(task)]:
