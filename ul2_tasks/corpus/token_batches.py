@@ -164,7 +164,9 @@ def corpus_documents(corpus: Corpus, split: str, use_cached: bool, counts: bool 
     """
     check_split(split, corpus.splits, corpus.name)
     if use_cached or corpus.is_tokens:
-        yield from _stored_documents(corpus, split)
+        count, read = document_shards(corpus, split, use_cached, 0)
+        for shard in range(count):
+            yield from (documents for documents, _ in read(shard, 0, counts))
         return
     for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.reader.shards(split))), counts):
         origins = functools.partial(origins_of, batch, split, corpus.encoder.hashed, file, before)
@@ -236,8 +238,9 @@ def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
     def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
         start, stop = (store.documents * each // count for each in (shard, shard + 1))
         for begin in range(start + first, stop, DOCUMENTS_PER_BATCH):
-            end = min(begin + DOCUMENTS_PER_BATCH, stop)
-            yield Documents({TOKENS: store.read_documents(np.arange(begin, end))}), end - start
+            numbers = np.arange(begin, min(begin + DOCUMENTS_PER_BATCH, stop))
+            origins = None if store.provenance is None else functools.partial(store.provenance.of, numbers)
+            yield Documents({TOKENS: store.read_documents(numbers)}, origins=origins), begin + len(numbers) - start
 
     return DocumentShards(count, read)
 
@@ -287,19 +290,6 @@ def origins_of(batch: TokenBatch, split: str, hashed: Callable[[Record], bytes],
     rows, ids, hashes = batch.origins(split, hashed)
     told = zip((rows + before).tolist(), ids, hashes.tolist())
     return [Origin(file, row, id.decode(errors="backslashreplace"), hash) for row, id, hash in told]
-
-
-def _stored_documents(corpus: Corpus, split: str) -> Iterator[Documents]:
-    """Those of a cache, or of the files that a corpus is."""
-    if store := _store_of(corpus, split):
-        for first in range(0, store.documents, DOCUMENTS_PER_BATCH):
-            numbers = np.arange(first, min(first + DOCUMENTS_PER_BATCH, store.documents))
-            of = None if store.provenance is None else functools.partial(store.provenance.of, numbers)
-            yield Documents({TOKENS: store.read_documents(numbers)}, origins=of)
-        return
-    count, read = _shards_of_records(corpus, split)
-    for shard in range(count):
-        yield from (documents for documents, _ in read(shard, 0, False))
 
 
 def _store_of(corpus: Corpus, split: str) -> Store | None:
