@@ -10,6 +10,7 @@ import argparse
 import gin
 import jax
 import numpy as np
+import tensorflow as tf
 from t5x import gin_utils
 
 from ul2_tasks import PrefixLMFeatureConverter
@@ -19,8 +20,10 @@ INPUTS, TARGETS = 6, 5
 
 def train(*, model, **unused):
     random = np.random.RandomState(0)
-    rows = {"inputs": random.randint(5, 99, [1, INPUTS]), "targets": random.randint(5, 99, [1, TARGETS])}
-    batch = PrefixLMFeatureConverter(pack=False)._model_arrays({key: values.astype(np.int32) for key, values in rows.items()})
+    lengths = {"inputs": INPUTS, "targets": TARGETS}
+    example = {key: random.randint(5, 99, [length], np.int32) for key, length in lengths.items()}
+    rows = PrefixLMFeatureConverter(pack=False)(tf.data.Dataset.from_tensors(example), lengths).batch(1)
+    (batch,) = rows.as_numpy_iterator()
     shapes = {key: values.shape for key, values in batch.items()}
     params = model.get_initial_variables(jax.random.PRNGKey(0), shapes)["params"]
 
