@@ -135,9 +135,9 @@ def test_a_job_leaves_out_nothing_for_a_fault_and_resumes_after_one_that_lasts(t
     task, path = f"faulty_{name.replace('.', '_')}_{on_error}", f"faulty://{tmp_path / name}"
     wanted, requests = cached(task, path, tmp_path / "whole", on_error)["splits"], FaultyFileSystem.requests
     assert wanted["train"]["documents"] == len(TEXTS)
-    FaultyFileSystem.fails(FAULTS["aiohttp"], requests - 2)
+    FaultyFileSystem.fails(FAULTS["aiohttp"], requests // 2)
     assert cached(f"{task}_once", path, tmp_path / "once", on_error)["splits"] == wanted
-    FaultyFileSystem.fails(FAULTS["reset"], requests - 2, last=-1)
+    FaultyFileSystem.fails(FAULTS["reset"], requests // 2, last=-1)
     with pytest.raises((OSError, RuntimeError), match=f"{name}.*ConnectionResetError"):
         cached(f"{task}_lasting", path, tmp_path / "lasting", on_error)
     FaultyFileSystem.fails()

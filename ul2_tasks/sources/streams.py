@@ -35,7 +35,7 @@ _RECORDS_PER_BLOCK, _BYTES_PER_BLOCK = 128, 1 << 20
 def dataset_of(source: Any, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
     """The records of a `base.RecordSource`, {text_key, "problem", id_key if there is one: string scalars}.
 
-    They come in the order of the corpus; or, shuffled, from 16 shards at a time, in a random order of the shards. Fewer shards than
+    They come one shard after the other; or, shuffled, from 16 shards at a time, in a random order of the shards. Fewer shards than
     are asked for are refused.
     """
     check_split(split, source.splits, source)

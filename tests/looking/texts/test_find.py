@@ -73,7 +73,7 @@ def test_a_text_is_found_wherever_it_was_cut_out(vocabulary):
     corpus, store = corpus_of(f"cut_{vocabulary}", VOCABULARIES[vocabulary])
     assert store.documents == len(TEXTS) + len(ODD)
     numbers = {tokens_of(store, document): document for document in range(store.documents)}
-    shift = id_shift(corpus.output_features["targets"].vocabulary)
+    shift = id_shift(corpus.vocabulary)
     in_store = [numbers[tuple(id - shift for id in corpus.tokenizer.encode(text))] for text in TEXTS]
 
     @given(document=st.integers(0, len(TEXTS) - 1), start=st.floats(0, 1), length=st.integers(20, 200))
