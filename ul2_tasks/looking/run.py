@@ -58,7 +58,7 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the mixture."""
-        return self.mixture if isinstance(self.mixture, str) else self.mixture.registered_as(self.sequence_length)
+        return self.mixture if isinstance(self.mixture, str) else self.mixture.registered_name(self.sequence_length)
 
     @property
     def unit(self) -> str:

@@ -126,10 +126,10 @@ class Chat(Description):
         return {f"{self.name}_{PROMPT_COMPLETION}": 1.0}
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
-        objective, name = objective_of(self, format_of(sequence_length)), self.registered_as(sequence_length)
+        objective, name = objective_of(self, format_of(sequence_length)), self.registered_name(sequence_length)
         return [chat_member(name, corpus_in(self, cache_dirs), objective, sequence_length, blocks=self.block_shuffle)]
 
-    def registered_as(self, sequence_length: Mapping[str, int]) -> str:
+    def registered_name(self, sequence_length: Mapping[str, int]) -> str:
         return f"{self.name}_{format_of(sequence_length)}"
 
 

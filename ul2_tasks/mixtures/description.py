@@ -27,6 +27,7 @@ class Description:
     """
 
     name: str
+    denoisers: tuple[Denoiser, ...]  # conversations have none
 
     def _set(self, **fields: object) -> None:
         """Sets the fields of one that is made, and is frozen from then on."""
@@ -47,7 +48,7 @@ class Description:
     @property
     def rates(self) -> dict[str, float]:
         """How its tasks share its examples, by their names; of conversations beside mixtures."""
-        raise NotImplementedError
+        return {f"{self.name}_{each.name}": float(each.weight) for each in self.denoisers}
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Any]:
         """The tasks of examples of these lengths, by name, as SeqIO has them, at their `rates`; see `kinds.Task`."""
@@ -57,7 +58,7 @@ class Description:
         """The same in the course of a run."""
         return MemberSchedule.of(self.members(sequence_length, cache_dirs))
 
-    def registered_as(self, sequence_length: Mapping[str, int]) -> str:
+    def registered_name(self, sequence_length: Mapping[str, int]) -> str:
         """The name that examples of these lengths are registered under."""
         return f"{self.name}_mix"
 

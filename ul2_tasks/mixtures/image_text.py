@@ -128,10 +128,6 @@ class ImageText(Description):
         encoder = ImageTexts(self.image_tokens)
         return Corpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, encoder, folders(cache_dirs))
 
-    @property
-    def rates(self) -> dict[str, float]:
-        return {f"{self.name}_{each.name}": float(each.weight) for each in self.denoisers}
-
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
         corpus_in(self, cache_dirs)  # which refuses folders without its cache
         limits = sorted(limits_of(self, sequence_length), key=lambda each: each.name)

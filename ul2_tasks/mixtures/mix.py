@@ -156,7 +156,7 @@ class Mix:
             rates.append((first_step, of_stage))
         return members_by_stage(members, rates, planned.batch_size, planned.steps, self.weigh)
 
-    def registered_as(self, sequence_length: Mapping[str, int]) -> str:
+    def registered_name(self, sequence_length: Mapping[str, int]) -> str:
         """The name that it is registered under."""
         return f"{self.name}_mix"
 

@@ -126,10 +126,6 @@ class Mixture(Description):
         name = f"{owner.name}_corpus"
         return Corpus(name, owner.source, owner.vocabulary, configuration, cache_dirs=folders(cache_dirs))
 
-    @property
-    def rates(self) -> dict[str, float]:
-        return {f"{self.name}_{each.name}": float(each.weight) for each in self.denoisers}
-
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Member]:
         return solved_members(described_tasks(self, cache_dirs), self.rates, sequence_length)
 

@@ -383,8 +383,9 @@ def kinds_in(
         columns = documents(corpus, readers[0].separate_documents)
         kind = readers[0].kind(readers, columns) if columns.count else None
         if kind is None or not kind.count:
-            left_out = kind.left_out if kind else {"document with a token": 0}
-            causes = ", ".join(f"{number} {cause}" for cause, number in left_out.items())
+            causes = (
+                ", ".join(f"{number} {cause}" for cause, number in kind.left_out.items()) if kind else "no document has a token"
+            )
             raise ValueError(
                 f"{corpus.name!r} must have an example in split {split!r}, got none: {causes}. Look at it with `ul2 doctor`. See"
                 " docs/help/troubleshooting.md#a-split-has-no-document."

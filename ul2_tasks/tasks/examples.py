@@ -140,7 +140,7 @@ def _named(
             )
         found = _registered(mixture, sequence_length, int(seed))
         return _Named(mixture, *found, use_cached, sequence_length, split, int(seed))
-    name, schedule = mixture.registered_as(sequence_length), mixture.schedule_of(sequence_length, cache_dirs)
+    name, schedule = mixture.registered_name(sequence_length), mixture.schedule_of(sequence_length, cache_dirs)
     return _Named(name, schedule, int(seed), None, sequence_length, split, int(seed))
 
 
