@@ -50,7 +50,7 @@ setuptools.setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     # The gin files are in the package when it is installed, so that they come with it.
-    packages=[*setuptools.find_packages(include=["ul2_*"]), "ul2_tasks.gin", "ul2_tasks.gin.models"],
+    packages=[*setuptools.find_packages(include=["ul2_tasks", "ul2_tasks.*"]), "ul2_tasks.gin", "ul2_tasks.gin.models"],
     package_dir={"ul2_tasks.gin": "gin"},
     package_data={"ul2_tasks": ["py.typed", "data/*"], "ul2_tasks.gin": ["*.gin"], "ul2_tasks.gin.models": ["*.gin"]},
     python_requires=">=3.10,<3.14",
@@ -76,7 +76,7 @@ setuptools.setup(
         "tensorflow-datasets",
         "wrapt>=1.15",  # which tensorflow brings anyway
     ],
-    entry_points={"console_scripts": ["ul2 = ul2_command:program"]},
+    entry_points={"console_scripts": ["ul2 = ul2_tasks.cli:program"]},
     extras_require={
         "cache": CACHE,
         "chat": CHAT,

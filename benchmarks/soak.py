@@ -51,8 +51,8 @@ from rich.table import Table
 import ul2_tasks
 import ul2_tasks.corpus.build_cache
 import ul2_tasks.export.write
-import ul2_tasks.t5x_dataset
-from ul2_command import main as command
+import ul2_tasks.t5x.dataset
+from ul2_tasks.cli import main as command
 
 FILES, ROWS, BATCHES = 24, 4, 3000
 MOST_SECONDS = 1000  # of a run that is not killed
@@ -401,7 +401,7 @@ def read(kind: str, run: pathlib.Path, host: int, hosts: int) -> None:
     checkpoints = utils.CheckpointConfig(save=utils.SaveCheckpointConfig(), restore=None)
     started = {"model_dir": str(run), "checkpoint_cfg": checkpoints}
     batches = ul2_tasks.get_dataset_at_step(config, host, hosts, getattr(ul2_tasks, converter), **started)
-    first = ul2_tasks.t5x_dataset.find_start(str(run), checkpoints, None).step
+    first = ul2_tasks.t5x.dataset.find_start(str(run), checkpoints, None).step
     with open(f"rows-{host}", "a", buffering=1) as file:
         for step, batch in zip(range(first, STEPS), batches.as_numpy_iterator()):
             rows = zip(*(np.asarray(batch[key]) for key in sorted(batch)))

@@ -8,7 +8,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 import ul2_tasks
-from ul2_tasks.looking.conversations.show import show_chat
+from ul2_tasks.inspect.conversations.show import show_chat
 
 FIGURE = pathlib.Path(__file__).with_name("chat.svg")
 # The command's colours can be read on light and on dark terminals; these stand out more on the figure's dark one.

@@ -9,9 +9,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 import ul2_tasks
-from ul2_tasks.looking.readable import Stretch
-from ul2_tasks.looking.samples import Flow, Sample
-from ul2_tasks.looking.texts.draw import draw as draw_samples
+from ul2_tasks.inspect.readable import Stretch
+from ul2_tasks.inspect.samples import Flow, Sample
+from ul2_tasks.inspect.texts.draw import draw as draw_samples
 from ul2_tasks.sources.memory import texts_in_memory
 
 FIGURE = pathlib.Path(__file__).with_name("hero.svg")

@@ -56,7 +56,7 @@ def _tutorial(script: str) -> str:
 
 def _command() -> str:
     sys.path.insert(0, str(REPOSITORY))
-    from ul2_command import main
+    from ul2_tasks.cli import main
 
     introduction = (
         "# The command `ul2`\n\nThis page is the output of `--help`. `python -m ul2_tasks` is the same command."

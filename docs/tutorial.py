@@ -44,7 +44,7 @@ print(f"in {FOLDER}")
 def ul2(*arguments, statuses=(0,)):
     """Runs the command `ul2`, also where that is not on the PATH, after printing it."""
     print("\n$", shlex.join(["ul2", *arguments]), flush=True)
-    command = [sys.executable, "-m", "ul2_command", *arguments]
+    command = [sys.executable, "-m", "ul2_tasks.cli", *arguments]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in process.stdout:
         print(line, end="", flush=True)
@@ -299,7 +299,7 @@ print("the resumed batches are", "equal" if same else "DIFFERENT")
 # %%
 print("\n## 10. Train")
 
-from ul2_tasks.gin_files import search_path
+from ul2_tasks.t5x.gin_files import search_path
 
 pathlib.Path("train.gin").write_text("""from __gin__ import dynamic_registration
 

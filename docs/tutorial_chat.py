@@ -32,7 +32,7 @@ FOLDER.mkdir(parents=True, exist_ok=True)
 os.chdir(FOLDER)
 sys.path.insert(0, str(FOLDER))  # for the module that step 3 writes
 
-from ul2_command import main
+from ul2_tasks.cli import main
 
 
 def ul2(*arguments, statuses=(0,)):

@@ -10,7 +10,7 @@ At a real size the first command writes the caches and the gin file. Run the sec
     python recipes/t5x_staged.py --web 'web/*.jsonl.gz' --best 'best/*.jsonl.gz' --vocabulary my.model --model base --length 512 \
         --rows 128 --steps 100000 --second_stage 80000 --every 1000 --output run --launches
     PYTHONPATH=recipes:$PYTHONPATH python -m t5x.train --gin_file=run/run.gin --seqio_additional_cache_dirs=run/cache \
-        --gin_search_paths=$(python -m ul2_tasks.gin_files)
+        --gin_search_paths=$(python -m ul2_tasks.t5x.gin_files)
 
 Cost: the tiny run takes 80 CPU seconds, most of which t5x needs to start and to compile. Real sizes: not measured.
 
@@ -89,7 +89,7 @@ def main() -> None:
     (args.output / "run.gin").write_text(GIN.format(**vars(args)))
 
     for name, files in (("web", args.web), ("best", args.best)):
-        command = ["-m", "ul2_command", "cache", name, "--corpus", files, "--output", args.output / "cache"]
+        command = ["-m", "ul2_tasks.cli", "cache", name, "--corpus", files, "--output", args.output / "cache"]
         command += [] if files == "embedded" else ["--validation", "0.01"]
         command += ["--vocabulary", args.vocabulary] if args.vocabulary else []
         run_together([command], args.output / "cache.log")
@@ -105,7 +105,7 @@ def main() -> None:
 
 def train(args: argparse.Namespace, processes: int, until: int) -> None:
     """Runs t5x to a step; on a cluster each host has one of these processes."""
-    gin_folder = subprocess.check_output([sys.executable, "-m", "ul2_tasks.gin_files"], text=True, env=ENVIRONMENT).strip()
+    gin_folder = subprocess.check_output([sys.executable, "-m", "ul2_tasks.t5x.gin_files"], text=True, env=ENVIRONMENT).strip()
     command = ["-m", "t5x.train", f"--gin_file={args.output / 'run.gin'}", f"--gin.TRAIN_STEPS={until}"]
     command += [f"--seqio_additional_cache_dirs={args.output / 'cache'}", f"--gin_search_paths={gin_folder}"]
     with socket.socket() as free:

@@ -26,20 +26,20 @@ CORE = {
     "files": set(),
     "images": set(),
     "store": set(),
-    "vocabulary": {"in_graphs"},
+    "tokenizers": {"in_graphs"},
     "sources": {"dataset_records", "image_streams", "streams", "tfds"},
     "jobs": set(),
     "chat": set(),
-    "denoising": set(),
+    "denoisers": set(),
     "corpus": {"tfrecords", "tokenization", "view"},
     "random_access": set(),
     "mixtures": set(),
 }
 BESIDE = {
-    *("converters.arrays", "converters.transformers", "converters.of_model", "tasks.examples", "measured_loader"),
-    *("looking.audit", "looking.chat_samples", "looking.contamination", "looking.find", "looking.image_samples"),
-    *("looking.printing", "looking.readable", "looking.run", "looking.samples", "looking.steps"),
-    *("looking.texts.draw", "looking.texts.length_table", "looking.texts.show", "looking.texts.tasks"),
+    *("models.arrays", "models.transformers", "models.of_model", "tasks.examples", "pytorch.measured_loader"),
+    *("inspect.audit", "inspect.chat_samples", "inspect.contamination", "inspect.find", "inspect.image_samples"),
+    *("inspect.printing", "inspect.readable", "inspect.run", "inspect.samples", "inspect.steps"),
+    *("inspect.texts.draw", "inspect.texts.length_table", "inspect.texts.show", "inspect.texts.tasks"),
     *("pytorch.collator", "pytorch.states"),
 }
 OF_TORCH = {  # where that is installed
@@ -123,9 +123,9 @@ def ul2(command: str) -> str:
     """What a command prints."""
     from click.testing import CliRunner
 
-    import ul2_command
+    import ul2_tasks.cli
 
-    done = CliRunner().invoke(ul2_command.main, command.split())
+    done = CliRunner().invoke(ul2_tasks.cli.main, command.split())
     assert done.exit_code == 0, done.output
     return done.output if command.startswith("cache") else done.stdout
 

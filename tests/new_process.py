@@ -40,8 +40,8 @@ PRELOADED = (
     "ul2_tasks.corpus.build_cache",
     "ul2_tasks.tasks.registry",
     "ul2_tasks.tasks.examples",
-    "ul2_tasks.t5x_dataset",
-    "ul2_command.commands",
+    "ul2_tasks.t5x.dataset",
+    "ul2_tasks.cli.commands",
 )
 ATTRIBUTES: dict[str, object] = {}  # of preloaded modules, by full name: other values in the programs that are started from now on
 TESTS = pathlib.Path(__file__).parent
@@ -49,7 +49,7 @@ FOLDERS = [str(path) for path in (TESTS, *sorted(TESTS.glob("[a-z]*/")))]  # wha
 HASH_SEED = "1"
 SHARED = "UL2_TESTS_NEW_PROCESS"  # a variable that names the socket of a server that is there already
 # A command whose worker processes are started by its first argument, see `executable`.
-AS_A_SCRIPT = "import sys; sys.path.remove(''); sys.executable = sys.argv.pop(1); from ul2_command import main; main()"
+AS_A_SCRIPT = "import sys; sys.path.remove(''); sys.executable = sys.argv.pop(1); from ul2_tasks.cli import main; main()"
 OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.solution import DenoisingConfiguration
+from ul2_tasks.denoisers.solution import DenoisingConfiguration
 from ul2_tasks.tasks.preprocessors import chunk, corrupt, solve_features
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, SpecialTokensRequest, special_tokens
+from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, SpecialTokensRequest, special_tokens
 
 UNIFORM = tuple(
     SpanDenoiser(

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ul2_tasks.t5x_training import Batch, WaitingTrainer
+from ul2_tasks.t5x.training import Batch, WaitingTrainer
 
 
 class LoggingTrainer(WaitingTrainer):

@@ -24,7 +24,7 @@ from click.testing import CliRunner
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import ul2_tasks
-from ul2_command import main
+from ul2_tasks.cli import main
 
 CASES = 6  # of each kind; raise it to look for more
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -294,7 +294,7 @@ KINDS = {
 def fault_of(error: BaseException, folder: pathlib.Path) -> str:
     """What is wrong with an error that is none of this package's sentences about this file; empty where it is right."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    from_us = any(name in frames[-1].filename for name in ("/ul2_tasks/", "/ul2_command/", __file__))
+    from_us = any(name in frames[-1].filename for name in ("/ul2_tasks/", "/ul2_tasks/cli/", __file__))
     is_ours = type(error) in (ValueError, RuntimeError) or type(error).__module__.startswith("ul2_")
     if not (from_us and is_ours):
         return "not an error of this package"

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 import ul2_tasks
-from ul2_command import main
 from ul2_tasks import T5GEMMA2
-from ul2_tasks.looking.run import Run, identities
+from ul2_tasks.cli import main
+from ul2_tasks.inspect.run import Run, identities
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.random_access.fingerprint import LEFT_OUT
 from ul2_tasks.random_access.numbering import RUN_RECORD
@@ -235,8 +235,8 @@ def test_help_needs_no_tensorflow():
     program = """
 import sys
 from click.testing import CliRunner
-from ul2_command import main
-from ul2_command.options import Data, of_a_mixture
+from ul2_tasks.cli import main
+from ul2_tasks.cli.options import Data, of_a_mixture
 for line in sys.stdin.read().splitlines():
     done = CliRunner().invoke(main, [*line.split(), "--help"])
     print(done.exit_code, "tensorflow" in sys.modules, done.output.split("[")[0].split())
@@ -379,7 +379,7 @@ def test_an_interrupt_is_one_line_and_one_exit_status(tmp_path):
     (tmp_path / "waiting_module.py").write_text(
         f"import pathlib, time\npathlib.Path({str(tmp_path / 'reached')!r}).touch()\ntime.sleep(600)\n"
     )
-    program = ["-m", "ul2_command", "cache", "waiting", "--module", "waiting_module", "--output", str(tmp_path / "out")]
+    program = ["-m", "ul2_tasks.cli", "cache", "waiting", "--module", "waiting_module", "--output", str(tmp_path / "out")]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
     process = new_process.Program(program, env=environment, torn_down=True)
     while not (tmp_path / "reached").exists() and process.poll() is None:
@@ -404,7 +404,7 @@ def test_libraries_are_quiet_and_errors_are_not(tmp_path):
     environment = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
     environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{os.getcwd()}"
     asked = ["show", "noisy", "--module", "noisy_module", "--denoiser", "s", "--count", "1", "--lengths", "64,64"]
-    done = subprocess.run([sys.executable, "-m", "ul2_command", *asked], env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "ul2_tasks.cli", *asked], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     wanted = "WARNING:root:a warning of ones own\nan error of ones own\n"
     assert without_tensorflow(done.stderr) == wanted

@@ -23,7 +23,7 @@ MODULES = [
 def test_the_examples_in_the_docstrings_run(module):
     if ".pytorch." in module or module == "ul2_tasks.image_rows.batch":
         pytest.importorskip("torch", reason="the extra torch is not installed")
-    if module == "ul2_tasks.t5x_losses":
+    if module == "ul2_tasks.t5x.losses":
         pytest.importorskip("t5x", reason="t5x is not importable (docs/guides/train_with_t5x.md)")
     results = doctest.testmod(importlib.import_module(module))
     assert results.attempted > 0

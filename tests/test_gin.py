@@ -70,7 +70,7 @@ def test_every_name_and_argument_that_a_file_binds_exists(path):
 
 
 def test_a_command_prints_the_folder_for_the_search_path():
-    done = new_process.run("-m", "ul2_tasks.gin_files", check=True)
+    done = new_process.run("-m", "ul2_tasks.t5x.gin_files", check=True)
     assert (pathlib.Path(done.stdout.strip()) / "gin" / "ul2.gin").is_file()
 
 

@@ -74,7 +74,7 @@ def test_what_is_imported_is_declared():
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
             found.update(dict.fromkeys((name.partition(".")[0] for name in names), path))
-    own = {"ul2_tasks", "ul2_command", "t5x", "megatron", *sys.stdlib_module_names}
+    own = {"ul2_tasks", "t5x", "megatron", *sys.stdlib_module_names}
     assert len(found.keys() - own) > 20
     of = {name: {each.lower().replace("_", "-") for each in of_module.get(name, [name])} for name in found.keys() - own}
     assert {name: found[name] for name in of if not of[name] & declared} == {}

@@ -10,7 +10,7 @@ import seqio
 from test_command_line import ul2
 
 import ul2_tasks
-from ul2_command import kinds
+from ul2_tasks.cli import kinds
 
 COMMANDS = {  # what each needs beside the data
     "find": "--document 0",

@@ -17,7 +17,7 @@ from megatron.core.datasets.utils import Split  # noqa: E402
 from megatron.core.pipeline_parallel.schedules import forward_step_calc_loss  # noqa: E402
 from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer  # noqa: E402
 
-from ul2_tasks.megatron import (  # noqa: E402
+from ul2_tasks.pytorch.megatron import (  # noqa: E402
     AlignedGPTDataset,
     GroupLosses,
     LossGroupWeights,

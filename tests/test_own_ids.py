@@ -22,9 +22,9 @@ from ul2_tasks import (
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.looking.run import Run
-from ul2_tasks.looking.steps import show_step
-from ul2_tasks.vocabulary.special_ids import special_tokens, text_vocabulary
+from ul2_tasks.inspect.run import Run
+from ul2_tasks.inspect.steps import show_step
+from ul2_tasks.tokenizers.special_ids import special_tokens, text_vocabulary
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 QUIET = Console(quiet=True)

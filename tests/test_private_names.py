@@ -12,7 +12,7 @@ import pathlib
 import re
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
-FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py"), *REPOSITORY.glob("ul2_command/**/*.py")]
+FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py")]
 
 # What is read, with the file that does, and why there is no public name for it.
 READ = {
@@ -21,15 +21,15 @@ READ = {
     # what SeqIO's registries hold, so that `ul2_mix` is registered when one is first read (tests/test_when_imported.py)
     ("_REGISTRY", "ul2_tasks/when_imported.py"),
     # os._exit: the end of a process without tearing down what waits for threads of TensorFlow
-    ("_exit", "ul2_command/errors.py"),
+    ("_exit", "ul2_tasks/cli/errors.py"),
     # which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)
     ("_attn_implementation", "ul2_tasks/pytorch/packed_attention.py"),
     # what t5x's models leave to those that are made of them, the pass through the network; and what a checkpoint is restored with
-    ("_compute_logits", "ul2_tasks/t5x_losses.py"),
-    ("_partitioner", "ul2_tasks/initial_checkpoint.py"),
+    ("_compute_logits", "ul2_tasks/t5x/losses.py"),
+    ("_partitioner", "ul2_tasks/t5x/initial_checkpoint.py"),
     # the place of a sample in the stream, to read masks there, and what fills one up (tests/test_megatron_dataset.py)
-    ("_query_document_sample_shuffle_indices", "ul2_tasks/megatron.py"),
-    ("_pad_token_id", "ul2_tasks/megatron.py"),
+    ("_query_document_sample_shuffle_indices", "ul2_tasks/pytorch/megatron.py"),
+    ("_pad_token_id", "ul2_tasks/pytorch/megatron.py"),
     # Numba's cache of a function, which otherwise sees the function's own file alone
     ("_cache", "ul2_tasks/compiled.py"),
     ("_cache_path", "ul2_tasks/compiled.py"),

@@ -20,8 +20,8 @@ import sentencepiece
 import seqio
 
 import ul2_tasks
-from ul2_command import main
 from ul2_tasks import T5GEMMA2, ImageTokens, embedded_documents, register_chat, register_image_text
+from ul2_tasks.cli import main
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.export.write import write_examples

@@ -32,7 +32,7 @@ from ul2_tasks import (
 )
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.random_access import windows
-from ul2_tasks.t5x_dataset import RUN_RECORD
+from ul2_tasks.t5x.dataset import RUN_RECORD
 
 pytest.importorskip(
     "t5x",
@@ -209,15 +209,15 @@ import t5x_batches
 from t5x import adafactor
 from t5x import utils
 import ul2_tasks
-from ul2_tasks import t5x_losses
+from ul2_tasks.t5x import losses
 
 REPLIES = @ul2_tasks.register_chat()
 ul2_tasks.register_chat:
   name = 'told'
   format = 'prompt_completion'
   truncation = 'drop'
-VOCABULARY = @t5x_losses.vocabulary_of()
-t5x_losses.vocabulary_of.task = %REPLIES
+VOCABULARY = @losses.vocabulary_of()
+losses.vocabulary_of.task = %REPLIES
 DENOISERS = %ul2_tasks.UL2R
 joined/ul2_tasks.register.name = 'joined'
 apart/ul2_tasks.register:
@@ -242,8 +242,8 @@ last/ul2_tasks.Stage:
   ramp_steps = 6
   ramp_every = 2
 
-train_script.train.model = @t5x_losses.GroupLossEncoderDecoderModel()
-t5x_losses.GroupLossEncoderDecoderModel:
+train_script.train.model = @losses.GroupLossEncoderDecoderModel()
+losses.GroupLossEncoderDecoderModel:
   mixture = %MIXTURE_OR_TASK_NAME
   module = %NETWORK
   input_vocabulary = %VOCABULARY

@@ -10,9 +10,9 @@ import types
 import pytest
 
 from ul2_tasks import EncDecFeatureConverter, get_dataset_at_step
-from ul2_tasks.looking.run import read_record
+from ul2_tasks.inspect.run import read_record
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
-from ul2_tasks.t5x_dataset import RUN_RECORD, Start, begin_or_compare, check_has_iterators, step_of
+from ul2_tasks.t5x.dataset import RUN_RECORD, Start, begin_or_compare, check_has_iterators, step_of
 
 RUN = {
     "ul2_tasks": "0.1.0",

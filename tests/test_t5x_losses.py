@@ -32,8 +32,8 @@ from test_t5x import (
     train_together,
 )
 
-from ul2_tasks.t5x_losses import GroupLossDecoderOnlyModel, GroupLossEncoderDecoderModel, GroupLossTrainer, tasks_of
-from ul2_tasks.t5x_training import WAITING
+from ul2_tasks.t5x.losses import GroupLossDecoderOnlyModel, GroupLossEncoderDecoderModel, GroupLossTrainer, tasks_of
+from ul2_tasks.t5x.training import WAITING
 
 pytestmark = pytest.mark.t5x
 
@@ -276,7 +276,7 @@ def test_a_decoder_only_model_learns_conversations(tmp_path):
     lengths = "--gin.TASK_FEATURE_LENGTHS={'inputs': 64, 'targets': 64}"
     train(tmp_path / "ul2", *TINY, lengths, steps(BEFORE), files=("gin/ul2_decoder_only.gin", size))
     own = chat_file(tmp_path, "chat", "{'tokens': 64}")
-    arguments = [begin_at(tmp_path / "ul2"), "--gin.t5x_losses.GroupLossTrainer.num_microbatches=2"]
+    arguments = [begin_at(tmp_path / "ul2"), "--gin.losses.GroupLossTrainer.num_microbatches=2"]
     train(tmp_path / "chat", *arguments, steps(AFTER), files=("gin/chat_decoder_only.gin", size, own))
     assert_learned(scalars(tmp_path / "chat"))
 

@@ -11,9 +11,9 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations_folder, folder
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.looking.run import read_record
+from ul2_tasks.inspect.run import read_record
 from ul2_tasks.random_access.numbering import RUN_RECORD
-from ul2_tasks.t5x_dataset import Start, begin_or_compare
+from ul2_tasks.t5x.dataset import Start, begin_or_compare
 
 QUIET = Console(quiet=True)
 LENGTHS = {"inputs": 64, "targets": 64}

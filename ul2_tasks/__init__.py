@@ -15,32 +15,31 @@ from ul2_tasks.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ul2_tasks.chat.by_name import open_renderer as open_renderer
-    from ul2_tasks.converters.t5x import ChatFeatureConverter as ChatFeatureConverter
-    from ul2_tasks.converters.t5x import EncDecFeatureConverter as EncDecFeatureConverter
-    from ul2_tasks.converters.t5x import PrefixLMFeatureConverter as PrefixLMFeatureConverter
-    from ul2_tasks.converters.t5x import PromptCompletionFeatureConverter as PromptCompletionFeatureConverter
-    from ul2_tasks.converters.transformers import HuggingFaceChatConverter as HuggingFaceChatConverter
-    from ul2_tasks.converters.transformers import HuggingFaceFeatureConverter as HuggingFaceFeatureConverter
-    from ul2_tasks.denoising.denoisers import T5GEMMA2 as T5GEMMA2
-    from ul2_tasks.denoising.denoisers import UL2 as UL2
-    from ul2_tasks.denoising.denoisers import UL2R as UL2R
-    from ul2_tasks.denoising.denoisers import CausalDenoiser as CausalDenoiser
-    from ul2_tasks.denoising.denoisers import Denoiser as Denoiser
-    from ul2_tasks.denoising.denoisers import SequentialDenoiser as SequentialDenoiser
-    from ul2_tasks.denoising.denoisers import SpanDenoiser as SpanDenoiser
-    from ul2_tasks.denoising.lengths import chunk_length as chunk_length
-    from ul2_tasks.denoising.objective import corrupt_spans as corrupt_spans
-    from ul2_tasks.denoising.objective import denoise as denoise
+    from ul2_tasks.denoisers.denoisers import T5GEMMA2 as T5GEMMA2
+    from ul2_tasks.denoisers.denoisers import UL2 as UL2
+    from ul2_tasks.denoisers.denoisers import UL2R as UL2R
+    from ul2_tasks.denoisers.denoisers import CausalDenoiser as CausalDenoiser
+    from ul2_tasks.denoisers.denoisers import Denoiser as Denoiser
+    from ul2_tasks.denoisers.denoisers import SequentialDenoiser as SequentialDenoiser
+    from ul2_tasks.denoisers.denoisers import SpanDenoiser as SpanDenoiser
+    from ul2_tasks.denoisers.lengths import chunk_length as chunk_length
+    from ul2_tasks.denoisers.objective import corrupt_spans as corrupt_spans
+    from ul2_tasks.denoisers.objective import denoise as denoise
     from ul2_tasks.export.folder import read_examples as read_examples
     from ul2_tasks.image_rows.dataset import ImageTextDataset as ImageTextDataset
     from ul2_tasks.images.interleaved import ImageTokens as ImageTokens
-    from ul2_tasks.measured_loader import MeasuredLoader as MeasuredLoader
     from ul2_tasks.mixtures.advice import best_chunk_tokens as best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat as Chat
     from ul2_tasks.mixtures.image_text import ImageText as ImageText
     from ul2_tasks.mixtures.mix import Mix as Mix
     from ul2_tasks.mixtures.mixture import Mixture as Mixture
     from ul2_tasks.mixtures.schedule import Stage as Stage
+    from ul2_tasks.models.t5x import ChatFeatureConverter as ChatFeatureConverter
+    from ul2_tasks.models.t5x import EncDecFeatureConverter as EncDecFeatureConverter
+    from ul2_tasks.models.t5x import PrefixLMFeatureConverter as PrefixLMFeatureConverter
+    from ul2_tasks.models.t5x import PromptCompletionFeatureConverter as PromptCompletionFeatureConverter
+    from ul2_tasks.models.transformers import HuggingFaceChatConverter as HuggingFaceChatConverter
+    from ul2_tasks.models.transformers import HuggingFaceFeatureConverter as HuggingFaceFeatureConverter
     from ul2_tasks.order.order import BlockShuffle as BlockShuffle
     from ul2_tasks.pytorch.collate import ExamplesCollator as ExamplesCollator
     from ul2_tasks.pytorch.collator import UL2DataCollator as UL2DataCollator
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from ul2_tasks.pytorch.group_losses import GroupLosses as GroupLosses
     from ul2_tasks.pytorch.group_losses import LossGroupWeights as LossGroupWeights
     from ul2_tasks.pytorch.group_trainer import GroupLossTrainer as GroupLossTrainer
+    from ul2_tasks.pytorch.measured_loader import MeasuredLoader as MeasuredLoader
     from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
     from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
     from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from ul2_tasks.sources.memory import MemoryDataSource as MemoryDataSource
     from ul2_tasks.sources.memory import embedded_documents as embedded_documents
     from ul2_tasks.store.block_cache import set_block_cache as set_block_cache
-    from ul2_tasks.t5x_dataset import get_dataset_at_step as get_dataset_at_step
-    from ul2_tasks.t5x_dataset import get_dataset_of_stream as get_dataset_of_stream
+    from ul2_tasks.t5x.dataset import get_dataset_at_step as get_dataset_at_step
+    from ul2_tasks.t5x.dataset import get_dataset_of_stream as get_dataset_of_stream
     from ul2_tasks.tasks.chat import register_chat as register_chat
     from ul2_tasks.tasks.downstream import with_mode as with_mode
     from ul2_tasks.tasks.examples import examples as examples
@@ -66,24 +66,24 @@ if TYPE_CHECKING:
     from ul2_tasks.tasks.registration import Registration as Registration
     from ul2_tasks.tasks.registry import mix as mix
     from ul2_tasks.tasks.registry import register as register
-    from ul2_tasks.vocabulary.by_name import open_vocabulary as open_vocabulary
-    from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary as HuggingFaceVocabulary
-    from ul2_tasks.vocabulary.sentencepiece import default_vocabulary as default_vocabulary
-    from ul2_tasks.vocabulary.special_ids import check_round_trip as check_round_trip
-    from ul2_tasks.vocabulary.special_ids import embedding_rows as embedding_rows
-    from ul2_tasks.vocabulary.special_ids import id_shift as id_shift
+    from ul2_tasks.tokenizers.by_name import open_vocabulary as open_vocabulary
+    from ul2_tasks.tokenizers.hugging_face import HuggingFaceVocabulary as HuggingFaceVocabulary
+    from ul2_tasks.tokenizers.sentencepiece import default_vocabulary as default_vocabulary
+    from ul2_tasks.tokenizers.special_ids import check_round_trip as check_round_trip
+    from ul2_tasks.tokenizers.special_ids import embedding_rows as embedding_rows
+    from ul2_tasks.tokenizers.special_ids import id_shift as id_shift
 
 _NAMES = {
     "chat.by_name": "open_renderer",
-    "converters.t5x": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter",
-    "converters.transformers": "HuggingFaceChatConverter HuggingFaceFeatureConverter",
-    "denoising.denoisers": "T5GEMMA2 UL2 UL2R CausalDenoiser Denoiser SequentialDenoiser SpanDenoiser",
-    "denoising.objective": "corrupt_spans denoise",
-    "denoising.lengths": "chunk_length",
+    "models.t5x": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter",
+    "models.transformers": "HuggingFaceChatConverter HuggingFaceFeatureConverter",
+    "denoisers.denoisers": "T5GEMMA2 UL2 UL2R CausalDenoiser Denoiser SequentialDenoiser SpanDenoiser",
+    "denoisers.objective": "corrupt_spans denoise",
+    "denoisers.lengths": "chunk_length",
     "export.folder": "read_examples",
     "image_rows.dataset": "ImageTextDataset",
     "images.interleaved": "ImageTokens",
-    "measured_loader": "MeasuredLoader",
+    "pytorch.measured_loader": "MeasuredLoader",
     "mixtures.advice": "best_chunk_tokens",
     "mixtures.chat": "Chat",
     "mixtures.image_text": "ImageText",
@@ -102,7 +102,7 @@ _NAMES = {
     "sources.image_text": "open_image_text",
     "sources.memory": "MemoryDataSource embedded_documents",
     "store.block_cache": "set_block_cache",
-    "t5x_dataset": "get_dataset_at_step get_dataset_of_stream",
+    "t5x.dataset": "get_dataset_at_step get_dataset_of_stream",
     "tasks.chat": "register_chat",
     "tasks.downstream": "with_mode",
     "tasks.examples": "examples",
@@ -110,10 +110,10 @@ _NAMES = {
     "tasks.preprocessors": "prepend_mode",
     "tasks.registration": "Registration",
     "tasks.registry": "mix register",
-    "vocabulary.by_name": "open_vocabulary",
-    "vocabulary.hugging_face": "HuggingFaceVocabulary",
-    "vocabulary.sentencepiece": "default_vocabulary",
-    "vocabulary.special_ids": "check_round_trip embedding_rows id_shift",
+    "tokenizers.by_name": "open_vocabulary",
+    "tokenizers.hugging_face": "HuggingFaceVocabulary",
+    "tokenizers.sentencepiece": "default_vocabulary",
+    "tokenizers.special_ids": "check_round_trip embedding_rows id_shift",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

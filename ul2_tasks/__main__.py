@@ -1,6 +1,6 @@
 """`python -m ul2_tasks` is the command `ul2`."""
 
-from ul2_command import program
+from ul2_tasks.cli import program
 
 if __name__ == "__main__":
     program()

@@ -23,7 +23,7 @@ from typing import Any
 
 import wrapt
 
-from ul2_tasks.denoising.denoisers import PRESETS
+from ul2_tasks.denoisers.denoisers import PRESETS
 
 _turn = threading.RLock()
 _begun = False  # by the thread that has the turn; or done

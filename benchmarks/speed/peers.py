@@ -17,9 +17,9 @@ import seqio
 import t5.data.preprocessors as t5
 import tensorflow as tf
 
-from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.lengths import Chunk, chunk_length
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens
+from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.denoisers.lengths import Chunk, chunk_length
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
 
 BUFFERS = 1 << 28  # bytes that the buffers which tf.data sizes itself may grow to
 EXAMPLES_PER_BATCH = 128

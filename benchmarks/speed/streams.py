@@ -20,7 +20,7 @@ from speed import peers, tasks
 from speed.tasks import FEATURES
 from speed.vocabulary import SENTINEL_IDS, VOCABULARY, solved, special
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
-from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.tasks.preprocessors import denoise, split_into_chunks
 
 seqio.add_global_cache_dirs(["cache"])

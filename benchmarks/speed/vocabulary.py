@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import seqio
 
-from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.lengths import Chunk, chunk_length
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, special_tokens
+from ul2_tasks.denoisers.denoisers import Denoiser
+from ul2_tasks.denoisers.lengths import Chunk, chunk_length
+from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
 
 SENTINELS = 1280
 VOCABULARY = seqio.SentencePieceVocabulary(str(DEFAULT_MODEL), extra_ids=SENTINELS)

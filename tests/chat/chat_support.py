@@ -14,7 +14,7 @@ from ul2_tasks.chat.segments import as_arrays
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.export.conversations_folder import COLUMNS
 from ul2_tasks.store.read import Store
-from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
+from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary
 
 GOLDEN = [
     {"role": "user", "content": "What is 2+2?"},

@@ -12,8 +12,8 @@ from test_chat_templates import CALLS, TOOLS, WEATHER, oracle, write
 from test_hugging_face_vocabulary import exclamation_first
 
 import ul2_tasks
-from ul2_command import main
 from ul2_tasks import Chat, MemoryDataSource
+from ul2_tasks.cli import main
 
 TALK = [CALLS[1], {"role": "assistant", "content": None, "tool_calls": CALLS[2]["tool_calls"]}, *CALLS[3:5]]
 RECORDS = [

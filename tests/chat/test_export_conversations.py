@@ -18,7 +18,7 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import conversations
 from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.conversations_folder import verify
-from ul2_tasks.looking.verification import examine
+from ul2_tasks.inspect.verification import examine
 
 QUIET = Console(quiet=True)
 SETTINGS = {"messages_key": "messages_json", "id_key": "synth_id", "validation": 0.1}

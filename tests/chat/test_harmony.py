@@ -9,8 +9,8 @@ from chat_support import GOLDEN, harmony, o200k_file
 
 from ul2_tasks import open_vocabulary
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
-from ul2_tasks.vocabulary.o200k import O200kVocabulary, find_file
-from ul2_tasks.vocabulary.special_ids import id_shift, piece_names
+from ul2_tasks.tokenizers.o200k import O200kVocabulary, find_file
+from ul2_tasks.tokenizers.special_ids import id_shift, piece_names
 
 # What a content may have in it: markers and their parts, other scripts, white space, long runs, nothing at all.
 PIECES = [*MARKERS, "assistant", "final", " to=functions.f", "<|endoftext|>", "<|reserved_200019|>", "<|im_end|>", "<", "|>", ""]

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, long_documents
 
-from ul2_command import main
 from ul2_tasks import T5GEMMA2, embedded_documents, mix, register
+from ul2_tasks.cli import main
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import digest
@@ -25,7 +25,7 @@ from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.token_batches import document_shards
 from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 BYTES, MODES = byte_vocabulary()

@@ -18,7 +18,7 @@ from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_ident
 from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.splits import HashSplit
-from ul2_tasks.vocabulary.special_ids import vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import vocabulary_identity
 
 
 def read(split, shuffle_files, seed=None):

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from rich.console import Console
 from support import at_once, byte_vocabulary, refused
 
-from ul2_command import main
 from ul2_tasks import T5GEMMA2, open_source, register
+from ul2_tasks.cli import main
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.sources.memory import MemoryDataSource

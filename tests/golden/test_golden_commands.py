@@ -13,8 +13,8 @@ from golden_files import check
 from golden_pipelines import FOLDER, both, joined, numbered_seen, seen
 from sizes import release
 
-from ul2_command import main
 from ul2_tasks import register_chat
+from ul2_tasks.cli import main
 from ul2_tasks.images import example_set
 
 pytestmark = pytest.mark.usefixtures("quick_advice")

@@ -9,8 +9,8 @@ from image_sources import FORM, ids, image, recipe, source
 from support import byte_vocabulary
 
 from ul2_tasks.image_rows.custom import Custom, ElementKind
-from ul2_tasks.image_rows.looking.measure import measure_images
-from ul2_tasks.image_rows.looking.show import draw_records
+from ul2_tasks.image_rows.inspect.measure import measure_images
+from ul2_tasks.image_rows.inspect.show import draw_records
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.row_arrays import custom_arrays, lay_out
 from ul2_tasks.image_rows.rows import RowMaker

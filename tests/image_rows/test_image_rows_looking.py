@@ -12,7 +12,7 @@ import pytest
 from image_sources import image, made, write_tar
 from test_command_line import ul2
 
-from ul2_tasks.image_rows.looking.measure import look_at, measure_images, recipe_to_look_at
+from ul2_tasks.image_rows.inspect.measure import look_at, measure_images, recipe_to_look_at
 from ul2_tasks.image_rows.recipe import example_sources
 from ul2_tasks.image_rows.records import listed_records, open_records
 from ul2_tasks.image_rows.rows import RowMaker

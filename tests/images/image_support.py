@@ -7,7 +7,7 @@ import seqio
 from PIL import Image
 
 import ul2_tasks
-from ul2_tasks.denoising.denoisers import T5GEMMA2
+from ul2_tasks.denoisers.denoisers import T5GEMMA2
 from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.order.permutation import GOLDEN, mix
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from image_support import A_RUN, MODES, NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, read, registered
 
 import ul2_tasks
-from ul2_tasks.denoising.denoisers import T5GEMMA2
+from ul2_tasks.denoisers.denoisers import T5GEMMA2
 from ul2_tasks.images.interleaved import ImageTokens
 
 IMAGES = [image(colour) for colour in range(0, 250, 50)]

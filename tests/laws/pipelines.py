@@ -40,7 +40,7 @@ from ul2_tasks.corpus.build_cache import build as build_cache
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.windows import WINDOW_TOKENS
 from ul2_tasks.tasks.tf_data import reading_of
-from ul2_tasks.vocabulary.special_ids import SpecialTokens, piece_id, special_tokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, piece_id, special_tokens
 
 SEED = 5
 LENGTHS = {"inputs": 40, "targets": 40}

@@ -1,6 +1,6 @@
 """The laws of masks: lossless, exact, sentinels in order, and for the same keys the same bytes of machine code and of the graph.
 
-`tests/denoising/test_spans.py` has their distribution.
+`tests/denoisers/test_spans.py` has their distribution.
 """
 
 import numpy as np
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from support import DENOISERS, denoiser_id
 
 from ul2_tasks import CausalDenoiser, SequentialDenoiser, SpanDenoiser
-from ul2_tasks.denoising.reconstruction import invert
-from ul2_tasks.denoising.write import made, recipe
+from ul2_tasks.denoisers.reconstruction import invert
+from ul2_tasks.denoisers.write import made, recipe
 from ul2_tasks.tasks.preprocessors import corrupt_chunks
-from ul2_tasks.vocabulary.special_ids import SpecialTokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 SENTINELS, EOS = tuple(range(100, 900)), 1
 KEYS = st.integers(0, 2**64 - 1)

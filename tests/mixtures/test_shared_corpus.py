@@ -16,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 import ul2_tasks
 from ul2_tasks import BlockShuffle, Mix, Mixture, SequentialDenoiser, Stage, examples, register
 from ul2_tasks.sources.memory import texts_in_memory
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 
 LENGTHS = {"inputs": 96, "targets": 80}
 TEXTS = ul2_tasks.embedded_documents()[:30]

@@ -21,9 +21,9 @@ from ul2_tasks import (
     id_shift,
     open_vocabulary,
 )
-from ul2_tasks.denoising.reconstruction import invert
+from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.pytorch.collator import UL2DataCollator
-from ul2_tasks.vocabulary.special_ids import special_tokens
+from ul2_tasks.tokenizers.special_ids import special_tokens
 
 pytestmark = pytest.mark.torch
 

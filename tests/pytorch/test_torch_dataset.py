@@ -19,7 +19,7 @@ from support import byte_vocabulary, restore, special_for
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from ul2_tasks import T5GEMMA2, register  # noqa: E402
-from ul2_tasks.converters.transformers import HuggingFaceFeatureConverter  # noqa: E402
+from ul2_tasks.models.transformers import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
 from ul2_tasks.random_access import windows  # noqa: E402
 from ul2_tasks.sources.memory import MemoryDataSource  # noqa: E402

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
 from ul2_tasks import Mixture, default_vocabulary, embedding_rows  # noqa: E402
-from ul2_tasks.converters.transformers import HuggingFaceFeatureConverter  # noqa: E402
+from ul2_tasks.models.transformers import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
 
 pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]

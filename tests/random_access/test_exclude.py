@@ -8,12 +8,12 @@ import pytest
 
 import ul2_tasks
 from ul2_tasks import Mix, Mixture
-from ul2_tasks.looking.audit import audit
-from ul2_tasks.looking.find import place_of, seen
-from ul2_tasks.looking.run import run_of
+from ul2_tasks.inspect.audit import audit
+from ul2_tasks.inspect.find import place_of, seen
+from ul2_tasks.inspect.run import run_of
 from ul2_tasks.random_access.exclude import leaving_out_of, save_list
 from ul2_tasks.random_access.fingerprint import of_leaving_out
-from ul2_tasks.t5x_dataset import Start, begin_or_compare
+from ul2_tasks.t5x.dataset import Start, begin_or_compare
 
 LENGTHS = {"inputs": 96, "targets": 96}
 LISTED = [{"document": 70}, {"document": 221}]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support import saved_and_resumed
 
 import ul2_tasks
-from ul2_command.commands import main
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mixture
+from ul2_tasks.cli.commands import main
 from ul2_tasks.example_features import TEXT
 from ul2_tasks.random_access.pieces import cut_documents
 from ul2_tasks.store.read import MemoryStore, Store

@@ -12,7 +12,7 @@ import ul2_tasks
 from ul2_tasks import T5GEMMA2, BlockShuffle, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.pytorch.states import check_resumed, state_of
-from ul2_tasks.t5x_dataset import Start, begin_or_compare
+from ul2_tasks.t5x.dataset import Start, begin_or_compare
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 64, "targets": 64}

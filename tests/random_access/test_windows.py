@@ -11,8 +11,8 @@ from support import iterate
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
-from ul2_tasks.denoising.reconstruction import invert
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.denoisers.reconstruction import invert
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TOKENS = 1500  # of a window

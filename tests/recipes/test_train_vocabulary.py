@@ -8,8 +8,8 @@ import recipe
 import seqio
 
 from ul2_tasks import embedded_documents
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
-from ul2_tasks.vocabulary.special_ids import check_padding, check_round_trip, encodable_ids, special_ids, special_tokens
+from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.tokenizers.special_ids import check_padding, check_round_trip, encodable_ids, special_ids, special_tokens
 
 MODES = ("[R]", "[S]", "[X]")
 of_recipe = recipe.imported("train_vocabulary")

@@ -27,7 +27,7 @@ from ul2_tasks.images import pixels
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.files import Shard
-from ul2_tasks.vocabulary.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 
 TEXTS = [f"document {number} {np.random.default_rng(number).bytes(40).hex()}" for number in range(300)]
 

@@ -17,7 +17,7 @@ from new_process import Program
 from object_stores import HOST, error, faults, free_port
 from small_corpus import FILES, cached, examples, failure_of, plain, texts, tokens_of
 
-from ul2_command import main
+from ul2_tasks.cli import main
 from ul2_tasks.files import systems
 from ul2_tasks.files.listing import contents, list_files, stamps
 from ul2_tasks.store.fetch import fetch

@@ -9,7 +9,7 @@ from titles import read, titles
 
 from ul2_tasks import default_vocabulary, with_mode
 from ul2_tasks.tasks.preprocessors import prepend_mode
-from ul2_tasks.vocabulary.special_ids import special_tokens
+from ul2_tasks.tokenizers.special_ids import special_tokens
 
 BYTES, BYTE_MODES = byte_vocabulary()
 

@@ -29,7 +29,7 @@ from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.tasks.preprocessors import denoise as denoise_chunks
 from ul2_tasks.tasks.preprocessors import prepend_mode, split_into_chunks
-from ul2_tasks.vocabulary.special_ids import special_tokens
+from ul2_tasks.tokenizers.special_ids import special_tokens
 
 BYTES, MODES = byte_vocabulary()
 EOS = 1

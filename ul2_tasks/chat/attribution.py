@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.chat.skeletons import Piece
-from ul2_tasks.vocabulary.tokenizer_json import Marked
+from ul2_tasks.tokenizers.tokenizer_json import Marked
 
 
 class Attributed(NamedTuple):

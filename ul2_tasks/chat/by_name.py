@@ -10,9 +10,9 @@ from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.chat.messages import Conversation, Message
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
-from ul2_tasks.vocabulary.by_name import open_vocabulary
-from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary
-from ul2_tasks.vocabulary.pieces import PRESET_MODES
+from ul2_tasks.tokenizers.by_name import open_vocabulary
+from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary
+from ul2_tasks.tokenizers.pieces import PRESET_MODES
 
 if TYPE_CHECKING:
     import seqio

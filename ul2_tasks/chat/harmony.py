@@ -23,9 +23,9 @@ import numpy as np
 
 from ul2_tasks.chat.messages import Message, check_fields, check_nothing_lost, parts_of, text_of, weight_of
 from ul2_tasks.chat.segments import CHANNELS, Segment
-from ul2_tasks.vocabulary.batches import encode_batch
-from ul2_tasks.vocabulary.o200k import FILE, O200kVocabulary, found_as
-from ul2_tasks.vocabulary.special_ids import id_shift, piece_id, text_vocabulary, vocabulary_identity
+from ul2_tasks.tokenizers.batches import encode_batch
+from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary, found_as
+from ul2_tasks.tokenizers.special_ids import id_shift, piece_id, text_vocabulary, vocabulary_identity
 
 if TYPE_CHECKING:
     import seqio

@@ -51,9 +51,9 @@ from ul2_tasks.chat.skeletons import (
     stand_in,
 )
 from ul2_tasks.scalars import is_empty
-from ul2_tasks.vocabulary.batches import LONG
-from ul2_tasks.vocabulary.hugging_face import HuggingFaceVocabulary
-from ul2_tasks.vocabulary.tokenizer_json import InMemory, load_marked, settings_of, special_tokens_of
+from ul2_tasks.tokenizers.batches import LONG
+from ul2_tasks.tokenizers.hugging_face import HuggingFaceVocabulary
+from ul2_tasks.tokenizers.tokenizer_json import InMemory, load_marked, settings_of, special_tokens_of
 
 _WRITTEN = (CALLS, "name")  # fields that a template that has them must write
 _NAMES = ("name", "tool_call_id")  # of a tool's message; few templates write them

@@ -54,8 +54,8 @@ from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.provenance import TABLE, TableWriter
 from ul2_tasks.store.write import LinesWriter, PairWriter
+from ul2_tasks.tokenizers.special_ids import id_shift
 from ul2_tasks.version import __version__, check_version, version_of
-from ul2_tasks.vocabulary.special_ids import id_shift
 
 _REMOVE = "Delete the folder, and start again."
 _RECORDS = "parts"

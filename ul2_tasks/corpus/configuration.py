@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ul2_tasks.vocabulary.special_ids import (
+from ul2_tasks.tokenizers.special_ids import (
     SpecialTokensRequest,
     encodable_ids,
     id_shift,

@@ -26,7 +26,7 @@ from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.splits import conversation_key
 from ul2_tasks.store.columns import Columns, in_memory
 from ul2_tasks.store.provenance import Origin, Provenance
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 if TYPE_CHECKING:
     import seqio

@@ -22,8 +22,8 @@ from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.read import Store
-from ul2_tasks.vocabulary.batches import encode_batch
-from ul2_tasks.vocabulary.special_ids import (
+from ul2_tasks.tokenizers.batches import encode_batch
+from ul2_tasks.tokenizers.special_ids import (
     SpecialTokensRequest,
     encodable_ids,
     id_shift,

@@ -13,7 +13,7 @@ from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.token_batches import Documents, corpus_documents
 from ul2_tasks.store.columns import TOKENS, Columns, in_memory, joined
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 
 class Bound(NamedTuple):

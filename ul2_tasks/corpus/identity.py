@@ -23,7 +23,7 @@ from ul2_tasks.imported import is_instance
 from ul2_tasks.scalars import digest_of
 from ul2_tasks.sources.base import DataSource, RecordSource, is_source
 from ul2_tasks.sources.of_seqio import opened
-from ul2_tasks.vocabulary.sentencepiece import is_sentencepiece
+from ul2_tasks.tokenizers.sentencepiece import is_sentencepiece
 
 if TYPE_CHECKING:
     import seqio

@@ -20,7 +20,7 @@ from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.of_seqio import SeqioImageText
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 if TYPE_CHECKING:
     import seqio

@@ -24,7 +24,7 @@ from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.store.provenance import Origin, hashes_of
 from ul2_tasks.store.read import Store
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 

@@ -17,7 +17,7 @@ from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import no_autograph, python_op, ragged
 from ul2_tasks.sources.dataset_records import record_batches
 from ul2_tasks.sources.records import PROBLEM
-from ul2_tasks.vocabulary.batches import encode_batch, has_batches
+from ul2_tasks.tokenizers.batches import encode_batch, has_batches
 
 
 @no_autograph

@@ -17,7 +17,7 @@ from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.files import Shard, numbered
 from ul2_tasks.sources.records import Record
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 
 class CorpusTask(seqio.Task):

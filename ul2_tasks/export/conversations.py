@@ -61,9 +61,9 @@ from ul2_tasks.jobs.trial import in_words as trial_in_words
 from ul2_tasks.store.provenance import TableWriter, add_origins
 from ul2_tasks.store.write import LinesWriter, PairWriter
 from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.tokenizers.o200k import PADDED_SIZE, SHA256, O200kVocabulary
+from ul2_tasks.tokenizers.special_ids import id_shift, vocabulary_identity
 from ul2_tasks.version import __version__
-from ul2_tasks.vocabulary.o200k import PADDED_SIZE, SHA256, O200kVocabulary
-from ul2_tasks.vocabulary.special_ids import id_shift, vocabulary_identity
 
 _AT_A_TIME = 256  # conversations
 _COUNTED = ("sequences", "tokens", "learned", "bytes")

@@ -10,7 +10,7 @@ from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.shards import remove_records
 from ul2_tasks.store.provenance import TABLE, TableWriter, add_origins
 from ul2_tasks.store.write import PairWriter
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 
 def write_megatron(

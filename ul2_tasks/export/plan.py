@@ -31,7 +31,7 @@ from ul2_tasks.tasks.chat import CHAT_VERSION, ChatMixture, ChatTask
 from ul2_tasks.tasks.image_text import STREAM_VERSION as IMAGE_TEXT_VERSION
 from ul2_tasks.tasks.image_text import ImageTextTask
 from ul2_tasks.tasks.providers import STREAM_VERSION, DenoisingMixture, DenoisingTask
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 RECORDS = "_parts"
 _MEANING = (

@@ -18,7 +18,7 @@ from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.shared import for_copy
 from ul2_tasks.pytorch.states import check_part, check_state
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabulary.own_ids import OwnIds
+from ul2_tasks.tokenizers.own_ids import OwnIds
 
 try:
     import torch
@@ -353,7 +353,7 @@ class _Ids:
 
     @cached_property
     def _encode(self) -> Callable[[str], Sequence[int]]:
-        from ul2_tasks.vocabulary.special_ids import id_shift, text_vocabulary
+        from ul2_tasks.tokenizers.special_ids import id_shift, text_vocabulary
 
         shift = id_shift(self.vocabulary)
         marks = {id + shift for id in (*self.special_tokens.ids, *marks_of(self.kinds))}

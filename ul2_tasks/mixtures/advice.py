@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ul2_tasks.denoising.denoisers import Denoiser, check_denoisers
-from ul2_tasks.denoising.lengths import Chunk, chunk_length
+from ul2_tasks.denoisers.denoisers import Denoiser, check_denoisers
+from ul2_tasks.denoisers.lengths import Chunk, chunk_length
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.order.pack import count_rows
 
@@ -56,7 +56,7 @@ def expected_fill(
     `sequence_length` has the budgets in tokens. `chunk_tokens` is the longest chunk: one number for all denoisers, or numbers by
     their names, where a denoiser that is not named has no bound.
 
-    >>> from ul2_tasks.denoising.denoisers import SpanDenoiser
+    >>> from ul2_tasks.denoisers.denoisers import SpanDenoiser
     >>> expected_fill([SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.3)], {"inputs": 16, "targets": 16}, 10)
     ExpectedFill(packed={'inputs': 1.0, 'targets': 0.6}, unpacked={'toy': {'inputs': 0.625, 'targets': 0.375}})
     """
@@ -144,7 +144,7 @@ def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, in
     Under placement "t5" the last token is always noise. So a lone span is the end of the chunk, in all examples. Under
     "uniform" it can be anywhere, and there is nothing to explain. `sequence_length` has the budgets in tokens.
 
-    >>> from ul2_tasks.denoising.denoisers import SpanDenoiser
+    >>> from ul2_tasks.denoisers.denoisers import SpanDenoiser
     >>> rare = SpanDenoiser(name="rare", mean_span_length=32, noise_density=0.15)
     >>> lengths = {"inputs": 128, "targets": 128}
     >>> found, remedy = lone_span(rare, chunk_length(rare, lengths), lengths)

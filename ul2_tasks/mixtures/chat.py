@@ -26,7 +26,7 @@ from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.files import MESSAGES_JSON, SYNTH_ID
 from ul2_tasks.sources.memory import embedded_chat
-from ul2_tasks.vocabulary.special_ids import Mode, id_shift, piece_id, special_tokens
+from ul2_tasks.tokenizers.special_ids import Mode, id_shift, piece_id, special_tokens
 
 if TYPE_CHECKING:
     import seqio

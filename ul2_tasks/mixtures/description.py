@@ -11,11 +11,11 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.identity import source_identity
-from ul2_tasks.denoising.denoisers import Denoiser
+from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.numbering import MemberSchedule
 from ul2_tasks.sources.base import is_source
-from ul2_tasks.vocabulary.special_ids import Mode, SpecialTokensRequest, Token
+from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokensRequest, Token
 
 _OF_THE_CORPUS = ("source", "vocabulary", "renderer")  # what the settings of the corpus tell
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.image_text import ImageTexts, seqio_tokens
-from ul2_tasks.denoising.denoisers import (
+from ul2_tasks.denoisers.denoisers import (
     IMAGE_SPLITS,
     T5GEMMA2,
     CausalDenoiser,
     Denoiser,
     check_denoisers,
 )
-from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
-from ul2_tasks.denoising.lengths import budgets
-from ul2_tasks.denoising.pieces import PieceLimits
+from ul2_tasks.denoisers.denoisers import PIECES as EACH_PIECE
+from ul2_tasks.denoisers.lengths import budgets
+from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, special_tokens_of
@@ -31,13 +31,13 @@ from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.sources.image_text import Held, open_image_text
-from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, id_shift, plain_modes
+from ul2_tasks.tokenizers.by_name import open_for_modes
+from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, Token, id_shift, plain_modes
 
 if TYPE_CHECKING:
     import seqio
 
-    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
+    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)

@@ -15,7 +15,7 @@ from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_w
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.scalars import as_python, fractions
-from ul2_tasks.vocabulary.special_ids import vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import vocabulary_identity
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.documents import documents_of
-from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
+from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, is_same, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.text import Member
@@ -19,14 +19,14 @@ from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.columns import Columns
-from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_modes
+from ul2_tasks.tokenizers.by_name import open_for_modes
+from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_modes
 
 if TYPE_CHECKING:
     import seqio
 
     from ul2_tasks.sources.dataset_objects import Datasets
-    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
+    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)

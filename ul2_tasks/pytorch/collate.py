@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ul2_tasks.converters.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.example_features import TASK, TASK_ID, token_features
+from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.sequence import Examples
 

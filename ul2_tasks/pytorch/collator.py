@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ul2_tasks.converters.of_model import settings_of
-from ul2_tasks.converters.transformers import RowFormat
-from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser, check_denoisers
-from ul2_tasks.denoising.objective import corrupt_spans
-from ul2_tasks.denoising.solution import DenoisingConfiguration, check_rows, solve
-from ul2_tasks.denoising.write import recipe
+from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.denoisers.objective import corrupt_spans
+from ul2_tasks.denoisers.solution import DenoisingConfiguration, check_rows, solve
+from ul2_tasks.denoisers.write import recipe
 from ul2_tasks.example_features import DENOISER, EXAMPLE, IGNORED, TASK_ID
+from ul2_tasks.models.of_model import settings_of
+from ul2_tasks.models.transformers import RowFormat
 from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.pytorch.shared import SharedIntegers, for_copy
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.random_access.text import MadeText, sizes_of
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabulary.by_name import open_for_modes
-from ul2_tasks.vocabulary.special_ids import (
+from ul2_tasks.tokenizers.by_name import open_for_modes
+from ul2_tasks.tokenizers.special_ids import (
     Mode,
     Sentinels,
     SpecialTokensRequest,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import torch
     import transformers
 
-    from ul2_tasks.converters.of_model import Model
-    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
+    from ul2_tasks.models.of_model import Model
+    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
 TOKENS, TEXT, SPANS = "input_ids", "text", "spans"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")

@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.converters.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
-from ul2_tasks.denoising.solution import check_rows
+from ul2_tasks.denoisers.solution import check_rows
 from ul2_tasks.example_features import SPAN_ID, token_features
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.pytorch.shared import for_copy, starts_worker
 from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_state
 from ul2_tasks.random_access.batches import features_of, has_images, members_of
@@ -25,7 +25,7 @@ from ul2_tasks.random_access.windows import Corpora
 from ul2_tasks.scalars import check_flag, is_integer
 from ul2_tasks.tasks.arguments import epochs_of
 from ul2_tasks.tasks.examples import open_examples
-from ul2_tasks.vocabulary.special_ids import pads_with_0
+from ul2_tasks.tokenizers.special_ids import pads_with_0
 
 try:
     import torch

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ul2_tasks.converters.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.example_features import IGNORED, IMAGES, LOSS_MASK, NO_TASK, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
+from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, check_resumed, state_of
 from ul2_tasks.random_access.batches import Mixed, features_of, make_batch, members_of, widest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.converters.transformers import BESIDE_LABELS
 from ul2_tasks.example_features import IGNORED, TASK_ID
+from ul2_tasks.models.transformers import BESIDE_LABELS
 from ul2_tasks.pytorch.group_losses import GroupLosses, LossGroupWeights
 from ul2_tasks.random_access.tasks import TaskInfo
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ul2_tasks.converters.of_model import t5gemma2_settings
-from ul2_tasks.converters.transformers import RowFormat
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, TASK_ID
 from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.images.t5gemma2 import PIXELS, check_placeholders, pixel_values
+from ul2_tasks.models.of_model import t5gemma2_settings
+from ul2_tasks.models.transformers import RowFormat
 from ul2_tasks.scalars import short
 
 if TYPE_CHECKING:
-    from ul2_tasks.converters.of_model import Model
+    from ul2_tasks.models.of_model import Model
 
 try:
     import torch

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ul2_tasks.aligned import zeros_for_tensors
-from ul2_tasks.denoising.write import write_segments
+from ul2_tasks.denoisers.write import write_segments
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID, Feature, token_features
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.kinds import Made, Task, add_to_ranges, fill_ranges

@@ -13,7 +13,7 @@ from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.leaving_out import LeavingOut
 from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, StageMembers
 from ul2_tasks.scalars import as_python, fractions
-from ul2_tasks.vocabulary.special_ids import vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import vocabulary_identity
 
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus

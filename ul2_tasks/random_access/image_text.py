@@ -13,14 +13,14 @@ import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.image_text import PIECES, SIZES
-from ul2_tasks.denoising.pieces import CAUSES, PieceLimits, Rules, find_causes, problem_of, rules_of
-from ul2_tasks.denoising.write import example_sizes, write_examples
+from ul2_tasks.denoisers.pieces import CAUSES, PieceLimits, Rules, find_causes, problem_of, rules_of
+from ul2_tasks.denoisers.write import example_sizes, write_examples
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.columns import TOKENS, Columns
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
-from ul2_tasks.vocabulary.special_ids import id_shift, moved
+from ul2_tasks.tokenizers.special_ids import id_shift, moved
 
 if TYPE_CHECKING:
     import seqio

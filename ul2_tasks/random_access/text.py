@@ -12,8 +12,8 @@ import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
-from ul2_tasks.denoising.write import Recipe, example_sizes, recipe, write_examples
+from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution
+from ul2_tasks.denoisers.write import Recipe, example_sizes, recipe, write_examples
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES, Feature
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.ranges import Ranges
@@ -23,7 +23,7 @@ from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import Store, TokenStore
-from ul2_tasks.vocabulary.special_ids import id_shift, moved
+from ul2_tasks.tokenizers.special_ids import id_shift, moved
 
 if TYPE_CHECKING:
     import seqio

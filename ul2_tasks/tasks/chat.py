@@ -24,7 +24,7 @@ from ul2_tasks.tasks.arguments import check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import read_alone, read_indexed, subtasks
-from ul2_tasks.vocabulary.special_ids import Mode
+from ul2_tasks.tokenizers.special_ids import Mode
 
 if TYPE_CHECKING:
     from ul2_tasks.sources.dataset_objects import Datasets

@@ -10,7 +10,7 @@ import seqio
 
 from ul2_tasks.tasks.preprocessors import prepend_mode
 from ul2_tasks.tasks.providers import DenoisingTask
-from ul2_tasks.vocabulary.special_ids import Mode
+from ul2_tasks.tokenizers.special_ids import Mode
 
 _APPEND_EOS = (seqio.preprocessors.append_eos, seqio.preprocessors.append_eos_after_trim)
 

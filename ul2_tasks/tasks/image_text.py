@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.denoising.denoisers import PIECES as EACH_PIECE
-from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
-from ul2_tasks.denoising.pieces import PieceLimits
+from ul2_tasks.denoisers.denoisers import PIECES as EACH_PIECE
+from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser
+from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
@@ -32,10 +32,10 @@ from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import DenoisingTask, read_alone, subtasks
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, id_shift
+from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, id_shift
 
 if TYPE_CHECKING:
-    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
+    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
 STREAM_VERSION = 1  # raised whenever the same arguments give other examples, or another order
 

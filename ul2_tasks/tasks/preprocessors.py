@@ -6,7 +6,7 @@
         functools.partial(denoise, denoiser=T5GEMMA2[0]),
     ])
 
-They run wherever a graph does. With the same key of its noise an example has the same bytes as one of `denoising.write`, where the
+They run wherever a graph does. With the same key of its noise an example has the same bytes as one of `denoisers.write`, where the
 arithmetic is described; here each step is taken for many chunks. `prepend_mode` is for other tasks, those that a model with modes
 is fine-tuned on.
 """
@@ -21,13 +21,13 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.denoising.write import recipe
+from ul2_tasks.denoisers.denoisers import Denoiser
+from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution, solve
+from ul2_tasks.denoisers.write import recipe
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.order.permutation import GOLDEN, MULTIPLIERS
-from ul2_tasks.vocabulary.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, id_shift, special_tokens
+from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, id_shift, special_tokens
 
 TOKENS_AT_A_TIME = 1 << 17  # enough chunks to hide tf.data's cost per element, and few enough for the processor's cache
 

@@ -20,9 +20,9 @@ from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import code_in_words, reads
 from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.datasets import with_id_shift
-from ul2_tasks.denoising.denoisers import Denoiser
-from ul2_tasks.denoising.lengths import Chunk
-from ul2_tasks.denoising.solution import DenoisingConfiguration, Solution
+from ul2_tasks.denoisers.denoisers import Denoiser
+from ul2_tasks.denoisers.lengths import Chunk
+from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution
 from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
@@ -40,7 +40,7 @@ from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_o
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.preprocessors import denoise, solve_features, split_into_chunks
 from ul2_tasks.tasks.tf_data import Reading, seed_of
-from ul2_tasks.vocabulary.special_ids import SpecialTokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 STREAM_VERSION = 3  # raised whenever the same arguments give other examples, or another order
 MARKS = frozenset({LOSS_MASK, SPAN_ID})

@@ -11,7 +11,7 @@ import seqio
 
 from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
-from ul2_tasks.denoising.denoisers import T5GEMMA2, Denoiser
+from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of, owner_of
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
@@ -21,7 +21,7 @@ from ul2_tasks.tasks.chat import ChatMixture, ChatTask
 from ul2_tasks.tasks.image_text import ImageTextTask, beside_images
 from ul2_tasks.tasks.names import hand_over, is_registered
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask, is_ours
-from ul2_tasks.vocabulary.special_ids import (
+from ul2_tasks.tokenizers.special_ids import (
     Mode,
     Sentinels,
     vocabulary_identity,
@@ -29,7 +29,7 @@ from ul2_tasks.vocabulary.special_ids import (
 
 if TYPE_CHECKING:
     from ul2_tasks.sources.dataset_objects import Datasets
-    from ul2_tasks.vocabulary.tokenizer_json import Tokenizer
+    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ from ul2_tasks.random_access.numbering import NO_END, Numbering, Share, Slots
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.random_access.windows import Stream, Stretch
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.vocabulary.special_ids import id_shift
+from ul2_tasks.tokenizers.special_ids import id_shift
 
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20

@@ -1,0 +1,102 @@
+"""A new kind of denoiser is one class: it is registered and read as those of the package are."""
+
+import dataclasses
+
+import pytest
+import seqio
+from support import byte_vocabulary, flat
+
+from ul2_tasks import register
+from ul2_tasks.denoisers.denoisers import Denoiser
+from ul2_tasks.denoisers.lengths import example_lengths
+from ul2_tasks.denoisers.reconstruction import invert
+from ul2_tasks.sources.memory import MemoryDataSource
+
+BYTES, MODES = byte_vocabulary()
+LENGTHS = {"inputs": 64, "targets": 64}
+DOCUMENTS = ["", *("abcdefghijklmnopqrstuvwxyz" * 9)[:234:7], *(chr(97 + n % 26) * (3 * n) for n in range(40))]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GapsDenoiser(Denoiser):
+    """Three gaps of any length anywhere: how much of a chunk is noise is drawn, up to half of it."""
+
+    name: str = "gaps"
+    mode: str | None = "[X]"
+    weight: float = 1
+    placement = "uniform"
+
+    def noise_counts(self, length):
+        noise = max(1, length // 4)
+        return noise, min(3, noise)
+
+    def noise_range(self, length):
+        noise, gaps = self.noise_counts(length)
+        return gaps, 2 * noise - gaps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListedDenoiser(GapsDenoiser):
+    listed: list[int]
+
+
+@dataclasses.dataclass(kw_only=True)
+class ThawedDenoiser(Denoiser):
+    name: str = "thawed"
+    mode: str | None = None
+    weight: float = 1
+
+
+@pytest.mark.parametrize("denoiser", [ListedDenoiser(listed=[1]), ThawedDenoiser()], ids=["a list", "not frozen"])
+def test_one_without_a_hash_is_refused_when_it_is_registered(denoiser):
+    for denoisers in (denoiser, [denoiser]):
+        with pytest.raises(ValueError, match="denoisers must be hashable, got"):
+            register("gaps_unhashable", MemoryDataSource(lambda: DOCUMENTS, validation=0), BYTES, denoisers, modes=MODES)
+
+
+def test_a_class_that_is_written_anew_is_another_denoiser():
+    """As a notebook's cell is run again: of equal fields and names, but with other noise."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class GapsAnew(GapsDenoiser):
+        def noise_range(self, length):
+            return self.noise_counts(length)[0], self.noise_counts(length)[0]
+
+    GapsAnew.__qualname__ = GapsAnew.__name__ = "GapsDenoiser"
+    noise = []
+    for number, denoiser in enumerate((GapsDenoiser(), GapsAnew())):
+        source = MemoryDataSource(lambda: DOCUMENTS, validation=0)
+        (task,) = seqio.get_mixture_or_task(register(f"gaps_anew_{number}", source, BYTES, denoiser, modes=MODES)).tasks
+        examples = task.get_dataset(LENGTHS, "train", shuffle=False, seed=0).as_numpy_iterator()
+        full = [invert(example, denoiser, task.special_tokens()) for example in examples][:-1]
+        noise.append({int(part.is_noise.sum()) for part in full})
+    assert len(noise[0]) > 1
+    assert len(noise[1]) == 1
+
+
+@pytest.mark.parametrize("merge_examples", [True, False])
+def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
+    denoiser, source = GapsDenoiser(), MemoryDataSource(lambda: DOCUMENTS, validation=0)
+    in_order = [record.text.decode() for shard in source.shards("train") for record in source.read(shard)]
+    name = register(
+        "gaps_joined" if merge_examples else "gaps_apart",
+        source,
+        BYTES,
+        denoiser,
+        modes=MODES,
+        merge_examples=merge_examples,
+    )
+    (task,) = seqio.get_mixture_or_task(name).tasks
+    examples = list(seqio.Task.get_dataset(task, LENGTHS, "train", False, False, seed=0).as_numpy_iterator())
+    found = [invert(example, denoiser, task.special_tokens()) for example in examples]
+
+    assert flat(part.chunk.tolist() for part in found) == flat(map(BYTES.encode, in_order))
+    for example, part in zip(examples, found):
+        length = len(part.chunk)
+        fewest, most = denoiser.noise_range(length)
+        assert fewest <= part.is_noise.sum() <= most
+        assert len(part.spans) == denoiser.noise_counts(length)[1]
+        longest = example_lengths(denoiser, length, mode_tokens=1)
+        assert len(example["inputs"]) <= longest[0]
+        assert len(example["targets"]) <= longest[1]
+    assert max(len(part.chunk) for part in found) == task.full_chunk(LENGTHS).length

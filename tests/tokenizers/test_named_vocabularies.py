@@ -1,0 +1,177 @@
+"""Every layout that is in use gets sentinels and modes, and text becomes none of them."""
+
+import pathlib
+import pickle
+
+import mistral_common
+import pytest
+import sentencepiece
+import seqio
+import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
+from support import denoise, flat, restore_all
+
+from ul2_tasks import T5GEMMA2, embedding_rows
+from ul2_tasks.tokenizers.by_name import open_vocabulary
+from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
+from ul2_tasks.tokenizers.special_ids import (
+    check_padding,
+    id_shift,
+    piece_names,
+    special_ids,
+    special_tokens,
+    text_vocabulary,
+    vocabulary_identity,
+)
+
+MODES = ("[R]", "[S]", "[X]")
+LAYOUTS = {
+    "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "umt5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "user_defined_symbols": [f"<extra_id_{n}>" for n in range(8)]},
+    "gemma": {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "user_defined_symbols": [f"<unused{n}>" for n in range(8)]},
+    "llama": {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1},
+}
+TEXTS = ["plain text of 7 words, naïve 日本", "<extra_id_0> [R] </s> <unused0> <pad> ▁[X]▁<extra_id_7>", "[S]<extra_id_1>\t[S]", ""]
+
+
+@pytest.fixture(scope="module", params=[f"{layout}-{kind}" for layout in LAYOUTS for kind in ("unigram", "bpe")])
+def model(request, tmp_path_factory):
+    """A small SentencePiece model of each layout and kind."""
+    layout, kind = request.param.split("-")
+    path = tmp_path_factory.mktemp("models") / request.param
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"plain text of {number} <words>, naïve _id_ extra" for number in range(60)]),
+        model_prefix=str(path),
+        model_type=kind,
+        vocab_size=300,
+        byte_fallback=True,
+        minloglevel=2,
+        **LAYOUTS[layout],
+    )
+    return f"{path}.model"
+
+
+def test_every_layout_gets_sentinels_and_modes(model):
+    plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
+    check_padding(vocabulary)
+    bos_id = None if plain.bos_id < 0 else plain.bos_id  # of a model without one
+    assert (vocabulary.eos_id, vocabulary.unk_id, vocabulary.bos_id) == (plain.eos_id, plain.unk_id, bos_id)
+    specials = [special_tokens(vocabulary, mode) for mode in MODES]
+    names = [f"<extra_id_{n}>" for n in range(8)]
+    assert piece_names(vocabulary, specials[0].sentinels) == names
+    assert [piece_names(vocabulary, special.mode) for special in specials] == [[mode] for mode in MODES]
+    added = 3 if "umt5" in model else 11
+    assert vocabulary.vocab_size == 300 + added
+    assert specials[2].mode == (300 + added - 1,)
+
+
+def test_no_text_becomes_a_special_id_and_plain_text_stays_what_it_was(model):
+    plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
+    special = special_ids(vocabulary, MODES)
+    text = text_vocabulary(vocabulary, special)
+    assert (text is vocabulary) == ("umt5" not in model)
+    for each in TEXTS:
+        ids = text.encode(each)
+        assert not special & set(ids)
+        assert text.encode_tf(tf.constant(each)).numpy().tolist() == ids
+    assert text.encode(TEXTS[0]) == plain.encode(TEXTS[0])
+
+
+AT_0 = {
+    "unknown": {},  # spm_train's own layout: unknown 0, BOS 1, EOS 2
+    "unknown-bpe": {"model_type": "bpe"},
+    "end": {"eos_id": 0, "unk_id": 1, "bos_id": -1, "byte_fallback": True},
+    "mode": {"control_symbols": ["[R]"], "unk_id": 1, "eos_id": 2, "bos_id": -1, "byte_fallback": True},
+    "text": {"user_defined_symbols": ["one", "<s>"], "unk_id": 1, "bos_id": -1, "eos_id": 2, "byte_fallback": True},
+}
+
+
+@pytest.mark.parametrize("layout", AT_0)
+def test_where_0_is_no_padding_all_ids_are_one_higher(layout, tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"plain text of {number} <words>, naïve one _id_ extra" for number in range(60)]),
+        model_prefix=str(tmp_path / "own"),
+        vocab_size=300,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{"pad_id": -1, **AT_0[layout]},
+    )
+    model = str(tmp_path / "own.model")
+    own, vocabulary = sentencepiece.SentencePieceProcessor(model), open_vocabulary(model, sentinels=4)
+    check_padding(vocabulary)
+    assert id_shift(vocabulary) == vocabulary.id_shift == 1
+    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, own.eos_id() + 1, own.unk_id() + 1)
+    assert piece_names(vocabulary, range(1, own.get_piece_size() + 1)) == [
+        own.id_to_piece(id) for id in range(own.get_piece_size())
+    ]
+    special = special_tokens(vocabulary, "[R]")
+    ids_of_modes = {name: special_tokens(vocabulary, name).mode for name in MODES}
+    assert len({*special.sentinels, *flat(ids_of_modes.values()), 0, special.eos}) == 4 + 3 + 2
+    assert embedding_rows(vocabulary) >= vocabulary.vocab_size == max(*special.sentinels, *flat(ids_of_modes.values())) + 1
+    text = text_vocabulary(vocabulary, special_ids(vocabulary, MODES))
+    for each in (*TEXTS, "one one ☃ 日本"):
+        ids = text.encode(each)
+        assert ids == [id + 1 for id in own.encode(each)]
+        assert text.encode_tf(tf.constant(each)).numpy().tolist() == ids
+        assert 0 not in ids
+        assert vocabulary.decode([*ids, 0, 0]) == own.decode(own.encode(each))
+    words = vocabulary.encode("plain text")
+    shown = vocabulary.decode([*special.mode, *words, special.sentinels[3], vocabulary.eos_id, *words])
+    assert shown == "[R] plain text<extra_id_3>"
+    examples = denoise([vocabulary.encode(TEXTS[0] * 9)], {"inputs": 64, "targets": 64}, T5GEMMA2[0], vocabulary)
+    assert restore_all(examples, T5GEMMA2[0], special) == vocabulary.encode(TEXTS[0] * 9)
+
+    assert vocabulary == open_vocabulary(model, sentinels=4) == pickle.loads(pickle.dumps(vocabulary))
+    plain = seqio.SentencePieceVocabulary(model)
+    assert plain != vocabulary
+    assert vocabulary_identity(plain) != vocabulary_identity(vocabulary)
+    if layout == "mode":  # in the file itself that piece is any control piece, and no text becomes it
+        return
+    with pytest.raises(ValueError, match="id 0"):
+        check_padding(plain)
+
+
+def test_bytes_have_modes_by_name():
+    vocabulary = open_vocabulary("bytes")
+    specials = [special_tokens(vocabulary, mode) for mode in MODES]
+    assert [special.mode for special in specials] == [(259,), (260,), (261,)]
+    assert specials[0].sentinels == tuple(range(517, 261, -1))
+    assert piece_names(vocabulary, [0, 1, 2, 3 + ord("A"), 259, 517]) == ["<pad>", "</s>", "<unk>", "<0x41>", "[R]", "<extra_id_0>"]
+    ids = vocabulary.encode("[R] <extra_id_0>\0")
+    assert max(ids) < 259
+    assert ids == seqio.ByteVocabulary().encode("[R] <extra_id_0>\0")
+    assert text_vocabulary(vocabulary, special_ids(vocabulary, MODES)) is vocabulary
+    with pytest.raises(ValueError, match="sentinels"):
+        special_tokens(vocabulary, None, sentinels=[68])
+    same = pickle.loads(pickle.dumps(vocabulary))
+    assert (same, hash(same), vocabulary_identity(same)) == (vocabulary, hash(vocabulary), vocabulary_identity(vocabulary))
+    for other in (
+        open_vocabulary("bytes", sentinels=9),
+        open_vocabulary("bytes", modes=["a", "b", "c"]),
+        seqio.ByteVocabulary(259),
+    ):
+        assert other != vocabulary
+        assert vocabulary != other
+        assert vocabulary_identity(other) != vocabulary_identity(vocabulary)
+
+
+def test_tokenizers_in_other_formats_are_refused(tmp_path):
+    """Mistral's own, and tiktoken's, which Llama 3 has under SentencePiece's name."""
+    carried = pathlib.Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
+    (tmp_path / "tokenizer.model").write_text("IQ== 0\nIg== 1\nIw== 2\n")
+    for spec in (carried, tmp_path):
+        with pytest.raises(ValueError, match="must be a"):
+            open_vocabulary(spec).encode("text")
+
+
+@pytest.mark.parametrize("damage", ["empty", "charsmap", "piece"])
+def test_a_model_that_was_altered_is_refused_by_its_name(tmp_path, damage):
+    model = sentencepiece_model_pb2.ModelProto.FromString(DEFAULT_MODEL.read_bytes())
+    if damage == "charsmap":
+        model.normalizer_spec.precompiled_charsmap = b"\xff" * 7
+    content = b"" if damage == "empty" else model.SerializeToString()
+    if damage == "piece":
+        content = content.replace(b"<unk>", b"<un\xff>")
+    (tmp_path / "altered.model").write_bytes(content)
+    with pytest.raises(ValueError, match=r"altered\.model"):
+        open_vocabulary(tmp_path / "altered.model").encode("text")

@@ -1,0 +1,152 @@
+"""Which ids mean what: sentinels and modes found in real layouts, and each bad one named."""
+
+import pytest
+import sentencepiece
+import seqio
+import tensorflow as tf
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
+from support import byte_vocabulary, mistral_model, t5_model
+
+from ul2_tasks import default_vocabulary, embedding_rows
+from ul2_tasks.tokenizers.special_ids import (
+    check_padding,
+    piece_names,
+    special_ids,
+    special_tokens,
+    text_vocabulary,
+    vocabulary_identity,
+)
+
+Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
+BYTES, MODES = byte_vocabulary()
+
+
+@pytest.fixture(scope="module")
+def mistral():
+    return seqio.SentencePieceVocabulary(mistral_model())
+
+
+def edited(path, edit, **settings):
+    """The default model with other pieces."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(default_vocabulary().sp_model)
+    edit(model)
+    path.write_bytes(model.SerializeToString())
+    return seqio.SentencePieceVocabulary(str(path), **settings)
+
+
+def test_the_default_vocabulary_has_all_that_the_design_asks_for():
+    vocabulary = default_vocabulary()
+    assert vocabulary.vocab_size == 4096
+    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, 1, 2)
+    special = special_tokens(vocabulary, "[R]")
+    assert len(special.sentinels) == 256
+    assert piece_names(vocabulary, special.sentinels) == [f"<extra_id_{n}>" for n in range(256)]
+    modes = [special_tokens(vocabulary, mode).mode for mode in ("[R]", "[S]", "[X]")]
+    assert [len(mode) for mode in modes] == [1, 1, 1]
+    assert len(set(modes)) == 3
+    assert special.eos == 1
+    assert special.reserved >= {0, *special.sentinels, *modes[0]}
+
+
+@pytest.mark.parametrize("text", ["<extra_id_0> [R] </s> <pad>", "déjà vu, 日本語, \U0001f680", "  two  spaces\tand\na tab", ""])
+def test_no_text_becomes_a_special_id_of_the_default_vocabulary_or_an_unknown(text):
+    vocabulary = default_vocabulary()
+    reserved = special_tokens(vocabulary, "[R]").reserved | {vocabulary.eos_id, vocabulary.unk_id}
+    ids = vocabulary.encode(text)
+    assert not set(ids) & reserved
+    normalized = " ".join(text.split())
+    assert vocabulary.decode(ids) == normalized
+
+
+def test_the_rows_of_t5s_checkpoints_have_room_for_the_modes(tmp_path):
+    """As in gin/t5_vocabulary.gin: every sentinel of T5 keeps its id, and the 32,128 rows are as many as before."""
+    vocabulary = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
+    special = special_tokens(vocabulary, "[R]", modes={"[R]": 32100, "[S]": 32101, "[X]": 32102})
+    assert special.sentinels == tuple(range(32099, 31999, -1))
+    assert special.mode == (32100,)
+    assert special.eos == 1
+    assert embedding_rows(vocabulary) == 32128
+
+
+def test_sentinels_by_ids_or_by_a_name_with_a_number(tmp_path):
+    def add_unused(model):
+        model.pieces.extend([Piece(piece=f"<unused{n}>", type=Piece.USER_DEFINED) for n in range(7)])
+        model.pieces.extend([Piece(piece="zzyzx", score=-9)])
+
+    vocabulary = edited(tmp_path / "unused.model", add_unused)
+    assert special_tokens(vocabulary, None, sentinels="<unused{}>").sentinels == tuple(range(4096, 4103))
+    assert special_tokens(vocabulary, None, sentinels=range(4100, 4096, -1)).sentinels == (4100, 4099, 4098, 4097)
+
+
+BAD = {
+    "sentinels": [[5000], [-1], [10, 11, 10], [0], [1], [300], "<unused{}>", "<unused>"],
+    "mode": [{"[R]": mode} for mode in (5000, 0, 4000, 3, "", [])],
+}
+
+
+@pytest.mark.parametrize(("argument", "value"), [(argument, value) for argument in BAD for value in BAD[argument]])
+def test_bad_special_tokens_are_named(argument, value):
+    given = {"sentinels": value} if argument == "sentinels" else {"sentinels": [3, 4, 5], "modes": value}
+    with pytest.raises(ValueError, match=argument):
+        special_tokens(default_vocabulary(), "[R]", **given)
+
+
+def test_a_mode_as_text_is_its_tokens_and_they_stay_ordinary(mistral):
+    special = special_tokens(mistral, "[R]", sentinels=range(10, 700), modes={"[R]": "[NLU] "})
+    assert special.mode == tuple(mistral.encode("[NLU] "))
+    assert len(special.mode) > 1
+    assert not set(special.mode) & special.reserved
+
+
+def test_id_0_that_text_can_produce_is_refused(tmp_path, mistral):
+    check_padding(default_vocabulary())
+    check_padding(BYTES)
+    check_padding(mistral)  # id 0 is <unk>, which no text produces beside byte fallback
+
+    def swap(model):
+        model.pieces[0].type, model.pieces[0].piece, model.pieces[0].score = Piece.NORMAL, "zzyzx", -3
+
+    with pytest.raises(ValueError, match="id 0"):
+        check_padding(edited(tmp_path / "swapped.model", swap))
+
+
+def test_the_identity_is_the_models_bytes_not_its_place(tmp_path):
+    default = default_vocabulary()
+    copy = edited(tmp_path / "copy.model", lambda model: None)
+    other = edited(tmp_path / "other.model", lambda model: setattr(model.pieces[-1], "piece", "another"))
+    assert vocabulary_identity(default) == vocabulary_identity(copy)
+    assert vocabulary_identity(default) != vocabulary_identity(other)
+    assert vocabulary_identity(BYTES) != vocabulary_identity(seqio.ByteVocabulary(extra_ids=7))
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def gemmas(request, tmp_path_factory):
+    """A small model of the layout of Gemma's: pad 0, EOS 1, BOS 2, unknown 3, user-defined pieces; and SeqIO's extra ids."""
+    path = tmp_path_factory.mktemp("gemma") / request.param
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"the {number} unused <pieces> of _id_ naïve extra text" for number in range(50)]),
+        model_prefix=str(path),
+        model_type=request.param,
+        vocab_size=300,
+        pad_id=0,
+        eos_id=1,
+        bos_id=2,
+        unk_id=3,
+        user_defined_symbols=["<unused0>", "<unused1>", "<unused2>", "\n\n"],
+        byte_fallback=True,
+        minloglevel=2,
+    )
+    return seqio.SentencePieceVocabulary(f"{path}.model", extra_ids=2)
+
+
+@given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0"))
+@example(text="line\n\nline <unused2> <unused")
+def test_all_other_text_is_tokenized_as_before(text, gemmas):
+    special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
+    barred = text_vocabulary(gemmas, special)
+    ids, before = barred.encode(text), gemmas.encode(text)
+    assert not special & set(ids)
+    assert ids == before or special & set(before)
+    assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids

@@ -1,6 +1,0 @@
-"""`python -m ul2_command` is the command `ul2`, for when `ul2` is not on the path."""
-
-from ul2_command import program
-
-if __name__ == "__main__":
-    program()

@@ -1,0 +1,112 @@
+"""Conversations, some of whose messages count in the loss."""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar
+
+import click
+
+from ul2_tasks.cli.kinds.seam import INSTEAD_OF_REPORT, LEAVE_OUT, Kind, write_examples_of
+from ul2_tasks.cli.options import open_run
+
+
+class Conversations(Kind):
+    name = "conversations"
+    parts: ClassVar = {"ul2_tasks.mixtures.chat": "Chat", "ul2_tasks.tasks.chat": "ChatTask"}
+    cannot: ClassVar = {
+        "show --schedule": LEAVE_OUT,
+        **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
+        "report": INSTEAD_OF_REPORT,
+    }
+
+    def lengths_of(self, data):
+        return data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
+
+    def show(self, data, as_json, *, count, split, seed, step, host, texts, denoisers, **of_run):
+        if step is not None:
+            from ul2_tasks.inspect.steps import show_step
+
+            run = self.run_of(data, split=split, seed=seed, **of_run)
+            show_step(run, step, host, count=count, as_json=as_json)
+            return
+        from ul2_tasks.inspect.chat_samples import as_plain
+        from ul2_tasks.inspect.conversations.show import draw_chat, show_chat
+        from ul2_tasks.inspect.printing import print_json_lines
+
+        asked = {"count": count, "split": split, "seed": seed}
+        if as_json:
+            print_json_lines(itertools.starmap(as_plain, draw_chat(data.mixture, self.lengths_of(data), **asked)))
+        else:
+            show_chat(data.mixture, self.lengths_of(data), **asked)
+
+    def run_of(self, data, **of_run):
+        return open_run(data, sequence_length=self._lengths_of_run(data), **of_run)
+
+    def _lengths_of_run(self, data):
+        """The lengths that were given, for the format of the tasks; any number of tokens where none were."""
+        first = next(filter(self.owns, data.registered_tasks))
+        keys = ("tokens",) if first.format == "chat" else ("inputs", "targets")
+        given = self.lengths_of(data) or dict.fromkeys(keys)
+        if tuple(given) != keys:
+            expected = "one number of tokens, such as 4096" if len(keys) == 1 else "two numbers of tokens, such as 512,512"
+            got = ",".join(map(str, given.values()))
+            raise click.UsageError(f"--lengths must be {expected}, for {data.mixture}, got {got}.")
+        return given
+
+    def measure(self, data, *, examples, split, seed):
+        from ul2_tasks.inspect.conversations.measure import measure_chat
+
+        return measure_chat(data.mixture, self.lengths_of(data), split=split, use_cached=data.use_cached, examples=examples)
+
+    def print_statistics(self, statistics, console):
+        from ul2_tasks.inspect.conversations.table import print_chat
+
+        print_chat(statistics, console)
+
+    def look_at_lengths(self, data):
+        from ul2_tasks.inspect.conversations.length_table import look_at_chats
+
+        return look_at_chats(data.mixture, self.lengths_of(data))
+
+    def print_lengths(self, lengths, console):
+        from ul2_tasks.inspect.conversations.length_table import print_chat_lengths
+
+        print_chat_lengths(lengths, console)
+
+    def examine(self, data, split):
+        from ul2_tasks.inspect.conversations.doctor import examine_conversations
+        from ul2_tasks.inspect.findings import examine_installation
+
+        return [*examine_installation(), *examine_conversations(data.mixture, self.lengths_of(data), split)]
+
+    def left_out(self, tasks):
+        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
+        return [
+            f"conversations: {name}_prompt_completion. Run `ul2 export {name}_chat`, which writes loss masks, too."
+            for name in names
+        ]
+
+    def export(self, data, output, *, written_as, **options):
+        if written_as == "megatron":
+            self._export_tokens(data, output, **options)
+            return
+        write_examples_of(data, self._lengths_of_run(data), output, written_as=written_as, **options)
+
+    def _export_tokens(self, data, output, *, use_cached, max_tokens, git_revision, **others):
+        from ul2_tasks.export.conversations import write_conversations
+
+        if [task.name for task in data.registered_tasks] != [data.mixture]:
+            each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.registered_tasks)
+            raise click.UsageError(f"NAME must be one corpus of conversations, got {data.mixture}. Export {each}.")
+        if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split", "max_examples"):
+            raise click.UsageError(self.unsupported(data, f"export {data.option(given[0])}", LEAVE_OUT))
+        write_conversations(
+            data.mixture,
+            output,
+            use_cached=use_cached,
+            max_tokens=max_tokens,
+            git_revision=git_revision,
+            prepare=data.registration.apply,
+            pipeline_options=others["pipeline_options"],
+        )

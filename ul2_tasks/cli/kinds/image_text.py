@@ -1,0 +1,90 @@
+"""Interleaved image-text data, of which denoisers make examples: what `register_image_text` registers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import click
+
+from ul2_tasks.cli.kinds.seam import (
+    INSTEAD_OF_REPORT,
+    LEAVE_OUT,
+    Kind,
+    not_of_tokens,
+    of_denoisers,
+    write_examples_of,
+)
+
+
+class ImageText(Kind):
+    name = "interleaved image-text data"
+    parts: ClassVar = {"ul2_tasks.tasks.image_text": "ImageTextTask"}
+    cannot: ClassVar = {
+        **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
+        "stats --cache": LEAVE_OUT,
+        "report": INSTEAD_OF_REPORT,
+    }
+
+    def refusal(self, data):
+        return not_of_tokens(data) or super().refusal(data)
+
+    def lengths_of(self, data):
+        of_denoisers(data.lengths)
+        return (
+            data.given.get("sequence_length") or next(filter(self.owns, data.tasks)).corpus.read_as[1]
+        )  # that of text is too short for images
+
+    def show(self, data, as_json, *, count, denoisers, split, seed, step, host, texts, **of_run):
+        if step is not None:
+            from ul2_tasks.inspect.steps import show_step
+
+            run = self.run_of(data, split=split, seed=seed, **of_run)
+            show_step(run, step, host, count=count, denoisers=denoisers or None, as_json=as_json)
+            return
+        from ul2_tasks.inspect.images.show import as_plain, draw_image_tasks, show_image_tasks
+        from ul2_tasks.inspect.printing import print_json_lines
+
+        asked = {"count": count, "seed": seed, "split": split, "denoisers": denoisers or None}
+        if as_json:
+            print_json_lines(map(as_plain, draw_image_tasks(data.mixture, self.lengths_of(data), **asked)))
+        else:
+            show_image_tasks(data.mixture, self.lengths_of(data), **asked)
+
+    def measure(self, data, *, examples, split, seed):
+        from ul2_tasks.inspect.images.measure import RECORDS, measure_image_tasks
+
+        records = data.given.get("examples", RECORDS)
+        return measure_image_tasks(data.mixture, self.lengths_of(data), split=split, seed=seed, records=records)
+
+    def print_statistics(self, statistics, console):
+        from ul2_tasks.inspect.images.table import print_image_tasks
+
+        print_image_tasks(statistics, console)
+
+    def look_at_lengths(self, data):
+        from ul2_tasks.inspect.images.length_table import look_at_image_lengths
+
+        return look_at_image_lengths(data.mixture, self.lengths_of(data))
+
+    def print_lengths(self, lengths, console):
+        from ul2_tasks.inspect.images.length_table import print_image_lengths
+
+        print_image_lengths(lengths, console)
+
+    def examine(self, data, split):
+        from ul2_tasks.inspect.images.doctor import examine_image_tasks
+
+        return examine_image_tasks(data.mixture, self.lengths_of(data), split)
+
+    def export(self, data, output, *, written_as, **options):
+        if written_as != "megatron":
+            write_examples_of(data, self.lengths_of(data), output, written_as=written_as, **options)
+            return
+        raise click.UsageError(
+            f"--format must be parquet or tfrecord for images, got 'megatron' for {data.mixture}. Files of Megatron-LM hold ids of"
+            " tokens, and no images."
+        )
+
+    def left_out(self, tasks):
+        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
+        return [f"images, which such files cannot hold: {name}." for name in names]

@@ -1,0 +1,194 @@
+"""What a command asks of a kind of data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import click
+
+from ul2_tasks.cli.options import Data, open_run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ul2_tasks.inspect.audit import RunAudit
+    from ul2_tasks.inspect.findings import Finding
+    from ul2_tasks.inspect.run import Run
+
+LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
+LEAVE_OUT = "Leave it out."
+INSTEAD_OF_REPORT = "Use `ul2 stats` and `ul2 show`."
+_OF_EXAMPLES = (
+    *("sequence_length", "seed", "epochs", "shards", "max_examples", "max_tokens", "git_revision"),
+    *("workers", "runner", "pipeline_option"),
+)
+
+
+class Kind(Protocol):
+    """A kind of data. It has a method for each command that it supports.
+
+    Attributes:
+        name: "conversations", for example.
+        cannot: what to do instead of the commands that it does not support, such as "find", and of the options of commands, such
+            as "show --text".
+        parts: the names of the classes of its descriptions and tasks, by their modules.
+        tells_others: the commands that say themselves which tasks of a mixture they leave out, because they are of another kind.
+    """
+
+    name: ClassVar[str]
+    cannot: ClassVar[Mapping[str, str]]
+    parts: ClassVar[Mapping[str, str]] = {}
+    tells_others: ClassVar[frozenset[str]] = frozenset()
+
+    def is_named(self, data: Data) -> bool:
+        """Whether options alone name it, and no mixture is registered."""
+        return False
+
+    def owns(self, task: Any) -> bool:
+        """Whether a description or a task of SeqIO is of this kind. Imports neither for that."""
+        from ul2_tasks.imported import is_instance
+
+        return any(is_instance(task, module, name) for module, name in self.parts.items())
+
+    def name_of(self, data: Data) -> str:
+        """What sentences call the data."""
+        return data.mixture
+
+    def refusal(self, data: Data) -> str:
+        """Why it cannot do what is asked, and what to do instead; empty where it can."""
+        command = str(data.command.name)
+        asked = [command, *(f"{command} {data.option(name)}" for name in data.given)]
+        return next((self.unsupported(data, each, self.cannot[each]) for each in asked if each in self.cannot), "")
+
+    def unsupported(self, data: Data, asked: str, instead: str) -> str:
+        """What is said of a command, or an option of one, that it does not support."""
+        return f"`ul2 {asked}` does not support {self.name} ({self.name_of(data)}). {instead}"
+
+    def lengths_of(self, data: Data) -> Mapping[str, int] | None:
+        """The lengths that were given, or those of this kind. Raises a UsageError where they are of another kind."""
+        raise _undone(self)
+
+    def corpora(self, data: Data) -> list[Any]:
+        """`ul2 cache`: the corpora of its tasks."""
+        if data.described is not None:
+            return [data.described.corpus()]
+        return [task.corpus for task in data.tasks if self.owns(task)]
+
+    def show(self, data: Data, as_json: bool, *, count: int, **options) -> None:
+        """`ul2 show`: prints examples."""
+        raise _undone(self)
+
+    def show_schedule(self, data: Data, as_json: bool, **options) -> None:
+        """`ul2 show --schedule`: prints what each stage reads."""
+        raise _undone(self)
+
+    def find(self, data: Data, *, document, text, named, as_lines: bool, epochs: int, count: int, **options) -> None:
+        """`ul2 find`: prints when a document is read."""
+        from ul2_tasks.inspect.find import find, find_all
+
+        run = self.run_of(data, **options)
+        if as_lines:
+            find_all(run, named, epochs=epochs)
+        else:
+            find(run, document, text, named, epochs=epochs, count=count)
+
+    def find_texts(self, data: Data, **options) -> None:
+        """`ul2 find --texts`: prints which documents have texts of a file."""
+        from ul2_tasks.inspect.contamination import find_texts
+
+        of_file = {name: options.pop(name) for name in ("path", "keys", "n", "output", "count")}
+        find_texts(self.run_of(data, **options), **of_file)
+
+    def audit(self, data: Data, *, until: int, outputs: Sequence[str], count: int, **options) -> tuple[Run, RunAudit]:
+        """`ul2 audit`: counts what a run reads of each document, and writes the outputs."""
+        from ul2_tasks.inspect.audit import audit, check_outputs
+
+        check_outputs(outputs)
+        run = self.run_of(data, **options)
+        return run, audit(run, until, outputs, count)
+
+    def run_of(self, data: Data, **options) -> Run:
+        """What a run is fed, see `open_run`."""
+        return open_run(data, sequence_length=self.lengths_of(data), **options)
+
+    def measure(self, data: Data, *, examples: int, split: str, seed: int) -> Any:
+        """`ul2 stats`: the statistics, a dataclass that has `checks` and says whether they `passed`."""
+        raise _undone(self)
+
+    def print_statistics(self, statistics: Any, console: Console) -> None:
+        """Prints them as tables."""
+        raise _undone(self)
+
+    def report(self, data: Data, output: str, *, count: int, examples: int, split: str, seed: int) -> tuple[Any, os.PathLike]:
+        """`ul2 report`: writes a page, and returns the statistics and its path."""
+        raise _undone(self)
+
+    def look_at_lengths(self, data: Data) -> Any:
+        """`ul2 lengths`: a dataclass that has `problems`."""
+        raise _undone(self)
+
+    def print_lengths(self, lengths: Any, console: Console) -> None:
+        """Prints it as tables."""
+        raise _undone(self)
+
+    def examined(self, data: Data, split: str) -> dict[str, Any]:
+        """`ul2 doctor --json`: what is examined."""
+        return {"mixture": data.mixture, "split": split, "sequence_length": self.lengths_of(data)}
+
+    def examine(self, data: Data, split: str) -> Sequence[Finding]:
+        """`ul2 doctor`: the findings."""
+        raise _undone(self)
+
+    def export(self, data: Data, output: str, *, written_as: str, use_cached: bool, **options) -> None:
+        """`ul2 export`: writes files."""
+        raise _undone(self)
+
+    def left_out(self, tasks: Sequence[Any]) -> list[str]:
+        """`ul2 export --format megatron` of texts: says how tasks of this kind, beside them, are exported, where they are."""
+        return []
+
+
+def write_examples_of(
+    data: Data,
+    lengths: Mapping[str, int | None],
+    output: str,
+    *,
+    written_as: str,
+    **options,
+) -> None:
+    """`ul2 export` to files of examples, which are the same for all kinds."""
+    from ul2_tasks.export.write import write_examples
+
+    write_examples(data.mixture, output, lengths, format=written_as, prepare=data.registration.apply, **options)
+
+
+def write_tokens_of(corpora: Iterable[Any], output: str, split: str, use_cached: bool) -> None:
+    """`ul2 export --format megatron` of corpora whose documents are tokens."""
+    from ul2_tasks.export.megatron import write_megatron
+
+    for corpus in corpora:
+        written = write_megatron(corpus, output, split, use_cached=use_cached)
+        click.echo(
+            f"{written['prefix']}: {written['documents']:,} documents, {written['tokens']:,} tokens, an EOS after each document"
+        )
+
+
+def not_of_tokens(data: Data) -> str:
+    """Why an option of `ul2 export` cannot be given with --format megatron; empty where it can."""
+    if data.given.get("written_as") != "megatron" or not (given := data.given_of(*_OF_EXAMPLES)):
+        return ""
+    return f"{data.option(given[0])} must be left out with --format megatron, which writes tokens instead of examples."
+
+
+def _undone(kind: Kind) -> NotImplementedError:
+    return NotImplementedError(f"{kind.name}: a command that is neither implemented nor in `cannot`")
+
+
+def of_denoisers(lengths: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    """Lengths of inputs and targets. Raises a UsageError where they are those of conversations."""
+    if lengths and "tokens" in lengths:
+        got = str(lengths["tokens"])
+        raise click.UsageError(f"--lengths must be the tokens of inputs and targets, such as 512,512, got {got!r}.")
+    return lengths

@@ -1,0 +1,132 @@
+"""Text, of which denoisers make examples; in a mixture also beside tasks of other kinds, which are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import click
+
+from ul2_tasks.cli.kinds.seam import Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
+from ul2_tasks.cli.options import Data, excludes
+
+SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
+TRAINED = {"inputs": 512, "targets": 512}
+
+_NOT_BESIDE_IMAGES = ("stats", "report")
+
+
+class Texts(Kind):
+    name = "text"
+    parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture", "ul2_tasks.tasks.providers": "DenoisingTask"}
+    cannot: ClassVar = {}
+    tells_others = frozenset({"stats", "report", "doctor", "lengths"})
+
+    def refusal(self, data):
+        command = str(data.command.name)
+        if command in _NOT_BESIDE_IMAGES and _is_beside_images(data):
+            return (
+                f"`ul2 {command}` does not support text mixed with images ({data.mixture}). Name one of the mixtures that it mixes."
+            )
+        return not_of_tokens(data) or super().refusal(data)
+
+    def lengths_of(self, data):
+        return of_denoisers(data.lengths) or (TRAINED if data.given_of("step", "of_schedule") else SHOWN)
+
+    def corpora(self, data):
+        if found := super().corpora(data):
+            return found
+        from ul2_tasks.tasks.providers import denoising_tasks
+
+        return denoising_tasks(data.mixture)  # which says that there is none
+
+    def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
+        lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
+        if step is None:
+            from ul2_tasks.inspect.texts.show import show
+
+            mixture = _with_texts(data, texts) if texts else _drawn(data)
+            show(mixture, lengths, split=split, seed=seed, as_json=as_json, **chosen)
+            return
+        if texts:
+            raise excludes("--text and --file", "--step")
+        from ul2_tasks.inspect.steps import show_step
+
+        run = self.run_of(data, split=split, seed=seed, **of_run)
+        show_step(run, step, host, as_json=as_json, **chosen)
+
+    def show_schedule(self, data, as_json, *, count, denoisers, host, split, seed, **of_run):
+        from ul2_tasks.inspect.texts.schedule import show_schedule
+
+        run = self.run_of(data, split=split, seed=seed, **of_run)
+        show_schedule(run, as_json=as_json)
+
+    def measure(self, data, **options):
+        from ul2_tasks.inspect.texts.measure import measure
+
+        return measure(data.mixture, self.lengths_of(data), use_cached=data.use_cached, **options)
+
+    def print_statistics(self, statistics, console):
+        from ul2_tasks.inspect.texts.table import print_statistics
+
+        print_statistics(statistics, console)
+
+    def report(self, data, output, *, count, examples, **options):
+        from ul2_tasks.inspect.texts.draw import draw
+        from ul2_tasks.inspect.texts.report import write_report
+
+        statistics = self.measure(data, examples=examples, **options)
+        drawn = data.mixture if data.use_cached else _drawn(data)
+        samples = draw(drawn, self.lengths_of(data), count, **options)
+        return statistics, write_report(statistics, samples, output)
+
+    def look_at_lengths(self, data):
+        from ul2_tasks.inspect.texts.length_table import look_at
+
+        return look_at(data.described or data.mixture, self.lengths_of(data))
+
+    def print_lengths(self, lengths, console):
+        from ul2_tasks.inspect.texts.length_table import print_lengths
+
+        print_lengths(lengths, console)
+
+    def examine(self, data, split):
+        from ul2_tasks.inspect.texts.doctor import examine
+
+        return examine(data.mixture, self.lengths_of(data), split)
+
+    def export(self, data, output, *, written_as, **options):
+        lengths = self.lengths_of(data)
+        if written_as != "megatron":
+            write_examples_of(data, lengths, output, written_as=written_as, **options)
+            return
+        corpora = dict.fromkeys(task.corpus for task in data.registered_tasks if self.owns(task))
+        if not corpora:
+            raise click.UsageError(
+                f"NAME must have a corpus of text for --format megatron, got {data.mixture}. Export another one."
+            )
+        write_tokens_of(corpora, output, options["split"], options["use_cached"])
+
+
+def print_overview() -> None:
+    """`ul2`: the mixture that comes with this package, on one screen."""
+    from rich.console import Console
+
+    from ul2_tasks.inspect.texts import overview
+
+    overview.print_overview(Console())
+
+
+def _is_beside_images(data: Data) -> bool:
+    return any("images" in getattr(task, "output_features", ()) for task in data.tasks)
+
+
+def _drawn(data: Data) -> Any:
+    """The mixture whose examples are drawn: as it is described, without TensorFlow, if they have numbers; else its name."""
+    return data.mixture if data.described is None else data.described
+
+
+def _with_texts(data: Data, texts: Sequence[str]) -> str:
+    from ul2_tasks.tasks.registration import with_texts
+
+    return with_texts(data.mixture, texts)

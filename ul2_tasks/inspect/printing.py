@@ -1,0 +1,152 @@
+"""What is printed of every kind of data: texts, numbers, checks, and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, TypeVar
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
+from rich.table import Table
+from rich.text import Text
+
+from ul2_tasks.inspect.statistics import Check
+
+Item = TypeVar("Item")
+NOTHING = "–"
+NO_BREAK = "\N{NO-BREAK SPACE}"
+LINE_END = "⏎\n"
+_PROBLEMS_SHOWN = 8
+_MOVING = ("Cc", "Zl", "Zp")  # the Unicode categories of characters that move the cursor
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of writing
+
+
+def visible(text: str) -> str:
+    """The text without characters that move the cursor or turn the direction of writing.
+
+    A line end becomes ⏎ and a new line, a tab becomes ⇥, and any other such character becomes its number.
+
+    >>> visible("tab\\there, bell\\x07")
+    'tab⇥here, bell\\\\u0007'
+    """
+    return "".join(map(_visible, text.replace("\r\n", "\n")))
+
+
+def _visible(character: str) -> str:
+    if character in "\n\t":
+        return {"\n": LINE_END, "\t": "⇥"}[character]
+    is_text = unicodedata.category(character) not in _MOVING and character not in _TURNING
+    return character if is_text else f"\\u{ord(character):04x}"
+
+
+def as_shown(value: float | None, kind: str) -> str:
+    """Formats a number: a "count", "decimal", "percent", "rate" (with more digits), "p" (a probability) or "plain".
+
+    >>> as_shown(4000, "count"), as_shown(3.2, "decimal"), as_shown(0.5, "plain"), as_shown(None, "count")
+    ('4,000', '3.20', '0.5', '–')
+    >>> as_shown(0.1258, "percent").split(), as_shown(0.1258, "rate").split(), as_shown(0.00004, "p")
+    (['12.6', '%'], ['12.58', '%'], '4e-05')
+    """
+    if value is None:
+        return NOTHING
+    if kind in ("percent", "rate"):
+        return f"{100 * value:.{1 if kind == 'percent' else 2}f}{NO_BREAK}%"
+    if kind == "p":
+        return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
+    return format(value, {"count": ",d" if isinstance(value, int) else ",.10g", "decimal": ",.2f", "plain": ",.10g"}[kind])
+
+
+def checks_table(checks: Sequence[Check]) -> Table:
+    """A row for each check."""
+    table = Table(title="Checks", title_justify="left")
+    for column in ("", "check", "found"):
+        table.add_column(column, overflow="fold")
+    for check in checks:
+        table.add_row("[green]PASS[/]" if check.passed else "[bold red]FAIL[/]", Text(check.name), Text(check.found))
+    return table
+
+
+def checks_sentence(checks: Sequence[Check]) -> str:
+    """Says whether all checks hold."""
+    broken = sum(not check.passed for check in checks)
+    return f"{broken} of {len(checks)} checks fail" if broken else f"{len(checks)} of {len(checks)} checks pass"
+
+
+def plain_table(first: str, columns: Sequence[str]) -> Table:
+    """A table without lines between columns, so that it fits a terminal of 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(first, overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right", overflow="fold")
+    return table
+
+
+def print_checks(checks: Sequence[Check], console: Console) -> None:
+    """Prints a line for each check."""
+    for check in checks:
+        verdict = ("PASS", "green") if check.passed else ("FAIL", "bold red")
+        console.print(Text.assemble(verdict, f"  {check.name}: {check.found}"))
+
+
+def shown_problems(problems: Mapping[str, int], first: Mapping[str, str]) -> Iterator[str]:
+    """The most frequent problems, each with how many there are and the first of them; and how many there are of others."""
+    kinds = sorted(problems, key=lambda kind: -problems[kind])
+    for kind in kinds[:_PROBLEMS_SHOWN]:
+        yield f"{problems[kind]:,} ({kind.split(':')[0]}), the first: {visible(first[kind])}"
+    if others := sum(problems[kind] for kind in kinds[_PROBLEMS_SHOWN:]):
+        yield f"{others:,} for {len(kinds) - _PROBLEMS_SHOWN:,} other reasons"
+
+
+def as_json(statistics: Any) -> str:
+    """The statistics, a dataclass, as a text of JSON."""
+    return json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def print_json_lines(lines: Iterable[Mapping[str, Any]], file: IO[str] | None = None) -> None:
+    """Prints JSON Lines to a file, by default to standard output."""
+    for line in lines:
+        print(json.dumps(line, ensure_ascii=False, allow_nan=False), file=file or sys.stdout)
+
+
+def tracked(items: Iterable[Item], total: int, what: str = "drawing examples") -> Iterable[Item]:
+    """The same items. If stderr is a terminal, a bar there shows how many were taken."""
+    console = Console(stderr=True)
+    return track(items, what, total, console=console, transient=True, disable=not console.is_terminal)
+
+
+def bars() -> Progress:
+    """Bars of what takes long, on a terminal alone; they go when all is done."""
+    console, columns = Console(stderr=True), (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def print_head(console: Console, mixture: str, sequence_length: Mapping[str, int | None], split: str, seed: int) -> None:
+    """Prints what is shown: the mixture, its budgets, the split and the seed."""
+    inputs, targets, tokens = map(sequence_length.get, ("inputs", "targets", "tokens"))
+    budgets = "of any length" if tokens is None else f"at most {tokens:,} tokens"
+    if inputs is not None and targets is not None:
+        budgets = f"inputs of at most {inputs} tokens, targets of at most {targets}"
+    console.print(Text.assemble((mixture, "bold"), f": {budgets}; split {split}, seed {seed}"))
+
+
+def kinds_lost(lost: Sequence[str]) -> str:
+    """The kinds of text that `check_round_trip` lists, without its examples.
+
+    >>> kinds_lost([r"tabs: 'a\tb' comes back as 'a b'", "spaces at the end: 'a ' comes back as 'a'"])
+    'tabs, spaces at the end'
+    """
+    return ", ".join(each.partition(":")[0] for each in lost)
+
+
+def ranges_in_words(ranges: Iterable[tuple[int, int]]) -> str:
+    """Ranges (start, stop) with their last numbers, for people.
+
+    >>> ranges_in_words([(90, 100), (0, 1)])
+    '90 to 99 and 0'
+    """
+    return " and ".join(f"{start} to {stop - 1}" if stop > start + 1 else f"{start}" for start, stop in ranges)

@@ -1,0 +1,170 @@
+"""Ids as text that people can read: each token gives its bytes, and those that make whole characters are text.
+
+`vocabulary.decode` is for whole texts. From a part of a text it drops the leading space, and half a character becomes U+FFFD or
+nothing. So here each token is decoded on its own, after a letter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ul2_tasks.example_features import TOKEN_FEATURES
+from ul2_tasks.tokenizers.byte_level import is_bytes
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, piece_names
+
+if TYPE_CHECKING:
+    import seqio
+
+_BYT5_BYTES = range(3, 259)
+_BORDER = -1  # is put among the ids where a document begins
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """A part of an example's inputs or targets.
+
+    Attributes:
+        kind: one of
+            "text": whole characters.
+            "bytes": a part of a character, or tokens that are no text at all.
+            "sentinel", "mode", "eos": special tokens.
+            "border": a place where another document begins; it has no text and no token.
+            "image": what stands for an image, which `images.show` puts among the others.
+        text: for "text" the text itself, with spaces at its ends; for "bytes" such as "<0xE6><0x97>", or the names of the tokens;
+            for special tokens their names.
+        tokens: how many there are. A token that has a whole character and a part of another one counts where it begins.
+        span: the number of the noise span, or of the span whose sentinel this is; None for kept text, mode, EOS and borders.
+    """
+
+    kind: str
+    text: str
+    tokens: int
+    span: int | None
+
+
+def stretches(
+    vocabulary: seqio.Vocabulary, ids: Iterable[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
+) -> list[Stretch]:
+    """The inputs or the targets of an example, as stretches that people can read.
+
+    Without the special tokens, the texts of all stretches together are the text of all ids, byte for byte.
+
+    Args:
+        vocabulary: of the ids.
+        ids: [tokens] of an integer type.
+        special: the special ids of the example's denoiser.
+        feature: "inputs", whose text is kept text; or "targets", whose text is the noise span of the sentinel before it, or
+            span 0 if the denoiser has no sentinels.
+        borders: the positions in `ids` at which another document begins.
+
+    Raises:
+        ValueError: `feature` is neither of these.
+    """
+    if feature not in TOKEN_FEATURES:
+        raise ValueError(f"feature must be 'inputs' or 'targets', got {feature!r}.")
+    rest = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
+    found = []
+    if feature == "inputs" and special.mode and tuple(rest[: len(special.mode)]) == special.mode:
+        found.append(Stretch("mode", _mode_name(vocabulary, special), len(special.mode), None))
+        rest = rest[len(special.mode) :]
+    number = {id: span for span, id in enumerate(special.sentinels)}
+    text_bytes = _text_bytes(vocabulary, {*rest} - {*number, special.eos, _BORDER})
+
+    span = None if feature == "inputs" else 0
+    for is_text, run in itertools.groupby(rest, key=text_bytes.__contains__):
+        if is_text:
+            found += _text(vocabulary, list(run), text_bytes, span)
+            continue
+        for id in run:
+            if id == _BORDER:
+                found.append(Stretch("border", "", 0, None))
+                continue
+            name = _name(vocabulary, id)
+            if id in number:
+                found.append(Stretch("sentinel", name, 1, number[id]))
+                span = None if feature == "inputs" else number[id]
+            else:
+                found.append(Stretch("eos", name, 1, None))
+    return found
+
+
+def _text(vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes], span: int | None) -> Iterator[Stretch]:
+    for has_bytes, run in itertools.groupby(ids, key=lambda id: bool(text_bytes[id])):
+        if has_bytes:
+            yield from _characters([text_bytes[id] for id in run], span)
+        else:
+            yield from (Stretch("bytes", _name(vocabulary, id), 1, span) for id in run)
+
+
+def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Stretch]:
+    """Stretches of whole characters ("text") and of other bytes ("bytes"), in turn."""
+    starts = list(itertools.accumulate(map(len, tokens), initial=0))[:-1]
+    # Bytes that make no character are decoded to lone surrogates, which no UTF-8 text has.
+    decoded = b"".join(tokens).decode(errors="surrogateescape")
+    end = 0
+    for is_broken, part in itertools.groupby(decoded, key=lambda character: "\udc80" <= character <= "\udcff"):
+        text = "".join(part)
+        data = text.encode(errors="surrogateescape")
+        begin, end = end, end + len(data)
+        count = sum(begin <= start < end for start in starts)
+        if is_broken:
+            yield Stretch("bytes", "".join(f"<0x{byte:02X}>" for byte in data), count, span)
+        else:
+            yield Stretch("text", text, count, span)
+
+
+def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:
+    """The bytes that each id adds to a text; none if it adds none, or if they cannot be known."""
+    if is_bytes(vocabulary):  # its `decode` drops bytes that make no whole character
+        return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else b"" for id in ids}
+    if hasattr(vocabulary, "token_bytes"):
+        return {id: vocabulary.token_bytes(id) for id in ids}
+    letter = vocabulary.encode("a")
+    before = vocabulary.decode(letter)
+
+    def added(id: int) -> bytes:
+        text = vocabulary.decode([*letter, id])
+        text = text[len(before) :] if text.startswith(before) else vocabulary.decode([id])
+        (name,) = piece_names(vocabulary, [id])
+        if _REPLACEMENT not in text or _REPLACEMENT in name:
+            return text.encode()
+        spelled = (_spelled_in_hexadecimal(name), _spelled_in_letters(name))
+        return next((data for data in spelled if data and data.decode(errors="replace") == text), b"")
+
+    return {id: added(id) for id in ids}
+
+
+def _spelled_in_hexadecimal(name: str) -> bytes | None:
+    """The byte of a piece such as "<0xE6>", which models with byte fallback have; None for other pieces."""
+    found = re.fullmatch("<0x([0-9A-F]{2})>", name)
+    return bytes.fromhex(found[1]) if found else None
+
+
+def _spelled_in_letters(name: str) -> bytes | None:
+    """The bytes of a piece of a byte-level tokenizer such as GPT-2's, which writes each byte as a letter; None for other pieces.
+
+    The letter of a visible byte is the byte itself; the other bytes have letters from U+0100 on.
+    """
+    return bytes(_LETTERS[letter] for letter in name) if _LETTERS.keys() >= {*name} else None
+
+
+_VISIBLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
+_INVISIBLE = [byte for byte in range(256) if byte not in _VISIBLE]
+_LETTERS = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + number): byte for number, byte in enumerate(_INVISIBLE)}
+
+
+def _mode_name(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> str:
+    if special.reserved.issuperset(special.mode):
+        return "".join(_name(vocabulary, id) for id in special.mode)
+    return vocabulary.decode(special.mode).strip()  # a mode that is a text
+
+
+def _name(vocabulary: seqio.Vocabulary, id: int) -> str:
+    (name,) = piece_names(vocabulary, [id])
+    return name.removeprefix(_WORD_BOUNDARY) or name  # the names of SeqIO's own extra ids begin with one

@@ -1,0 +1,195 @@
+"""`ul2 show --schedule`: what each stage of a run reads, before the run starts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ul2_tasks.inspect.printing import print_head, print_json_lines
+from ul2_tasks.inspect.run import Run
+from ul2_tasks.random_access.numbering import Numbering
+
+_COUNTED = 1 << 22  # elements of a round that is begun, whose tokens are counted; those of more are estimated
+
+
+@dataclasses.dataclass(frozen=True)
+class StageOfCorpus:
+    """What a stage reads of a corpus.
+
+    Attributes:
+        stage: its index, from 0.
+        first_step, stop_step: its steps [first_step, stop_step).
+        corpus: the name of the corpus's task.
+        fraction: its part of the stage's examples or packed sequences.
+        elements, tokens: how many it reads. `is_exact` says whether the tokens are counted, and not estimated.
+        epochs: how many epochs of the corpus were read before the stage, and are after it.
+        epoch_ends: the steps in which it reads the last token of an epoch of the corpus.
+        denoisers: the steps from which on the corpus has other denoisers, or other weights of them, with their fractions.
+    """
+
+    stage: int
+    first_step: int
+    stop_step: int
+    corpus: str
+    fraction: float
+    elements: int
+    tokens: int
+    is_exact: bool
+    epochs: tuple[float, float]
+    epoch_ends: list[int]
+    denoisers: dict[int, dict[str, float]]
+
+
+def schedule_of(run: Run) -> list[StageOfCorpus]:
+    """What each stage of a run reads of each corpus. Raises a ValueError where its mixture has no schedule."""
+    found = run.examples()
+    told = found.describe().get("schedule")
+    if not isinstance(told, dict):
+        raise ValueError(f"the mixture must have a schedule, and {run.name!r} has none. Pass mix(.., schedule=[..]).")
+    if run.batch_size not in (None, told["batch_size"]):
+        raise ValueError(
+            f"--batch_size must be that of the schedule, {told['batch_size']}, got {run.batch_size}. Leave it out, or pass"
+            f" mix(.., batch_size={run.batch_size})."
+        )
+    numbering, batch, first_step = found.numbering, told["batch_size"], run.first_step
+    rows = []
+    mix = numbering.mix
+    all_begins = [
+        {int(mix.numbers(corpus, np.array([part.first]))[0]): part.order for part in parts}
+        for corpus, parts in enumerate(numbering.parts)
+    ]
+    all_ends = [_epoch_ends(numbering, corpus, len(found)) for corpus in range(len(numbering.names))]
+    for number, (stage, following) in enumerate(zip(mix.stages, [*(stage.first for stage in mix.stages[1:]), len(found)])):
+        stop = min(following, len(found))
+        for corpus in sorted(stage.corpora) if stage.first < stop else ():
+            before, after = (_read(numbering, corpus, element) for element in (stage.first, stop))
+            begins, ends = all_begins[corpus], all_ends[corpus]
+            rows.append(
+                StageOfCorpus(
+                    number,
+                    first_step + stage.first // batch,
+                    first_step + stop // batch,
+                    numbering.names[corpus],
+                    (after.elements - before.elements) / (stop - stage.first),
+                    after.elements - before.elements,
+                    after.tokens - before.tokens,
+                    before.is_exact and after.is_exact,
+                    (before.epochs, after.epochs),
+                    [first_step + end // batch for end in ends if stage.first <= end < stop],
+                    {
+                        first_step + element // batch: _denoisers(numbering, order)
+                        for element, order in begins.items()
+                        if stage.first <= element < stop
+                    },
+                )
+            )
+    return rows
+
+
+def show_schedule(run: Run, console: Console | None = None, *, as_json: bool = False) -> None:
+    """Prints a table of the stages of a run; or JSON Lines, each a `StageOfCorpus`."""
+    console = console or Console()
+    rows = schedule_of(run)
+    if as_json:
+        print_json_lines(map(dataclasses.asdict, rows), console.file)
+        return
+    print_head(console, run.name, run.sequence_length, run.split, run.seed)
+    table = Table(box=None, header_style="bold", padding=(0, 1), pad_edge=False)
+    numbers = ("stage", "fraction", f"{run.unit}s", "tokens")
+    for name in ("stage", "steps", "corpus", "fraction", f"{run.unit}s", "tokens", "epochs", "an epoch ends at step"):
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    last = -1
+    for row in rows:
+        is_new, last = row.stage != last, row.stage
+        ends = [f"{step:,}" for step in row.epoch_ends]
+        table.add_row(
+            f"{row.stage}" if is_new else "",
+            f"{row.first_step:,} to {row.stop_step - 1:,}" if is_new else "",
+            row.corpus,
+            f"{row.fraction:.3g}" if row.fraction < 0.001 else f"{row.fraction:.1%}",
+            f"{row.elements:,}",
+            f"{'' if row.is_exact else 'about '}{row.tokens:,}",
+            f"{row.epochs[0]:.3f} to {row.epochs[1]:.3f}",
+            ", ".join(ends[:3]) + (f" and {len(ends) - 3} more" if len(ends) > 3 else ""),
+        )
+    console.print(table)
+    for row in rows:
+        for step, fractions in row.denoisers.items():
+            by_name = ", ".join(f"{name} {fraction:.3g}" for name, fraction in fractions.items())
+            console.print(Text(f"{row.corpus} from step {step:,} on: {by_name}"))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Read:
+    """What was read of a corpus: elements and tokens; and how many epochs."""
+
+    elements: int
+    tokens: int
+    epochs: float
+    is_exact: bool
+
+
+def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
+    read = int(numbering.mix.before(element)[corpus])
+    of_corpus = next(each for each in numbering.corpora if numbering.names.index(each.name) == corpus)
+    has_units = of_corpus.data.unit != "tokens"  # which are in order instead
+    counts, is_exact = dict.fromkeys((False, True) if has_units else (False,), 0), True
+    for part, stop in numbering.parts_until(corpus, read):
+        for in_tokens in counts:
+            before, after = (
+                _before(numbering, part.order, index, in_tokens) for index in (part.start, part.start + stop - part.first)
+            )
+            counts[in_tokens] += after[0] - before[0]
+            is_exact &= before[1] and after[1]
+    return _Read(read, counts[has_units], counts[False] / of_corpus.order.tokens, is_exact)
+
+
+def _before(numbering: Numbering, order: int, index: int, in_tokens: bool) -> tuple[int, bool]:
+    """How much is in the elements of an order before an index, and whether that is counted: of what is in order, or of tokens."""
+    by_elements = numbering.orders[order]
+    by_units = numbering.corpora[order].order
+    size = numbering.corpora[order].store.tokens / by_units.tokens if in_tokens else 1
+    begun = by_elements.round_of(index)
+    first = by_elements.first_of(begun)
+    is_exact = not in_tokens or (begun % by_units.rounds == 0 and numbering.corpora[order].data.unit != "examples")
+    count = round(by_units.tokens_before(begun) * size)
+    if index - first <= _COUNTED:
+        return count + _count(numbering, order, np.arange(first, index), in_tokens), is_exact
+    whole = by_units.tokens_before(begun + 1) - by_units.tokens_before(begun)
+    return count + round(whole * size * (index - first) / (by_elements.first_of(begun + 1) - first)), False
+
+
+def _count(numbering: Numbering, order: int, indices: np.ndarray, in_tokens: bool) -> int:
+    if not len(indices):
+        return 0
+    corpus = numbering.corpora[order]
+    slots = numbering.packed[order].slots(indices)[1:] if numbering.packed else corpus.order.slots(indices)
+    ranges = corpus.order.ranges(*slots)
+    if in_tokens and corpus.data.unit != "examples":
+        origin = corpus.data.origin(ranges)
+        return int((origin.stops - origin.starts).sum())
+    units = int(ranges.sizes.sum())
+    return round(units * corpus.store.tokens / corpus.order.tokens) if in_tokens else units  # tokens of records, about
+
+
+def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
+    """The elements that are the last of an epoch of a corpus, of those that may end before an element."""
+    last = []
+    for epoch in range(1, int(_read(numbering, corpus, stop).epochs) + 2):
+        for part, end in numbering.parts_until(corpus):
+            order = numbering.orders[part.order]
+            position = order.first_of(epoch * order.rounds) - part.start + part.first
+            if part.first < position <= end:
+                last.append(position - 1)
+    ends = numbering.mix.numbers(corpus, np.unique(np.array(last, np.int64)))
+    return ends[ends >= 0].tolist()
+
+
+def _denoisers(numbering: Numbering, order: int) -> dict[str, float]:
+    corpus = numbering.corpora[order]
+    counts = corpus.order.cycle.counts
+    return {corpus.members[kind].task: count / sum(counts) for kind, count in enumerate(counts)}

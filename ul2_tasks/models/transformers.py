@@ -1,0 +1,441 @@
+"""Rows for the models of `transformers`: how these are made, and the converters that make them.
+
+inputs            5 6 1             targets  7 8 9 1               here each row is padded to a multiple of 4
+
+an encoder-decoder model's          a decoder-only model's
+input_ids              5 6 1 0      input_ids              5    6    1 7 8 9 1 0
+attention_mask         1 1 1 0      attention_mask         1    1    1 1 1 1 1 0
+decoder_input_ids      0 7 8 9      labels              -100 -100 -100 7 8 9 1 -100
+decoder_attention_mask 1 1 1 1
+labels                 7 8 9 1
+
+Packed rows have `packed_input_ids` instead of `input_ids`, so that a model whose examples would attend to each other fails; and
+`segment_ids` and `position_ids` instead of masks, and the same of the decoder. Those of a decoder-only model have `prefix_length`:
+how many tokens the inputs of each token's example have. See `arrays.TABLE`.
+
+A conversation, of which 7 and 8 are trained on, packed before another one, and padded:
+
+packed_input_ids   5    6 7 8    9    4    2    3    0 0     input_ids      5    6 7 8    9 0 ..
+labels          -100 -100 7 8 -100 -100    2 -100 -100 ..    labels      -100 -100 7 8 -100 ..
+span_id            0    0 1 2    0    0    2    0    0 0     span_id        0    0 1 2    0 0 ..
+position_ids       0    1 2 3    4    0    1    2    0 1     position_ids   0    1 2 3    4 5 ..
+                                                             attention_mask 1    1 1 1    1 0 ..
+
+Labels are at the positions of their ids, as a decoder-only model shifts them itself; -100 where nothing is trained on. The ids are
+the tokenizer's own: where a vocabulary has shifted them for SeqIO (`special_ids.id_shift`), that is undone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ul2_tasks.example_features import (
+    CHAT,
+    EXAMPLE,
+    NO_TASK,
+    PACKED_IDS,
+    PROMPT_COMPLETION,
+    SPAN_ID,
+    TASK_ID,
+    Feature,
+    token_features,
+)
+from ul2_tasks.imported import subclass_of_seqio
+from ul2_tasks.models.arrays import model_arrays
+from ul2_tasks.models.of_model import decoder_settings, settings_of
+from ul2_tasks.scalars import as_python, is_integer
+from ul2_tasks.tokenizers.special_ids import id_shift, pads_with_0
+
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
+
+    from ul2_tasks.models.of_model import Model
+
+BESIDE_LABELS = {SPAN_ID: 0, TASK_ID: NO_TASK}  # what may be said of each label, and where that is -100
+PADDINGS = ("longest", "max_length")
+# What is said of an example with an id that the model's embedding has no row for, and which example that is.
+NO_ROW = (
+    "{} hold the id {}, but embedding_rows is {}. Call"
+    " model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)) before training, with the task's vocabulary. See"
+    " docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
+)
+_TASK_ID_OF_SEQIO = "task_id must be False for a dataset of SeqIO's, got True. Read the mixture with ul2_tasks.UL2IterableDataset."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowFormat:
+    """How examples become rows of model inputs.
+
+    Attributes:
+        padding: "longest", to the longest of the batch, rounded up to a multiple; "max_length", to the lengths that are given.
+        pad_to_multiple_of: that multiple, in tokens, at least 1; None is 1.
+        pad_token_id: the id that pads rows of ids; the masks are 0 there.
+        decoder_start_token_id: the id that the decoder reads before the first target.
+        decoder_only: whether an example is one row, `[inputs; targets]`, instead of one for the encoder and one for the decoder.
+        embedding_rows: how many ids the model has an embedding of; None where that is not known. It changes no row.
+        span_id: whether labels have spans beside them.
+        pack: whether a row has several examples.
+        task_id: whether labels have the task of their example beside them. It changes no other row.
+        chat: whether an example is the tokens of a conversation.
+        names_start: whether the user or a model names the decoder's start.
+    """
+
+    padding: str
+    pad_to_multiple_of: int | None
+    pad_token_id: int
+    decoder_start_token_id: int
+    decoder_only: bool
+    span_id: bool = False
+    pack: bool = False
+    # States of datasets hold the repr; these change no row that another one has.
+    embedding_rows: int | None = dataclasses.field(default=None, repr=False)
+    task_id: bool = dataclasses.field(default=False, repr=False)
+    chat: bool = False
+    names_start: bool = dataclasses.field(default=True, repr=False, compare=False)
+
+    def __post_init__(self):
+        if self.pad_to_multiple_of is None:
+            object.__setattr__(self, "pad_to_multiple_of", 1)  # so that states call both the same
+        for key in ("pad_to_multiple_of", "pad_token_id", "decoder_start_token_id", "embedding_rows"):
+            object.__setattr__(self, key, as_python(getattr(self, key)))  # for the same reason, of NumPy's integers
+        for key, expected, valid in (
+            ("padding", f"one of {PADDINGS}", self.padding in PADDINGS),
+            ("pad_to_multiple_of", "an integer of at least 1", is_integer(self.pad_to_multiple_of, at_least=1)),
+            ("pad_token_id", "an id, 0 or more", is_integer(self.pad_token_id, at_least=0)),
+            ("decoder_start_token_id", "an id, 0 or more", is_integer(self.decoder_start_token_id, at_least=0)),
+            ("decoder_only", "True or False", isinstance(self.decoder_only, bool)),
+            (
+                "embedding_rows",
+                "how many rows the model's embedding has, model.get_input_embeddings().num_embeddings, or None",
+                self.embedding_rows is None or is_integer(self.embedding_rows, at_least=1),
+            ),
+            ("span_id", "True or False", isinstance(self.span_id, bool)),
+            ("task_id", "True or False", isinstance(self.task_id, bool)),
+            ("pack", "True or False", isinstance(self.pack, bool)),
+            ("padding", "'max_length' with pack=True, where each row has the lengths", not self.pack or self.padding != "longest"),
+        ):
+            if not valid:
+                raise ValueError(f"{key} must be {expected}, got {getattr(self, key)!r:.100}.")
+        for key in ("pad_token_id", *(() if self.decoder_only else ("decoder_start_token_id",))):
+            if self.embedding_rows is not None and getattr(self, key) >= self.embedding_rows:
+                raise ValueError(f"{key} must be an id below embedding_rows, {self.embedding_rows}, got {getattr(self, key)}.")
+
+    def check_start(self, pads_with_0: bool) -> None:
+        """Raises a ValueError where nobody names the decoder's start, for a tokenizer whose id 0 is not its padding."""
+        if not (self.names_start or self.decoder_only or pads_with_0):
+            raise ValueError(
+                "decoder_start_token_id must be given for a tokenizer whose id 0 is not its padding, got None. Pass model=, which"
+                " names it, or decoder_start_token_id=, such as tokenizer.bos_token_id or tokenizer.pad_token_id."
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the model inputs."""
+        ids, of_encoder = (PACKED_IDS, ("position_ids", "segment_ids")) if self.pack else ("input_ids", ("attention_mask",))
+        tasks = (TASK_ID,) if self.task_id else ()
+        if self.chat:
+            return ids, "labels", SPAN_ID, "position_ids", *(() if self.pack else ("attention_mask",)), *tasks
+        of_decoder = tuple(f"decoder_{name}" for name in ("input_ids", *of_encoder))
+        if self.decoder_only:
+            of_decoder = ("prefix_length",) if self.pack else ()
+        return ids, *of_encoder, *of_decoder, "labels", *((SPAN_ID,) if self.span_id else ()), *tasks
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What an example must have."""
+        return CHAT if self.chat else PROMPT_COMPLETION if self.span_id else EXAMPLE
+
+    def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """The length of each model input with padding "max_length", in tokens, for these lengths of inputs and targets."""
+        if self.decoder_only:
+            return dict.fromkeys(self.names, sum(lengths[key] for key in (("tokens",) if self.chat else EXAMPLE)))
+        of_inputs = ("input_ids", PACKED_IDS, "attention_mask", "position_ids", "segment_ids")
+        return {name: lengths["inputs" if name in of_inputs else "targets"] for name in self.names}
+
+    def arrays(
+        self,
+        rows: Mapping[str, np.ndarray],
+        sizes: Mapping[str, np.ndarray] | None = None,
+        lengths: Mapping[str, int] | None = None,
+        *,
+        first: int = 0,
+        shift: int = 0,
+    ) -> dict[str, np.ndarray]:
+        """The model inputs of rows, [R, length] int32 each, see `arrays.model_arrays`. `first` is the number of the first row.
+
+        Raises a ValueError where an id has no row in the model's embedding.
+
+        >>> rows = {"inputs": np.array([[5, 6, 1]], np.int32), "targets": np.array([[7, 1]], np.int32)}
+        >>> sizes = {"inputs": np.array([3]), "targets": np.array([2])}
+        >>> ids = {"pad_token_id": 0, "decoder_start_token_id": 0}
+        >>> of_t5 = RowFormat(padding="longest", pad_to_multiple_of=4, **ids, decoder_only=False)
+        >>> for name, values in of_t5.arrays(rows, sizes).items():
+        ...     print(name, values.tolist())
+        input_ids [[5, 6, 1, 0]]
+        attention_mask [[1, 1, 1, 0]]
+        decoder_input_ids [[0, 7, 1, 0]]
+        decoder_attention_mask [[1, 1, 0, 0]]
+        labels [[7, 1, -100, -100]]
+        """
+        self._check_embedded(rows, first, shift)
+        return model_arrays(
+            self.names,
+            rows,
+            sizes=sizes,
+            widths=self.pad_to_multiple_of if self.padding == "longest" else lengths,
+            joined=self.decoder_only and not self.chat,
+            pad=self.pad_token_id,
+            start=self.decoder_start_token_id,
+            shift=shift,
+        )
+
+    def _check_embedded(self, rows: Mapping[str, np.ndarray], first: int, shift: int) -> None:
+        if self.embedding_rows is None:
+            return
+        for key in rows.keys() & {"inputs", "targets", "tokens"}:
+            largest = rows[key].max(axis=1, initial=0) - shift
+            if (largest >= self.embedding_rows).any():
+                row = int(largest.argmax())
+                raise ValueError(NO_ROW.format(f"row {first + row}, counted from 0: its {key}", largest[row], self.embedding_rows))
+
+
+class _Converter:
+    """What both converters do. `row_format` and `vocabulary` are theirs, and `batch_size` where they make batches."""
+
+    row_format: RowFormat
+    vocabulary: seqio.Vocabulary | None
+    batch_size: int | None = None
+
+    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        """
+        Args:
+            ds: examples, see the class.
+            task_feature_lengths: the lengths of rows, of features of tokens alone: masks have the lengths of their tokens.
+
+        Returns:
+            A dataset of rows, or of batches.
+
+        Raises:
+            ValueError: there are other lengths; the dataset lacks a feature; or the vocabulary is not the tasks', see above.
+        """
+        from ul2_tasks.datasets import facts_of
+        from ul2_tasks.models.of_dataset import rows_of
+
+        row_format, lengths, facts = self.row_format, task_feature_lengths, facts_of(ds)
+        if facts is None and self.vocabulary is None:
+            raise ValueError(
+                "vocabulary must be that of the examples where these are of other tasks, or were changed after get_dataset, got"
+                " None. Pass it to the converter, which subtracts what SeqIO's ids are higher than the tokenizer's."
+            )
+        shift = facts.id_shift if facts else 0
+        if row_format.task_id:
+            raise ValueError(_TASK_ID_OF_SEQIO)
+        if self.vocabulary is not None:
+            if shift and not id_shift(self.vocabulary):
+                raise ValueError(
+                    f"vocabulary must have the tasks' ids, which are {shift} higher than their tokenizer's, got {self.vocabulary},"
+                    " whose ids are not. Leave vocabulary out."
+                )
+            shift = id_shift(self.vocabulary)
+        row_format.check_start(not shift and (self.vocabulary is None or pads_with_0(self.vocabulary)))
+        self.check_batch_size()
+
+        def convert(rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray] | None, first: int) -> dict[str, np.ndarray]:
+            return row_format.arrays(rows, sizes, lengths, first=first, shift=shift)
+
+        is_fixed = row_format.padding == "max_length" and lengths.keys() == {*token_features(row_format.features)}
+        widths = row_format.row_lengths(lengths) if is_fixed else None
+        size = self.batch_size
+        return rows_of(ds, lengths, row_format.features, convert, widths, pack=row_format.pack, batch_size=size)
+
+    def check_batch_size(self) -> None:
+        """Raises a ValueError if rows are as long as the longest of a batch, and it is not known which are in one."""
+        if self.row_format.padding == "longest" and self.batch_size is None:
+            raise ValueError(
+                "batch_size must be a positive integer with padding='longest', got None. Pass it to the converter and not to"
+                " seqio.get_dataset, because padding is to the longest of a batch; or set padding='max_length'."
+            )
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+        """Returns the length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
+        return self.row_format.row_lengths(task_feature_lengths)
+
+    @property
+    def pack(self) -> bool:
+        """Whether several examples share a row."""
+        return self.row_format.pack
+
+    @property
+    def task_id(self) -> bool:
+        """Whether labels have the task of their example beside them."""
+        return self.row_format.task_id
+
+    @property
+    def TASK_FEATURES(self) -> Mapping[str, seqio.FeatureConverter.FeatureSpec]:  # noqa: N802
+        """What SeqIO asks a converter for: the features of an example."""
+        from ul2_tasks.models.of_dataset import specs_of
+
+        return specs_of(self.row_format.features)
+
+    @property
+    def described(self) -> str:
+        """What decides the rows of model inputs that an example gives, in words: how many are in a batch does not."""
+        return f"{type(self).__name__}({self.row_format}, vocabulary {self.vocabulary!r})"
+
+    def __repr__(self) -> str:
+        return self.described
+
+
+@subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
+class HuggingFaceFeatureConverter(_Converter):
+    """Converts examples for encoder-decoder or decoder-only models of `transformers`.
+
+        dataset = seqio.get_dataset(
+            "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32, model=model), num_epochs=None
+        )
+        for batch in dataset.as_numpy_iterator():
+            loss = model(**{key: torch.tensor(value).long() for key, value in batch.items()}).loss
+
+    With padding "longest" an element of the dataset is a batch, [B, length] int32 for each model input. SeqIO batches after the
+    converter, and only rows of equal lengths, so pass batch_size here and not to `seqio.get_dataset`. If the dataset ends, its last
+    batch can be smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches.
+
+    It converts any task or mixture with int32 `inputs` and `targets`. Where there is a `loss_mask` of the targets, too, as in
+    `NAME_prompt_completion` of `register_chat`, labels are -100 where it is 0. Other features are dropped. An example that is
+    longer than `task_feature_lengths`, or that has no inputs or no targets, raises an error. Nothing is truncated here. But SeqIO
+    silently trims the examples of other tasks before it converts them, unless `seqio.get_dataset` gets
+    `trim_output_features=False`.
+
+    **Packed rows**, with pack=True, are [length] int32 for each model input. They have `packed_input_ids` but no `input_ids`, so
+    that they fail in a model, unless `accept_packed_sequences` made it attend within examples. `packed_attention_masks` makes the
+    masks for others.
+
+    **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
+    their ids are offset for SeqIO. For other tasks whose vocabulary has an `id_shift` of 1, pass `vocabulary`.
+    """
+
+    def __init__(
+        self,
+        padding: str = "max_length",
+        batch_size: int | None = None,
+        *,
+        pad_to_multiple_of: int | None = 8,
+        decoder_start_token_id: int | None = None,
+        decoder_only: bool | None = None,
+        pad_token_id: int | None = None,
+        vocabulary: seqio.Vocabulary | None = None,
+        embedding_rows: int | None = None,
+        span_id: bool = False,
+        pack: bool = False,
+        task_id: bool = False,
+        model: Model | None = None,
+    ):
+        """
+        Args:
+            padding: "max_length", to `task_feature_lengths`, or for a decoder-only model to their sum; "longest", to the longest
+                of the batch, rounded up to a multiple, which can be more than `task_feature_lengths`.
+            batch_size: examples in a batch; for padding "longest" alone, which needs it everywhere but in `collator`.
+            pad_to_multiple_of: that multiple, in tokens; for padding "longest" alone. None is 1.
+            decoder_start_token_id: the id that the decoder reads before the first target; by default the model's, or without a
+                model 0, as T5's, if that is the tokenizer's padding; not for decoder-only models.
+            decoder_only: whether inputs and targets make one row, with a loss on the targets only; by default as the model is, or
+                without a model False.
+            pad_token_id: the id that pads rows of ids; by default the model's, or without a model 0. The masks are 0 there.
+            vocabulary: the tasks' vocabulary, for tasks of other kinds whose ids are offset.
+            embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's.
+                Without a model there is no check.
+            span_id: whether there is `span_id`, too, the loss group of each label, which `GroupLossTrainer` takes. The examples
+                must have it, as `NAME_prompt_completion` and its mixtures with text do in `UL2IterableDataset`.
+            pack: whether several examples share a row; for padding "max_length" alone. Rows have `segment_ids` and `position_ids`,
+                and the same of the decoder, instead of attention masks; those of a decoder-only model have `prefix_length`, too.
+            task_id: whether there is `task_id`, too, the task of each label, -1 where that is -100, an index into the `tasks` of
+                `UL2IterableDataset`, which alone gives it.
+            model: a model of `transformers`, or its configuration, for what is left out of the arguments above. It is not kept.
+
+        Raises:
+            ValueError: an argument has another value, or neither it nor the model has one; or, when it converts, the tasks' ids are
+                offset and those of `vocabulary` are not, or nobody names the decoder's start, and id 0 is not the tokenizer's
+                padding.
+        """
+        of_model = settings_of(
+            model,
+            pad_token_id=pad_token_id,
+            decoder_start_token_id=decoder_start_token_id,
+            decoder_only=decoder_only,
+            embedding_rows=embedding_rows,
+        )
+        more = {"span_id": span_id, "pack": pack, "task_id": task_id}
+        self.row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_model, **more)
+        if batch_size is not None and not is_integer(batch_size, at_least=1):
+            raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}.")
+        if padding == "max_length" and batch_size is not None:
+            raise ValueError(
+                f"batch_size must be None with padding='max_length', got {batch_size!r}. Pass it to"
+                " seqio.get_dataset(batch_size=..)."
+            )
+        self.batch_size, self.vocabulary = batch_size, vocabulary
+
+
+@subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
+class HuggingFaceChatConverter(_Converter):
+    """Converts conversations for decoder-only models of `transformers`.
+
+        converter = HuggingFaceChatConverter(model=model)
+        dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=converter)
+        arguments = TrainingArguments("run", remove_unused_columns=False)
+        model, weights = accept_packed_sequences(model), LossGroupWeights(answer=2.0)
+        GroupLossTrainer(model, arguments, train_dataset=dataset, loss_weights=weights).train()
+
+    An element is a row of `task_feature_lengths["tokens"]` tokens, [length] int32 for each of:
+
+    * `packed_input_ids`, without `pack` `input_ids`: the tokenizer's own ids.
+    * `labels`: the same ids where they are trained on, -100 elsewhere.
+    * `span_id`: the loss group of each label, 1 for reasoning, 2 for the answer, 3 and more for others; 0 elsewhere. For
+      `GroupLossTrainer`.
+    * `position_ids`: they begin at 0 with each conversation of a packed row.
+    * `attention_mask`, not with `pack`: 1 for tokens, 0 for padding.
+    * `task_id`, where it is asked for: the task of each label, -1 elsewhere.
+
+    **Packed rows** are for a model that `accept_packed_sequences` returns, which lets each conversation attend to itself alone. Any
+    other fails, as it gets no `input_ids`. The padding of a row is a last conversation without labels.
+
+    A conversation that is longer than a row raises an error.
+
+    **Ids.** Tasks of this package tell the converter whether their ids are offset by one for SeqIO. For other tasks whose
+    vocabulary has a `special_ids.id_shift` of 1, pass `vocabulary`.
+    """
+
+    def __init__(
+        self,
+        pack: bool = True,
+        pad_token_id: int | None = None,
+        vocabulary: seqio.Vocabulary | None = None,
+        *,
+        embedding_rows: int | None = None,
+        task_id: bool = False,
+        model: Model | None = None,
+    ):
+        """
+        Args:
+            pack: whether several conversations share a row.
+            pad_token_id: the id that pads `input_ids`; by default the model's, without one 0.
+            vocabulary: of the tasks, for tasks of other packages whose ids are offset by one.
+            embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's,
+                without one there is no check.
+            task_id: whether there is `task_id`, too, an index into the `tasks` of `UL2IterableDataset`, which alone gives it.
+            model: a decoder-only model of `transformers`, or its configuration, for what is left out of the arguments above. It is
+                not kept.
+
+        Raises:
+            ValueError: an argument has a value that is not supported, or neither it nor the model has one; or, when it converts,
+                the tasks' ids are offset and those of `vocabulary` are not, or an id has no row in the model's embedding.
+        """
+        pad, rows = decoder_settings(model, pad_token_id=pad_token_id, embedding_rows=embedding_rows)
+        of_rows: dict[str, Any] = {"padding": "max_length", "pad_to_multiple_of": None, "decoder_start_token_id": 0}
+        of_rows |= {"pad_token_id": pad, "embedding_rows": rows, "decoder_only": True, "chat": True, "span_id": True}
+        self.row_format, self.vocabulary = RowFormat(**of_rows, pack=pack, task_id=task_id), vocabulary

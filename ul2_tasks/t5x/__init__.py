@@ -1,0 +1,1 @@
+"""The door to t5x: the data of a step, losses by group, and how long a run waits for its data."""

@@ -1,0 +1,118 @@
+"""Encodes many texts at once, at the speed of the tokenizer's own library, and long ones in parts.
+
+TensorFlow's SentencePiece op costs twice as much as the same library called from Python with a list, and for a single short text
+several times as much. SentencePiece works in the thread that calls it, and lets other threads of Python run; `tokenizers` uses all
+cores, unless the environment has TOKENIZERS_PARALLELISM=false.
+
+A tokenizer needs 20 to 300 bytes of memory for each byte of a text. So a text of more than `LONG` bytes is cut into parts, at
+spaces where the tokenizer itself cuts: the ids of some thousand bytes around the cut are the same in one piece and in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ul2_tasks.imported import is_seqio
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.pieces import flat_ids
+from ul2_tasks.tokenizers.sentencepiece import encode_by_library, has_the_ids_of_python, is_sentencepiece
+
+if TYPE_CHECKING:
+    import seqio
+
+LONG = 1 << 22  # bytes of a text, or of a part of it
+_AROUND = 2000  # bytes on each side of a cut that are encoded to see whether it can be made
+_TRIED = 200  # spaces, before a part is left as long as it is
+_BYTES = 3  # the id of byte 0 in ByT5's vocabulary
+
+Encode = Callable[[Sequence[bytes]], list[np.ndarray]]
+
+
+def has_batches(vocabulary: seqio.Vocabulary) -> bool:
+    """Whether `encode_batch` knows the library behind a vocabulary."""
+    return _library(vocabulary) is not None
+
+
+def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Encodes texts to the ids that `vocabulary.encode_tf` gives for each.
+
+    The ids of a text longer than `LONG` are those of its parts. They differ from those of the whole where a Unigram model's
+    scores, which SentencePiece adds up in 32 bits, are too large to tell one segmentation from another.
+
+    The texts are UTF-8. A vocabulary that `has_batches` does not know encodes them one by one, each as a whole. Gives [tokens]
+    int32, the ids of one text after those of the other, and [texts] int64, how many ids each text has.
+
+    >>> import seqio
+    >>> encode_batch(seqio.ByteVocabulary(), [b"ab", b"", b"c"])
+    (array([100, 101, 102], dtype=int32), array([2, 0, 1]))
+    """
+    encode = _library(vocabulary)
+    if encode is None:
+        import tensorflow as tf
+
+        return flat_ids([np.asarray(vocabulary.encode_tf(tf.constant(text)), np.int32) for text in texts])
+    return flat_ids(encode_all(encode, texts))
+
+
+def encode_all(encode: Encode, texts: Sequence[bytes]) -> list[np.ndarray]:
+    """The ids of each text, [tokens] int32, of a library's own function; those of a text longer than `LONG` are its parts'."""
+    if max(map(len, texts), default=0) <= LONG:
+        return encode(texts)
+    return [_encode_long(encode, text) if len(text) > LONG else encode([text])[0] for text in texts]
+
+
+def _library(vocabulary: seqio.Vocabulary) -> Encode | None:
+    """A function that gives the ids of each text, [tokens] int32; None where no library is known."""
+    if is_sentencepiece(vocabulary):
+        return (lambda texts: encode_by_library(vocabulary.tokenizer, texts)) if has_the_ids_of_python(vocabulary) else None
+    if isinstance(vocabulary, Vocabulary):
+        return vocabulary.encode_batch
+    if is_seqio(vocabulary, "ByteVocabulary") and _is_of_seqio(type(vocabulary)._encode_tf):
+        return lambda texts: [np.frombuffer(text, np.uint8).astype(np.int32) + _BYTES for text in texts]
+    return None
+
+
+def _is_of_seqio(method: Callable) -> bool:
+    """Whether no class of a user's has another one."""
+    return method.__module__.startswith("seqio.")
+
+
+def _encode_long(encode: Encode, text: bytes) -> np.ndarray:
+    return np.concatenate([encode([part])[0] for part in _parts(encode, text)])
+
+
+def _parts(encode: Encode, text: bytes) -> Iterator[bytes]:
+    """Parts of a text whose ids are, one part's after the other's, those of the text. Most are shorter than `LONG`."""
+    start = 0
+    while len(text) - start > LONG:
+        found = _cut(encode, text, start, start + LONG - _AROUND)
+        if found is None:
+            break
+        end, start_of_next = found
+        yield text[start:end]
+        start = start_of_next
+    yield text[start:]
+
+
+def _cut(encode: Encode, text: bytes, start: int, place: int) -> tuple[int, int] | None:
+    """Where a part ends and the next one begins: at a space near `place`, which is theirs or neither's; None where none will do.
+
+    A tokenizer that puts a space before each text would have it twice, so the next part may begin after the space.
+    """
+    for _ in range(_TRIED):
+        place = text.rfind(b" ", start + _AROUND, place)
+        if place < 0:
+            return None
+        before, after = text[place - _AROUND : place], text[place : place + _AROUND]
+        # Whole characters: from the first space to the last one, if there are others than that of the cut.
+        before, after = before[before.find(b" ") :] if b" " in before else b"", after[: after.rfind(b" ")]
+        if not before or not after:
+            continue
+        whole, left, right, bare_right = encode([before + after, before, after, after[1:]])
+        for begin, ids in ((place, right), (place + 1, bare_right)):
+            if np.array_equal(whole, np.concatenate([left, ids])):
+                return place, begin
+    return None

@@ -1,0 +1,208 @@
+"""The tokens of `o200k_harmony`, from a local file `o200k_base.tiktoken`, by the package `tiktoken`. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.pieces import DEFAULT_SENTINELS, PRESET_MODES
+
+SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+FILE = "o200k_base.tiktoken"
+VARIABLES = ("O200K_HARMONY_VOCAB_PATH", "TIKTOKEN_ENCODINGS_BASE")  # environment: the file or its folder; its folder
+PADDED_SIZE = 201_088  # of the tokenizer's own ids
+EOD = 199_999  # <|endoftext|>, the tokenizer's own id
+_ORDINARY = 199_998  # as many ids are for text
+_FIRST_RESERVED = 200_019  # from here on all ids are <|reserved_..|>
+_NAME_IN_CACHE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # of the file, in a folder that tiktoken takes for its cache
+
+
+class O200kVocabulary(Vocabulary):
+    """`o200k_harmony`, with sentinels and modes at reserved ids. Opens no file yet.
+
+    No text is encoded to a special token, even if it spells one. The tokenizer's own id 0 is `!`, so all ids are one higher here.
+
+        the tokenizer's own     0 !  ..  199998 <|startoftext|>  199999 <|endoftext|>  ..  200019 <|reserved_200019|>  ..  201087
+        here, one higher        1        199999                  200000                    200020 <extra_id_0>  ..  201086 [R] ..
+
+    `path` is the file or its folder; by default what the environment variables `O200K_HARMONY_VOCAB_PATH` (the file or its folder)
+    or `TIKTOKEN_ENCODINGS_BASE` (its folder) name. Its first use raises a ValueError where the file is another than `SHA256` says.
+    """
+
+    id_shift = 1
+
+    def __init__(self, path: str | os.PathLike | None = None):
+        super().__init__()
+        self._path = None if path is None else os.fspath(path)
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return find_file(self._path)
+
+    @property
+    def bos_id(self) -> int | None:
+        return None
+
+    @property
+    def eos_id(self) -> int:
+        return EOD + 1
+
+    @property
+    def unk_id(self) -> int | None:
+        return None
+
+    @property
+    def extra_ids(self) -> int:
+        return 0
+
+    @property
+    def vocab_size(self) -> int:
+        return PADDED_SIZE + 1
+
+    @property
+    def identity(self) -> str:
+        """See `pieces.Pieces`, also for the other methods."""
+        return f"o200k_harmony, sha256 {SHA256}"
+
+    def piece_id(self, name: str) -> int | None:
+        return _special_ids(self.path).get(name)
+
+    def id_to_piece(self, id: int) -> str:
+        if id < 1:
+            return f"<{id}>"
+        return _names(self.path).get(id) or _encoding(self.path).decode([id - 1])
+
+    def is_ordinary(self, id: int) -> bool:
+        return 1 <= id <= _ORDINARY
+
+    def encodable_ids(self, ids: Iterable[int]) -> list[int]:
+        return []
+
+    def never_encoding(self, ids: Iterable[int]) -> O200kVocabulary:
+        return self
+
+    def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
+        encode = self.own_encoder()
+        strings = (text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts)
+        return [encode(text) + np.int32(1) for text in strings]
+
+    def own_encoder(self) -> Callable[[str], np.ndarray]:
+        """A function that gives the tokenizer's own ids of a text, [tokens] int32, one lower than those of `encode`.
+
+        It costs what tiktoken's own encoding costs. No lists are made.
+        """
+        encode = _encoding(self.path).encode_to_numpy
+        return lambda text: encode(text, disallowed_special=()).view(np.int32)
+
+    def token_bytes(self, id: int) -> bytes:
+        """The bytes that an id adds to a text, which may be a part of a character; of a special one its name, of padding none."""
+        if not 0 < id <= PADDED_SIZE:
+            return b""
+        name = _names(self.path).get(id)
+        return name.encode() if name else _encoding(self.path).decode_single_token_bytes(id - 1)
+
+    def _decode(self, ids: Iterable[int]) -> str:
+        return b"".join(self.token_bytes(int(id)) for id in ids).decode(errors="replace")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, O200kVocabulary)  # there is one file alone that has the right SHA-256
+
+    def __hash__(self) -> int:
+        return hash(SHA256)
+
+    def __repr__(self) -> str:
+        return f"O200kVocabulary({'' if self._path is None else repr(self._path)})"
+
+
+def find_file(path: str | None = None) -> str:
+    """The path of the file, of the right content.
+
+    Where there is none, a ValueError says what to do. For `path` see `O200kVocabulary`.
+    """
+    where, place = next(
+        ((f"the environment variable {name}", os.environ[name]) for name in VARIABLES if os.environ.get(name)), ("", "")
+    )
+    if path is not None:
+        where, place = "the path that was given", path
+    if not place:
+        raise ValueError(
+            f"the tokenizer file {FILE} (SHA-256 {SHA256}) must be on this machine, because nothing is downloaded. Pass its path,"
+            f" or set {VARIABLES[0]} to it or {VARIABLES[1]} to its folder."
+        )
+    file = os.path.join(place, FILE) if os.path.isdir(place) else place
+    try:
+        found = _sha256(os.path.abspath(file), os.path.getmtime(file))
+    except OSError as error:
+        raise ValueError(f"{where} must name a place where {FILE} can be read, got {place!r}: {error}") from error
+    if found != SHA256:
+        raise ValueError(f"{file} must be {FILE} with the SHA-256 {SHA256}, got {found}. Copy the file again.")
+    return os.path.abspath(file)
+
+
+@functools.lru_cache(maxsize=8)
+def _sha256(file: str, changed: float) -> str:
+    """Of a file; it is read again when it was changed."""
+    with open(file, "rb") as opened:
+        return hashlib.sha256(opened.read()).hexdigest()
+
+
+_load_lock = threading.Lock()
+
+
+def _encoding(path: str) -> Any:
+    with _load_lock:
+        return _load(path)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(path: str) -> Any:
+    """tiktoken's encoding of the file. tiktoken reads a file of its cache folder, so a folder is made that has it alone."""
+    try:
+        import tiktoken
+        from tiktoken_ext import openai_public
+    except ImportError as error:
+        raise ImportError(
+            f"the tokens of o200k need the package tiktoken ({error}). Run `pip install 'ul2_tasks[chat]'`."
+        ) from error
+    with found_as(path, _NAME_IN_CACHE, "TIKTOKEN_CACHE_DIR"):
+        return tiktoken.Encoding(**openai_public.o200k_harmony())
+
+
+@contextlib.contextmanager
+def found_as(path: str, name: str, variable: str) -> Iterator[None]:
+    """Within the block an environment variable names a folder that has the file alone, under a name of its own."""
+    before = os.environ.get(variable)
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(path, os.path.join(folder, name))
+        os.environ[variable] = folder
+        try:
+            yield
+        finally:
+            del os.environ[variable]
+            if before is not None:
+                os.environ[variable] = before
+
+
+@functools.lru_cache(maxsize=1)
+def _special_ids(path: str) -> Mapping[str, int]:
+    """The ids of special tokens by name, one higher than the tokenizer's own. Sentinels and modes are reserved ones."""
+    encoding = _encoding(path)
+    own = {name: encoding.encode_single_token(name) for name in encoding.special_tokens_set}
+    own |= {f"<extra_id_{number}>": _FIRST_RESERVED + number for number in range(DEFAULT_SENTINELS)}
+    own |= {mode: PADDED_SIZE - len(PRESET_MODES) + number for number, mode in enumerate(PRESET_MODES)}
+    return {name: id + 1 for name, id in own.items()}
+
+
+@functools.lru_cache(maxsize=1)
+def _names(path: str) -> Mapping[int, str]:
+    return {id: name for name, id in _special_ids(path).items()}
