@@ -59,7 +59,6 @@ setuptools.setup(
         "tensorflow>=2.21,<2.22",
         "tensorflow-text>=2.21,<2.22",
         "sentencepiece>=0.2,<0.2.3",  # 0.2.3 breaks `import seqio` beside the protobuf that apache-beam allows
-        "absl-py",
         "backports.zstd",
         "click>=8",
         "fsspec>=2024.2",

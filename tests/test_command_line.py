@@ -392,7 +392,7 @@ def test_an_interrupt_is_one_line_and_one_exit_status(tmp_path):
 def test_libraries_are_quiet_and_errors_are_not(tmp_path):
     (tmp_path / "noisy_module.py").write_text(
         "import logging, sys\n"
-        "import apache_beam, tensorflow as tf\n"
+        "import tensorflow as tf\n"
         "tf.constant(1) + 1\n"
         "logging.warning('a warning of ones own')\n"
         "for n in range(8):\n"

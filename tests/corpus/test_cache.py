@@ -235,15 +235,7 @@ def register_texts(name, texts, validation=0.0, **settings):
     return f"{name}_corpus"
 
 
-@pytest.fixture
-def logged(monkeypatch):
-    """The warnings of readers."""
-    found = []
-    monkeypatch.setattr("absl.logging.warning", lambda message, *values: found.append(message % values))
-    return found
-
-
-def test_a_trial_run_of_tokens_has_whole_documents_and_says_so(tmp_path, logged):
+def test_a_trial_run_of_tokens_has_whole_documents_and_says_so(tmp_path, caplog):
     """Each split has the first documents of a shard, as far as they fit; readers and the manifest say so."""
     lines = [document.encode() for document in long_documents()[:50]]
     text_files(tmp_path, lines, files=2)
@@ -256,7 +248,7 @@ def test_a_trial_run_of_tokens_has_whole_documents_and_says_so(tmp_path, logged)
     assert [(split["documents"], split["tokens"]) for split in manifest["splits"].values()] == [(5, sizes[4])] * 2
     corpus = seqio.TaskRegistry.get("trial_corpus").corpus
     cache.check(f"{tmp_path}/trial_corpus", corpus, corpus_settings(corpus))
-    assert any(f"{tmp_path}/trial_corpus is a trial run" in line for line in logged)
+    assert any(f"{tmp_path}/trial_corpus is a trial run" in line for line in caplog.messages)
     for other in ({"max_tokens": most + 1}, {}, {"max_tokens": most, "max_documents": 9}):
         with pytest.raises(ValueError, match=r"max_tokens|max_documents"):
             build("trial_corpus", str(tmp_path), console=QUIET, **other)

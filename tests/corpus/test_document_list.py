@@ -62,7 +62,7 @@ def test_what_no_corpus_records_is_an_error_and_what_one_does_not_a_warning(stor
         with pytest.raises(ValueError, match="must be recorded by the cache of pairs, got none"):
             named_documents(read_document_list([entry]), {"pairs": megatron})
     assert named_documents(by_file, {"pairs": megatron})[0]["pairs"].tolist() == [3]
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level(logging.WARNING, logger="ul2_tasks"):
         found, unknown = named_documents(by_id, {"pairs": megatron, "web": store})
     assert (len(found["pairs"]), len(found["web"]), unknown) == (0, 2, [])
     assert "pairs" in caplog.text
@@ -90,7 +90,7 @@ def test_a_corpus_that_is_not_there_is_a_warning_and_if_all_are_an_error(store, 
     for entries in ([wrong], [wrong, {"document": 3, "corpus": "web"}], [{"document": 3}]):
         with pytest.raises(ValueError, match='"corpus"'):
             named_documents(read_document_list(entries), stores)
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level(logging.WARNING, logger="ul2_tasks"):
         found, unknown = named_documents(read_document_list([wrong, {"document": 3, "corpus": "books_corpus"}]), stores)
     assert (found["books_corpus"].tolist(), len(unknown)) == ([3], 1)
     assert "wbe_corpus" in caplog.text

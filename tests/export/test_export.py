@@ -134,10 +134,8 @@ def files(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())}
 
 
-def test_a_trial_run_has_the_first_examples_of_each_shard_and_says_so(write, wanted, tmp_path, monkeypatch):
+def test_a_trial_run_has_the_first_examples_of_each_shard_and_says_so(write, wanted, tmp_path, caplog):
     """By examples and by tokens, of whole examples; its manifest, its readers and `ul2 verify` say so."""
-    said = []
-    monkeypatch.setattr("absl.logging.warning", lambda message, *values: said.append(message % values))
     sizes = [np.cumsum([len(example["inputs"]) + len(example["targets"]) for example in of_shard]) for of_shard in wanted]
     few = write(tmp_path / "few", max_examples=7, git_revision="0123abc")
     assert (few["arguments"]["max_examples"], few["arguments"]["max_tokens"], few["git_revision"]) == (7, None, "0123abc")
@@ -146,7 +144,7 @@ def test_a_trial_run_has_the_first_examples_of_each_shard_and_says_so(write, wan
     found = list(read_examples(str(tmp_path / "few")))
     first = [example for of_shard, number in zip(wanted, numbers) for example in of_shard[:number]]
     assert [example["inputs"].tolist() for example in found] == [example["inputs"].tolist() for example in first]
-    assert f"{tmp_path / 'few'} is a trial run, of at most 7 examples of each split" in said
+    assert f"{tmp_path / 'few'} is a trial run, of at most 7 examples of each split" in caplog.messages
     ((_, wrong, counts),) = examine(str(tmp_path / "few"))
     assert (wrong, counts["max_examples of a trial run"]) == ([], 7)
     most = int(sizes[0][300]) + 1

@@ -10,7 +10,6 @@ import dataclasses
 import numpy as np
 import pytest
 import seqio
-from absl import logging
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mix, Mixture, Stage
@@ -209,4 +208,3 @@ def test_a_list_ends_no_run_and_what_it_leaves_is_read_as_often_as_before(case):
 def test_the_count():
     """What the laws above have counted, for whoever asks with `-s`."""
     print(f"\nlaw of counts: {dict(counted)}")
-    logging.info("law of counts: %s", dict(counted))

@@ -125,7 +125,7 @@ def test_a_run_keeps_its_lists_and_may_get_a_longer_one_from_the_step_it_has_rea
 
 
 def test_how_much_is_left_out_is_logged_and_what_is_not_found_is_a_warning(caplog):
-    with caplog.at_level(logging.INFO, logger="absl"):
+    with caplog.at_level(logging.INFO, logger="ul2_tasks"):
         found = read(exclude=[*LISTED, {"document": 10**6}, {"document": 10**7}])
     replaced = sum(bool(where.replaces) for where in locations(found, len(found)))
     assert f"{replaced:,} of {len(found):,} examples of an epoch" in caplog.text

@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-import absl.logging
 import click
 
 from ul2_tasks.cli.help import write_options
@@ -96,30 +95,13 @@ def _end_at_once(ended: Sequence[SystemExit]) -> None:
 
 
 def _quiet_libraries() -> None:
-    """Hides Beam's logs, those of TensorFlow that a setting hides, and advice to who writes TensorFlow's functions.
+    """Hides Beam's logs and TensorFlow's warnings.
 
     The few lines that TensorFlow writes before it reads that setting stay: if it then ends the process, they say why.
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs the traceback of an error, and then raises the error too
-    logging.getLogger().addFilter(_is_no_missing_client)
-    logging.getLogger("tensorflow").addFilter(_is_no_retracing)
-    absl.logging.get_absl_logger().addFilter(_is_no_failed_task)
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)  # it warns of a function that is made for each denoiser
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # nothing is lost by it: an error that ends a command is also raised
-
-
-def _is_no_missing_client(record: logging.LogRecord) -> bool:
-    """False for one warning of Beam's import: that it has no client for BigQuery, which no command uses."""
-    return "apitools not found" not in record.getMessage()
-
-
-def _is_no_retracing(record: logging.LogRecord) -> bool:
-    """False for a warning of TensorFlow's that one line made functions several times: here one for each denoiser."""
-    return "triggered tf.function retracing" not in record.getMessage()
-
-
-def _is_no_failed_task(record: logging.LogRecord) -> bool:
-    """False for what SeqIO logs before it raises an error in the dataset of a mixture's task."""
-    return "Failed to load task" not in record.getMessage()
 
 
 def _is_interrupt(error: BaseException) -> bool:

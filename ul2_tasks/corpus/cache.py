@@ -12,12 +12,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import logging
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
-
-from absl import logging
 
 from ul2_tasks.corpus.cached_files import COMPLETED, expected_files, is_cache, stats_path
 from ul2_tasks.corpus.made_of import has_settings
@@ -34,6 +33,7 @@ from ul2_tasks.store.read import Store, open_pair
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
+_logger = logging.getLogger(__name__)
 SCHEMA_VERSION = 5
 MANIFEST = "manifest.json"
 REFUSED = "refused.jsonl"  # what the name of a list of records that were skipped ends with
@@ -142,7 +142,7 @@ def check(cache_dir: str, corpus: Corpus, expected: Mapping[str, str]) -> dict |
     if not has_settings(manifest, reads(manifest), corpus, expected):
         raise _other_settings(cache_dir, manifest["settings"], expected)
     if words := in_words(manifest):
-        logging.warning("%s is %s", cache_dir, words)
+        _logger.warning("%s is %s", cache_dir, words)
     wrong = list(missing_or_resized(cache_dir, *_listed_and_present(cache_dir, manifest)))
     if wrong:
         raise ValueError(

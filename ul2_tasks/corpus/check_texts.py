@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import logging
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.counting import count
 
+_logger = logging.getLogger(__name__)
 _BEGINNING = 60  # characters of a text that is not UTF-8, for the message
 _skipped: collections.Counter[str] = collections.Counter()  # records that this process skipped, by source
 
@@ -42,7 +43,7 @@ def count_skipped(source: str, problems: Iterable[bytes]) -> None:
         number, is_logged = count(_skipped, source)
         if is_logged:
             message = "%s: skipped %d records until now, the last because %s"
-            logging.warning(message, source, number, problem.decode(errors="replace"))
+            _logger.warning(message, source, number, problem.decode(errors="replace"))
 
 
 def not_utf8(text: bytes) -> bytes:

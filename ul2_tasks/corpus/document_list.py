@@ -14,12 +14,12 @@ import collections
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, open_file
@@ -27,6 +27,7 @@ from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.store.provenance import Provenance
 from ul2_tasks.store.read import TokenStore
 
+_logger = logging.getLogger(__name__)
 _MOST = 1 << 40  # documents of a corpus, rows of a file
 _WAYS = (("document",), ("id",), ("file",), ("file", "row"))
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -90,7 +91,7 @@ def named_documents(named: DocumentList, stores: Mapping[str, TokenStore]) -> tu
     if others and sum(count for _, count in others) == len(named.entries):
         raise ValueError(f'a list must have some of {[*stores]} as "corpus", got {sorted(dict(others))} alone. Correct it.')
     if others:
-        logging.warning("entries of a list are about %s, and name no document of %s", sorted(dict(others)), [*stores])
+        _logger.warning("entries of a list are about %s, and name no document of %s", sorted(dict(others)), [*stores])
     for way, corpus in kinds:
         about = [name for name in stores if corpus in (None, name)]
         without = [name for name in about if not _can_tell(stores[name].provenance, way)]
@@ -100,7 +101,7 @@ def named_documents(named: DocumentList, stores: Mapping[str, TokenStore]) -> tu
                 ' and name it; or name documents by their index, as {"document": 7}.'
             )
         if without:
-            logging.warning("%s records no ids, so entries by these name no document of it; `ul2 cache` writes them", without)
+            _logger.warning("%s records no ids, so entries by these name no document of it; `ul2 cache` writes them", without)
     found, unknown = {}, set(named.entries)
     for name, store in stores.items():
         found[name], missing = named.documents(name, store.provenance, store.documents)

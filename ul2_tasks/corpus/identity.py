@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import os
 import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-
-from absl import logging
 
 from ul2_tasks.imported import is_instance
 from ul2_tasks.scalars import digest_of
@@ -28,6 +27,7 @@ from ul2_tasks.tokenizers.sentencepiece import is_sentencepiece
 if TYPE_CHECKING:
     import seqio
 
+_logger = logging.getLogger(__name__)
 _OF_SEQIO = "seqio.dataset_providers"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 # Their versions say what their functions do.
@@ -141,7 +141,7 @@ def vocabulary_tells(vocabulary: seqio.Vocabulary) -> bool:
 @functools.lru_cache
 def _warn(sentences: str) -> None:
     """Warns once of each."""
-    logging.warning("a checkpoint of an iterator cannot check that it reads the same corpus: %s", sentences)
+    _logger.warning("a checkpoint of an iterator cannot check that it reads the same corpus: %s", sentences)
 
 
 def _with_inner(source: seqio.DataSource) -> Iterator[seqio.DataSource]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import logging
 from collections.abc import Mapping
-
-from absl import logging
 
 from ul2_tasks.corpus.cached_files import COMPLETED
 from ul2_tasks.files.systems import exists, file_system, is_folder, is_local, names_in, place
@@ -14,6 +13,7 @@ from ul2_tasks.jobs.manifest import load, missing_or_resized
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.sources.megatron import MegatronSource
 
+_logger = logging.getLogger(__name__)
 _MANIFEST = "manifest.json"
 _OF_CACHES = {"schema_version", "corpus", "settings", "splits"}  # fields by which a manifest is one of this package
 _PARTS = "parts"  # what the name of the folder of a job ends with
@@ -75,4 +75,4 @@ def _check_manifest(folder: str, pattern: str, manifest: Mapping, vocabulary: st
             " vocabulary that made them, and name the tokens of finished caches."
         )
     if manifest["max_documents"] is not None:
-        logging.warning("%s is a trial run: it has at most %d documents of each split", folder, manifest["max_documents"])
+        _logger.warning("%s is a trial run: it has at most %d documents of each split", folder, manifest["max_documents"])

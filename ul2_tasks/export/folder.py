@@ -6,13 +6,13 @@ FOLDER/_manifest.json                     tools that read a folder of Parquet fi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
-from absl import logging
 
 from ul2_tasks.example_features import (
     IMAGES,
@@ -29,6 +29,7 @@ from ul2_tasks.jobs.manifest import altered, differences, faults, missing_or_res
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
 
+_logger = logging.getLogger(__name__)
 SCHEMA_VERSION = 3
 MANIFEST = "_manifest.json"
 _REMEDY = "Delete what is wrong, and run the same export again, which writes what is missing."
@@ -57,7 +58,7 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, Any
     if wrong:
         raise ValueError(f"the export {folder} must be as its {MANIFEST} describes it, but is not: {'; '.join(wrong)}. {_REMEDY}")
     if words := in_words(manifest["arguments"]):
-        logging.warning("%s is %s", folder, words)
+        _logger.warning("%s is %s", folder, words)
     format = open_format(manifest["arguments"]["format"])
     return _read(folder, manifest, lambda path: format.read(path, features_of(manifest)), verify)
 

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import itertools
 import json
+import logging
 import os
 import pathlib
 import re
@@ -26,11 +27,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from absl import logging
-
 from ul2_tasks.files.atomic import removed_on_failure
 from ul2_tasks.files.systems import exists, is_local, make_folders, names_in, open_to_write, place, read, remove, remove_tree
 
+_logger = logging.getLogger(__name__)
 STALE = 90.0  # seconds without a change after which a claim is that of a job that was killed; NFS shows files up to 60 s late
 _AGAIN = 10.0  # seconds after which a job rewrites its own
 _LOOK = 1.0  # seconds between looks at a claim that is watched
@@ -137,7 +137,7 @@ def _refuse_living(path: str, content: bytes) -> None:
     claim = _parsed(content)
     is_alive, end, is_over = _is_locked(path, claim), time.monotonic() + STALE, False
     if is_alive is None:
-        logging.warning("watching for %.0f s whether a job of %s still writes to %s", STALE, claim.get("host"), path)
+        _logger.warning("watching for %.0f s whether a job of %s still writes to %s", STALE, claim.get("host"), path)
     while is_alive is None and not is_over:
         time.sleep(min(_LOOK, STALE))
         is_over = time.monotonic() > end  # before the last look: this process may have been stopped meanwhile

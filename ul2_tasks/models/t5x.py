@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import seqio
 import tensorflow as tf
-from absl import logging
 
 from ul2_tasks.datasets import facts_of
 from ul2_tasks.example_features import CHAT, EXAMPLE, NO_TASK, TASK_ID, Feature, token_features
 from ul2_tasks.models.arrays import model_arrays
 from ul2_tasks.models.of_dataset import row_source, rows_of, specs_of
+
+_logger = logging.getLogger(__name__)
 
 
 class _Converter(seqio.FeatureConverter):
@@ -93,7 +95,7 @@ class _Converter(seqio.FeatureConverter):
                 "the examples must be of tasks of ul2_tasks alone for decoder_task_ids, got some of others. Leave these out."
             )
         elif self.tasks is not None:
-            logging.warning("decoder_task_ids are -1, as the examples are of other tasks, or were changed after get_dataset.")
+            _logger.warning("decoder_task_ids are -1, as the examples are of other tasks, or were changed after get_dataset.")
 
         def convert(rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray] | None, first: int) -> dict[str, np.ndarray]:
             if index is not None and TASK_ID in rows:

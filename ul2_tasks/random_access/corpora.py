@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.example_features import token_features
@@ -20,6 +20,7 @@ from ul2_tasks.random_access.text import blocks_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
 
+_logger = logging.getLogger(__name__)
 _MOST_WINDOWS = 1 << 14  # that are remembered
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
@@ -137,7 +138,7 @@ def order_corpus(members: Sequence[Task], kind: Kind, seed: int, shuffle: bool) 
 def check_windows(name: str, order: Order, what: str) -> None:
     """Warns of windows that are shorter than a mixing block."""
     if not order.is_one_window and not (first := order.sections[0].inner).cycles:
-        logging.warning(
+        _logger.warning(
             "block_shuffle of %r must have windows of at least %d %s, which is a mixing block of its denoisers, got %d, so its"
             " examples are shortened. Raise block_tokens or window_blocks.",
             name,
@@ -152,7 +153,7 @@ def cycle_of(rates: Mapping[str, float]) -> Cycle:
     cycle = nearest_cycle(list(rates.values()))
     if cycle.error > TOLERATED:
         counts = dict(zip(rates, cycle.counts))
-        logging.warning(
+        _logger.warning(
             "the rates %s are mixed as %s, so a fraction differs by up to %.0f %% from its rate", rates, counts, 100 * cycle.error
         )
     return cycle

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.corpus.document_list import DocumentList, named_documents, read_document_list
 from ul2_tasks.files.atomic import write_atomically
@@ -18,6 +18,7 @@ from ul2_tasks.random_access.numbering import NO_END, Numbering
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import is_integer
 
+_logger = logging.getLogger(__name__)
 Documents = str | os.PathLike | Sequence[Mapping[str, object]]
 
 
@@ -106,7 +107,7 @@ def _documents(numbering: Numbering, named: DocumentList) -> dict[str, np.ndarra
     """The documents of each corpus that a list names. Warns of entries that name none."""
     found, unknown = named_documents(named, {corpus.name: corpus.store for corpus in numbering.corpora})
     if unknown:
-        logging.warning(
+        _logger.warning(
             "exclude has %s entries that name no document of %s, such as %s. See docs/guides/leave_out.md.",
             f"{len(unknown):,}",
             sorted(found),
@@ -130,4 +131,4 @@ def _tell(numbering: Numbering, leaving_out: LeavingOut) -> None:
             "examples of an epoch": (len(replaced), corpus.order.examples),
         }
         told = ", ".join(f"{part:,} of {whole:,} {what}" for what, (part, whole) in counts.items())
-        logging.info("exclude leaves out of %s: %s. Such an example gets other tokens.", corpus.name, told)
+        _logger.info("exclude leaves out of %s: %s. Such an example gets other tokens.", corpus.name, told)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.order.mix import Mix, Shares, Stage
@@ -23,6 +23,7 @@ from ul2_tasks.store.columns import Columns
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
+_logger = logging.getLogger(__name__)
 RUN_RECORD = "ul2_run.json"  # in the folder of a training run: the fingerprint of its dataset, its batch size and first step
 _FOR_HOSTS = 0x686F737473  # what a key is for
 _MOST_PARTITIONS = 1 << 12
@@ -213,7 +214,7 @@ class Numbering:
         end, first = min((self._elements(number) / share, number) for number, share in shares)
         unread = [self.corpora[number].name for number, share in shares if share * end < 0.5]
         if unread and self.size is None:
-            logging.warning(
+            _logger.warning(
                 "an epoch has no example of %s: %s ends before, after some %d elements. Raise their weights, or read more epochs.",
                 unread,
                 self.corpora[first].name,
@@ -391,7 +392,7 @@ def kinds_in(
                 " docs/help/troubleshooting.md#a-split-has-no-document."
             )
         for cause, number in () if corpus.name in beginnings else kind.left_out.items():
-            logging.warning("%s: %d examples of split %s are left out: %s", corpus.name, number, split, cause)
+            _logger.warning("%s: %d examples of split %s are left out: %s", corpus.name, number, split, cause)
         return kind
 
     return kind_of

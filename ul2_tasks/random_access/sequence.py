@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.configuration import digest
@@ -22,6 +22,7 @@ from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.provenance import Origin, Provenance
 
+_logger = logging.getLogger(__name__)
 _AT_A_TIME = 512
 
 
@@ -117,7 +118,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         if not is_integer(epoch, at_least=0):
             raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}.")
         if again := self.numbering.begun_again(int(epoch)):
-            logging.warning("epoch %d may have tokens more than once of %s, which end in it, and begin again.", epoch, again)
+            _logger.warning("epoch %d may have tokens more than once of %s, which end in it, and begin again.", epoch, again)
         return self._epoch(int(epoch))
 
     def _epoch(self, epoch: int) -> Examples:

@@ -18,13 +18,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.documents import Bound, beginning_of, of_parts, stored
@@ -45,6 +45,7 @@ from ul2_tasks.random_access.numbering import (
 from ul2_tasks.scalars import fractions
 from ul2_tasks.store.columns import Columns
 
+_logger = logging.getLogger(__name__)
 WINDOW_TOKENS = 1 << 22  # some 20 MB of text: read in seconds, and examples of thousands of documents are shuffled in it
 WINDOW_BYTES = 1 << 29  # or so many, of records with images; two windows are held, the present and the next one
 _FOR_SHARDS, _FOR_WINDOWS = 0x73686172, 0x77696E64  # what a key is for
@@ -182,7 +183,7 @@ class Windows:
             before = self._left_out[cause]
             self._left_out[cause] += number
             if len(str(before + number)) > len(str(before)) or not before:
-                logging.warning("%s: %d examples are left out until now: %s", self._corpus.name, before + number, cause)
+                _logger.warning("%s: %d examples are left out until now: %s", self._corpus.name, before + number, cause)
 
     def _shards_of(self, passes: int) -> list[int]:
         """The shards of this host, in the order of a pass; those of all hosts are all shards."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import logging
 import os
 import sys
 import threading
@@ -21,7 +22,6 @@ from concurrent import futures
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from absl import logging
 
 from ul2_tasks.files.systems import is_local
 from ul2_tasks.order.ranges import expanded
@@ -30,6 +30,7 @@ from ul2_tasks.store.arrays import MemoryArray, check_within, read_joined
 from ul2_tasks.store.memory import available_bytes
 from ul2_tasks.store.read import Store, TokenStore
 
+_logger = logging.getLogger(__name__)
 _THREADS = 32
 _AHEAD = 16  # blocks are fetched ahead at once, so that what is read now never waits for a thread
 _MOST_WAITING = 1 << 13  # blocks
@@ -68,6 +69,7 @@ class _Held:
         self.used, self.ahead = (collections.OrderedDict[_Key, int]() for _ in range(2))
         self.waiting: dict[_Key, bool] = {}  # which are to be fetched, and whether these will be used at once
         self.bytes = self.fetching = 0
+        self.has_warned = False
 
     @property
     def max_bytes(self) -> int:
@@ -85,11 +87,13 @@ class _Held:
 
     def fetch_ahead(self, cache: BlockCache, now: Sequence[int], later: Sequence[int]) -> None:
         needed = sum(map(cache.size, (*now, *later)))
-        if needed > self.max_bytes:
-            message = (
-                "max_bytes of set_block_cache must be at least %d for two windows of blocks, got %d: they are fetched repeatedly"
+        if needed > self.max_bytes and not self.has_warned:
+            self.has_warned = True
+            _logger.warning(
+                "max_bytes of set_block_cache must be at least %d for two windows of blocks, got %d: they are fetched repeatedly",
+                needed,
+                self.max_bytes,
             )
-            logging.log_first_n(logging.WARNING, message, 1, needed, self.max_bytes)
         with self.lock:
             for block in now:
                 if not self._use(cache, block):
