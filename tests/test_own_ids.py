@@ -18,6 +18,7 @@ from ul2_tasks import (
     SpanDenoiser,
     UL2DataCollator,
     register,
+    seqio_converter,
 )
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
@@ -122,9 +123,8 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
     singles = ul2_tasks.UL2IterableDataset(name, LENGTHS, use_cached=True, num_epochs=1)
     assert [{"inputs": each["input_ids"].tolist(), "targets": each["labels"].tolist()} for each in singles] == wanted
     start = {"decoder_start_token_id": own["<|endoftext|>"]}
-    converted = seqio.get_dataset(
-        name, LENGTHS, HuggingFaceFeatureConverter("max_length", **start), use_cached=True, num_epochs=1, shuffle=True, seed=0
-    )
+    converter = seqio_converter(HuggingFaceFeatureConverter("max_length", **start))
+    converted = seqio.get_dataset(name, LENGTHS, converter, use_cached=True, num_epochs=1, shuffle=True, seed=0)
     batches = ul2_tasks.UL2IterableDataset(
         name, LENGTHS, use_cached=True, num_epochs=1, feature_converter=HuggingFaceFeatureConverter("longest", 1, **start)
     )
@@ -211,7 +211,7 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
 def test_a_decoder_begins_with_no_token_that_nobody_named(name, folder, unknown_first):
     """Without a model it is id 0, the padding of T5's tokenizer. Of others that is a token like any other."""
     with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
-        seqio.get_dataset(name, LENGTHS, HuggingFaceFeatureConverter(), use_cached=True, num_epochs=1)
+        seqio.get_dataset(name, LENGTHS, seqio_converter(HuggingFaceFeatureConverter()), use_cached=True, num_epochs=1)
     for vocabulary in (folder, unknown_first):
         with pytest.raises(ValueError, match="decoder_start_token_id must be given"):
             UL2DataCollator(vocabulary, LENGTHS, return_tensors="np")

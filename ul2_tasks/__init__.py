@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.mix import Mix as Mix
     from ul2_tasks.mixtures.mixture import Mixture as Mixture
     from ul2_tasks.mixtures.schedule import Stage as Stage
-    from ul2_tasks.models.t5x import ChatFeatureConverter as ChatFeatureConverter
-    from ul2_tasks.models.t5x import EncDecFeatureConverter as EncDecFeatureConverter
-    from ul2_tasks.models.t5x import PrefixLMFeatureConverter as PrefixLMFeatureConverter
-    from ul2_tasks.models.t5x import PromptCompletionFeatureConverter as PromptCompletionFeatureConverter
     from ul2_tasks.models.transformers import HuggingFaceChatConverter as HuggingFaceChatConverter
     from ul2_tasks.models.transformers import HuggingFaceFeatureConverter as HuggingFaceFeatureConverter
     from ul2_tasks.order.order import BlockShuffle as BlockShuffle
@@ -59,6 +55,11 @@ if TYPE_CHECKING:
     from ul2_tasks.t5x.dataset import get_dataset_at_step as get_dataset_at_step
     from ul2_tasks.t5x.dataset import get_dataset_of_stream as get_dataset_of_stream
     from ul2_tasks.tasks.chat import register_chat as register_chat
+    from ul2_tasks.tasks.converters import ChatFeatureConverter as ChatFeatureConverter
+    from ul2_tasks.tasks.converters import EncDecFeatureConverter as EncDecFeatureConverter
+    from ul2_tasks.tasks.converters import PrefixLMFeatureConverter as PrefixLMFeatureConverter
+    from ul2_tasks.tasks.converters import PromptCompletionFeatureConverter as PromptCompletionFeatureConverter
+    from ul2_tasks.tasks.converters import seqio_converter as seqio_converter
     from ul2_tasks.tasks.downstream import with_mode as with_mode
     from ul2_tasks.tasks.examples import examples as examples
     from ul2_tasks.tasks.image_text import register_image_text as register_image_text
@@ -75,7 +76,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "chat.by_name": "open_renderer",
-    "models.t5x": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter",
+    "tasks.converters": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter"
+    " seqio_converter",
     "models.transformers": "HuggingFaceChatConverter HuggingFaceFeatureConverter",
     "denoisers.denoisers": "T5GEMMA2 UL2 UL2R CausalDenoiser Denoiser SequentialDenoiser SpanDenoiser",
     "denoisers.objective": "corrupt_spans denoise",

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 class Facts(NamedTuple):
-    """How much higher the ids of a dataset are than the tokenizer's own; and what makes its rows, see `converters.of_dataset`."""
+    """How much higher the ids of a dataset are than the tokenizer's own; and what makes its rows, see `of_dataset`."""
 
     id_shift: int = 0
     source: Any = None

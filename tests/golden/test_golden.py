@@ -58,6 +58,7 @@ from ul2_tasks import (
     mix,
     register,
     register_chat,
+    seqio_converter,
 )
 
 READABLE, OF_EACH = 2, 100
@@ -250,14 +251,18 @@ def as_plain(location):
     return [as_plain(each) for each in location] if isinstance(location, list) else vars(location)
 
 
+def of_transformers(*arguments, **named):
+    return seqio_converter(HuggingFaceFeatureConverter(*arguments, **named))
+
+
 ROWS = {
     "EncDec": lambda: (one_of(joined, "r1"), LENGTHS, EncDecFeatureConverter(pack=False)),
-    "Hugging Face": lambda: (one_of(joined, "s"), LENGTHS, HuggingFaceFeatureConverter(decoder_start_token_id=3, pad_token_id=7)),
-    "Hugging Face, longest": lambda: (one_of(apart, "r1"), LENGTHS, HuggingFaceFeatureConverter("longest", 4)),
-    "Hugging Face, decoder": lambda: (one_of(joined, "r1"), LENGTHS, HuggingFaceFeatureConverter(decoder_only=True)),
+    "Hugging Face": lambda: (one_of(joined, "s"), LENGTHS, of_transformers(decoder_start_token_id=3, pad_token_id=7)),
+    "Hugging Face, longest": lambda: (one_of(apart, "r1"), LENGTHS, of_transformers("longest", 4)),
+    "Hugging Face, decoder": lambda: (one_of(joined, "r1"), LENGTHS, of_transformers(decoder_only=True)),
     "chat": lambda: (talk(), {"tokens": 512}, ChatFeatureConverter(pack=False)),
     "chat, packed": lambda: (talk(), {"tokens": 512}, ChatFeatureConverter(pack=True)),
-    "chat, Hugging Face": lambda: (talk(), {"tokens": 512}, HuggingFaceChatConverter()),
+    "chat, Hugging Face": lambda: (talk(), {"tokens": 512}, seqio_converter(HuggingFaceChatConverter())),
     "reply": lambda: (talk("prompt_completion"), {"inputs": 512, "targets": 128}, PromptCompletionFeatureConverter(pack=False)),
 }
 

@@ -33,6 +33,7 @@ from ul2_tasks import (
     HuggingFaceChatConverter,
     MemoryDataSource,
     PromptCompletionFeatureConverter,
+    seqio_converter,
 )
 from ul2_tasks.chat.by_name import open_renderer
 from ul2_tasks.chat.harmony import MARKERS
@@ -906,6 +907,12 @@ CHAT = [
     for format, key, corpus in (("chat", "tokens", lambda: range(WORDS)), ("prompt_completion", "targets", answered))
     for cached in ((), ("laws_talk",))
 ]
+
+
+def of_transformers(pack):
+    return seqio_converter(HuggingFaceChatConverter(pack))
+
+
 CHAT += [
     Pipeline(
         name=f"{name}, {'packed' if pack else 'padded'}",
@@ -916,13 +923,13 @@ CHAT += [
         lacks={
             **({} if name == "conversations" and pack else as_above("new process")),
             **OF_ITS_EXAMPLES,
-            "ids": "Its rows have padding: tests/converters says what is in them.",
+            "ids": "Its rows have padding: tests/models says what is in them.",
         },
     )
     for name, format, keys, converter, pack in (
         ("conversations", "chat", ["tokens"], ChatFeatureConverter, True),
         ("conversations", "chat", ["tokens"], ChatFeatureConverter, False),
-        ("conversations for Transformers", "chat", ["tokens"], HuggingFaceChatConverter, True),
+        ("conversations for Transformers", "chat", ["tokens"], of_transformers, True),
         ("replies", "prompt_completion", ["inputs", "targets"], PromptCompletionFeatureConverter, True),
         ("replies", "prompt_completion", ["inputs", "targets"], PromptCompletionFeatureConverter, False),
     )
@@ -980,7 +987,7 @@ CHAT += [
             **as_above("another lengths", "no seed"),
             "another rates": ONE_TASK,
             **NOT_BY_NUMBER,
-            "ids": "A row has several replies: tests/converters says what is in them.",
+            "ids": "A row has several replies: tests/models says what is in them.",
         },
     ),
     Pipeline(

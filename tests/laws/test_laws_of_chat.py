@@ -19,6 +19,7 @@ from ul2_tasks import (  # noqa: E402
     HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
     PromptCompletionFeatureConverter,
+    seqio_converter,
 )
 
 
@@ -36,7 +37,7 @@ ROW = {"tokens": 300, "inputs": 300, "targets": 300}
 CONVERTERS = [
     *(pytest.param("tokens", ChatFeatureConverter(pack=pack), weighted, id=f"chat-{pack}") for pack in (True, False)),
     *(
-        pytest.param("tokens", HuggingFaceChatConverter(pack=pack), labelled, id=f"chat-transformers-{pack}")
+        pytest.param("tokens", seqio_converter(HuggingFaceChatConverter(pack=pack)), labelled, id=f"chat-transformers-{pack}")
         for pack in (True, False)
     ),
     *(pytest.param("targets", PromptCompletionFeatureConverter(pack=pack), weighted, id=f"reply-{pack}") for pack in (True, False)),
@@ -44,7 +45,7 @@ CONVERTERS = [
     *(
         pytest.param(
             "targets",
-            HuggingFaceFeatureConverter("longest", 4, decoder_only=decoder_only, decoder_start_token_id=start),
+            seqio_converter(HuggingFaceFeatureConverter("longest", 4, decoder_only=decoder_only, decoder_start_token_id=start)),
             labelled,
             id=f"reply-transformers-{decoder_only}",
         )

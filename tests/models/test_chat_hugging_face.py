@@ -9,7 +9,7 @@ import seqio
 import tensorflow as tf
 from test_hugging_face_vocabulary import exclamation_first
 
-from ul2_tasks import open_vocabulary
+from ul2_tasks import open_vocabulary, seqio_converter
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.example_features import IGNORED
 from ul2_tasks.models.transformers import HuggingFaceChatConverter
@@ -31,9 +31,8 @@ def chat_dataset(chats) -> tf.data.Dataset:
 
 
 def rows_of(chats, length, **settings):
-    converted = HuggingFaceChatConverter(**{"vocabulary": seqio.ByteVocabulary(), **settings})(
-        chat_dataset(chats), {"tokens": length}
-    )
+    converter = seqio_converter(HuggingFaceChatConverter(**settings), seqio.ByteVocabulary())
+    converted = converter(chat_dataset(chats), {"tokens": length})
     return [{key: row[key].tolist() for key in row} for row in converted.as_numpy_iterator()]
 
 
@@ -95,9 +94,9 @@ def shifted(tmp_path_factory) -> seqio.Vocabulary:
 def test_ids_are_the_tokenizers_own(shifted, given_by):
     dataset = chat_dataset([([1, 3, 2], [0, 1, 2])])
     if given_by == "the task":
-        converter, dataset = HuggingFaceChatConverter(), with_id_shift(dataset, shifted)
+        converter, dataset = seqio_converter(HuggingFaceChatConverter()), with_id_shift(dataset, shifted)
     else:
-        converter = HuggingFaceChatConverter(vocabulary=shifted)
+        converter = seqio_converter(HuggingFaceChatConverter(), shifted)
     (row,) = converter(dataset, {"tokens": 3}).as_numpy_iterator()
     assert row["packed_input_ids"].tolist() == [0, 2, 1]
     assert row["labels"].tolist() == [IGNORED, 2, 1]
@@ -106,7 +105,7 @@ def test_ids_are_the_tokenizers_own(shifted, given_by):
 def test_a_shift_that_the_vocabulary_does_not_have_is_refused(shifted):
     dataset = with_id_shift(chat_dataset(CHATS), shifted)
     with pytest.raises(ValueError, match="vocabulary"):
-        HuggingFaceChatConverter(vocabulary=seqio.ByteVocabulary())(dataset, {"tokens": 8})
+        seqio_converter(HuggingFaceChatConverter(), seqio.ByteVocabulary())(dataset, {"tokens": 8})
 
 
 @pytest.mark.parametrize("pack", [True, False])
@@ -123,4 +122,4 @@ def test_a_conversation_that_is_too_long_is_an_error_with_its_length(pack):
 )
 def test_what_is_wrong_is_named(given, length, argument):
     with pytest.raises(ValueError, match=argument):
-        HuggingFaceChatConverter(**{"vocabulary": seqio.ByteVocabulary(), **given})(chat_dataset(CHATS), {length: 4})
+        seqio_converter(HuggingFaceChatConverter(**given), seqio.ByteVocabulary())(chat_dataset(CHATS), {length: 4})

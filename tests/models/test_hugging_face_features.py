@@ -7,6 +7,7 @@ import tensorflow as tf
 from support import saved_and_resumed
 from test_hugging_face_vocabulary import exclamation_first
 
+from ul2_tasks import seqio_converter
 from ul2_tasks.example_features import IGNORED
 from ul2_tasks.models.transformers import HuggingFaceFeatureConverter
 
@@ -65,9 +66,8 @@ def examples(pairs) -> tf.data.Dataset:
 def converted(pairs, lengths=LENGTHS, batch_size=None, **settings):
     """Batches, whichever side makes them."""
     longest = settings.get("padding") == "longest"
-    dataset = HuggingFaceFeatureConverter(
-        **settings, vocabulary=seqio.ByteVocabulary(), batch_size=batch_size if longest else None
-    )(examples(pairs), lengths)
+    converter = HuggingFaceFeatureConverter(**settings, batch_size=batch_size if longest else None)
+    dataset = seqio_converter(converter, seqio.ByteVocabulary())(examples(pairs), lengths)
     return list((dataset if longest else dataset.batch(batch_size)).as_numpy_iterator())
 
 
@@ -143,9 +143,8 @@ def test_it_resumes_where_it_was_and_counts_on(tmp_path, padding):
     dataset = rows.concatenate(rows.take(1).map(lambda _: {key: tf.ones([21], tf.int32) for key in LENGTHS}))
 
     def converted_anew():
-        return HuggingFaceFeatureConverter(padding, 4 if padding == "longest" else None, vocabulary=seqio.ByteVocabulary())(
-            dataset, LENGTHS
-        )
+        converter = HuggingFaceFeatureConverter(padding, 4 if padding == "longest" else None)
+        return seqio_converter(converter, seqio.ByteVocabulary())(dataset, LENGTHS)
 
     first, resumed = saved_and_resumed(converted_anew, 40, tmp_path)
     for _ in range(30):

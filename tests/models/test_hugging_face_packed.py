@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_hugging_face_vocabulary import exclamation_first
 
 import ul2_tasks
-from ul2_tasks import HuggingFaceFeatureConverter, Mixture, open_vocabulary, register
+from ul2_tasks import HuggingFaceFeatureConverter, Mixture, open_vocabulary, register, seqio_converter
 from ul2_tasks.models.transformers import RowFormat
 from ul2_tasks.sources.memory import texts_in_memory
 from ul2_tasks.store.write import PairWriter
@@ -89,7 +89,13 @@ def test_a_stream_packs_the_examples_that_it_pads(stream, decoder_only):
     def rows(**settings):
         converter = HuggingFaceFeatureConverter(decoder_only=decoder_only, decoder_start_token_id=7, **settings)
         dataset = seqio.get_dataset(
-            stream, {"inputs": 64, "targets": 48}, converter, dataset_split="train", shuffle=False, num_epochs=1, seed=0
+            stream,
+            {"inputs": 64, "targets": 48},
+            seqio_converter(converter),
+            dataset_split="train",
+            shuffle=False,
+            num_epochs=1,
+            seed=0,
         )
         return list(dataset.as_numpy_iterator())
 
@@ -160,7 +166,8 @@ def test_examples_of_a_stream_that_are_empty_or_too_long_are_errors():
         spec = {key: tf.TensorSpec([None], tf.int32) for key in LENGTHS}
         one = {"inputs": np.array(inputs, np.int32), "targets": np.array(targets, np.int32)}
         dataset = tf.data.Dataset.from_generator(lambda: [one], output_signature=spec)
-        return list(HuggingFaceFeatureConverter(pack=True, vocabulary=seqio.ByteVocabulary())(dataset, LENGTHS).as_numpy_iterator())
+        converter = seqio_converter(HuggingFaceFeatureConverter(pack=True), seqio.ByteVocabulary())
+        return list(converter(dataset, LENGTHS).as_numpy_iterator())
 
     assert convert([5, 1], [6, 1])[0]["labels"].tolist() == [6, 1] + [-100] * 18
     with pytest.raises(tf.errors.InvalidArgumentError, match="its targets must have a token, got none"):

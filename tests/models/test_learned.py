@@ -9,6 +9,7 @@ from ul2_tasks import (
     EncDecFeatureConverter,
     HuggingFaceFeatureConverter,
     PromptCompletionFeatureConverter,
+    seqio_converter,
 )
 from ul2_tasks.example_features import IGNORED
 
@@ -52,7 +53,7 @@ def test_targets_that_are_not_learned_have_the_weight_0_in_t5x(of, pack):
 
 def test_golden_rows_of_replies_for_transformers():
     first, second = rows_of(
-        HuggingFaceFeatureConverter(span_id=True, vocabulary=seqio.ByteVocabulary()), lengths={"inputs": 4, "targets": 5}
+        seqio_converter(HuggingFaceFeatureConverter(span_id=True), seqio.ByteVocabulary()), lengths={"inputs": 4, "targets": 5}
     )
     assert first == {
         "input_ids": [5, 6, 1, 0],
@@ -67,7 +68,11 @@ def test_golden_rows_of_replies_for_transformers():
 
 @pytest.mark.parametrize(
     "converter",
-    [EncDecFeatureConverter(), EncDecFeatureConverter(pack=False), HuggingFaceFeatureConverter(vocabulary=seqio.ByteVocabulary())],
+    [
+        EncDecFeatureConverter(),
+        EncDecFeatureConverter(pack=False),
+        seqio_converter(HuggingFaceFeatureConverter(), seqio.ByteVocabulary()),
+    ],
 )
 def test_a_mask_of_another_length_is_refused(converter):
     trimmed = replies().map(lambda one: {**one, "targets": one["targets"][:3]})
@@ -75,7 +80,9 @@ def test_a_mask_of_another_length_is_refused(converter):
         rows_of(converter, trimmed)
 
 
-@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), HuggingFaceFeatureConverter(vocabulary=seqio.ByteVocabulary())])
+@pytest.mark.parametrize(
+    "converter", [EncDecFeatureConverter(), seqio_converter(HuggingFaceFeatureConverter(), seqio.ByteVocabulary())]
+)
 def test_a_mask_that_is_none_is_refused(converter):
     with pytest.raises(ValueError, match="loss_mask"):
         rows_of(converter, replies(mask=tf.float32))

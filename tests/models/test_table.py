@@ -96,8 +96,9 @@ def by_hand(of, keys, pack, joined):
 
 
 def transformers(**given):
-    return lambda pack: ul2_tasks.HuggingFaceFeatureConverter(
-        pack=pack, pad_token_id=PAD, decoder_start_token_id=START, vocabulary=seqio.ByteVocabulary(), **given
+    return lambda pack: ul2_tasks.seqio_converter(
+        ul2_tasks.HuggingFaceFeatureConverter(pack=pack, pad_token_id=PAD, decoder_start_token_id=START, **given),
+        seqio.ByteVocabulary(),
     )
 
 
@@ -112,7 +113,7 @@ MODELS = {
     "Transformers, spans": (transformers(span_id=True), PAIR, False),
     "Transformers, decoder, spans": (transformers(decoder_only=True, span_id=True), PAIR, True),
     "Transformers, chat": (
-        lambda pack: ul2_tasks.HuggingFaceChatConverter(pack, PAD, vocabulary=seqio.ByteVocabulary()),
+        lambda pack: ul2_tasks.seqio_converter(ul2_tasks.HuggingFaceChatConverter(pack, PAD), seqio.ByteVocabulary()),
         TOKENS,
         False,
     ),

@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 
 import ul2_tasks
-from ul2_tasks.models.t5x import (
+from ul2_tasks.tasks.converters import (
     EncDecFeatureConverter,
     PrefixLMFeatureConverter,
     PrefixLMTaskIdFeatureConverter,

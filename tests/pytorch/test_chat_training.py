@@ -19,6 +19,7 @@ from ul2_tasks import (  # noqa: E402
     HuggingFaceFeatureConverter,
     LossGroupWeights,
     default_vocabulary,
+    seqio_converter,
 )
 
 pytestmark = pytest.mark.train
@@ -168,9 +169,8 @@ def reply_rows() -> list[dict]:
     drawn = [
         (rng.integers(1, IDS, 5), rng.integers(1, IDS, 6), [0, 0] + [1] * (1 + n % 3) + [2] * (3 - n % 3)) for n in range(ROWS)
     ]
-    converted = HuggingFaceFeatureConverter(span_id=True, vocabulary=default_vocabulary())(
-        replies(drawn), {"inputs": 8, "targets": 8}
-    )
+    converter = seqio_converter(HuggingFaceFeatureConverter(span_id=True), default_vocabulary())
+    converted = converter(replies(drawn), {"inputs": 8, "targets": 8})
     return [{key: torch.from_numpy(value).long() for key, value in row.items()} for row in converted.as_numpy_iterator()]
 
 

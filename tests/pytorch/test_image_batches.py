@@ -11,8 +11,8 @@ from image_support import RUN, S, image, png, read, registered  # noqa: E402
 
 from ul2_tasks import T5Gemma2Collator, UL2IterableDataset  # noqa: E402
 from ul2_tasks.images.t5gemma2 import pixel_values  # noqa: E402
-from ul2_tasks.models.t5x import EncDecFeatureConverter, PrefixLMFeatureConverter  # noqa: E402
 from ul2_tasks.models.transformers import HuggingFaceFeatureConverter  # noqa: E402
+from ul2_tasks.tasks.converters import EncDecFeatureConverter, PrefixLMFeatureConverter  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -22,7 +22,7 @@ position_ids       0    1 2 3    4    0    1    2    0 1     position_ids   0   
                                                              attention_mask 1    1 1 1    1 0 ..
 
 Labels are at the positions of their ids, as a decoder-only model shifts them itself; -100 where nothing is trained on. The ids are
-the tokenizer's own: where a vocabulary has shifted them for SeqIO (`special_ids.id_shift`), that is undone.
+the tokenizer's own.
 """
 
 from __future__ import annotations
@@ -42,18 +42,12 @@ from ul2_tasks.example_features import (
     SPAN_ID,
     TASK_ID,
     Feature,
-    token_features,
 )
-from ul2_tasks.imported import subclass_of_seqio
 from ul2_tasks.models.arrays import model_arrays
 from ul2_tasks.models.of_model import decoder_settings, settings_of
 from ul2_tasks.scalars import as_python, is_integer
-from ul2_tasks.tokenizers.special_ids import id_shift, pads_with_0
 
 if TYPE_CHECKING:
-    import seqio
-    import tensorflow as tf
-
     from ul2_tasks.models.of_model import Model
 
 BESIDE_LABELS = {SPAN_ID: 0, TASK_ID: NO_TASK}  # what may be said of each label, and where that is -100
@@ -64,7 +58,6 @@ NO_ROW = (
     " model.resize_token_embeddings(ul2_tasks.embedding_rows(vocabulary)) before training, with the task's vocabulary. See"
     " docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
 )
-_TASK_ID_OF_SEQIO = "task_id must be False for a dataset of SeqIO's, got True. Read the mixture with ul2_tasks.UL2IterableDataset."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,53 +198,10 @@ class RowFormat:
 
 
 class _Converter:
-    """What both converters do. `row_format` and `vocabulary` are theirs, and `batch_size` where they make batches."""
+    """What both converters say of their rows. `batch_size` is None where they make no batches."""
 
     row_format: RowFormat
-    vocabulary: seqio.Vocabulary | None
     batch_size: int | None = None
-
-    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
-        """
-        Args:
-            ds: examples, see the class.
-            task_feature_lengths: the lengths of rows, of features of tokens alone: masks have the lengths of their tokens.
-
-        Returns:
-            A dataset of rows, or of batches.
-
-        Raises:
-            ValueError: there are other lengths; the dataset lacks a feature; or the vocabulary is not the tasks', see above.
-        """
-        from ul2_tasks.datasets import facts_of
-        from ul2_tasks.models.of_dataset import rows_of
-
-        row_format, lengths, facts = self.row_format, task_feature_lengths, facts_of(ds)
-        if facts is None and self.vocabulary is None:
-            raise ValueError(
-                "vocabulary must be that of the examples where these are of other tasks, or were changed after get_dataset, got"
-                " None. Pass it to the converter, which subtracts what SeqIO's ids are higher than the tokenizer's."
-            )
-        shift = facts.id_shift if facts else 0
-        if row_format.task_id:
-            raise ValueError(_TASK_ID_OF_SEQIO)
-        if self.vocabulary is not None:
-            if shift and not id_shift(self.vocabulary):
-                raise ValueError(
-                    f"vocabulary must have the tasks' ids, which are {shift} higher than their tokenizer's, got {self.vocabulary},"
-                    " whose ids are not. Leave vocabulary out."
-                )
-            shift = id_shift(self.vocabulary)
-        row_format.check_start(not shift and (self.vocabulary is None or pads_with_0(self.vocabulary)))
-        self.check_batch_size()
-
-        def convert(rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray] | None, first: int) -> dict[str, np.ndarray]:
-            return row_format.arrays(rows, sizes, lengths, first=first, shift=shift)
-
-        is_fixed = row_format.padding == "max_length" and lengths.keys() == {*token_features(row_format.features)}
-        widths = row_format.row_lengths(lengths) if is_fixed else None
-        size = self.batch_size
-        return rows_of(ds, lengths, row_format.features, convert, widths, pack=row_format.pack, batch_size=size)
 
     def check_batch_size(self) -> None:
         """Raises a ValueError if rows are as long as the longest of a batch, and it is not known which are in one."""
@@ -260,10 +210,6 @@ class _Converter:
                 "batch_size must be a positive integer with padding='longest', got None. Pass it to the converter and not to"
                 " seqio.get_dataset, because padding is to the longest of a batch; or set padding='max_length'."
             )
-
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
-        """Returns the length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
-        return self.row_format.row_lengths(task_feature_lengths)
 
     @property
     def pack(self) -> bool:
@@ -275,48 +221,31 @@ class _Converter:
         """Whether labels have the task of their example beside them."""
         return self.row_format.task_id
 
-    @property
-    def TASK_FEATURES(self) -> Mapping[str, seqio.FeatureConverter.FeatureSpec]:  # noqa: N802
-        """What SeqIO asks a converter for: the features of an example."""
-        from ul2_tasks.models.of_dataset import specs_of
-
-        return specs_of(self.row_format.features)
-
-    @property
-    def described(self) -> str:
-        """What decides the rows of model inputs that an example gives, in words: how many are in a batch does not."""
-        return f"{type(self).__name__}({self.row_format}, vocabulary {self.vocabulary!r})"
-
     def __repr__(self) -> str:
-        return self.described
+        """What decides the rows of model inputs that an example gives: how many are in a batch does not."""
+        return f"{type(self).__name__}({self.row_format})"
 
 
-@subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
 class HuggingFaceFeatureConverter(_Converter):
     """Converts examples for encoder-decoder or decoder-only models of `transformers`.
 
-        dataset = seqio.get_dataset(
-            "ul2_mix", {"inputs": 512, "targets": 512}, HuggingFaceFeatureConverter("longest", 32, model=model), num_epochs=None
-        )
-        for batch in dataset.as_numpy_iterator():
-            loss = model(**{key: torch.tensor(value).long() for key, value in batch.items()}).loss
+        converter = HuggingFaceFeatureConverter("longest", 32, model=model)
+        dataset = UL2IterableDataset(mixture, {"inputs": 512, "targets": 512}, feature_converter=converter)
+        for batch in torch.utils.data.DataLoader(dataset, batch_size=None):
+            loss = model(**batch).loss
 
-    With padding "longest" an element of the dataset is a batch, [B, length] int32 for each model input. SeqIO batches after the
-    converter, and only rows of equal lengths, so pass batch_size here and not to `seqio.get_dataset`. If the dataset ends, its last
-    batch can be smaller. With "max_length" an element is an example, [length] int32, and SeqIO batches.
+    With padding "longest" an element of the dataset is a batch, [B, length] int32 for each model input. If the dataset ends, its
+    last batch can be smaller. With "max_length" an element is an example, [length] int32.
 
-    It converts any task or mixture with int32 `inputs` and `targets`. Where there is a `loss_mask` of the targets, too, as in
-    `NAME_prompt_completion` of `register_chat`, labels are -100 where it is 0. Other features are dropped. An example that is
-    longer than `task_feature_lengths`, or that has no inputs or no targets, raises an error. Nothing is truncated here. But SeqIO
-    silently trims the examples of other tasks before it converts them, unless `seqio.get_dataset` gets
-    `trim_output_features=False`.
+    It takes examples with `inputs` and `targets`. Where these have a `loss_mask`, as prompt-completion pairs do, labels are -100
+    where it is 0. Other features are dropped. An example that is longer than its row raises an error: nothing is truncated.
+    `seqio_converter(converter)` does the same in `seqio.get_dataset`.
 
     **Packed rows**, with pack=True, are [length] int32 for each model input. They have `packed_input_ids` but no `input_ids`, so
     that they fail in a model, unless `accept_packed_sequences` made it attend within examples. `packed_attention_masks` makes the
     masks for others.
 
-    **Ids** are the tokenizer's own. Tasks of `register` and `with_mode`, and mixtures of them, let this converter know whether
-    their ids are offset for SeqIO. For other tasks whose vocabulary has an `id_shift` of 1, pass `vocabulary`.
+    **Ids** are the tokenizer's own.
     """
 
     def __init__(
@@ -328,7 +257,6 @@ class HuggingFaceFeatureConverter(_Converter):
         decoder_start_token_id: int | None = None,
         decoder_only: bool | None = None,
         pad_token_id: int | None = None,
-        vocabulary: seqio.Vocabulary | None = None,
         embedding_rows: int | None = None,
         span_id: bool = False,
         pack: bool = False,
@@ -346,7 +274,6 @@ class HuggingFaceFeatureConverter(_Converter):
             decoder_only: whether inputs and targets make one row, with a loss on the targets only; by default as the model is, or
                 without a model False.
             pad_token_id: the id that pads rows of ids; by default the model's, or without a model 0. The masks are 0 there.
-            vocabulary: the tasks' vocabulary, for tasks of other kinds whose ids are offset.
             embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's.
                 Without a model there is no check.
             span_id: whether there is `span_id`, too, the loss group of each label, which `GroupLossTrainer` takes. The examples
@@ -358,9 +285,8 @@ class HuggingFaceFeatureConverter(_Converter):
             model: a model of `transformers`, or its configuration, for what is left out of the arguments above. It is not kept.
 
         Raises:
-            ValueError: an argument has another value, or neither it nor the model has one; or, when it converts, the tasks' ids are
-                offset and those of `vocabulary` are not, or nobody names the decoder's start, and id 0 is not the tokenizer's
-                padding.
+            ValueError: an argument has another value, or neither it nor the model has one; or, when it converts, nobody names the
+                decoder's start, and id 0 is not the tokenizer's padding.
         """
         of_model = settings_of(
             model,
@@ -375,13 +301,11 @@ class HuggingFaceFeatureConverter(_Converter):
             raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}.")
         if padding == "max_length" and batch_size is not None:
             raise ValueError(
-                f"batch_size must be None with padding='max_length', got {batch_size!r}. Pass it to"
-                " seqio.get_dataset(batch_size=..)."
+                f"batch_size must be None with padding='max_length', got {batch_size!r}. Pass it to what batches the rows."
             )
-        self.batch_size, self.vocabulary = batch_size, vocabulary
+        self.batch_size = batch_size
 
 
-@subclass_of_seqio("FeatureConverter", "seqio.feature_converters")
 class HuggingFaceChatConverter(_Converter):
     """Converts conversations for decoder-only models of `transformers`.
 
@@ -406,15 +330,13 @@ class HuggingFaceChatConverter(_Converter):
 
     A conversation that is longer than a row raises an error.
 
-    **Ids.** Tasks of this package tell the converter whether their ids are offset by one for SeqIO. For other tasks whose
-    vocabulary has a `special_ids.id_shift` of 1, pass `vocabulary`.
+    **Ids** are the tokenizer's own.
     """
 
     def __init__(
         self,
         pack: bool = True,
         pad_token_id: int | None = None,
-        vocabulary: seqio.Vocabulary | None = None,
         *,
         embedding_rows: int | None = None,
         task_id: bool = False,
@@ -424,7 +346,6 @@ class HuggingFaceChatConverter(_Converter):
         Args:
             pack: whether several conversations share a row.
             pad_token_id: the id that pads `input_ids`; by default the model's, without one 0.
-            vocabulary: of the tasks, for tasks of other packages whose ids are offset by one.
             embedding_rows: the number of rows of the model's embedding, below which all ids must be; by default the model's,
                 without one there is no check.
             task_id: whether there is `task_id`, too, an index into the `tasks` of `UL2IterableDataset`, which alone gives it.
@@ -433,9 +354,9 @@ class HuggingFaceChatConverter(_Converter):
 
         Raises:
             ValueError: an argument has a value that is not supported, or neither it nor the model has one; or, when it converts,
-                the tasks' ids are offset and those of `vocabulary` are not, or an id has no row in the model's embedding.
+                an id has no row in the model's embedding.
         """
         pad, rows = decoder_settings(model, pad_token_id=pad_token_id, embedding_rows=embedding_rows)
         of_rows: dict[str, Any] = {"padding": "max_length", "pad_to_multiple_of": None, "decoder_start_token_id": 0}
         of_rows |= {"pad_token_id": pad, "embedding_rows": rows, "decoder_only": True, "chat": True, "span_id": True}
-        self.row_format, self.vocabulary = RowFormat(**of_rows, pack=pack, task_id=task_id), vocabulary
+        self.row_format = RowFormat(**of_rows, pack=pack, task_id=task_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -300,6 +299,4 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
 
 
 def _describe_converter(converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter | None) -> str | None:
-    if converter is None:
-        return None
-    return re.sub(r" at 0x[0-9a-f]+", "", converter.described)
+    return converter and repr(converter)

@@ -27,14 +27,14 @@ from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
 
 from ul2_tasks.example_features import TEXT
-from ul2_tasks.models.t5x import (
+from ul2_tasks.random_access.tasks import TaskInfo, label_weights
+from ul2_tasks.t5x.training import Batch, WaitingTrainer
+from ul2_tasks.tasks.converters import (
     ChatFeatureConverter,
     PrefixLMTaskIdFeatureConverter,
     PromptCompletionFeatureConverter,
     TaskIdFeatureConverter,
 )
-from ul2_tasks.random_access.tasks import TaskInfo, label_weights
-from ul2_tasks.t5x.training import Batch, WaitingTrainer
 from ul2_tasks.tasks.providers import is_ours
 
 PARTS = "decoder_parts_in_loss"  # of each label, what its loss is multiplied with in L

@@ -75,13 +75,13 @@ class Reading:
 
     @property
     def tasks(self) -> tuple[TaskInfo, ...]:
-        """See `converters.of_dataset.RowSource`."""
+        """See `of_dataset.RowSource`."""
         return tasks_of(members_of(self.numbering))
 
     def rows(
         self, lengths: Mapping[str, int], pack: bool, convert: Callable[[Arrays], Arrays], with_task_id: bool = False
     ) -> tf.data.Dataset | None:
-        """See `converters.of_dataset.RowSource`."""
+        """See `of_dataset.RowSource`."""
         if lengths != self.sequence_length:
             return None
         numbering, form = self.numbering.in_rows(lengths) if pack else self.numbering, Form(lengths, convert, with_task_id)

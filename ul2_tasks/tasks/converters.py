@@ -1,4 +1,7 @@
-"""SeqIO's feature converters for the models of t5x: their rows are those of `arrays.TABLE`, by `of_dataset.rows_of`."""
+"""SeqIO's feature converters: for the models of t5x, and `seqio_converter` for those of `transformers`.
+
+Their rows are those of `arrays.TABLE`, by `of_dataset.rows_of`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ import tensorflow as tf
 from ul2_tasks.datasets import facts_of
 from ul2_tasks.example_features import CHAT, EXAMPLE, NO_TASK, TASK_ID, Feature, token_features
 from ul2_tasks.models.arrays import model_arrays
-from ul2_tasks.models.of_dataset import row_source, rows_of, specs_of
+from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
+from ul2_tasks.tasks.of_dataset import row_source, rows_of, specs_of
+from ul2_tasks.tokenizers.special_ids import id_shift, pads_with_0
 
 _logger = logging.getLogger(__name__)
 
@@ -186,3 +191,91 @@ class TaskIdFeatureConverter(_WithTaskIds, EncDecFeatureConverter):
 
 class PrefixLMTaskIdFeatureConverter(_WithTaskIds, PrefixLMFeatureConverter):
     """`PrefixLMFeatureConverter` with `decoder_task_ids`, [inputs + targets] int32; see `_WithTaskIds`."""
+
+
+class _OfTransformers(seqio.FeatureConverter):
+    """See `seqio_converter`."""
+
+    def __init__(self, converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter, vocabulary: seqio.Vocabulary | None):
+        self.converter, self.vocabulary = converter, vocabulary  # before SeqIO asks for the features
+        super().__init__(pack=converter.pack, apply_length_check=False)
+
+    @property
+    def TASK_FEATURES(self) -> Mapping[str, seqio.FeatureConverter.FeatureSpec]:  # noqa: N802
+        """What SeqIO asks a converter for, as for the next two."""
+        return specs_of(self.converter.row_format.features)
+
+    @property
+    def MODEL_FEATURES(self) -> Mapping[str, seqio.FeatureConverter.FeatureSpec]:  # noqa: N802
+        return dict.fromkeys(self.converter.row_format.names, seqio.FeatureConverter.FeatureSpec(tf.int32))
+
+    @property
+    def PACKING_FEATURE_DTYPES(self) -> Mapping[str, tf.DType]:  # noqa: N802
+        return {}
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+        """The length of each model input with padding "max_length". With "longest" only rounding can exceed it."""
+        return self.converter.row_format.row_lengths(task_feature_lengths)
+
+    def __call__(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        """Rows, [length] int32 for each model input, or batches of them with padding "longest".
+
+        Raises a ValueError where the lengths are not those of features of tokens; the dataset lacks a feature; or the vocabulary
+        is missing, or not the tasks'.
+        """
+        return self._convert_features(ds, task_feature_lengths)
+
+    def _convert_features(self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]) -> tf.data.Dataset:
+        row_format, lengths, facts = self.converter.row_format, task_feature_lengths, facts_of(ds)
+        if facts is None and self.vocabulary is None:
+            raise ValueError(
+                "vocabulary must be that of the examples where these are of other tasks, or were changed after get_dataset, got"
+                " None. Pass it to seqio_converter, which subtracts what SeqIO's ids are higher than the tokenizer's."
+            )
+        shift = facts.id_shift if facts else 0
+        if row_format.task_id:
+            raise ValueError(
+                "task_id must be False for a dataset of SeqIO's, got True. Read the mixture with ul2_tasks.UL2IterableDataset."
+            )
+        if self.vocabulary is not None:
+            if shift and not id_shift(self.vocabulary):
+                raise ValueError(
+                    f"vocabulary must have the tasks' ids, which are {shift} higher than their tokenizer's, got {self.vocabulary},"
+                    " whose ids are not. Leave vocabulary out."
+                )
+            shift = id_shift(self.vocabulary)
+        row_format.check_start(not shift and (self.vocabulary is None or pads_with_0(self.vocabulary)))
+        self.converter.check_batch_size()
+
+        def convert(rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray] | None, first: int) -> dict[str, np.ndarray]:
+            return row_format.arrays(rows, sizes, lengths, first=first, shift=shift)
+
+        is_fixed = row_format.padding == "max_length" and lengths.keys() == {*token_features(row_format.features)}
+        widths = row_format.row_lengths(lengths) if is_fixed else None
+        size = self.converter.batch_size
+        return rows_of(ds, lengths, row_format.features, convert, widths, pack=self.pack, batch_size=size)
+
+
+def seqio_converter(
+    converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter, vocabulary: seqio.Vocabulary | None = None
+) -> seqio.FeatureConverter:
+    """Makes a feature converter for `seqio.get_dataset` of one for models of `transformers`.
+
+        converter = seqio_converter(HuggingFaceFeatureConverter("longest", 32, model=model))
+        dataset = seqio.get_dataset("ul2_mix", {"inputs": 512, "targets": 512}, converter, num_epochs=None)
+        for batch in dataset.as_numpy_iterator():
+            loss = model(**{key: torch.tensor(value).long() for key, value in batch.items()}).loss
+
+    It converts any task or mixture with the features that the converter takes. SeqIO batches rows of equal lengths only, so with
+    padding "longest" pass `batch_size` to the converter and not to `seqio.get_dataset`. SeqIO silently trims the examples of
+    tasks of others before it converts them, unless `seqio.get_dataset` gets `trim_output_features=False`.
+
+    Args:
+        converter: makes the rows.
+        vocabulary: of the tasks, which says how much higher SeqIO's ids are than the tokenizer's. Leave it out for tasks of this
+            package and mixtures of them, which tell.
+
+    Raises:
+        ValueError: when it converts, `vocabulary` is missing, or its ids are not the tasks'.
+    """
+    return _OfTransformers(converter, vocabulary)
