@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ul2_tasks.store.block_cache import set_block_cache as set_block_cache
     from ul2_tasks.t5x.dataset import get_dataset_at_step as get_dataset_at_step
     from ul2_tasks.t5x.dataset import get_dataset_of_stream as get_dataset_of_stream
-    from ul2_tasks.tasks.chat import register_chat as register_chat
     from ul2_tasks.tasks.converters import ChatFeatureConverter as ChatFeatureConverter
     from ul2_tasks.tasks.converters import EncDecFeatureConverter as EncDecFeatureConverter
     from ul2_tasks.tasks.converters import PrefixLMFeatureConverter as PrefixLMFeatureConverter
@@ -62,11 +61,13 @@ if TYPE_CHECKING:
     from ul2_tasks.tasks.converters import seqio_converter as seqio_converter
     from ul2_tasks.tasks.downstream import with_mode as with_mode
     from ul2_tasks.tasks.examples import examples as examples
-    from ul2_tasks.tasks.image_text import register_image_text as register_image_text
+    from ul2_tasks.tasks.names import description_of as description_of
     from ul2_tasks.tasks.preprocessors import prepend_mode as prepend_mode
     from ul2_tasks.tasks.registration import Registration as Registration
     from ul2_tasks.tasks.registry import mix as mix
     from ul2_tasks.tasks.registry import register as register
+    from ul2_tasks.tasks.registry import register_chat as register_chat
+    from ul2_tasks.tasks.registry import register_image_text as register_image_text
     from ul2_tasks.tokenizers.by_name import open_vocabulary as open_vocabulary
     from ul2_tasks.tokenizers.hugging_face import HuggingFaceVocabulary as HuggingFaceVocabulary
     from ul2_tasks.tokenizers.sentencepiece import default_vocabulary as default_vocabulary
@@ -105,13 +106,12 @@ _NAMES = {
     "sources.memory": "MemoryDataSource embedded_documents",
     "store.block_cache": "set_block_cache",
     "t5x.dataset": "get_dataset_at_step get_dataset_of_stream",
-    "tasks.chat": "register_chat",
     "tasks.downstream": "with_mode",
     "tasks.examples": "examples",
-    "tasks.image_text": "register_image_text",
+    "tasks.names": "description_of",
     "tasks.preprocessors": "prepend_mode",
     "tasks.registration": "Registration",
-    "tasks.registry": "mix register",
+    "tasks.registry": "mix register register_chat register_image_text",
     "tokenizers.by_name": "open_vocabulary",
     "tokenizers.hugging_face": "HuggingFaceVocabulary",
     "tokenizers.sentencepiece": "default_vocabulary",

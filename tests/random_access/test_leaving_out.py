@@ -150,7 +150,7 @@ def test_after_skipped_steps_come_the_data_of_the_next(pipeline, skips):
 
 def test_stages_begin_at_their_steps_with_skipped_steps_before():
     pre = described("left_pre")
-    post = Mixture("left_post", corpus=pre, denoisers=T5GEMMA2[:1])
+    post = Mixture("left_post", source=pre, denoisers=T5GEMMA2[:1])
     other = described("left_other")
     planned = Mix("left_stages", schedule=[Stage(0, {pre: 1}), Stage(10, {post: 1, other: 1})], batch_size=4, steps=30)
     before = ul2_tasks.examples(planned, LENGTHS)

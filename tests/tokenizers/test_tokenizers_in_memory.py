@@ -56,7 +56,7 @@ def test_a_mixture_of_it_is_that_of_the_folder(tokenizer, folder, tmp_path):
     saved.cache(tmp_path, max_documents=20)
     found, expected = (ul2_tasks.examples(each, LENGTHS, cache_dirs=[tmp_path])[:4] for each in (mixture, saved))
     assert [example["targets"].tolist() for example in found] == [example["targets"].tolist() for example in expected]
-    assert Mixture("two", vocabulary=tokenizer, corpus=mixture).vocabulary == mixture.vocabulary
+    assert Mixture("two", vocabulary=tokenizer, source=mixture).vocabulary == mixture.vocabulary
 
 
 def test_tokens_that_were_added_to_it_are_the_sentinels_and_modes():

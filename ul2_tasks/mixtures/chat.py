@@ -34,21 +34,42 @@ if TYPE_CHECKING:
     from ul2_tasks.sources.dataset_objects import Datasets
 
 
-@dataclasses.dataclass(frozen=True, init=False, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Chat(Description):
-    """A description of conversations, and of which tokens are trained on, without SeqIO's registries. Opens no file of records.
+    """Conversations, and which of their tokens are trained on. Opens no file of records.
 
         chat = ul2_tasks.Chat(source="talks/*.jsonl")
         chat.cache("CACHE")
         examples = ul2_tasks.examples(chat, {"tokens": 4096}, cache_dirs=["CACHE"])
 
-    The arguments are those of `register_chat`. The same name and arguments give the same examples in both. Neither SeqIO nor
-    TensorFlow is imported, unless the source or the vocabulary is one of theirs.
+    Lengths of tokens make chats, for decoder-only models, and lengths of inputs and targets prompt-completion pairs, for
+    encoder-decoder models. Each token has a `loss_mask`, whether it counts in the loss, and a `span_id`, its loss group. The cache
+    has the rendered conversations, and all arguments from `loss_groups` on can change without a new cache.
 
     Args:
         name: the beginning of the names NAME_corpus, NAME_chat and NAME_prompt_completion.
-        source, renderer, messages_key, id_key, validation, on_error, loss_groups, train_on, turns, truncation, mode,
-            block_shuffle: see `register_chat`.
+        source: where conversations come from, see `open_source`; "embedded" is a small built-in corpus. A `seqio.DataSource` must
+            give each conversation as a string of JSON.
+        renderer: turns messages into tokens, see `open_renderer`.
+        messages_key: the field or column with the messages: a list of them, or JSON of a list or of an object with `messages`.
+        id_key: the field or column with a conversation's id: of that name, or in the JSON of the field `metadata_json`; where both
+            have it, they must be equal. By default "synth_id" beside "messages_json", and else the JSON of the messages is the id.
+            The source that is opened has it, and it is None then.
+        validation: see `open_source`. The source that is opened has it, and it is None then.
+        on_error: what to do with a conversation that cannot be rendered: "raise" an error, or "skip" and count it.
+        loss_groups: the loss group of each kind of the assistant's messages, such as {"assistant/final": 2}: 1 to 255 where it is
+            trained on, 0 where it is context. A message of a kind that is missing is an error. Or the name of a preset: "harmony",
+            "harmony_tools", "plain".
+        train_on: which tokens of a message count in the loss: "all", with its header; "generated", those that the model generates
+            at inference; or "content", its content and the token that ends it.
+        turns: "all", a conversation is one example; "last", only its last turn is trained on; or "each", every turn is an example.
+            In "last" and "each" the history before the turn is as at inference. By default "all" in chats, and "each" in
+            prompt-completion pairs, or "last" with a chat template.
+        truncation: what to do with an example that is longer than the lengths: "raise" an error; "drop" it, and count it; or
+            "drop_oldest_turns", as whole turns.
+        mode: the mode token before the inputs of prompt-completion pairs: a token, such as "[S]", an id, or ids.
+        block_shuffle: shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
+            is described at `Mixture`.
 
     Raises:
         ValueError: an argument has a value that is not supported.
@@ -58,52 +79,39 @@ class Chat(Description):
     True
     """
 
-    name: str
-    source: seqio.DataSource
-    renderer: Renderer
-    messages_key: str
-    on_error: str
-    loss_groups: Mapping[str, int]
-    train_on: str
-    turns: str | None
-    truncation: str
-    mode: tuple[int, ...]
-    block_shuffle: BlockShuffle | None
+    # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
+    name: str = "chat"
+    source: seqio.DataSource | Any = "embedded"
+    renderer: Renderer | Any = "harmony:default"
+    _: dataclasses.KW_ONLY
+    messages_key: str = "messages"
+    id_key: str | None = None
+    validation: float | None = None
+    on_error: str = "raise"
+    loss_groups: Mapping[str, int] | Any = "harmony_tools"
+    train_on: str = "all"
+    turns: str | None = None
+    truncation: str = "raise"
+    mode: tuple[int, ...] | Any = None
+    block_shuffle: BlockShuffle | None = None
 
-    def __init__(
-        self,
-        name: str = "chat",
-        source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
-        renderer: Renderer | str = "harmony:default",
-        *,
-        messages_key: str = "messages",
-        id_key: str | None = None,
-        validation: float | None = None,
-        on_error: str = "raise",
-        loss_groups: Mapping[str, int] | str = "harmony_tools",
-        train_on: str = "all",
-        turns: str | None = None,
-        truncation: str = "raise",
-        mode: Mode | None = None,
-        block_shuffle: BlockShuffle | None = None,
-    ):
-        opened, found = open_conversations(source, messages_key, id_key, validation), open_renderer(renderer)
-        check_on_error(on_error)
+    def __post_init__(self):
+        source = open_conversations(self.source, self.messages_key, self.id_key, self.validation)
+        renderer, mode = open_renderer(self.renderer), self.mode
+        check_on_error(self.on_error)
+        supervision = Supervision(self.loss_groups, self.train_on, self.turns or "all", self.truncation)
+        is_none = mode is None or (isinstance(mode, tuple) and not mode)
         self._set(
-            name=name,
-            source=opened,
-            renderer=found,
-            messages_key=getattr(opened, "text_key", "text"),
-            on_error=on_error,
-            loss_groups=Supervision(loss_groups, train_on, turns or "all", truncation).loss_groups,
-            train_on=train_on,
-            turns=turns,
-            truncation=truncation,
-            block_shuffle=block_shuffle,
-            mode=() if mode is None or (isinstance(mode, tuple) and not mode) else _mode_ids(found.vocabulary, mode),
+            source=source,
+            renderer=renderer,
+            messages_key=getattr(source, "text_key", "text"),
+            id_key=None,
+            validation=None,
+            loss_groups=supervision.loss_groups,
+            mode=() if is_none else _mode_ids(renderer.vocabulary, mode),
         )
-        check_blocks(block_shuffle)
-        if not found.keeps_history and turns == "each":
+        check_blocks(self.block_shuffle)
+        if not renderer.keeps_history and self.turns == "each":
             raise ValueError(
                 "turns must be 'all' or 'last' for a chat template, got 'each': only the template knows the history of a turn."
                 " Pass turns='last', and a conversation for each turn."
@@ -158,7 +166,7 @@ def open_conversations(
     validation: float | None = None,
     **options: Any,
 ) -> seqio.DataSource:
-    """The source of conversations; see `register_chat`, and for `options` `open_source`."""
+    """The source of conversations; see `Chat`, and for `options` `open_source`."""
     if isinstance(spec, str) and spec == "embedded":
         spec = embedded_chat()
     text_key = messages_key

@@ -17,7 +17,7 @@ from ul2_tasks.random_access.numbering import MemberSchedule
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokensRequest, Token
 
-_OF_THE_CORPUS = ("source", "vocabulary", "renderer")  # what the settings of the corpus tell
+_OF_THE_CORPUS = ("source", "vocabulary", "renderer", "id_key", "validation")  # what the settings of the corpus tell
 
 
 class Description:
@@ -30,7 +30,7 @@ class Description:
     denoisers: tuple[Denoiser, ...]  # conversations have none
 
     def _set(self, **fields: object) -> None:
-        """Sets the fields of one that is made, and is frozen from then on."""
+        """Gives fields the form that equal arguments have, of one that is being made, and is frozen from then on."""
         for key, value in fields.items():
             object.__setattr__(self, key, value)
         check_name(self.name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus
@@ -30,31 +30,43 @@ from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import is_source
-from ul2_tasks.sources.image_text import Held, open_image_text
+from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.tokenizers.by_name import open_for_modes
-from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, Token, id_shift, plain_modes
+from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, id_shift, plain_modes
 
 if TYPE_CHECKING:
     import seqio
 
-    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
-
-@dataclasses.dataclass(frozen=True, init=False, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ImageText(Description):
-    """Interleaved image-text data and their denoisers, not registered with SeqIO. Opens no file yet.
+    """Interleaved image-text data and the denoisers that read them. Images go to the encoder whole, texts are masked.
 
         images = ul2_tasks.ImageText("seen", "records/*.parquet", "t5gemma2/tokenizer.json")
         images.cache("CACHE")
+        examples = ul2_tasks.examples(images, {"inputs": 2048, "targets": 512}, cache_dirs=["CACHE"])
 
-    The arguments are those of `register_image_text`, which adds them to SeqIO's registries. A cache of the same arguments and name
-    is that of `NAME_corpus` there. `ul2_tasks.examples` gives their examples. Neither SeqIO nor TensorFlow is imported, unless the
-    source or the vocabulary is one of theirs.
+    The inputs have each image whole, as placeholders between begin and end of image, and the encoded images are in `images`. Each
+    text between two images is a chunk of its own, with the masked tokens and spans that its denoiser has for its length, and the
+    sentinels are numbered through the example. Records are neither cut nor joined. No file is opened before examples are made.
 
     Args:
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
-        source, vocabulary, denoisers, split, image_tokens, on_error, on_unusable, sentinels, modes, block_shuffle:
-            see `register_image_text`.
+        source: files or lists of records, see `open_image_text`, which has more arguments. Or a `seqio.DataSource` of {"texts":
+            [elements] strings, "images": [elements] strings}: at each index a text, the bytes of an image, or both, the text first;
+            what is missing is empty. It may have "where", the name of the record.
+        vocabulary, denoisers, sentinels, modes: as for `Mixture`. A CausalDenoiser is not supported; a denoiser without sentinels
+            needs records with one text, unless they are split at the last image.
+        split: where a SequentialDenoiser splits: "pieces", each text at its rate; "last_image", after the last image, whatever its
+            rate, as T5Gemma 2 was trained: all before is unmasked, all after is the target.
+        image_tokens: the ids of an image, by default those of T5Gemma 2: 260 tokens. Its ids, the tokenizer's own, are never
+            those of a text.
+        on_error: what to do with a record that has an error, such as an image that is cut off: "raise", or "skip", which leaves it
+            out and counts it in the log. All images are decoded once to find out.
+        on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed:
+            "raise", or "skip", which leaves it out and counts it in the log.
+        block_shuffle: shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
+            is described at `Mixture`. Blocks are counted in tokens, and have the bytes of the images, too.
 
     Raises:
         ValueError: an argument is invalid.
@@ -65,47 +77,30 @@ class ImageText(Description):
     True
     """
 
+    # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
     name: str
-    source: seqio.DataSource
-    vocabulary: seqio.Vocabulary
-    denoisers: tuple[Denoiser, ...]
-    split: str
-    image_tokens: ImageTokens
-    on_error: str
-    on_unusable: str
-    sentinels: tuple[Token, ...] | str | None
-    modes: Mapping[str, Mode] | None
-    block_shuffle: BlockShuffle | None
+    source: seqio.DataSource | Any = "embedded"
+    vocabulary: seqio.Vocabulary | Any = "default"
+    denoisers: tuple[Denoiser, ...] | Any = T5GEMMA2
+    _: dataclasses.KW_ONLY
+    split: str = EACH_PIECE
+    image_tokens: ImageTokens = T5GEMMA2_IMAGE
+    on_error: str = "raise"
+    on_unusable: str = "raise"
+    sentinels: tuple[Token, ...] | str | Any = None
+    modes: Mapping[str, Mode] | None = None
+    block_shuffle: BlockShuffle | None = None
 
-    def __init__(
-        self,
-        name: str,
-        source: seqio.DataSource | Held | Mapping[str, Held] = "embedded",
-        vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
-        denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
-        *,
-        split: str = EACH_PIECE,
-        image_tokens: ImageTokens = T5GEMMA2_IMAGE,
-        on_error: str = "raise",
-        on_unusable: str = "raise",
-        sentinels: int | Sentinels | None = None,
-        modes: Mapping[str, Mode] | None = None,
-        block_shuffle: BlockShuffle | None = None,
-    ):
-        checked = check_denoisers(denoisers)
-        vocabulary, tokens = open_for_modes(vocabulary, [denoiser.mode for denoiser in checked], sentinels, modes)
+    def __post_init__(self):
+        denoisers = check_denoisers(self.denoisers)
+        modes = [denoiser.mode for denoiser in denoisers]
+        vocabulary, sentinels = open_for_modes(self.vocabulary, modes, self.sentinels, self.modes)
         self._set(
-            name=name,
-            source=source if is_source(source) else open_image_text(source),
+            source=self.source if is_source(self.source) else open_image_text(self.source),
             vocabulary=vocabulary,
-            denoisers=checked,
-            split=split,
-            image_tokens=image_tokens,
-            on_error=on_error,
-            on_unusable=on_unusable,
-            sentinels=tokens,
-            modes=plain_modes(modes),
-            block_shuffle=block_shuffle,
+            denoisers=denoisers,
+            sentinels=sentinels,
+            modes=plain_modes(self.modes),
         )
         self._check()
 

@@ -17,96 +17,94 @@ from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.text import Member
 from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
 from ul2_tasks.sources.by_name import open_source
-from ul2_tasks.sources.file_source import Files
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.tokenizers.by_name import open_for_modes
-from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, Token, plain_modes
+from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, plain_modes
 
 if TYPE_CHECKING:
     import seqio
 
-    from ul2_tasks.sources.dataset_objects import Datasets
-    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
-
-@dataclasses.dataclass(frozen=True, init=False, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Mixture(Description):
-    """Describes a corpus of texts and the denoisers that read it, without registering them. Opens no file.
+    """A corpus of texts and the denoisers that read it. Opens no file.
 
         mixture = ul2_tasks.Mixture(source="corpus/*.jsonl.gz", vocabulary="my.model")
         mixture.cache("CACHE")
         examples = ul2_tasks.examples(mixture, {"inputs": 512, "targets": 512}, cache_dirs=["CACHE"])
 
-    The arguments are those of `register`, which adds them to SeqIO's registries; a mixture of the same arguments and the same name
-    has the same examples there. Neither SeqIO nor TensorFlow is imported, unless the source or the vocabulary is one of theirs.
+    What is given is then there in the one form that equal arguments have: a source and a vocabulary that are open, a tuple of
+    denoisers, a tuple of sentinels.
 
     Args:
         name: the beginning of the names of the corpus and the tasks, NAME_corpus and NAME_<denoiser>, in caches and examples.
-        source, vocabulary, denoisers, text_key, on_error, sentinels, modes, chunk_tokens, merge_examples, separate_documents,
-            block_shuffle: see `register`.
-        corpus: another `Mixture`, whose corpus, with its name and its cache, this one reads. Leave out source, vocabulary, text_key
-            and on_error, which are then those of the other mixture; so is block_shuffle, if it is left out.
+        source: the documents: files, by path, glob, folder or list, or in a dictionary the files of each split;
+            "hf:NAME"; a `Dataset` of `datasets`; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more
+            arguments. Or another `Mixture`, whose corpus, with its name and its cache, this one reads: vocabulary, text_key and
+            on_error, and block_shuffle if it is left out, are then those of the other mixture.
+        vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or of a folder with one;
+            "bytes"; "default"; a fast tokenizer of `transformers`; or a `seqio.Vocabulary`. See `open_vocabulary`.
+        denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
+            examples.
+        text_key: the field, column or feature that holds the text; by default "text", or what the source was opened with.
+        on_error: "raise" an error for a record that cannot be read or is not UTF-8, or "skip" it; skipped records are counted in
+            the cache and in the log.
+        sentinels: one of three: a list of the sentinels in the order in which they are used, special tokens such as
+            ["<unused0>", "<unused1>"], or their ids, the tokenizer's own; the common name of their pieces, such as "<unused{}>"; or
+            for a vocabulary that is given by its path, the least number of sentinels `<extra_id_0>` .. that it is to have. By
+            default `<extra_id_0>`, `<extra_id_1>`, .. or the extra ids of the vocabulary. See `special_ids.special_tokens`.
+        modes: the token of each mode: a special token such as "<unused97>", its id, the tokenizer's own, a list of these, or
+            any other text, which is tokenized; by default the piece of the mode's name.
+        chunk_tokens: the longest chunk in tokens: one number for all denoisers, or numbers by their names, where a denoiser that is
+            not named has no bound. By default chunks are as long as `sequence_length` allows.
+        merge_examples: whether documents are joined to fill chunks, or kept apart.
+        separate_documents: whether an EOS ends each document when they are joined. The cache is written so, and token files are.
+        block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
+            for object stores, and for schedules. By default chunks are shuffled over the whole corpus, and of one that
+            is read in windows within each window.
 
     Raises:
-        ValueError: an argument has another type or value; `chunk_tokens` names a denoiser that is not there; or `corpus` is given,
-            and an argument says another corpus.
+        ValueError: an argument has another type or value; `chunk_tokens` names a denoiser that is not there; or the source is a
+            mixture, and another argument says another corpus. Wrong sentinels and modes raise a ValueError when a dataset is made,
+            and so do those that the text of a shared corpus could become.
     """
 
-    name: str
-    source: seqio.DataSource | Mixture  # a mixture where its corpus is shared, so that `dataclasses.replace` keeps it
-    vocabulary: seqio.Vocabulary
-    denoisers: tuple[Denoiser, ...]
-    text_key: str
-    on_error: str
-    sentinels: tuple[Token, ...] | str | None
-    modes: Mapping[str, Mode] | None
-    chunk_tokens: int | Mapping[str, int] | None
-    merge_examples: bool
-    separate_documents: bool
-    block_shuffle: BlockShuffle | None
+    # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
+    name: str = "ul2"
+    source: seqio.DataSource | Mixture | Any = "embedded"
+    vocabulary: seqio.Vocabulary | Any = "default"
+    denoisers: tuple[Denoiser, ...] | Any = T5GEMMA2
+    _: dataclasses.KW_ONLY
+    text_key: str | Any = None
+    on_error: str = "raise"
+    sentinels: tuple[Token, ...] | str | Any = None
+    modes: Mapping[str, Mode] | None = None
+    chunk_tokens: int | Mapping[str, int] | None = None
+    merge_examples: bool = True
+    separate_documents: bool = False
+    block_shuffle: BlockShuffle | None = None
 
-    def __init__(
-        self,
-        name: str = "ul2",
-        source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
-        vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
-        denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
-        *,
-        text_key: str | None = None,
-        on_error: str = "raise",
-        sentinels: int | Sentinels | None = None,
-        modes: Mapping[str, Mode] | None = None,
-        chunk_tokens: int | Mapping[str, int] | None = None,
-        merge_examples: bool = True,
-        separate_documents: bool = False,
-        block_shuffle: BlockShuffle | None = None,
-        corpus: Mixture | None = None,
-    ):
-        checked = check_denoisers(denoisers)
-        mode_names = [denoiser.mode for denoiser in checked]
-        if corpus is None and not isinstance(source, Mixture):
-            opened = open_source(source, text_key=text_key or "text")
-            vocabulary, tokens = open_for_modes(vocabulary, mode_names, sentinels, modes)
+    def __post_init__(self):
+        denoisers, bounds = check_denoisers(self.denoisers), self.chunk_tokens
+        names = [denoiser.mode for denoiser in denoisers]
+        if isinstance(self.source, Mixture):
+            owner = owner_of(self.source)
+            vocabulary, sentinels = _open_shared(owner, self, names)
+            more = {"source": owner, "text_key": owner.text_key, "on_error": owner.on_error}
+            more["block_shuffle"] = self.block_shuffle or owner.block_shuffle
         else:
-            opened = _owner(source if corpus is None else corpus)
-            vocabulary, tokens = _open_shared(opened, vocabulary, mode_names, sentinels, modes)
-            _check_shared(opened, source, text_key, on_error)
-            text_key, on_error, block_shuffle = opened.text_key, opened.on_error, block_shuffle or opened.block_shuffle
-        if isinstance(chunk_tokens, Mapping):
-            chunk_tokens = {key: as_python(bound) for key, bound in chunk_tokens.items()}
+            source = open_source(self.source, text_key=self.text_key or "text")
+            vocabulary, sentinels = open_for_modes(self.vocabulary, names, self.sentinels, self.modes)
+            more = {"source": source, "text_key": self.text_key or getattr(source, "text_key", "text")}
+        if isinstance(bounds, Mapping):
+            bounds = {key: as_python(bound) for key, bound in bounds.items()}
         self._set(
-            name=name,
-            source=opened,
             vocabulary=vocabulary,
-            denoisers=checked,
-            text_key=text_key or getattr(opened, "text_key", "text"),
-            on_error=on_error,
-            sentinels=tokens,
-            modes=plain_modes(modes),
-            chunk_tokens=as_python(chunk_tokens),
-            merge_examples=merge_examples,
-            separate_documents=separate_documents,
-            block_shuffle=block_shuffle,
+            denoisers=denoisers,
+            sentinels=sentinels,
+            modes=plain_modes(self.modes),
+            chunk_tokens=as_python(bounds),
+            **more,
         )
         self._check()
 
@@ -149,53 +147,31 @@ def check_corpora(mixtures: Iterable[Mixture]) -> None:
         if not all(is_same(value, vars(corpus)[key]) for key, value in vars(first).items()):
             raise ValueError(
                 f"mixtures must have different names for different corpora, got two of {corpus.name!r}. Rename one, or pass"
-                " corpus= with the very mixture that is mixed."
+                " as source the very mixture that is mixed."
             )
 
 
-def _owner(corpus: object) -> Mixture:
-    if isinstance(corpus, Mixture):
-        return owner_of(corpus)
-    instead = "Use ul2_tasks.register for registered names" if isinstance(corpus, str) else "Only a corpus of texts is shared"
-    raise ValueError(f"corpus must be a ul2_tasks.Mixture, got {corpus!r:.100}. {instead}.")
-
-
 def _open_shared(
-    owner: Mixture,
-    vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer,
-    mode_names: Sequence[str | None],
-    sentinels: int | Sentinels | None,
-    modes: Mapping[str, Mode] | None,
+    owner: Mixture, mixture: Mixture, mode_names: Sequence[str | None]
 ) -> tuple[seqio.Vocabulary, tuple[Token, ...] | str | None]:
-    """See `open_for_modes`. The vocabulary is the owner's, so it has to be left out, or to be equal."""
-    is_left_out = isinstance(vocabulary, str) and vocabulary == "default"
+    """See `open_for_modes`. Raises a ValueError where an argument is neither left out nor that of the owner's corpus.
+
+    Equal ones are taken, because a gin file may bind them for all calls of `register`.
+    """
+    for argument, left_out in (("text_key", None), ("on_error", "raise")):
+        if getattr(mixture, argument) not in (left_out, getattr(owner, argument)):
+            raise _not_shared(argument, owner, getattr(mixture, argument))
+    given, sentinels = mixture.vocabulary, mixture.sentinels
+    is_left_out = isinstance(given, str) and given == "default"
     if is_left_out and is_integer(sentinels, at_least=0):
         raise ValueError(
             f"sentinels must be None or tokens for a shared corpus, got {sentinels}. Pass sentinels={sentinels} to {owner.name!r},"
             " which has the vocabulary."
         )
-    opened, tokens = open_for_modes(owner.vocabulary if is_left_out else vocabulary, mode_names, sentinels, modes)
+    opened, tokens = open_for_modes(owner.vocabulary if is_left_out else given, mode_names, sentinels, mixture.modes)
     if opened != owner.vocabulary:
-        raise _not_shared("vocabulary", owner, vocabulary)
+        raise _not_shared("vocabulary", owner, given)
     return owner.vocabulary, tokens
-
-
-def _check_shared(owner: Mixture, source: object, text_key: str | None, on_error: str) -> None:
-    """Raises a ValueError where an argument is neither left out nor that of the corpus.
-
-    Equal ones are taken, because a gin file may bind them for all calls of `register`.
-    """
-    if isinstance(source, Mixture):
-        is_its_own = owner_of(source) == owner
-    else:
-        is_left_out = isinstance(source, str) and source == "embedded"
-        is_its_own = is_left_out or is_same(open_source(source, text_key=owner.text_key), owner.source)
-    if not is_its_own:
-        raise _not_shared("source", owner, source)
-    if text_key not in (None, owner.text_key):
-        raise _not_shared("text_key", owner, text_key)
-    if on_error not in ("raise", owner.on_error):
-        raise _not_shared("on_error", owner, on_error)
 
 
 def _not_shared(argument: str, owner: Mixture, got: object) -> ValueError:

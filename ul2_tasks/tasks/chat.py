@@ -1,4 +1,4 @@
-"""`register_chat`: conversations as a corpus, as examples for a decoder, and as prompt-completion pairs."""
+"""Conversations for SeqIO: as a corpus, as examples for a decoder, and as prompt-completion pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.chat.by_name import Renderer
 from ul2_tasks.chat.objective import CHAT, FORMATS, salt_of
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.corpus import Corpus
@@ -17,24 +16,21 @@ from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.example_features import TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
-from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.records import RecordMember
-from ul2_tasks.sources.file_source import Files
 from ul2_tasks.tasks.arguments import check_splits, reader_of
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import read_alone, read_indexed, subtasks
-from ul2_tasks.tokenizers.special_ids import Mode
 
 if TYPE_CHECKING:
-    from ul2_tasks.sources.dataset_objects import Datasets
+    pass
 
 CHAT_VERSION = 1  # raised whenever the same arguments give other examples, or another order
 _left_out: collections.Counter[str] = collections.Counter()  # examples of this process, by task and cause
 
 
 class ChatTask(seqio.Task):
-    """The examples of conversations: NAME_chat or NAME_prompt_completion of `register_chat`.
+    """The examples of conversations: NAME_chat or NAME_prompt_completion of a `Chat`.
 
     Its iterators are saved in a few kilobytes, and resume only in the task that saved them. Each epoch shuffles all conversations.
     SeqIO trims nothing: an example that is too long raises an error, or is left out and counted. `format` is "chat" or
@@ -155,85 +151,8 @@ class ChatMixture(seqio.Mixture):
         return dataset.map(no_autograph(lambda one: one | {TASK: task.name})) if TASK in output_feature_keys else dataset
 
 
-def register_chat(
-    name: str = "chat",
-    source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
-    renderer: Renderer | str = "harmony:default",
-    *,
-    messages_key: str = "messages",
-    id_key: str | None = None,
-    validation: float | None = None,
-    on_error: str = "raise",
-    loss_groups: Mapping[str, int] | str = "harmony_tools",
-    train_on: str = "all",
-    turns: str | None = None,
-    truncation: str = "raise",
-    mode: Mode | None = None,
-    block_shuffle: BlockShuffle | None = None,
-    format: str = CHAT,
-) -> str:
-    """Registers conversations: the corpus NAME_corpus, and the tasks NAME_chat and NAME_prompt_completion.
-
-    `NAME_chat` is for decoder-only models, and `NAME_prompt_completion` for encoder-decoder models. Each token has a `loss_mask`,
-    whether it counts in the loss, and a `span_id`, its loss group. Registering again with the same arguments changes nothing.
-    `ul2 cache` caches the rendered conversations, and all arguments from `loss_groups` on can change without a new cache. `mix`
-    mixes `NAME_prompt_completion` with denoisers of the same vocabulary.
-
-    Args:
-        name: the beginning of all names.
-        source: where conversations come from, see `open_source`; "embedded" is a small built-in corpus. A `seqio.DataSource` must
-            give each conversation as a string of JSON.
-        renderer: turns messages into tokens, see `open_renderer`.
-        messages_key: the field or column with the messages: a list of them, or JSON of a list or of an object with `messages`.
-        id_key: the field or column with a conversation's id: of that name, or in the JSON of the field `metadata_json`; where both
-            have it, they must be equal. By default "synth_id" beside "messages_json", and else the JSON of the messages is the id.
-        validation: see `open_source`.
-        on_error: what to do with a conversation that cannot be rendered: "raise" an error, or "skip" and count it.
-        loss_groups: the loss group of each kind of the assistant's messages, such as {"assistant/final": 2}: 1 to 255 where it is
-            trained on, 0 where it is context. A message of a kind that is missing is an error. Or the name of a preset: "harmony",
-            "harmony_tools", "plain".
-        train_on: which tokens of a message count in the loss: "all", with its header; "generated", those that the model generates
-            at inference; or "content", its content and the token that ends it.
-        turns: "all", a conversation is one example; "last", only its last turn is trained on; or "each", every turn is an example.
-            In "last" and "each" the history before the turn is as at inference. By default "all" in `NAME_chat`, and "each" in
-            `NAME_prompt_completion`, or "last" with a chat template.
-        truncation: what to do with an example that is longer than the lengths: "raise" an error; "drop" it, and count it; or
-            "drop_oldest_turns", as whole turns.
-        mode: the mode token before the inputs of `NAME_prompt_completion`: a token, such as "[S]", an id, or ids.
-        block_shuffle: shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
-            is described at `register`.
-        format: which name is returned, "chat" or "prompt_completion".
-
-    Returns:
-        "NAME_chat" or "NAME_prompt_completion".
-
-    Raises:
-        ValueError: an argument has a value that is not supported; or the name is taken, by another task or with other arguments.
-
-    >>> import ul2_tasks
-    >>> ul2_tasks.register_chat("docs")
-    'docs_chat'
-    """
-    chat = Chat(
-        name,
-        source,
-        renderer,
-        messages_key=messages_key,
-        id_key=id_key,
-        validation=validation,
-        on_error=on_error,
-        loss_groups=loss_groups,
-        train_on=train_on,
-        turns=turns,
-        truncation=truncation,
-        mode=mode,
-        block_shuffle=block_shuffle,
-    )
-    return add_chat(chat, format)
-
-
 def add_chat(chat: Chat, format: str = CHAT) -> str:
-    """Adds conversations to SeqIO's registries; see `register_chat`."""
+    """Adds conversations to SeqIO's registries; see `registry.register`."""
     if format not in FORMATS:
         raise ValueError(f"format must be one of {list(FORMATS)}, got {format!r}.")
     return hand_over(chat, ("corpus", *FORMATS), lambda: _tasks(chat), format)

@@ -1,10 +1,9 @@
-"""`register_image_text`: UL2 on interleaved image-text data. Images go to the encoder whole, texts are masked."""
+"""UL2 on interleaved image-text data for SeqIO. Images go to the encoder whole, texts are masked."""
 
 from __future__ import annotations
 
 import collections
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import seqio
@@ -12,12 +11,10 @@ import tensorflow as tf
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.view import CorpusTask
-from ul2_tasks.denoisers.denoisers import PIECES as EACH_PIECE
-from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser
+from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.image_text import (
     ImageText,
     check_no_image_lengths,
@@ -25,17 +22,15 @@ from ul2_tasks.mixtures.image_text import (
     piece_limits,
     special_tokens_beside,
 )
-from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.records import RecordMember
-from ul2_tasks.sources.image_text import Held
 from ul2_tasks.tasks.arguments import reader_of
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import DenoisingTask, read_alone, subtasks
-from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, id_shift
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, id_shift
 
 if TYPE_CHECKING:
-    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
+    pass
 
 STREAM_VERSION = 1  # raised whenever the same arguments give other examples, or another order
 
@@ -46,7 +41,7 @@ def images_feature() -> seqio.Feature:
 
 
 class ImageTextTask(seqio.Task):
-    """The examples of one denoiser: a task NAME_<denoiser> of `register_image_text`.
+    """The examples of one denoiser: a task NAME_<denoiser> of an `ImageText`.
 
     A record is an example, of which SeqIO trims nothing. One that makes no example within the lengths is an error, or left out and
     counted.
@@ -102,70 +97,8 @@ class ImageTextTask(seqio.Task):
         return read_alone(self, reader_of(seed, num_epochs, shard_info), features=self.output_features, **common).dataset()
 
 
-def register_image_text(
-    name: str,
-    source: seqio.DataSource | Held | Mapping[str, Held] = "embedded",
-    vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
-    denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
-    *,
-    split: str = EACH_PIECE,
-    image_tokens: ImageTokens = T5GEMMA2_IMAGE,
-    on_error: str = "raise",
-    on_unusable: str = "raise",
-    sentinels: int | Sentinels | None = None,
-    modes: Mapping[str, Mode] | None = None,
-    block_shuffle: BlockShuffle | None = None,
-) -> str:
-    """Registers `NAME_corpus`, of interleaved image-text data, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`.
-
-    The inputs have each image whole, as placeholders between begin and end of image, and the encoded images are in `images`. Each
-    text between two images is a chunk of its own, with the masked tokens and spans that its denoiser has for its length, and the
-    sentinels are numbered through the example. Records are neither cut nor joined. A second call with the same arguments changes
-    nothing.
-
-    Args:
-        name: the beginning of all names.
-        source: files or lists of records, see `open_image_text`, which has more arguments. Or a `seqio.DataSource` of {"texts":
-            [elements] strings, "images": [elements] strings}: at each index a text, the bytes of an image, or both, the text first;
-            what is missing is empty. It may have "where", the name of the record.
-        vocabulary, denoisers, sentinels, modes: as for `register`. A CausalDenoiser is not supported; a denoiser without sentinels
-            needs records with one text, unless they are split at the last image.
-        split: where a SequentialDenoiser splits: "pieces", each text at its rate; "last_image", after the last image, whatever its
-            rate, as T5Gemma 2 was trained: all before is unmasked, all after is the target.
-        image_tokens: the ids of an image, by default those of T5Gemma 2: 260 tokens. Its ids, the tokenizer's own, are never
-            those of a text.
-        on_error: what to do with a record that has an error, such as an image that is cut off: "raise", or "skip", which leaves it
-            out and counts it in the log. All images are decoded once to find out.
-        on_unusable: what to do with a record that makes no example, because it is too long, or has no text where one is needed:
-            "raise", or "skip", which leaves it out and counts it in the log.
-        block_shuffle: shuffles the examples in two levels, so that a host reads whole blocks of the cache; it
-            is described at `register`. Blocks are counted in tokens, and have the bytes of the images, too.
-
-    Returns:
-        "NAME_mix".
-
-    Raises:
-        ValueError: an argument is invalid; the name is taken, by another provider or by other arguments, which are named.
-    """
-    return add_image_text(
-        ImageText(
-            name,
-            source,
-            vocabulary,
-            denoisers,
-            split=split,
-            image_tokens=image_tokens,
-            on_error=on_error,
-            on_unusable=on_unusable,
-            sentinels=sentinels,
-            modes=modes,
-            block_shuffle=block_shuffle,
-        )
-    )
-
-
 def add_image_text(images: ImageText) -> str:
-    """Hands interleaved image-text data to SeqIO's registries; see `register_image_text`."""
+    """Hands interleaved image-text data to SeqIO's registries; see `registry.register`."""
     suffixes = ("corpus", "mix", *(denoiser.name for denoiser in images.denoisers))
     return hand_over(images, suffixes, lambda: _tasks(images), "mix")
 

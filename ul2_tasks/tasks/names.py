@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 
 import seqio
@@ -10,6 +12,29 @@ from ul2_tasks.corpus.identity import cannot_tell, source_identity
 from ul2_tasks.mixtures.description import Description, is_same
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.tasks.providers import DenoisingMixture
+
+
+def description_of(name: str) -> Description:
+    """What is registered under a name: of a mixture its description, of a single task that with this part alone.
+
+    Raises a ValueError where nothing of this package has the name.
+    """
+    described = {key: seqio.MixtureRegistry.get(key).configuration for key in _of(seqio.MixtureRegistry, Description)}
+    if name in described:
+        return described[name]
+    for description in described.values():
+        for denoiser in description.denoisers:
+            if name == f"{description.name}_{denoiser.name}":
+                return dataclasses.replace(description, denoisers=(denoiser,))
+    if name in _of(seqio.TaskRegistry, Description):
+        return seqio.TaskRegistry.get(name).configuration
+    known = sorted({*described, *_of(seqio.TaskRegistry, Description)})
+    raise ValueError(f"name must be that of a description that is registered, one of {known}, got {name!r}. Register it first.")
+
+
+def _of(registry: type[seqio.DatasetProviderRegistry], kind: type) -> list[str]:
+    """The names of what is registered with a configuration of a kind."""
+    return [name for name in registry.names() if isinstance(getattr(registry.get(name), "configuration", None), kind)]
 
 
 def hand_over(description: Description, suffixes: Sequence[str], tasks: Callable[[], Sequence[seqio.Task]], returned: str) -> str:
@@ -28,6 +53,25 @@ def hand_over(description: Description, suffixes: Sequence[str], tasks: Callable
         rates = [(task.name, task.denoiser.weight) for task in made if hasattr(task, "denoiser")]
         seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=description)
     return name
+
+
+def takes_arguments_of(description: type) -> Callable[[Callable[..., str]], Callable[..., str]]:
+    """Gives a function the signature of a description, of which gin reads what it may bind, and what the arguments are.
+
+    Keywords of its own come last.
+    """
+    given = inspect.signature(description)
+
+    def documented(function: Callable[..., str]) -> Callable[..., str]:
+        own = inspect.signature(function)
+        keywords = [each for each in own.parameters.values() if each.kind is each.KEYWORD_ONLY]
+        function.__signature__ = own.replace(parameters=[*given.parameters.values(), *keywords])  # type: ignore[attr-defined]
+        arguments = (description.__doc__ or "").partition("    Args:\n")[2].partition("\n    Raises:")[0]
+        first, separator, rest = (function.__doc__ or "").partition("    Args:\n")
+        function.__doc__ = f"{first}    Args:\n{arguments}{rest}" if separator else first
+        return function
+
+    return documented
 
 
 def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, configuration: object) -> bool:

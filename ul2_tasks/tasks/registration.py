@@ -71,13 +71,7 @@ class Registration:
             return Chat(_name_and_format(self.name)[0], **arguments)
         if "preset" in arguments:
             arguments["denoisers"] = arguments.pop("preset")
-        if isinstance(arguments.get("corpus"), str):
-            from ul2_tasks.tasks.registry import mixture_of
-
-            arguments["corpus"] = mixture_of(arguments["corpus"])
-        is_shared = "corpus" in arguments and not source
-        opened = "embedded" if is_shared else open_source(**{"spec": "embedded", **source})
-        return Mixture(self.name.removesuffix("_mix"), opened, **arguments)
+        return Mixture(self.name.removesuffix("_mix"), open_source(**{"spec": "embedded", **source}), **arguments)
 
 
 def hand_over(description: Mixture | Chat, registration: Registration) -> str:
@@ -131,7 +125,7 @@ def _name_and_format(name: str) -> tuple[str, str | None]:
 def _registered(name: str) -> str:
     import seqio
 
-    from ul2_tasks.tasks.chat import ChatTask, register_chat
+    from ul2_tasks.tasks.chat import ChatTask, add_chat
     from ul2_tasks.tasks.providers import DenoisingTask
 
     names = sorted(seqio.MixtureRegistry.names())
@@ -143,7 +137,7 @@ def _registered(name: str) -> str:
         if task in chats:
             return task
     if name in ("chat", "chat_chat", "chat_prompt_completion"):  # the built-in conversations
-        return register_chat(format=_name_and_format(name)[1] or CHAT)
+        return add_chat(Chat(), _name_and_format(name)[1] or CHAT)
     if name in seqio.TaskRegistry.names():
         task = seqio.TaskRegistry.get(name)
         holding = [mixture for mixture in names if task in seqio.MixtureRegistry.get(mixture).tasks]

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import seqio
 
 from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.view import CorpusTask, CorpusView
-from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
+from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.mixtures.description import Description
+from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of, owner_of
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
-from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.sources.file_source import Files
-from ul2_tasks.tasks.chat import ChatMixture, ChatTask
-from ul2_tasks.tasks.image_text import ImageTextTask, beside_images
-from ul2_tasks.tasks.names import hand_over, is_registered
+from ul2_tasks.tasks.chat import ChatMixture, ChatTask, add_chat
+from ul2_tasks.tasks.image_text import ImageTextTask, add_image_text, beside_images
+from ul2_tasks.tasks.names import hand_over, is_registered, takes_arguments_of
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask, is_ours
 from ul2_tasks.tokenizers.special_ids import (
-    Mode,
-    Sentinels,
     vocabulary_identity,
 )
-
-if TYPE_CHECKING:
-    from ul2_tasks.sources.dataset_objects import Datasets
-    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,82 +34,69 @@ class MixConfiguration:
     weigh: str = "examples"
 
 
-def register(
-    name: str = "ul2",
-    source: seqio.DataSource | Files | Mapping[str, Files] | Datasets = "embedded",
-    vocabulary: seqio.Vocabulary | str | os.PathLike | Tokenizer = "default",
-    denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
-    *,
-    text_key: str | None = None,
-    on_error: str = "raise",
-    sentinels: int | Sentinels | None = None,
-    modes: Mapping[str, Mode] | None = None,
-    chunk_tokens: int | Mapping[str, int] | None = None,
-    merge_examples: bool = True,
-    separate_documents: bool = False,
-    block_shuffle: BlockShuffle | None = None,
-    corpus: Mixture | str | None = None,
-) -> str:
-    """Registers `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and the mixture `NAME_mix`.
+@takes_arguments_of(Mixture)
+def register(*arguments: Any, **keywords: Any) -> str:
+    """Registers a description with SeqIO: a `Chat`, an `ImageText`, or a `Mixture`, of which the arguments will do.
 
-    Called again with the same arguments it changes nothing. No file is opened before a dataset is made. Two sources are the same if
-    they read the same, see `identity.source_identity`. A source of a lambda or a local function equals only itself, and cannot be
-    cached. Documents in memory are compared by their content.
+    A mixture has `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`. One that shares the corpus of another
+    has no `NAME_corpus`, and the other one is registered too. Called again with an equal description it changes nothing. No file
+    is opened before a dataset is made. Two sources are the same if they read the same, see `identity.source_identity`. A source of
+    a lambda or a local function equals only itself, and cannot be cached. Documents in memory are compared by their content.
 
     Args:
-        name: the beginning of all names.
-        source: the documents: files, by path, glob, folder or list, or in a dictionary the files of each split;
-            "hf:NAME"; a `Dataset` of `datasets`; "tfds:NAME"; or a `seqio.DataSource`. `open_source` has all kinds, and more
-            arguments.
-        vocabulary: tokenizes the text: the path of a SentencePiece model, of a `tokenizer.json` or of a folder with one;
-            "bytes"; "default"; a fast tokenizer of `transformers`; or a `seqio.Vocabulary`. See `open_vocabulary`.
-        denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
-            examples.
-        text_key: the field, column or feature that holds the text; by default "text", or what the source was opened with.
-        on_error: "raise" an error for a record that cannot be read or is not UTF-8, or "skip" it; skipped records are counted in
-            the cache and in the log.
-        sentinels: one of three: a list of the sentinels in the order in which they are used, special tokens such as
-            ["<unused0>", "<unused1>"], or their ids, the tokenizer's own; the common name of their pieces, such as "<unused{}>"; or
-            for a vocabulary that is given by its path, the least number of sentinels `<extra_id_0>` .. that it is to have. By
-            default `<extra_id_0>`, `<extra_id_1>`, .. or the extra ids of the vocabulary. See `special_ids.special_tokens`.
-        modes: the token of each mode: a special token such as "<unused97>", its id, the tokenizer's own, a list of these, or
-            any other text, which is tokenized; by default the piece of the mode's name.
-        chunk_tokens: the longest chunk in tokens: one number for all denoisers, or numbers by their names, where a denoiser that is
-            not named has no bound. By default chunks are as long as `sequence_length` allows.
-        merge_examples: whether documents are joined to fill chunks, or kept apart.
-        separate_documents: whether an EOS ends each document when they are joined. The cache is written so, and token files are.
-        block_shuffle: shuffles a corpus in two levels, blocks and chunks, so that a host reads whole blocks, each once an epoch:
-            for object stores, and for schedules. By default chunks are shuffled over the whole corpus, and of one that
-            is read in windows within each window.
-        corpus: the corpus to share, with its cache: the name of a registered one, "pre_corpus", or of its mixture, "pre_mix"; or a
-            `Mixture`, which is registered too. There is no `NAME_corpus` then. Leave out source, vocabulary, text_key and on_error,
-            which are those of the corpus.
 
     Returns:
-        "NAME_mix".
+        "NAME_mix"; of a `Chat` "NAME_chat".
 
     Raises:
-        ValueError: bad denoisers; the name is taken, by another provider or by other arguments, which are listed; there is no such
-            corpus, or an argument says another one. Wrong sentinels and modes raise a ValueError when a dataset is made, and so do
-            those that the text of a shared corpus could become.
+        ValueError: see `Mixture`; or the name is taken, by another provider or by other arguments, which are listed.
+
+    >>> import ul2_tasks
+    >>> ul2_tasks.register(ul2_tasks.Mixture("docs"))
+    'docs_mix'
     """
-    return add(
-        Mixture(
-            name,
-            source,
-            vocabulary,
-            denoisers,
-            text_key=text_key,
-            on_error=on_error,
-            sentinels=sentinels,
-            modes=modes,
-            chunk_tokens=chunk_tokens,
-            merge_examples=merge_examples,
-            separate_documents=separate_documents,
-            block_shuffle=block_shuffle,
-            corpus=mixture_of(corpus) if isinstance(corpus, str) else corpus,
-        )
-    )
+    first = arguments[0] if arguments else keywords.get("name")
+    if not isinstance(first, Description):
+        return _add(Mixture(*arguments, **keywords))
+    if len(arguments) + len(keywords) > 1:
+        raise ValueError(f"arguments must be left out beside a description, got {[*arguments[1:], *keywords]}. Give it them.")
+    return _add(first)
+
+
+@takes_arguments_of(Chat)
+def register_chat(*arguments: Any, format: str = CHAT, **keywords: Any) -> str:
+    """`register` of a `Chat`, for gin: the corpus NAME_corpus, and the tasks NAME_chat and NAME_prompt_completion.
+
+    `NAME_chat` is for decoder-only models, and `NAME_prompt_completion` for encoder-decoder models, and for `mix` with denoisers of
+    the same vocabulary.
+
+    Args:
+        format: which name is returned, "chat" or "prompt_completion".
+
+    >>> import ul2_tasks
+    >>> ul2_tasks.register_chat("docs")
+    'docs_chat'
+    """
+    return _add(Chat(*arguments, **keywords), format)
+
+
+@takes_arguments_of(ImageText)
+def register_image_text(*arguments: Any, **keywords: Any) -> str:
+    """`register` of an `ImageText`: the corpus NAME_corpus, a task NAME_<denoiser> for each denoiser, and NAME_mix.
+
+    Args:
+    """
+    return _add(ImageText(*arguments, **keywords))
+
+
+def _add(description: Description, format: str = CHAT) -> str:
+    """Hands a description to SeqIO's registries, and gives the name of its mixture; of conversations that of a format."""
+    if isinstance(description, Chat):
+        return add_chat(description, format)
+    if isinstance(description, ImageText):
+        return add_image_text(description)
+    assert isinstance(description, Mixture)
+    return add(description)
 
 
 def add(mixture: Mixture) -> str:
@@ -127,19 +107,6 @@ def add(mixture: Mixture) -> str:
         add(owner)
     suffixes = (*own, "mix", *(denoiser.name for denoiser in mixture.denoisers))
     return hand_over(mixture, suffixes, lambda: _tasks(mixture, is_shared=not own), "mix")
-
-
-def mixture_of(corpus: str) -> Mixture:
-    """What is registered with a corpus, by its name or that of a mixture that reads it."""
-    registered = {name: getattr(seqio.MixtureRegistry.get(name), "configuration", None) for name in seqio.MixtureRegistry.names()}
-    mixtures = {name: found for name, found in registered.items() if isinstance(found, Mixture)}
-    for name, mixture in mixtures.items():
-        if corpus in (name, mixture.corpus().name):
-            return owner_of(mixture)
-    known = sorted({mixture.corpus().name for mixture in mixtures.values()})
-    is_there = corpus in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
-    what = ", which is not of one corpus of texts. Choose one that is." if is_there else ". Register it first."
-    raise ValueError(f"corpus must be one of {known}, or a mixture that reads one, got {corpus!r}{what}")
 
 
 def _tasks(mixture: Mixture, is_shared: bool) -> list[seqio.Task]:
