@@ -31,12 +31,12 @@ CORE = {
     "jobs": set(),
     "chat": set(),
     "denoisers": set(),
-    "corpus": {"tfrecords", "tokenization", "view"},
+    "corpus": {"tfrecords"},
     "random_access": set(),
     "mixtures": set(),
 }
 BESIDE = {
-    *("models.arrays", "models.transformers", "models.of_model", "tasks.examples", "pytorch.measured_loader"),
+    *("models.arrays", "models.transformers", "models.of_model", "mixtures.examples", "pytorch.measured_loader"),
     *("inspect.audit", "inspect.chat_samples", "inspect.contamination", "inspect.find", "inspect.image_samples"),
     *("inspect.printing", "inspect.readable", "inspect.run", "inspect.samples", "inspect.steps"),
     *("inspect.texts.draw", "inspect.texts.length_table", "inspect.texts.show", "inspect.texts.tasks"),

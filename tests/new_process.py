@@ -39,7 +39,7 @@ PRELOADED = (
     "apache_beam",
     "ul2_tasks.corpus.build_cache",
     "ul2_tasks.tasks.registry",
-    "ul2_tasks.tasks.examples",
+    "ul2_tasks.mixtures.examples",
     "ul2_tasks.t5x.dataset",
     "ul2_tasks.cli.commands",
 )

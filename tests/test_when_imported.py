@@ -7,7 +7,6 @@ import pkgutil
 import subprocess
 import sys
 
-import new_process
 import pytest
 
 import ul2_tasks
@@ -89,26 +88,48 @@ def test_images_need_no_tensorflow():
     assert run(LIGHT + HEAVY) == "[]\n"
 
 
-WHOLE = f"""
-import importlib, pathlib
+REGISTERED = """
 import seqio
-from ul2_tasks import when_imported
-for path in sorted(pathlib.Path({str(PACKAGE)!r}).rglob("[a-z]*.py")):
-    name = ".".join(path.relative_to({str(PACKAGE.parent)!r}).with_suffix("").parts)
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        assert (error.name or str(error)).split(".")[0] in ("t5x", "torch") or "needs the package" in str(error), error
-print(when_imported._begun)
-print("ul2_mix" in seqio.MixtureRegistry.names(), sorted(seqio.TaskRegistry.names()))
-print(seqio.MixtureRegistry.names())
+print(seqio.get_mixture_or_task("ul2_mix").name, *sorted(seqio.TaskRegistry.names()))
 """
 
 
-def test_no_import_registers_anything():
-    """So no import of SeqIO is in the middle of a module of this package that it would need, nor waits for another thread's."""
-    assert new_process.run("-c", WHOLE, check=True).stdout.splitlines() == [
-        "False",
-        "True ['ul2_corpus', 'ul2_r1', 'ul2_r2', 'ul2_s', 'ul2_x1', 'ul2_x2']",
-        "dict_keys(['ul2_mix'])",
-    ]
+@pytest.mark.parametrize("first", ["seqio, ul2_tasks", "ul2_tasks.tasks.mixing"])
+def test_seqio_has_the_mixture_whatever_is_imported_first(first):
+    assert run(f"import {first}" + REGISTERED) == "ul2_mix ul2_corpus ul2_r1 ul2_r2 ul2_s ul2_x1 ul2_x2\n"
+
+
+THREADS = """
+import sys, threading, time, wrapt
+import ul2_tasks
+
+@wrapt.when_imported("seqio.dataset_providers")
+def start(_):  # in the middle of `import seqio`, which goes on when each of the others waits for it
+    for program in sys.argv[1:]:
+        others.append(threading.Thread(target=exec, args=[f"{program}; {FIND}", {"found": found}]))
+        others[-1].start()
+    time.sleep(2)
+
+FIND = "import seqio; found.append(seqio.get_mixture_or_task('ul2_mix').name)"
+found, others = [], []
+exec(f"import seqio; {FIND}")
+for thread in others:
+    thread.join(60)
+print(found)
+"""
+
+
+def test_threads_that_import_it_and_seqio_at_once_do_not_wait_for_each_other():
+    """The thread that imports SeqIO finds the mixture at once, also while others import this package, who find it, too."""
+    others = ["import ul2_tasks.tasks", "from ul2_tasks.tasks import mixing", "from ul2_tasks import register; register()"]
+    others += ["import ul2_tasks, seqio", "from ul2_tasks.tokenizers import by_name"]
+    assert run(THREADS, *others) == f"{['ul2_mix'] * 6}\n"
+
+
+def test_after_a_reset_of_seqio_register_brings_it_back():
+    import seqio
+
+    seqio.TaskRegistry.reset()
+    seqio.MixtureRegistry.reset()
+    assert ul2_tasks.register() == "ul2_mix"
+    assert seqio.get_mixture_or_task("ul2_mix").name == "ul2_mix"

@@ -10,11 +10,13 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-import ul2_tasks.when_imported  # noqa: F401 (which tells SeqIO and gin)
+import wrapt
+
 from ul2_tasks.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ul2_tasks.chat.by_name import open_renderer as open_renderer
+    from ul2_tasks.cli.registration import Registration as Registration
     from ul2_tasks.denoisers.denoisers import T5GEMMA2 as T5GEMMA2
     from ul2_tasks.denoisers.denoisers import UL2 as UL2
     from ul2_tasks.denoisers.denoisers import UL2R as UL2R
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ul2_tasks.images.interleaved import ImageTokens as ImageTokens
     from ul2_tasks.mixtures.advice import best_chunk_tokens as best_chunk_tokens
     from ul2_tasks.mixtures.chat import Chat as Chat
+    from ul2_tasks.mixtures.examples import examples as examples
     from ul2_tasks.mixtures.image_text import ImageText as ImageText
     from ul2_tasks.mixtures.mix import Mix as Mix
     from ul2_tasks.mixtures.mixture import Mixture as Mixture
@@ -60,10 +63,8 @@ if TYPE_CHECKING:
     from ul2_tasks.tasks.converters import PromptCompletionFeatureConverter as PromptCompletionFeatureConverter
     from ul2_tasks.tasks.converters import seqio_converter as seqio_converter
     from ul2_tasks.tasks.downstream import with_mode as with_mode
-    from ul2_tasks.tasks.examples import examples as examples
     from ul2_tasks.tasks.names import description_of as description_of
     from ul2_tasks.tasks.preprocessors import prepend_mode as prepend_mode
-    from ul2_tasks.tasks.registration import Registration as Registration
     from ul2_tasks.tasks.registry import mix as mix
     from ul2_tasks.tasks.registry import register as register
     from ul2_tasks.tasks.registry import register_chat as register_chat
@@ -107,10 +108,10 @@ _NAMES = {
     "store.block_cache": "set_block_cache",
     "t5x.dataset": "get_dataset_at_step get_dataset_of_stream",
     "tasks.downstream": "with_mode",
-    "tasks.examples": "examples",
+    "mixtures.examples": "examples",
     "tasks.names": "description_of",
     "tasks.preprocessors": "prepend_mode",
-    "tasks.registration": "Registration",
+    "cli.registration": "Registration",
     "tasks.registry": "mix register register_chat register_image_text",
     "tokenizers.by_name": "open_vocabulary",
     "tokenizers.hugging_face": "HuggingFaceVocabulary",
@@ -136,8 +137,15 @@ def __getattr__(name: str) -> object:
     """A name of `_MODULES`, of the module that has it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    folder, _, file = _MODULES[name].rpartition(".")
+    importlib.import_module(f"{__name__}.{folder}")  # first, as ul2_tasks/tasks/__init__.py says why
+    return getattr(importlib.import_module(f"{__name__}.{folder}.{file}"), name)
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES})
+
+
+@wrapt.when_imported("seqio")
+def _register(_: object) -> None:
+    importlib.import_module("ul2_tasks.tasks.built_in")

@@ -64,6 +64,13 @@ def check_flag(value: bool, name: str) -> bool:
     return value
 
 
+def epochs_of(num_epochs: int | None) -> int | None:
+    """The number of epochs as one of Python's integers; None for no end."""
+    if num_epochs is not None and not is_integer(num_epochs, at_least=1):
+        raise ValueError(f"num_epochs must be an integer of at least 1, or None for no end, got {num_epochs!r}.")
+    return None if num_epochs is None else int(num_epochs)
+
+
 def check_on_error(on_error: object, name: str = "on_error") -> None:
     """Raises a ValueError where an argument does not say what becomes of bad records."""
     if on_error not in ("raise", "skip"):

@@ -23,8 +23,8 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.token_batches import document_shards
-from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tasks.corpus_task import CorpusView
 from ul2_tasks.tokenizers.special_ids import id_shift
 
 REPOSITORY = pathlib.Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from ul2_tasks import CausalDenoiser, default_vocabulary, open_source, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.cached_files import COMPLETED
 from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
-from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.tasks.corpus_task import CorpusView
 from ul2_tasks.tokenizers.special_ids import vocabulary_identity
 
 

@@ -22,6 +22,7 @@ from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, long_documents
 
 from ul2_tasks import T5GEMMA2, mix, register
+from ul2_tasks.cli.registration import Registration
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import formats as export_formats
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
@@ -30,7 +31,6 @@ from ul2_tasks.files.systems import copy, names_in, read
 from ul2_tasks.inspect.verification import examine
 from ul2_tasks.jobs.manifest import write_manifest
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.tasks.registration import Registration
 
 WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
 BYTES, MODES = byte_vocabulary()

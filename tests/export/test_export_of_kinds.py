@@ -14,13 +14,13 @@ from rich.console import Console
 from test_command_line import ul2
 
 import ul2_tasks
+from ul2_tasks.cli.registration import Registration
 from ul2_tasks.example_features import TEXT
 from ul2_tasks.export.folder import read_examples, read_manifest
 from ul2_tasks.export.formats import FORMATS
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.jobs.manifest import write_manifest
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.tasks.registration import Registration
 
 pytest.importorskip("PIL", reason="the extra images is not installed")
 

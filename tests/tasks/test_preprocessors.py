@@ -26,9 +26,9 @@ from support import (
 
 from ul2_tasks import T5GEMMA2, MemoryDataSource, SpanDenoiser, chunk_length, default_vocabulary, register
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.tasks.preprocessors import denoise as denoise_chunks
 from ul2_tasks.tasks.preprocessors import prepend_mode, split_into_chunks
+from ul2_tasks.tasks.tokenization import tokenize
 from ul2_tasks.tokenizers.special_ids import special_tokens
 
 BYTES, MODES = byte_vocabulary()

@@ -260,7 +260,7 @@ class Data:
     @cached_property
     def registration(self):
         """What registers them, a `Registration`. Raises a UsageError or ValueError where two options contradict each other."""
-        from ul2_tasks.tasks.registration import Registration
+        from ul2_tasks.cli.registration import Registration
 
         if alone := self.given_of("folder", "position_embeddings", "record"):
             raise needs(self.option(alone[0]), "--schema")
@@ -285,7 +285,7 @@ class Data:
     @cached_property
     def mixture(self) -> str:
         """The name of the mixture or task, which is registered."""
-        from ul2_tasks.tasks.registration import hand_over
+        from ul2_tasks.cli.registration import hand_over
 
         return self.registration.apply() if self.described is None else hand_over(self.described, self.registration)
 

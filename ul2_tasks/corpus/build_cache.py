@@ -262,10 +262,8 @@ def _found(corpus: str | Corpus) -> Corpus:
         return corpus
     import seqio
 
-    from ul2_tasks.corpus.view import CorpusTask
-
-    tasks = {name: seqio.TaskRegistry.get(name) for name in sorted(seqio.TaskRegistry.names())}
-    corpora = {name: task.corpus for name, task in tasks.items() if isinstance(task, CorpusTask)}
+    corpora_of_tasks = {name: getattr(seqio.TaskRegistry.get(name), "corpus", None) for name in sorted(seqio.TaskRegistry.names())}
+    corpora = {name: found for name, found in corpora_of_tasks.items() if found is not None and found.name == name}
     if corpus not in corpora:
         raise ValueError(f"corpus must be one of {[*corpora]}, got {corpus!r}. Name one of these, or the module that registers it.")
     return corpora[corpus]

@@ -12,13 +12,13 @@ from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.mixtures.examples import examples
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.random_access.exclude import Documents, leave_out, list_name
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
 from ul2_tasks.random_access.numbering import NO_END, RUN_RECORD
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tasks.examples import examples
 from ul2_tasks.version import check_version
 
 _OF_RECORD = ("mixture", "sequence_length", "split", "seed", "shuffle", "pack", "batch_size", "first_step")
@@ -33,12 +33,12 @@ class Run:
     Attributes:
         mixture: the name of a registered mixture; or a description of one.
         sequence_length: {"inputs": int, "targets": int}, or {"tokens": int} of chats, the budgets in tokens.
-        split, seed, shuffle: see `tasks.examples.examples`.
+        split, seed, shuffle: see `mixtures.examples.examples`.
         pack: whether several examples share a row. What is numbered is then the rows.
         batch_size: the examples, or rows, of a step on all hosts together; None where steps do not matter.
         first_step: the step that begins with example 0.
         cache_dirs: of a description, where its cache may be.
-        exclude, skip: what is left out, see `tasks.examples.examples`. Steps count as those of the model.
+        exclude, skip: what is left out, see `mixtures.examples.examples`. Steps count as those of the model.
         earlier: the lists that were left out before, each with the element until which it was; None of none.
     """
 
@@ -66,7 +66,7 @@ class Run:
         return "row" if self.pack else "example"
 
     def examples(self) -> Examples:
-        """The examples, or rows, of the first epoch; see `tasks.examples.examples`, also for what is refused."""
+        """The examples, or rows, of the first epoch; see `mixtures.examples.examples`, also for what is refused."""
         return self.parts[-1][2]
 
     def examples_at(self, number: int) -> Examples:

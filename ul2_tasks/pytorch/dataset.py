@@ -11,6 +11,7 @@ from typing import Any
 from ul2_tasks.denoisers.solution import check_rows
 from ul2_tasks.example_features import SPAN_ID, token_features
 from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.mixtures.examples import open_examples
 from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
@@ -21,9 +22,7 @@ from ul2_tasks.random_access.batches import features_of, has_images, members_of
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.random_access.windows import Corpora
-from ul2_tasks.scalars import check_flag, is_integer
-from ul2_tasks.tasks.arguments import epochs_of
-from ul2_tasks.tasks.examples import open_examples
+from ul2_tasks.scalars import check_flag, epochs_of, is_integer
 from ul2_tasks.tokenizers.special_ids import pads_with_0
 
 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import epochs_of
 
 if TYPE_CHECKING:
     import seqio
@@ -32,13 +32,6 @@ def reader_of(seed: SupportsIndex | None, num_epochs: int | None, shard_info: se
     if not 0 <= host < hosts:
         raise ValueError(f"shard_info must have an index from 0 to {hosts - 1}, got {shard_info}.")
     return Reader(number, epochs_of(num_epochs), host, hosts)
-
-
-def epochs_of(num_epochs: int | None) -> int | None:
-    """The number of epochs as one of Python's integers; None for no end."""
-    if num_epochs is not None and not is_integer(num_epochs, at_least=1):
-        raise ValueError(f"num_epochs must be an integer of at least 1, or None for no end, got {num_epochs!r}.")
-    return None if num_epochs is None else int(num_epochs)
 
 
 def check_splits(mixture: seqio.Mixture, split: str) -> None:

@@ -12,12 +12,12 @@ import tensorflow as tf
 from ul2_tasks.chat.objective import CHAT, FORMATS, salt_of
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.example_features import TASK
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.chat import Chat, chat_member, objective_of
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.tasks.arguments import check_splits, reader_of
+from ul2_tasks.tasks.corpus_task import CorpusTask, CorpusView
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import read_alone, read_indexed, subtasks

@@ -10,7 +10,6 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.view import CorpusTask
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
@@ -25,6 +24,7 @@ from ul2_tasks.mixtures.image_text import (
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.tasks.arguments import reader_of
+from ul2_tasks.tasks.corpus_task import CorpusTask
 from ul2_tasks.tasks.names import hand_over
 from ul2_tasks.tasks.providers import DenoisingTask, read_alone, subtasks
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, id_shift

@@ -18,7 +18,6 @@ import tensorflow as tf
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import code_in_words, reads
-from ul2_tasks.corpus.view import CorpusView
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk
@@ -37,6 +36,7 @@ from ul2_tasks.random_access.windows import Corpora
 from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
+from ul2_tasks.tasks.corpus_task import CorpusView
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.preprocessors import denoise, solve_features, split_into_chunks
 from ul2_tasks.tasks.tf_data import Reading, seed_of

@@ -9,7 +9,6 @@ from typing import Any
 import seqio
 
 from ul2_tasks.chat.objective import CHAT
-from ul2_tasks.corpus.view import CorpusTask, CorpusView
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.description import Description
@@ -17,6 +16,7 @@ from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mixture import Mixture, denoising_of, owner_of
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
 from ul2_tasks.tasks.chat import ChatMixture, ChatTask, add_chat
+from ul2_tasks.tasks.corpus_task import CorpusTask, CorpusView
 from ul2_tasks.tasks.image_text import ImageTextTask, add_image_text, beside_images
 from ul2_tasks.tasks.names import hand_over, is_registered, takes_arguments_of
 from ul2_tasks.tasks.providers import DenoisingMixture, DenoisingTask, is_ours

@@ -127,6 +127,6 @@ def _drawn(data: Data) -> Any:
 
 
 def _with_texts(data: Data, texts: Sequence[str]) -> str:
-    from ul2_tasks.tasks.registration import with_texts
+    from ul2_tasks.cli.registration import with_texts
 
     return with_texts(data.mixture, texts)

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import DocumentShards, document_shards
-from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.files import Shard, numbered
 from ul2_tasks.sources.records import Record
+from ul2_tasks.tasks.tokenization import tokenize
 from ul2_tasks.tokenizers.special_ids import id_shift
 
 

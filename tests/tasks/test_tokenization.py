@@ -7,8 +7,8 @@ import tensorflow as tf
 from support import byte_vocabulary, features
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.tokenization import tokenize
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tasks.tokenization import tokenize
 
 BYTES, _ = byte_vocabulary()
 
