@@ -7,21 +7,13 @@ FOLDER/_manifest.json                     tools that read a folder of Parquet fi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
-from ul2_tasks.example_features import (
-    IMAGES,
-    LOSS_MASK,
-    TASK,
-    TOKEN_FEATURES,
-    features_named,
-    token_features,
-)
+from ul2_tasks.example_features import IMAGES, LOSS_MASK, TASK, features_named, token_features
 from ul2_tasks.export.formats import Examples, open_format
 from ul2_tasks.files.opening import is_unreachable
 from ul2_tasks.files.systems import exists, is_folder, names_in, place, read
@@ -30,7 +22,7 @@ from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
 
 _logger = logging.getLogger(__name__)
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MANIFEST = "_manifest.json"
 _REMEDY = "Delete what is wrong, and run the same export again, which writes what is missing."
 
@@ -47,26 +39,27 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, Any
         An iterator of {"inputs": [T] int32, "targets": [T] int32, "denoiser": str, "task": str}. With images there is "images":
         list of bytes, in the order of their placeholders. Conversations have "loss_mask" and "span_id": [T] uint8, of the targets;
         or as one sequence {"tokens": [T] int32, "loss_mask", "span_id", ..}. The manifest says under "ids" what the ids and loss
-        groups mean. The denoiser is "" where the task has none.
+        groups mean. The denoiser is "" where the task has none. Where the corpus records it there is "origins": list of `Origin`,
+        the file, row, id and hash of each document that the example has tokens of.
 
     Raises:
         ValueError: the folder has no finished export; or a shard, which the message names, is missing, truncated, altered or not in
             the manifest, or has other counts than the manifest.
     """
     manifest = read_manifest(folder)
-    wrong = list(missing_or_resized(folder, manifest["shards"], _present(folder, manifest)))
+    wrong = list(missing_or_resized(folder, _files(manifest), _present(folder, manifest)))
     if wrong:
         raise ValueError(f"the export {folder} must be as its {MANIFEST} describes it, but is not: {'; '.join(wrong)}. {_REMEDY}")
     if words := in_words(manifest["arguments"]):
         _logger.warning("%s is %s", folder, words)
     format = open_format(manifest["arguments"]["format"])
-    return _read(folder, manifest, lambda path: format.read(path, features_of(manifest)), verify)
+    return _read(folder, manifest, lambda paths: format.read(paths, manifest["features"]), verify)
 
 
 def verify(folder: str) -> Iterator[str]:
     """Reads an export again. Gives a sentence for each shard that is missing, truncated or altered, or not in the manifest."""
     manifest = read_manifest(folder)
-    yield from faults(folder, manifest["shards"], _present(folder, manifest))
+    yield from faults(folder, _files(manifest), _present(folder, manifest))
 
 
 def is_export(folder: str) -> bool:
@@ -78,14 +71,13 @@ def read_manifest(folder: str) -> dict:
     """The manifest of an export, as JSON has it.
 
     * "arguments": those of `write_examples`; with a `max_examples` or `max_tokens` this is a trial run.
-    * "pipeline": what made the examples. The vocabulary and source of each corpus; the denoiser, rate, mode and full chunk of
-      each task.
-    * "features": the features of the examples, where they are others than inputs and targets.
-    * "ids": what the ids mean. The ids of sentinels, modes, EOS and padding, and how many ids there are; the loss groups of
-      conversations.
-    * "shards": for each file, in order, "file", "bytes", "sha256", the counts of `counted`, and under "tasks" these for each task.
+    * "pipeline": what made the examples: the fingerprint of a run of them.
+    * "features": the features of the examples.
+    * "ids": what the ids mean. The ids of sentinels, modes and EOS, and how many ids there are; the loss groups of conversations.
+    * "shards": for each, in order, its name under "shard", "files", with "file", "bytes" and "sha256" of each, the counts of
+      `counted`, and under "tasks" these for each task.
     * "totals": the sums over the shards.
-    * "left_out": of each task of conversations, where there are any, how many examples an epoch leaves out, by cause.
+    * "left_out": of each corpus of records that is read by number, how many examples an epoch leaves out, by cause.
 
     Raises a ValueError where there is none, or it has a schema that this version of the package cannot read, or was altered.
     """
@@ -96,12 +88,12 @@ def read_manifest(folder: str) -> dict:
             unfinished(folder) or f"the folder must be one that `ul2 export` wrote, got {folder}, which has no {MANIFEST}."
         )
     path = place(folder, MANIFEST)
-    return parse_manifest(path, read(path), SCHEMA_VERSION, "Export again.", ["arguments", "shards", "totals"])
+    return parse_manifest(path, read(path), SCHEMA_VERSION, "Export again.", ["arguments", "features", "shards", "totals"])
 
 
-def features_of(manifest: Mapping) -> Collection[str]:
-    """The names of the features of an export's examples."""
-    return manifest.get("features", TOKEN_FEATURES)
+def _files(manifest: Mapping) -> list[dict[str, Any]]:
+    """The files of all shards."""
+    return [file for shard in manifest["shards"] for file in shard["files"]]
 
 
 def counted(names: Collection[str]) -> tuple[str, ...]:
@@ -136,28 +128,31 @@ def no_counts(tasks: Iterable[str], names: Collection[str]) -> dict[str, dict[st
     return {task: dict.fromkeys(counted(names), 0) for task in tasks}
 
 
-def _read(folder: str, manifest: Mapping, read: Callable[[str], Iterator[Examples]], verify: bool) -> Iterator[dict[str, Any]]:
+def _read(
+    folder: str, manifest: Mapping, read: Callable[[Sequence[str]], Iterator[Examples]], verify: bool
+) -> Iterator[dict[str, Any]]:
     for shard in manifest["shards"]:
-        if verify and (sentence := altered(folder, shard)):
+        names = [file["file"] for file in shard["files"]]
+        for sentence in filter(None, (altered(folder, file) for file in (shard["files"] if verify else ()))):
             raise ValueError(f"{folder}: {sentence}. {_REMEDY}")
-        counts = no_counts(shard["tasks"], features_of(manifest))
-        for examples in _readable(read(place(folder, shard["file"])), f"{folder}: {shard['file']}"):
+        counts = no_counts(shard["tasks"], manifest["features"])
+        for examples in _readable(read([place(folder, name) for name in names]), f"{folder}: {', '.join(names)}"):
             count(examples, counts)
             yield from examples
         changes = "; ".join(differences(shard["tasks"], counts))
         if changes:
-            raise ValueError(f"{folder}: {shard['file']} has other counts than the manifest: {changes}. {_REMEDY}")
+            raise ValueError(f"{folder}: {', '.join(names)} has other counts than the manifest: {changes}. {_REMEDY}")
 
 
 def _readable(batches: Iterator[Examples], where: str) -> Iterator[Examples]:
     """The same examples. Whatever the format's reader raises becomes a ValueError that names the file."""
     try:
         yield from batches
-    except (OSError, RuntimeError, ValueError, LookupError, pa.ArrowException, tf.errors.OpError) as error:
+    except (OSError, RuntimeError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
         if is_unreachable(error):
             raise
         raise ValueError(f"{where} cannot be read ({type(error).__name__}: {error}). {_REMEDY}") from error
 
 
 def _present(folder: str, manifest: Mapping) -> set[str]:
-    return {name for name in names_in(folder) if name.endswith(f".{manifest['arguments']['format']}")}
+    return {name for name in names_in(folder) if name.endswith(open_format(manifest["arguments"]["format"]).endings)}

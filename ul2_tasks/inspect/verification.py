@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from ul2_tasks.corpus import cache
-from ul2_tasks.export import conversations_folder
 from ul2_tasks.export import folder as export_folder
 from ul2_tasks.files.systems import is_folder, names_in, place
 from ul2_tasks.jobs.shards import unfinished
@@ -34,25 +34,21 @@ def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
 
 def _holds(folder: str) -> bool:
     """Whether a folder has a cache or an export, finished or not."""
-    if cache.is_cache(folder) or _is_export(folder) or unfinished(folder):
+    if cache.is_cache(folder) or export_folder.is_export(folder) or unfinished(folder):
         return True
     return any(map(cache.is_data, names_in(folder)))  # a cache that a job has not finished
-
-
-def _is_export(folder: str) -> bool:
-    return export_folder.is_export(folder) or conversations_folder.is_export(folder)
 
 
 def _is_pair(folder: str) -> bool:
     """Whether its files of tokens are those of `ul2 export --format megatron`, whose names have no number of a shard."""
     tokens = list(filter(cache.is_data, names_in(folder)))
-    return bool(tokens) and not any(re.search(r"-of-\d+", name) for name in tokens) and not unfinished(folder)
+    return bool(tokens) and not export_folder.is_export(folder) and not any(re.search(r"-of-\d+", name) for name in tokens) and not unfinished(folder)
 
 
 def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
     if _is_pair(folder):
         return folder, [f"{folder} has .bin and .idx files for Megatron-LM, but no manifest to compare them with."], {}
-    written = next((kind for kind in (conversations_folder, export_folder) if kind.is_export(folder)), cache)
+    written: Any = export_folder if export_folder.is_export(folder) else cache
     try:
         wrong = list(written.verify(folder))
     except ValueError as error:

@@ -31,7 +31,7 @@ from ul2_tasks.version import check_version
 
 BEGUN = "begun.json"
 _RECORDS = ("_parts", "parts")  # the folders of records: of an export; of a cache
-_LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json", "manifest.json"}}  # what a job writes last
+_LAST = {"cache": {"COMPLETED"}, "export": {"_manifest.json"}}  # what a job writes last
 _REMOVE = "Delete the folder, and start again."
 
 
