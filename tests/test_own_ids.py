@@ -135,7 +135,8 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
         ] == wanted
 
     for format in ("tfrecord", "parquet"):
-        write_examples(name, str(tmp_path / format), LENGTHS, format=format, use_cached=True, console=QUIET)
+        settings = {"format": format, "cache_dirs": seqio.get_global_cache_dirs(), "console": QUIET}
+        write_examples(ul2_tasks.description_of(name), str(tmp_path / format), LENGTHS, **settings)
         assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
 
     run = Run(name, LENGTHS, "train", 0, batch_size=4, pack=False)

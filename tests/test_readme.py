@@ -20,9 +20,8 @@ import sentencepiece
 import seqio
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, ImageTokens, embedded_documents, register_chat, register_image_text
+from ul2_tasks import T5GEMMA2, ImageTokens, embedded_documents
 from ul2_tasks.cli import main
-from ul2_tasks.export.conversations import write_conversations
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.sources.memory import embedded_conversations
@@ -91,10 +90,10 @@ def folder(tmp_path_factory) -> pathlib.Path:
     (path / "corpus" / "one.txt").write_text("\n\n".join(documents))
     (path / "corpus" / "one.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
     write_megatron(seqio.TaskRegistry.get("ul2_corpus").corpus, str(path / "megatron"))
-    write_conversations(register_chat("talks"), str(path / "build"))
+    write_examples(ul2_tasks.Chat("talks"), str(path / "build"), {"tokens": None}, format="megatron")
     if importlib.util.find_spec("PIL"):  # the extra images
         settings = {"modes": {"[R]": 259}, "sentinels": range(368, 264, -1), "image_tokens": ImageTokens(262, 263, 264, 4)}
-        stories = register_image_text("stories", "embedded", seqio.ByteVocabulary(extra_ids=110), T5GEMMA2[0], **settings)
+        stories = ul2_tasks.ImageText("stories", "embedded", seqio.ByteVocabulary(extra_ids=110), T5GEMMA2[0], **settings)
         write_examples(stories, str(path / "stories"), {"inputs": 640, "targets": 640}, format="parquet")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(documents[:100]),

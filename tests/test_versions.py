@@ -8,8 +8,7 @@ from rich.console import Console
 import ul2_tasks
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.export import conversations_folder, folder
-from ul2_tasks.export.conversations import write_conversations
+from ul2_tasks.export import folder
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.inspect.run import read_record
 from ul2_tasks.random_access.numbering import RUN_RECORD
@@ -42,16 +41,8 @@ def of_cache(path):
 
 
 def of_export(path):
-    write_examples(registered(), str(path), LENGTHS, format="parquet", shards=1, console=QUIET)
+    write_examples(ul2_tasks.description_of(registered()), str(path), LENGTHS, format="parquet", shards=1, console=QUIET)
     return older(path / folder.MANIFEST), lambda: ul2_tasks.read_examples(str(path))
-
-
-def of_conversations(path):
-    chats = [json.dumps([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])] * 4
-    (path / "chats.jsonl").write_text("".join(f'{{"messages": {chat}}}\n' for chat in chats))
-    name = ul2_tasks.register_chat("versions_talk", str(path / "chats.jsonl"), loss_groups="plain")
-    write_conversations(name, str(path / "out"), console=QUIET)
-    return older(path / "out" / conversations_folder.MANIFEST), lambda: list(conversations_folder.verify(str(path / "out")))
 
 
 def of_run(path):
@@ -78,7 +69,7 @@ def of_image_rows(path):
     return STATE_VERSION - 1, lambda: dataset.load_state_dict({"version": STATE_VERSION - 1})
 
 
-WRITTEN = [of_cache, of_export, of_conversations, of_run, of_resumed_run]
+WRITTEN = [of_cache, of_export, of_run, of_resumed_run]
 WRITTEN += [pytest.param(of, marks=pytest.mark.torch) for of in (of_torch, of_image_rows)]
 
 

@@ -12,7 +12,7 @@ from ul2_tasks.chat.harmony import HarmonyRenderer
 from ul2_tasks.chat.objective import Objective
 from ul2_tasks.chat.segments import as_arrays
 from ul2_tasks.chat.supervision import Supervision
-from ul2_tasks.export.conversations_folder import COLUMNS
+from ul2_tasks.export.formats import PAIRS as COLUMNS
 from ul2_tasks.store.read import Store
 from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary
 

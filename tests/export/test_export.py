@@ -21,11 +21,9 @@ import tensorflow as tf
 from rich.console import Console
 from support import SPOILT_FILES, byte_vocabulary, long_documents
 
-from ul2_tasks import T5GEMMA2, mix, register
-from ul2_tasks.cli.registration import Registration
-from ul2_tasks.corpus.build_cache import build
-from ul2_tasks.export import formats as export_formats
+from ul2_tasks import T5GEMMA2, Mixture, register
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
+from ul2_tasks.export.tfrecord import parse, serialize
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.files.systems import copy, names_in, read
 from ul2_tasks.inspect.verification import examine
@@ -42,39 +40,28 @@ IN_PROCESS = ["--runner=FnApiRunner"]
 TWO_PROCESSES = [*IN_PROCESS, "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 
-def registered(name, denoisers) -> Registration:
+def described(name, denoisers, **arguments) -> Mixture:
     """A mixture, no two of whose examples are of the same text. A worker can make it, too, from what is pickled.
 
     The large validation split leaves 160 documents to train on.
     """
-    arguments = {"vocabulary": BYTES, "modes": MODES, "denoisers": denoisers}
-    registration = Registration(name, source={"spec": MemoryDataSource(long_documents, 0.6)}, arguments=arguments)
-    registration.apply()
-    return registration
+    given = {"source": MemoryDataSource(long_documents, 0.6), "vocabulary": BYTES, "modes": MODES, **arguments}
+    return Mixture(name, denoisers=denoisers, **given)
+
+
+BOTH = described("exported", (T5GEMMA2[0], T5GEMMA2[-1]))
+ALONE = described("alone", T5GEMMA2[-1:])  # written faster, for what is written anew
 
 
 @pytest.fixture(scope="module")
-def registration():
-    """Of r1 and s."""
-    return registered("exported", (T5GEMMA2[0], T5GEMMA2[-1]))
-
-
-@pytest.fixture(scope="module")
-def of_one_denoiser():
-    """Of s alone, which is written faster, for what is written anew."""
-    return registered("alone", T5GEMMA2[-1:])
-
-
-@pytest.fixture(scope="module")
-def write(registration):
-    def write(folder, mixture="exported_mix", **changed) -> dict:
+def write():
+    def write(folder, mixture=BOTH, **changed) -> dict:
         arguments = {
             "format": "parquet",
             "sequence_length": LENGTHS,
             "shards": SHARDS,
             "seed": SEED,
             "epochs": EPOCHS,
-            "prepare": registration.apply,
             "console": QUIET,
         }
         return write_examples(mixture, str(folder), **{**arguments, **changed})
@@ -100,8 +87,8 @@ def folders(write, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def write_alone(write, of_one_denoiser):
-    return functools.partial(write, mixture="alone_mix", prepare=of_one_denoiser.apply)
+def write_alone(write):
+    return functools.partial(write, mixture=ALONE)
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +97,9 @@ def folders_alone(write_alone, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wanted(registration):
+def wanted():
     """The examples of each shard, as SeqIO gives them to a trainer."""
+    register(BOTH)
     return [
         list(
             seqio.get_mixture_or_task("exported_mix")
@@ -178,11 +166,16 @@ def test_reading_gives_the_examples_that_training_reads_in_their_order(folders, 
     assert {type(example[key]) for example in found for key in ("denoiser", "task")} == {str}
 
 
+def names_of(manifest) -> list[str]:
+    """The files of an export, of which each shard is one."""
+    return [file["file"] for shard in manifest["shards"] for file in shard["files"]]
+
+
 def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted):
     folder, format = folders("parquet"), "parquet"
     manifest = read_manifest(str(folder))
-    assert sorted(files(folder)) == ["_manifest.json", *(shard["file"] for shard in manifest["shards"])]
-    assert [shard["file"] for shard in manifest["shards"]] == [f"train-0000{shard}-of-00002.{format}" for shard in range(SHARDS)]
+    assert sorted(files(folder)) == ["_manifest.json", *names_of(manifest)]
+    assert names_of(manifest) == [f"train-0000{shard}-of-00002.{format}" for shard in range(SHARDS)]
     for shard, examples in zip(manifest["shards"], wanted):
         counts = collections.defaultdict(lambda: {"examples": 0, "inputs_tokens": 0, "targets_tokens": 0})
         for example in examples:
@@ -193,12 +186,12 @@ def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted):
         assert {key: shard[key] for key in counts["all"]} == counts.pop("all")
         assert shard["tasks"] == counts
         assert set(counts) == {"exported_r1", "exported_s"}
-        assert shard["bytes"] == (folder / shard["file"]).stat().st_size
+        assert shard["bytes"] == (folder / shard["files"][0]["file"]).stat().st_size
     assert manifest["totals"]["examples"] == sum(map(len, wanted))
     totals = manifest["totals"]["tasks"]
     assert totals["exported_s"]["examples"] > 2 * totals["exported_r1"]["examples"] > 0
     assert manifest["arguments"]["sequence_length"] == LENGTHS
-    assert "ByteVocabulary" in manifest["pipeline"]["corpora"]["exported_corpus"]["vocabulary"]
+    assert "ByteVocabulary" in manifest["pipeline"]["vocabulary"]
     assert manifest["pipeline"]["tasks"]["exported_s"]["denoiser"]["noise_density"] == 0.75
 
 
@@ -211,75 +204,38 @@ class Shifted(seqio.ByteVocabulary):
 
 def test_ids_are_the_tokenizers_own_and_the_manifest_says_what_they_mean(write, tmp_path):
     source = MemoryDataSource(long_documents, 0.6)
-    plain = register("export_unshifted", source, BYTES, T5GEMMA2[:1], modes=MODES)
+    plain = described("export_unshifted", T5GEMMA2[:1], source=source)
     own = {name: id - 1 for name, id in MODES.items()}
-    shifted = register("export_shifted", source, Shifted(extra_ids=103), T5GEMMA2[:1], modes=own)
-    one, two = (write(tmp_path / name, name, shards=1, epochs=1) for name in (plain, shifted))
-    for example, other in itertools.zip_longest(read_examples(str(tmp_path / plain)), read_examples(str(tmp_path / shifted))):
+    shifted = described("export_shifted", T5GEMMA2[:1], source=source, vocabulary=Shifted(extra_ids=103), modes=own)
+    one, two = (write(tmp_path / each.name, each, shards=1, epochs=1) for each in (plain, shifted))
+    folders = [str(tmp_path / each.name) for each in (plain, shifted)]
+    for example, other in itertools.zip_longest(*map(read_examples, folders)):
         for key in ("inputs", "targets"):
             np.testing.assert_array_equal(example[key] - 1, other[key])
     ids, other = one["ids"], two["ids"]
-    assert {key: ids[key] for key in ("vocabulary_size", "id_shift", "pad_id", "eos_id")} == {
-        "vocabulary_size": 362,
-        "id_shift": 0,
-        "pad_id": 0,
-        "eos_id": 1,
-    }
-    assert (other["vocabulary_size"], other["id_shift"], other["pad_id"], other["eos_id"]) == (361, 1, None, 0)
+    assert [(each["vocabulary_size"], each["eos_id"]) for each in (ids, other)] == [(362, 1), (361, 0)]
     assert other["tasks"]["export_shifted_r1"]["mode_ids"] == [258]
-    example = next(read_examples(str(tmp_path / shifted)))
+    example = next(read_examples(folders[1]))
     assert example["inputs"][0] == 258
     used = [int(id) for id in example["inputs"] if id > 258]
     assert used
     assert used == other["tasks"]["export_shifted_r1"]["sentinel_ids"][: len(used)]
     assert example["inputs"][-1] == example["targets"][-1] == other["eos_id"]
-    assert "null, where each id is a token's" in " ".join(other["meaning"])
-
-
-def test_examples_of_tasks_that_are_not_ours_are_exported_too(write, tmp_path):
-    """They have a task and no denoiser, and are as SeqIO gives them."""
-    feature = seqio.Feature(BYTES, add_eos=True)
-    texts = [f"question {number}" for number in range(300)]
-    seqio.TaskRegistry.add(
-        "export_questions",
-        source=MemoryDataSource(lambda: texts, 0),
-        preprocessors=[
-            functools.partial(seqio.preprocessors.rekey, key_map={"inputs": "text", "targets": "text"}),
-            seqio.preprocessors.tokenize,
-            seqio.preprocessors.append_eos,
-        ],
-        output_features={"inputs": feature, "targets": feature},
-    )
-    ours = register("export_ours", MemoryDataSource(long_documents, 0), BYTES, T5GEMMA2[:1], modes=MODES)
-    seqio.MixtureRegistry.add("export_questions_mix", ["export_questions"], default_rate=1)
-    mixture = mix("export_supervised", {ours: 1, "export_questions_mix": 1})
-    manifest = write(tmp_path / "new", mixture, shards=1, epochs=1)
-    examples = list(read_examples(str(tmp_path / "new")))
-    assert {(example["task"], example["denoiser"]) for example in examples} == {("export_questions", ""), ("export_ours_r1", "r1")}
-    counts = {task: counts["examples"] for task, counts in manifest["totals"]["tasks"].items()}
-    assert counts == collections.Counter(example["task"] for example in examples)
-    questions = [example for example in examples if example["task"] == "export_questions"]
-    assert {BYTES.decode(example["inputs"].tolist()) for example in questions} <= set(texts)
-    assert all(example["inputs"][-1] == 1 for example in questions)
-    assert manifest["pipeline"]["tasks"]["export_questions"]["denoiser"] is None
-    assert set(manifest["ids"]["tasks"]) == {"export_ours_r1"}
 
 
 def test_two_processes_write_the_same_bytes_from_a_cache_too(write_alone, tmp_path, monkeypatch):
     """Workers know neither the mixture nor where the cache is, before they are told."""
     monkeypatch.setenv("PYTHONPATH", WORKERS_PATH)
     monkeypatch.setattr(sys, "executable", new_process.executable(tmp_path))
-    before = seqio.get_global_cache_dirs()
-    build("alone_corpus", str(tmp_path / "cache"), console=QUIET)
-    try:
-        seqio.set_global_cache_dirs([str(tmp_path / "cache")])
-        one = write_alone(tmp_path / "one", use_cached=True, format="parquet")
-        two = write_alone(tmp_path / "two", use_cached=True, format="parquet", pipeline_options=TWO_PROCESSES)
-    finally:
-        seqio.set_global_cache_dirs(before)
+    ALONE.cache(tmp_path / "cache")
+    settings = {"cache_dirs": [tmp_path / "cache"], "format": "parquet"}
+    one = write_alone(tmp_path / "one", **settings)
+    two = write_alone(tmp_path / "two", **settings, pipeline_options=TWO_PROCESSES)
     assert one == two
     assert files(tmp_path / "one") == files(tmp_path / "two")
-    assert one["pipeline"]["corpora"]["alone_corpus"]["read"].startswith("cache: store of ")
+    assert one["pipeline"]["use_cached"]
+    origins = [origin for example in read_examples(str(tmp_path / "one")) for origin in example["origins"]]
+    assert len(set(origins)) == 173
 
 
 def test_a_remote_folder_gets_the_same_bytes(folders_alone, write_alone):
@@ -300,26 +256,26 @@ KILLED = """
 import pickle, sys
 from ul2_tasks.files.systems import copy, names_in, read
 from ul2_tasks.export.write import write_examples
-pickle.load(open(sys.argv[1], "rb")).apply()
-write_examples("alone_mix", sys.argv[2], {"inputs": 128, "targets": 128}, format="tfrecord", shards=2, seed=7, epochs=2)
+mixture = pickle.load(open(sys.argv[1], "rb"))
+write_examples(mixture, sys.argv[2], {"inputs": 128, "targets": 128}, format="tfrecord", shards=2, seed=7, epochs=2)
 """
 
 
-def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders_alone, write_alone, of_one_denoiser, tmp_path):
+def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders_alone, write_alone, tmp_path):
     folder = tmp_path / "killed"
-    (tmp_path / "registration").write_bytes(pickle.dumps(of_one_denoiser))
-    process = new_process.Program(["-c", KILLED, tmp_path / "registration", folder], env={**os.environ, "PYTHONPATH": WORKERS_PATH})
+    (tmp_path / "mixture").write_bytes(pickle.dumps(ALONE))
+    process = new_process.Program(["-c", KILLED, tmp_path / "mixture", folder], env={**os.environ, "PYTHONPATH": WORKERS_PATH})
     deadline = time.monotonic() + 120
-    while len(list(folder.glob("_parts/*.tfrecord.json"))) < 1:
+    while len(list(folder.glob("_parts/train-*.json"))) < 1:
         assert process.poll() is None, "it ended before it was killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert [path.name for path in folder.glob("_parts/*.tfrecord.json")] == ["train-00000-of-00002.tfrecord.json"]
+    assert [path.name for path in folder.glob("_parts/train-*.json")] == ["train-00000-of-00002.json"]
     with pytest.raises(ValueError, match=r"killed is an unfinished export, with 1 of 2 shards\. Re-run the command that began it"):
         read_examples(str(folder))
-    first, second = (folder / shard["file"] for shard in read_manifest(str(folders_alone("tfrecord")))["shards"])
+    first, second = (folder / name for name in names_of(read_manifest(str(folders_alone("tfrecord")))))
     written = first.stat().st_mtime_ns
     # What a kill can leave at other moments: a file without its note, and a part of a file.
     second.write_bytes(b"whole, or not")
@@ -334,34 +290,34 @@ FULL_DISK = """
 import pathlib, pickle, resource, signal, sys
 from ul2_tasks.files.systems import copy, names_in, read
 from ul2_tasks.export.write import write_examples
-pickle.load(open(sys.argv[1], "rb")).apply()
+mixture = pickle.load(open(sys.argv[1], "rb"))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 for format in sys.argv[3:]:
     folder = pathlib.Path(sys.argv[2], format)
     try:
-        write_examples("alone_mix", str(folder), {"inputs": 128, "targets": 128}, format=format, epochs=2)
+        write_examples(mixture, str(folder), {"inputs": 128, "targets": 128}, format=format, epochs=2)
         print(format, "was written")
     except RuntimeError as error:
         print(format, error, sorted(path.name for path in folder.rglob("*")))
 """
 
 
-def test_a_disk_without_room_leaves_no_half_file(of_one_denoiser, tmp_path):
+def test_a_disk_without_room_leaves_no_half_file(tmp_path):
     """A limit on the size of files stands for the disk."""
-    (tmp_path / "registration").write_bytes(pickle.dumps(of_one_denoiser))
+    (tmp_path / "mixture").write_bytes(pickle.dumps(ALONE))
     environment = {**os.environ, "PYTHONPATH": WORKERS_PATH}
-    done = new_process.run("-c", FULL_DISK, tmp_path / "registration", tmp_path, *FORMATS, env=environment)
+    done = new_process.run("-c", FULL_DISK, tmp_path / "mixture", tmp_path, *FORMATS, env=environment)
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()
     assert len(told) == len(FORMATS)
     for line, format in zip(told, FORMATS):
-        assert re.match(rf"{format} alone_mix, train-00000-of-00001\.{format}: \w+: .*\['_parts', 'begun\.json'\]$", line), told
+        assert re.match(rf"{format} alone, train-00000-of-00001: \w+: .*\['_parts', 'begun\.json'\]$", line), told
 
 
 def test_what_is_complete_is_not_written_again_and_what_is_missing_is(folders_alone, write_alone, tmp_path):
     folder = pathlib.Path(shutil.copytree(folders_alone("parquet"), tmp_path / "copy"))
-    first, second = (folder / shard["file"] for shard in read_manifest(str(folder))["shards"])
+    first, second = (folder / name for name in names_of(read_manifest(str(folder))))
     times = [path.stat().st_mtime_ns for path in (first, second)]
     console = Console(record=True, width=300, file=io.StringIO())
     assert write_alone(folder, format="parquet", console=console) == read_manifest(str(folder))
@@ -420,7 +376,7 @@ def test_without_checksums_what_cannot_be_decoded_is_named_too(folders, tmp_path
         ({"seed": 8}, "arguments.seed was 7, and is now 8"),
         ({"format": "tfrecord"}, "arguments.format"),
         ({"sequence_length": {"inputs": 128, "targets": 96}}, "arguments.sequence_length.targets"),
-        ({"mixture": "ul2_mix"}, "arguments.mixture"),
+        ({"mixture": Mixture()}, "pipeline.mixture"),
     ],
 )
 def test_other_arguments_are_refused_and_both_are_shown(folders, write, changed, differs):
@@ -434,15 +390,15 @@ def test_other_arguments_are_refused_and_both_are_shown(folders, write, changed,
     ("changed", "argument"),
     [
         ({"format": "jsonl"}, "format"),
-        ({"mixture": "nothing_mix"}, "mixture"),
-        ({"mixture": "exported_r1"}, "mixture"),
+        ({"mixture": "ul2_mix"}, "mixture must be a description"),
+        ({"format": "megatron"}, "format must be parquet or tfrecord for examples of inputs, targets"),
         ({"split": "test"}, "split"),
         ({"seed": None}, "seed"),
         ({"epochs": 0}, "epochs"),
         ({"shards": True}, "shards"),
-        ({"mixture": "ul2_mix", "shards": 5000}, "5000"),
+        ({"mixture": Mixture(), "shards": 5000}, "5000"),
         ({"sequence_length": {"inputs": 3, "targets": 3}}, "lengths"),
-        ({"use_cached": True}, "cache"),
+        ({"cache_dirs": ["nowhere"]}, "cache"),
         ({"max_examples": 0}, "max_examples"),
         ({"max_tokens": "3"}, "max_tokens"),
     ],
@@ -454,11 +410,11 @@ def test_what_is_wrong_is_said_before_anything_is_written(write, tmp_path, chang
 
 
 def test_a_corpus_that_cannot_be_read_is_named(write, tmp_path):
-    mixture = register("missing", MemoryDataSource(list, validation=0), BYTES, T5GEMMA2[:1], modes=MODES)
+    mixture = described("missing", T5GEMMA2[:1], source=MemoryDataSource(list, validation=0))
     with pytest.raises(ValueError, match="'missing_corpus' must have an example"):
         write(tmp_path / "new", mixture)
     (tmp_path / "texts.jsonl").write_text('{"text": "good"}\nbad\n')
-    mixture = register("not_json", str(tmp_path / "texts.jsonl"), BYTES, T5GEMMA2[:1], modes=MODES)
+    mixture = described("not_json", T5GEMMA2[:1], source=str(tmp_path / "texts.jsonl"))
     with pytest.raises(ValueError, match=r"texts\.jsonl, line 2: is not JSON"):
         write(tmp_path / "new", mixture, shards=1)
     assert not list((tmp_path / "new").glob("*.jsonl*"))
@@ -500,14 +456,30 @@ def test_seqio_reads_it(folders, wanted):
     same_examples(found, list(itertools.chain(*wanted)))
 
 
-def test_padding_in_an_example_is_no_id_of_a_tokenizer_whose_0_is_a_token():
-    batch = {
-        "inputs": np.array([[5, 0, 6], [5, -1, -1]], np.int32),
-        "targets": np.array([[1, -1], [1, 1]], np.int32),
-        "denoiser": np.array([b"", b""]),
-        "task": np.array([b"other", b"another"]),
+def test_a_tfrecord_is_what_tensorflow_writes_and_reads(folders, tmp_path):
+    """Checksums, and bytes of an example, which TensorFlow writes in the order of names."""
+    path = next(folders("tfrecord").glob("*-00000-*"))
+    records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    with tf.io.TFRecordWriter(str(tmp_path / "again")) as writer:
+        for record in records:
+            assert tf.train.Example.FromString(record).SerializeToString(deterministic=True) == record
+            writer.write(record)
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_an_example_has_the_bytes_of_protocol_buffers():
+    """Of ids of any size, of no id, of bytes, and of names and values that are longer than 127 bytes."""
+    ids = np.array([0, 1, 127, 128, 16383, 16384, 262_143, 2**31 - 1])
+    values = {"ids": ids, "none": ids[:0], "b" * 200: [b"x" * 300, b""], "no bytes": []}
+    features = {
+        key: tf.train.Feature(int64_list=tf.train.Int64List(value=value.tolist()))
+        if isinstance(value, np.ndarray)
+        else tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
+        for key, value in values.items()
     }
-    kept = export_formats.Examples.from_padded(batch)
-    assert kept.ids["inputs"].tolist() == [5, 0, 6, 5]
-    with pytest.raises(ValueError, match=r"inputs of \['other'\] must have no id 0, SeqIO's padding, among their tokens"):
-        export_formats.Examples.from_padded(batch, id_shift=1)
+    expected = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+    assert serialize(values) == expected
+    found = parse(expected)
+    assert {key: list(value) for key, value in found.items()} == {key: list(value) for key, value in values.items()}
+    with pytest.raises(ValueError, match=r"ids must be at least 0, got -1"):
+        serialize({"ids": np.array([-1])})

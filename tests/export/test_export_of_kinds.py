@@ -1,26 +1,26 @@
 """Exports of conversations and images, alone and mixed: as training reads them, in each format."""
 
+import dataclasses
 import functools
 import io
 import itertools
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
-import seqio
+from chat_support import GOLDEN, o200k_file, read_shard
 from rich.console import Console
 from test_command_line import ul2
 
 import ul2_tasks
-from ul2_tasks.cli.registration import Registration
 from ul2_tasks.example_features import TEXT
-from ul2_tasks.export.folder import read_examples, read_manifest
-from ul2_tasks.export.formats import FORMATS
+from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.jobs.manifest import write_manifest
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.store.provenance import provenance_of_pairs
 
 pytest.importorskip("PIL", reason="the extra images is not installed")
 
@@ -43,17 +43,25 @@ def texts():
     return [f"text {number} of few words, which are about nothing" for number in range(300)]
 
 
-def registered(kind: str) -> str:
-    """The mixture or task of a kind of data, or of two."""
-    name = f"kinds_{kind}"
+def described(kind: str):
+    """A kind of data, or two."""
+    name = f"kinds_{kind.replace(' ', '_')}"
     if kind in ("chat", "reply"):
-        format = {"chat": "chat", "reply": "prompt_completion"}[kind]
-        return ul2_tasks.register_chat("kinds_talks", talks(), format=format)
+        return ul2_tasks.Chat("kinds_talks", talks())
     if kind == "texts":
-        return ul2_tasks.register(name, MemoryDataSource(texts, validation=0), **OBJECTIVE)
+        return ul2_tasks.Mixture(name, MemoryDataSource(texts, validation=0), **OBJECTIVE)
     if kind == "images":
-        return ul2_tasks.register_image_text(name, image_tokens=RUN, **OBJECTIVE)
-    return ul2_tasks.mix(name, {registered(each): 1 for each in kind.split(" and ")})
+        return ul2_tasks.ImageText(name, image_tokens=RUN, **OBJECTIVE)
+    return ul2_tasks.Mix(name, {described(each): 1 for each in kind.split(" and ")})
+
+
+def registered(kind: str) -> str:
+    """The same, registered."""
+    if kind == "reply":
+        return ul2_tasks.register_chat("kinds_talks", talks(), format="prompt_completion")
+    if " and " not in kind:
+        return ul2_tasks.register(described(kind))
+    return ul2_tasks.mix(f"kinds_{kind.replace(' ', '_')}", {registered(each): 1 for each in kind.split(" and ")})
 
 
 def talks() -> MemoryDataSource:
@@ -81,7 +89,7 @@ def write(tmp_path_factory):
     def write(kind, format):
         folder = tmp_path_factory.mktemp(kind.replace(" ", "_")) / format
         settings = {"format": format, "seed": 3, "shards": 2, "console": QUIET}
-        write_examples(registered(kind), str(folder), lengths_of(kind), **settings)
+        write_examples(described(kind), str(folder), lengths_of(kind), **settings)
         return folder
 
     return write
@@ -97,7 +105,7 @@ def of_shards(folder) -> list[list[dict]]:
     return [list(itertools.islice(found, shard["examples"])) for shard in read_manifest(str(folder))["shards"]]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["tfrecord", "parquet"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_random_access_the_shards_are_those_of_hosts(write, kind, format):
     found = list(itertools.chain.from_iterable(itertools.zip_longest(*of_shards(write(kind, format)))))
@@ -125,13 +133,13 @@ def test_the_manifest_has_the_loss_groups_and_what_is_left_out(write):
 
 
 def test_examples_that_are_too_long_are_counted_and_told(tmp_path):
-    name = ul2_tasks.register_chat("kinds_dropped", talks(), truncation="drop")
-    lengths = sorted(len(each["tokens"]) for each in ul2_tasks.examples(name, {"tokens": None}))
+    chat = ul2_tasks.Chat("kinds_dropped", talks(), truncation="drop")
+    lengths = sorted(len(each["tokens"]) for each in ul2_tasks.examples(chat, {"tokens": None}))
     console = Console(record=True, width=200, file=io.StringIO())
-    manifest = write_examples(name, str(tmp_path), {"tokens": lengths[5]}, format="parquet", console=console)
+    manifest = write_examples(chat, str(tmp_path), {"tokens": lengths[5]}, format="parquet", console=console)
     dropped = sum(length > lengths[5] for length in lengths)
-    assert manifest["left_out"] == {name: {"too long": dropped}}
-    assert f"{name}: {dropped} too long" in console.export_text()
+    assert manifest["left_out"] == {"kinds_dropped_corpus": {"too long": dropped}}
+    assert f"kinds_dropped_corpus: {dropped} too long" in console.export_text()
     assert manifest["totals"]["examples"] == len(TALKS) - dropped
 
 
@@ -164,12 +172,12 @@ def test_datasets_gives_images_and_the_collator_takes_them(write, tmp_path):
 def test_texts_beside_images_are_tokens_of_megatron_and_the_images_are_named(tmp_path):
     registered("texts and images")
     registered("images and reply")
-    done = ul2("export", "kinds_texts and images", "--format", "megatron", "--output", tmp_path)
+    done = ul2("export", "kinds_texts_and_images", "--format", "megatron", "--output", tmp_path)
     assert (done.exit_code, sorted(path.name for path in tmp_path.glob("*.bin"))) == (0, ["kinds_texts-train.bin"])
     assert done.stderr == "left out, because they are images, which such files cannot hold: kinds_images.\n"
     for asked, said in (
         (
-            ["kinds_images and reply", "--format", "megatron"],
+            ["kinds_images_and_reply", "--format", "megatron"],
             "--format must be parquet or tfrecord for images",
         ),
         (["kinds_images", "--format", "megatron"], "--format must be parquet or tfrecord for images"),
@@ -179,44 +187,101 @@ def test_texts_beside_images_are_tokens_of_megatron_and_the_images_are_named(tmp
         assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
 
 
-def registration(name: str, folder: pathlib.Path, **arguments) -> Registration:
-    (folder / "talks.jsonl").write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in TALKS * 20))
-    given = {"renderer": "harmony:default", "format": "prompt_completion", **arguments}
-    return Registration(name, (), {"spec": str(folder / "talks.jsonl")}, given)
-
-
 def test_a_changed_source_and_other_loss_groups_are_refused(tmp_path):
-    (tmp_path / "source").mkdir()
-    asked = registration("kinds_changed", tmp_path / "source", loss_groups="harmony")
-    settings = {"format": "parquet", "prepare": asked.apply, "console": QUIET}
-    name = asked.apply()
-    write_examples(name, str(tmp_path / "out"), PAIRS, **settings)
-    manifest = read_manifest(str(tmp_path / "out"))
-    manifest["pipeline"]["tasks"][name]["supervision"] = {**manifest["pipeline"]["tasks"][name]["supervision"], "turns": "last"}
-    write_manifest(str(tmp_path / "out" / "_manifest.json"), manifest)
-    with pytest.raises(
-        ValueError,
-        match=r"other arguments: pipeline\.tasks\.kinds_changed_prompt_completion\.supervision\.turns was .last., and is now",
-    ):
-        write_examples(name, str(tmp_path / "out"), PAIRS, **settings)
+    path = tmp_path / "talks.jsonl"
+    path.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in TALKS * 20))
+    chat = ul2_tasks.Chat("kinds_changed", str(path), "harmony:default", loss_groups="harmony")
+    settings = {"format": "parquet", "console": QUIET}
+    write_examples(chat, str(tmp_path / "out"), PAIRS, **settings)
+    with pytest.raises(ValueError, match=r"kinds_changed_prompt_completion\.supervision\.turns was 'each', and is now"):
+        write_examples(dataclasses.replace(chat, turns="last"), str(tmp_path / "out"), PAIRS, **settings)
+    os.utime(path, (1, 1))
+    with pytest.raises(ValueError, match=r"other arguments: reads\..*talks\.jsonl"):
+        write_examples(chat, str(tmp_path / "out"), PAIRS, **settings)
 
-    def touch(*_):
-        os.utime(tmp_path / "source" / "talks.jsonl", (1, 1))
-        asked.apply()
 
-    with pytest.raises(RuntimeError, match=r"the source changed during the job: .*talks\.jsonl"):
-        write_examples(name, str(tmp_path / "changed"), PAIRS, **{**settings, "prepare": touch})
+def flip(path: pathlib.Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_pairs_of_megatron_are_the_examples_and_each_fault_of_theirs_is_named(write, tmp_path):
+    folder = pathlib.Path(shutil.copytree(write("chat", "megatron"), tmp_path / "copy"))
+    shards, expected = read_manifest(str(folder))["shards"], ul2_tasks.examples(described("chat"), CHAT, seed=3)
+    for number, shard in enumerate(shards):
+        values, lengths = read_shard(str(folder), shard["shard"])
+        own = expected[number :: len(shards)]
+        assert lengths.tolist() == [len(example["tokens"]) for example in own]
+        for column, key in zip(values, ("tokens", "loss_mask", "span_id")):
+            assert values[column].tolist() == np.concatenate([example[key] for example in own]).tolist()
+    ids = read_manifest(str(folder))["ids"]["tasks"]["kinds_talks_chat"]
+    assert {example["tokens"][-1] for example in expected} == {ids["eod_id"]}
+    with pytest.raises(ValueError, match=r"must be read by Megatron-LM"):
+        list(read_examples(str(folder)))
+    assert list(verify(str(folder))) == []
+    stem = shards[0]["shard"]
+    flip(folder / f"{stem}_tokens.bin", 40)
+    (folder / f"{stem}_span.bin").unlink()
+    (folder / "train-9_tokens.bin").write_bytes(b"")
+    found = "; ".join(verify(str(folder)))
+    for sentence in (f"{stem}_tokens.bin is altered", f"{stem}_span.bin is missing", "train-9_tokens.bin is not in"):
+        assert sentence in found
+
+
+def test_a_cache_says_where_each_sequence_is_from_and_gives_the_same_tokens(write, tmp_path):
+    path = tmp_path / "talks.jsonl"
+    path.write_text("".join(json.dumps({"id": f"talk-{number}", "messages": talk}) + "\n" for number, talk in enumerate(TALKS)))
+    chat = ul2_tasks.Chat("kinds_origins", str(path), id_key="id")
+    chat.cache(tmp_path / "cache")
+    for format in ("megatron", "parquet", "tfrecord"):
+        write_examples(chat, tmp_path / format, CHAT, format=format, cache_dirs=[tmp_path / "cache"], console=QUIET)
+    write_examples(chat, tmp_path / "uncached", CHAT, format="megatron", console=QUIET)
+    for file in (tmp_path / "uncached").glob("*.bin"):
+        assert (tmp_path / "megatron" / file.name).read_bytes() == file.read_bytes()
+    stem = "train-00000-of-00001"
+    values, lengths = read_shard(str(tmp_path / "megatron"), stem)
+    tokens = np.split(values["tokens"], np.cumsum(lengths)[:-1])
+    of_pairs = provenance_of_pairs([str(tmp_path / "megatron" / f"{stem}_tokens")], [len(TALKS)]).of(np.arange(len(TALKS)))
+    found = ul2_tasks.examples(chat, CHAT, cache_dirs=[tmp_path / "cache"])
+    for format in ("parquet", "tfrecord"):
+        for example, own, origin, number in itertools.zip_longest(
+            read_examples(str(tmp_path / format)), tokens, of_pairs, range(len(found))
+        ):
+            assert example["tokens"].tolist() == own.tolist()
+            assert example["origins"] == found.locate(number).origins == [origin]
+            assert (origin.file, origin.id) == (str(path), f"talk-{origin.row - 1}")
+
+
+@pytest.mark.torch
+def test_o200k_is_written_with_its_own_ids_and_as_megatron_writes_it(tmp_path):
+    indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    torch = pytest.importorskip("torch")
+    (tmp_path / "golden.jsonl").write_text(f"{json.dumps({'messages': GOLDEN})}\n" * 2)
+    chat = ul2_tasks.Chat("kinds_golden", str(tmp_path / "golden.jsonl"), f"harmony:{o200k_file(tmp_path)}")
+    manifest = write_examples(chat, tmp_path / "out", {"tokens": None}, format="megatron", console=QUIET)
+    assert (manifest["ids"]["vocabulary_size"], manifest["ids"]["tasks"]["kinds_golden_chat"]["eod_id"]) == (201_088, 199_999)
+    ids = [200006, 1428, 200008, 4827, 382, 220, 17, 10, 17, 30, 200007, 200006, 173781, 200005, 35644, 200008, 41154, 13, 200007]
+    ids += [200006, 173781, 200005, 17196, 200008, 19, 13, 200002, 199999]
+    rows = {"tokens": ids, "span": [0] * 11 + [1] * 8 + [2] * 8 + [0], "lossmask": [0] * 11 + [1] * 16 + [0]}
+    for column, values in rows.items():
+        path = tmp_path / "out" / f"train-00000-of-00001_{column}"
+        dtype = np.int32 if column == "tokens" else np.uint8
+        builder = indexed_dataset.IndexedDatasetBuilder(str(tmp_path / f"{column}.bin"), dtype=dtype)
+        for _ in range(2):
+            builder.add_document(torch.tensor(values), [len(values)])
+        builder.finalize(str(tmp_path / f"{column}.idx"))
+        for suffix in ("bin", "idx"):
+            assert (tmp_path / f"{column}.{suffix}").read_bytes() == path.with_suffix(f".{suffix}").read_bytes()
+        assert [row.tolist() for row in indexed_dataset.IndexedDataset(str(path))] == [values, values]
 
 
 def test_what_cannot_be_exported_is_named(tmp_path):
-    chat, images = registered("chat"), registered("images")
-    seqio.MixtureRegistry.add("kinds_stock", [(task.name, 1) for task in seqio.get_subtasks(seqio.get_mixture_or_task(chat))])
-    for name, lengths, split, named in (
-        (chat, PAIRS, "train", "sequence_length"),
+    chat, images = described("chat"), described("images")
+    for description, lengths, split, named in (
         (chat, CHAT, "test", "split"),
         (images, {**PAIRS, "images": 2}, "train", "sequence_length"),
-        ("kinds_stock", CHAT, "train", "kinds_stock"),
     ):
         with pytest.raises(ValueError, match=named):
-            write_examples(name, str(tmp_path / "new"), lengths, format="parquet", split=split, console=QUIET)
+            write_examples(description, str(tmp_path / "new"), lengths, format="parquet", split=split, console=QUIET)
     assert not (tmp_path / "new").exists()

@@ -482,7 +482,7 @@ def cache(data, output: str, **options) -> None:
     "written_as",
     type=click.Choice(["tfrecord", "parquet", "megatron"]),
     required=True,
-    help="Write files of this format. megatron writes the tokens of a corpus instead of examples.",
+    help="Write files of this format. megatron writes the tokens of a corpus of text, or examples of conversations.",
 )
 @click.option(
     "--output",
@@ -524,7 +524,7 @@ def cache(data, output: str, **options) -> None:
     "--max_tokens",
     type=click.IntRange(1),
     metavar="N",
-    help="Write at most N tokens, of conversations for Megatron-LM of each split, for a trial run.  [default: all]",
+    help="Write at most N tokens, for a trial run.  [default: all]",
 )
 @_revision
 @of_a_job
@@ -537,8 +537,7 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
     --pipeline_option, Apache Beam runs the job. Re-run the same command to resume an interrupted export.
 
     With --format megatron, write the tokens of each corpus as one .bin/.idx pair for Megatron-LM, with an EOS after each document.
-    Only --cache, --split and --output apply. For conversations, write tokens, loss masks and loss groups of all splits, with one
-    shard for each file of the corpus.
+    Only --cache, --split and --output apply. For conversations, write pairs of the tokens, loss masks and loss groups of examples.
 
     \b
     ul2 export --format parquet --output examples
@@ -548,11 +547,10 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
       --format megatron --output tokens
     """
     kind = kind_of(data)
-    _know_cache(cache_dir)
     if options["written_as"] == "megatron":
         for sentence in left_out(kind, data):
             click.echo(sentence, err=True)
-    kind.export(data, output, use_cached=bool(cache_dir), **options)
+    kind.export(data, output, cache_dirs=[cache_dir] if cache_dir else [], **options)
 
 
 @main.command()

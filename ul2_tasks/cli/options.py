@@ -294,6 +294,15 @@ class Data:
         """The mixture as a description, for which SeqIO need not be imported; None of what is registered elsewhere."""
         return self.registration.described
 
+    @cached_property
+    def description(self):
+        """What is described, or is registered."""
+        if self.described is not None:
+            return self.described
+        from ul2_tasks.tasks.names import description_of
+
+        return description_of(self.mixture)
+
     @property
     def tasks(self) -> Sequence:
         """The tasks of the mixture; of one that is described the description alone, for which SeqIO need not be imported."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +30,11 @@ from ul2_tasks.store.write import HashedFile, PairWriter
 
 NAMES, ORIGINS = (DENOISER, TASK), "origins"
 TOKENS_PER_ROW_GROUP = 1 << 22  # of a Parquet file: 16 MB before compression, which is the most that is held in memory
-PAIRS = {"tokens": ("tokens", np.dtype(np.int32)), "lossmask": ("loss_mask", np.dtype(np.uint8)), "span": ("span_id", np.dtype(np.uint8))}
+PAIRS: dict[str, tuple[str, np.dtype]] = {
+    "tokens": ("tokens", np.dtype(np.int32)),
+    "lossmask": ("loss_mask", np.dtype(np.uint8)),
+    "span": ("span_id", np.dtype(np.uint8)),
+}
 _BYTES_PER_TOKEN = 4  # as which an image's bytes count in a row group
 _EXAMPLES_AT_A_TIME = 128  # when a file is read
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])  # what `datasets` writes, too
@@ -134,13 +137,15 @@ def _read_tfrecord(paths: Sequence[str], names: Collection[str]) -> Iterator[Exa
     with open_file(paths[0]) as file:
         records = map(parse, records_in(file))
         while batch := list(itertools.islice(records, _EXAMPLES_AT_A_TIME)):
-            of_each = {key: [example[key] for example in batch] for key in (*features, *NAMES)}
+            of_each: dict[str, Any] = {key: [example[key] for example in batch] for key in (*features, *NAMES)}
             yield Examples(
                 ids={key: np.concatenate(of_each[key]).astype(feature.dtype) for key, feature in features.items()},
                 lengths={key: np.array(list(map(len, of_each[key])), np.int64) for key in token_features(features)},
                 names={key: np.array([name.decode() for (name,) in of_each[key]], np.str_) for key in NAMES},
-                images=[example[IMAGES] for example in batch] if IMAGES in names else None,
-                origins=[[Origin(**json.loads(each)) for each in example[ORIGINS]] for example in batch] if ORIGINS in names else None,
+                images=[[*example[IMAGES]] for example in batch] if IMAGES in names else None,
+                origins=[[Origin(**json.loads(each)) for each in example[ORIGINS]] for example in batch]
+                if ORIGINS in names
+                else None,
             )
 
 
@@ -168,32 +173,31 @@ def _sequence(feature: Mapping[str, object]) -> dict[str, object]:
 
 def _write_parquet(paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]) -> list[Entry]:
     schema = _schema(names)
-    with contextlib.closing(HashedFile(paths[0])) as file:
-        with pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema) as writer:
-            held: list[pa.RecordBatch] = []
-            tokens = 0
+    with contextlib.closing(HashedFile(paths[0])) as file, pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema) as writer:
+        held: list[pa.RecordBatch] = []
+        tokens = 0
 
-            def write_row_group() -> None:
-                table = pa.Table.from_batches(held, schema)
-                writer.write_table(table, row_group_size=max(1, len(table)))
+        def write_row_group() -> None:
+            table = pa.Table.from_batches(held, schema)
+            writer.write_table(table, row_group_size=max(1, len(table)))
 
-            for batch in batches:
-                columns = [_list_array(batch, key) for key in batch.features]
-                if batch.images is not None:
-                    of_each = [[{"bytes": image, "path": None} for image in images] for images in batch.images]
-                    columns.append(pa.array(of_each, schema.field(IMAGES).type))
-                    tokens += sum(len(image) for images in batch.images for image in images) // _BYTES_PER_TOKEN
-                columns += [pa.array(batch.names[key]) for key in NAMES]
-                if batch.origins is not None:
-                    told = [[origin._asdict() for origin in origins] for origins in batch.origins]
-                    columns.append(pa.array(told, schema.field(ORIGINS).type))
-                held.append(pa.record_batch(columns, schema=schema))
-                tokens += sum(len(batch.ids[key]) for key in token_features(batch.features))
-                if tokens >= TOKENS_PER_ROW_GROUP:
-                    write_row_group()
-                    held, tokens = [], 0
-            if held:
+        for batch in batches:
+            columns = [_list_array(batch, key) for key in batch.features]
+            if batch.images is not None:
+                of_each = [[{"bytes": image, "path": None} for image in images] for images in batch.images]
+                columns.append(pa.array(of_each, schema.field(IMAGES).type))
+                tokens += sum(len(image) for images in batch.images for image in images) // _BYTES_PER_TOKEN
+            columns += [pa.array(batch.names[key]) for key in NAMES]
+            if batch.origins is not None:
+                told = [[origin._asdict() for origin in origins] for origins in batch.origins]
+                columns.append(pa.array(told, schema.field(ORIGINS).type))
+            held.append(pa.record_batch(columns, schema=schema))
+            tokens += sum(len(batch.ids[key]) for key in token_features(batch.features))
+            if tokens >= TOKENS_PER_ROW_GROUP:
                 write_row_group()
+                held, tokens = [], 0
+        if held:
+            write_row_group()
     return [file.entry]
 
 
@@ -219,7 +223,9 @@ def _list_array(batch: Examples, key: str) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, batch.ids[key])
 
 
-def _write_pairs(paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]) -> list[Entry | None]:
+def _write_pairs(
+    paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]
+) -> list[Entry | None]:
     *of_pairs, table_path = paths
     with contextlib.ExitStack() as opened:
         writers = [

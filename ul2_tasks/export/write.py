@@ -1,9 +1,9 @@
 """Writes examples of a description to files for other trainers. `folder` describes the folder, and reads it.
 
-Shard i of n has the examples that host i of n would train on, in the same order: of corpora that are read by number examples i, i + n,
-i + 2n .. of `ul2_tasks.examples` (where several are mixed, one of each n in a row), of those that are read in windows a stream of its
-own shards. So it ends where that ends: when a corpus has been read `epochs` times. The same arguments always give the same bytes, on
-any number of workers.
+Shard i of n has the examples that host i of n would train on, in the same order: of corpora that are read by number examples i,
+i + n, i + 2n .. of `ul2_tasks.examples` (where several are mixed, one of each n in a row); of those that are read in windows a
+stream of its own shards. So it ends where that ends: when a corpus has been read `epochs` times. The same arguments always give the
+same bytes, on any number of workers.
 
 An export that was killed goes on where it stopped, see `jobs.job`. The manifest is written last.
 """
@@ -115,7 +115,7 @@ class Export:
     @cached_property
     def opened(self) -> tuple[sequence.Examples, Corpora | None]:
         """Its examples; with the corpora where one is read in windows."""
-        settings = {key: self.arguments[key] for key in ("split", "seed")}  # type: ignore[literal-required]
+        settings = {key: self.arguments[key] for key in ("split", "seed")}
         cached = {"use_cached": False, "cache_dirs": self.cache_dirs}
         return open_examples(self.description, self.arguments["sequence_length"], shuffle=True, pack=False, **settings, **cached)  # type: ignore[arg-type]
 
@@ -172,7 +172,7 @@ class Export:
     def shards(self) -> list[ExportShard]:
         """All shards, in order."""
         shards, endings = self.arguments["shards"], open_format(self.arguments["format"]).endings
-        most = {name: self.arguments[name] for name in ("max_examples", "max_tokens")}  # type: ignore[literal-required]
+        most = {name: self.arguments[name] for name in ("max_examples", "max_tokens")}
         found = []
         for number in range(shards):
             name = f"{self.arguments['split']}-{number:05d}-of-{shards:05d}"
@@ -185,8 +185,8 @@ class Export:
     def begun(self) -> dict[str, object]:
         """What must be the same to go on with an export."""
         reads = {"reads": self.reads} if any(self.reads.values()) else {}
-        kept = {"arguments": self.arguments, "pipeline": self.pipeline, "features": list(self.features)}
-        return {"schema_version": SCHEMA_VERSION, **kept, **reads}
+        kept = {"pipeline": self.pipeline, "features": list(self.features)}
+        return {"schema_version": SCHEMA_VERSION, "arguments": self.arguments, **reads, **kept}
 
 
 def write_examples(
@@ -253,7 +253,7 @@ def write_examples(
     begun = export.begun
 
     def finish() -> dict:
-        if changed := "; ".join(differences(begun.get("reads", {}), {key: value for key, value in export.reads.items() if value})):
+        if changed := "; ".join(differences(begun.get("reads", export.reads), export.reads)):
             raise RuntimeError(f"the source changed during the job: {changed}. Delete {folder}, and start again.")
         manifest = {
             **begun,
@@ -365,7 +365,7 @@ def _origins(mixed: Mixed, slots: Slots) -> list[list[Origin]]:
         parts = corpus.kind.origin(corpus.order.ranges(slots.epochs[at], slots.slots[at]))
         ranges = [corpus.store.documents_at(*each) for each in zip(parts.starts.tolist(), parts.stops.tolist())]
         documents = list(itertools.chain.from_iterable(itertools.starmap(range, ranges)))
-        origins = iter(corpus.store.provenance.of(documents))  # type: ignore[union-attr]
+        origins = iter(corpus.store.provenance.of(documents))
         for of, (first, stop) in zip(at[parts.of].tolist(), ranges):
             found[of] += itertools.islice(origins, stop - first)
     return [list(dict.fromkeys(each)) for each in found]

@@ -42,7 +42,12 @@ def _holds(folder: str) -> bool:
 def _is_pair(folder: str) -> bool:
     """Whether its files of tokens are those of `ul2 export --format megatron`, whose names have no number of a shard."""
     tokens = list(filter(cache.is_data, names_in(folder)))
-    return bool(tokens) and not export_folder.is_export(folder) and not any(re.search(r"-of-\d+", name) for name in tokens) and not unfinished(folder)
+    return (
+        bool(tokens)
+        and not export_folder.is_export(folder)
+        and not any(re.search(r"-of-\d+", name) for name in tokens)
+        and not unfinished(folder)
+    )
 
 
 def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:

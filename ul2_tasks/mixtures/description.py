@@ -27,6 +27,7 @@ class Description:
     """
 
     name: str
+    vocabulary: Any
     denoisers: tuple[Denoiser, ...]  # conversations have none
 
     def _set(self, **fields: object) -> None:
@@ -53,6 +54,11 @@ class Description:
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Any]:
         """The tasks of examples of these lengths, by name, as SeqIO has them, at their `rates`; see `kinds.Task`."""
         raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[Description, ...]:
+        """What is mixed: itself alone."""
+        return (self,)
 
     def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
         """The same in the course of a run."""

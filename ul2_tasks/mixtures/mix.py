@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.mixtures.chat import Chat, format_of
-from ul2_tasks.mixtures.description import check_name
-from ul2_tasks.mixtures.mixture import Mixture, check_corpora
+from ul2_tasks.mixtures.description import Description, check_name
+from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.mixtures.mixture import check_corpora
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.scalars import as_python, fractions
-from ul2_tasks.tokenizers.special_ids import vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import id_shift, vocabulary_identity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Mix:
         both.cache("CACHE")
         examples = ul2_tasks.examples(both, {"inputs": 512, "targets": 512}, cache_dirs=["CACHE"])
 
-    A `Chat` beside mixtures gives its prompt-completion pairs, and the examples of all then have `loss_mask` and `span_id`.
+    A `Chat` beside others gives its prompt-completion pairs, and the examples of all then have `loss_mask` and `span_id`. Beside an
+    `ImageText` the examples of all have `images`.
 
     `mix` registers the same of registered mixtures, with the same examples. Neither SeqIO nor TensorFlow is imported, unless a
     source or the vocabulary is one of theirs.
@@ -53,11 +55,11 @@ class Mix:
     """
 
     name: str
-    mixtures: Mapping[Mixture | Chat, float] | Sequence[tuple[Mixture | Chat, float]] | None = None
+    mixtures: Mapping[Description, float] | Sequence[tuple[Description, float]] | None = None
     _: dataclasses.KW_ONLY
     temperature: float = 1.0
     weigh: str = "examples"
-    schedule: Sequence[Stage[Mixture | Chat]] | None = None
+    schedule: Sequence[Stage[Description]] | None = None
     batch_size: int | None = None
     steps: int | None = None
 
@@ -66,10 +68,10 @@ class Mix:
         check_weigh(self.weigh)
         planned = _planned(self)
         weights = planned.average if planned else weights_of(self.mixtures)
-        if wrong := [mixture for mixture in weights if not isinstance(mixture, Mixture | Chat)]:
+        if wrong := [mixture for mixture in weights if not isinstance(mixture, Description)]:
             raise ValueError(
-                f"mixtures must be ul2_tasks.Mixture or ul2_tasks.Chat objects, got {wrong[0]!r}. Use ul2_tasks.mix for registered"
-                " names."
+                f"mixtures must be Mixture, Chat or ImageText objects of ul2_tasks, got {wrong[0]!r}. Use ul2_tasks.mix for"
+                " registered names."
             )
         if planned and all(isinstance(mixture, Chat) for mixture in weights):
             raise ValueError(
@@ -140,7 +142,20 @@ class Mix:
         for mixture, weight in _pairs(self):
             total, own = sum(mixture.rates.values()), mixture.members(sequence_length, cache_dirs)
             members += [dataclasses.replace(member, rate=weight * member.rate / total) for member in own]
+        marks = {id for mixture in mixtures if isinstance(mixture, ImageText) for id in mixture.image_tokens.ids}
+        shift = id_shift(first.vocabulary)
+        for member in members if marks else []:
+            taken = member.solution.special.reserved if member.solution else ()
+            if both := sorted(marks & {id - shift for id in taken}):
+                raise ValueError(
+                    f"sentinels and modes of {member.task!r} must not be ids of image_tokens, got {both}. Pass others."
+                )
         return sorted(members, key=lambda member: member.task)
+
+    @property
+    def parts(self) -> tuple[Description, ...]:
+        """What is mixed, each once."""
+        return tuple(mixture for mixture, _ in _pairs(self))
 
     def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
         """The tasks of each stage, at their rates."""
@@ -161,16 +176,16 @@ class Mix:
         return f"{self.name}_mix"
 
 
-def _planned(mix: Mix) -> Schedule[Mixture | Chat] | None:
+def _planned(mix: Mix) -> Schedule[Description] | None:
     """The schedule with its batch size and steps; None without one."""
     return check_schedule(mix.mixtures, mix.schedule, mix.batch_size, mix.steps, mix.temperature)
 
 
-def _pairs(mix: Mix) -> Sequence[tuple[Mixture | Chat, float]]:
+def _pairs(mix: Mix) -> Sequence[tuple[Description, float]]:
     """The mixtures with their weights, of which temperature is part; with a schedule, with their fractions of the whole run."""
     planned = _planned(mix)
     return _by_name(planned.average if planned else weights_of(mix.mixtures, mix.temperature))
 
 
-def _by_name(weights: Mapping[Mixture | Chat, float]) -> tuple[tuple[Mixture | Chat, float], ...]:
+def _by_name(weights: Mapping[Description, float]) -> tuple[tuple[Description, float], ...]:
     return tuple((mixture, as_python(weights[mixture])) for mixture in sorted(weights, key=lambda mixture: mixture.name))

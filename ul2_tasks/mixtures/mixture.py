@@ -138,7 +138,7 @@ def owner_of(mixture: Mixture) -> Mixture:
     return mixture.source if isinstance(mixture.source, Mixture) else mixture
 
 
-def check_corpora(mixtures: Iterable[Mixture]) -> None:
+def check_corpora(mixtures: Iterable[Description]) -> None:
     """Raises a ValueError where mixtures read different corpora of one name."""
     found: dict[str, Corpus] = {}
     for mixture in mixtures:

@@ -5,23 +5,30 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import seqio
 
 from ul2_tasks.corpus.identity import cannot_tell, source_identity
 from ul2_tasks.mixtures.description import Description, is_same
+from ul2_tasks.mixtures.mix import Mix
+from ul2_tasks.scalars import fractions
 from ul2_tasks.sources.base import is_source
 from ul2_tasks.tasks.providers import DenoisingMixture
 
 
-def description_of(name: str) -> Description:
+def description_of(name: str) -> Description | Mix:
     """What is registered under a name: of a mixture its description, of a single task that with this part alone.
+
+    Of what `mix` registered it is a `Mix`.
 
     Raises a ValueError where nothing of this package has the name.
     """
     described = {key: seqio.MixtureRegistry.get(key).configuration for key in _of(seqio.MixtureRegistry, Description)}
     if name in described:
         return described[name]
+    if name in seqio.MixtureRegistry.names() and (mixed := getattr(seqio.MixtureRegistry.get(name), "configuration", None)):
+        return _mix_of(name.removesuffix("_mix"), mixed)
     for description in described.values():
         for denoiser in description.denoisers:
             if name == f"{description.name}_{denoiser.name}":
@@ -30,6 +37,22 @@ def description_of(name: str) -> Description:
         return seqio.TaskRegistry.get(name).configuration
     known = sorted({*described, *_of(seqio.TaskRegistry, Description)})
     raise ValueError(f"name must be that of a description that is registered, one of {known}, got {name!r}. Register it first.")
+
+
+def _mix_of(name: str, mixed: Any) -> Mix:
+    """What `mix` registered under a name, by its arguments, see `registry.MixConfiguration`."""
+    if mixed.schedule is None:
+        weights: dict[Description, float] = {}
+        for each, weight in mixed.mixtures.items():
+            found = description_of(each)
+            shares = fractions(dict(found.mixtures or {})) if isinstance(found, Mix) else {found: 1.0}
+            weights |= {part: weights.get(part, 0.0) + weight * share for part, share in shares.items()}
+        return Mix(name, weights, weigh=mixed.weigh)
+    stages = [
+        dataclasses.replace(stage, mixtures={description_of(each): weight for each, weight in stage.mixtures})
+        for stage in mixed.schedule.stages
+    ]
+    return Mix(name, schedule=stages, batch_size=mixed.schedule.batch_size, steps=mixed.schedule.steps, weigh=mixed.weigh)
 
 
 def _of(registry: type[seqio.DatasetProviderRegistry], kind: type) -> list[str]:

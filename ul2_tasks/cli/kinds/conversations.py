@@ -87,26 +87,5 @@ class Conversations(Kind):
             for name in names
         ]
 
-    def export(self, data, output, *, written_as, **options):
-        if written_as == "megatron":
-            self._export_tokens(data, output, **options)
-            return
-        write_examples_of(data, self._lengths_of_run(data), output, written_as=written_as, **options)
-
-    def _export_tokens(self, data, output, *, use_cached, max_tokens, git_revision, **others):
-        from ul2_tasks.export.conversations import write_conversations
-
-        if [task.name for task in data.registered_tasks] != [data.mixture]:
-            each = ", ".join(f"{task.corpus.name.removesuffix('_corpus')}_chat" for task in data.registered_tasks)
-            raise click.UsageError(f"NAME must be one corpus of conversations, got {data.mixture}. Export {each}.")
-        if given := data.given_of("sequence_length", "seed", "epochs", "shards", "split", "max_examples"):
-            raise click.UsageError(self.unsupported(data, f"export {data.option(given[0])}", LEAVE_OUT))
-        write_conversations(
-            data.mixture,
-            output,
-            use_cached=use_cached,
-            max_tokens=max_tokens,
-            git_revision=git_revision,
-            prepare=data.registration.apply,
-            pipeline_options=others["pipeline_options"],
-        )
+    def export(self, data, output, **options):
+        write_examples_of(data, self._lengths_of_run(data), output, **options)

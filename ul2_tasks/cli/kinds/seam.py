@@ -141,7 +141,7 @@ class Kind(Protocol):
         """`ul2 doctor`: the findings."""
         raise _undone(self)
 
-    def export(self, data: Data, output: str, *, written_as: str, use_cached: bool, **options) -> None:
+    def export(self, data: Data, output: str, *, written_as: str, cache_dirs: Sequence[str], **options) -> None:
         """`ul2 export`: writes files."""
         raise _undone(self)
 
@@ -150,26 +150,19 @@ class Kind(Protocol):
         return []
 
 
-def write_examples_of(
-    data: Data,
-    lengths: Mapping[str, int | None],
-    output: str,
-    *,
-    written_as: str,
-    **options,
-) -> None:
+def write_examples_of(data: Data, lengths: Mapping[str, int | None], output: str, *, written_as: str, **options) -> None:
     """`ul2 export` to files of examples, which are the same for all kinds."""
     from ul2_tasks.export.write import write_examples
 
-    write_examples(data.mixture, output, lengths, format=written_as, prepare=data.registration.apply, **options)
+    write_examples(data.description, output, lengths, format=written_as, **options)
 
 
-def write_tokens_of(corpora: Iterable[Any], output: str, split: str, use_cached: bool) -> None:
+def write_tokens_of(corpora: Iterable[Any], output: str, split: str, cache_dirs: Sequence[str]) -> None:
     """`ul2 export --format megatron` of corpora whose documents are tokens."""
     from ul2_tasks.export.megatron import write_megatron
 
     for corpus in corpora:
-        written = write_megatron(corpus, output, split, use_cached=use_cached)
+        written = write_megatron(corpus, output, split, use_cached=bool(cache_dirs))
         click.echo(
             f"{written['prefix']}: {written['documents']:,} documents, {written['tokens']:,} tokens, an EOS after each document"
         )

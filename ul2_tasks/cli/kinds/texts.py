@@ -100,12 +100,14 @@ class Texts(Kind):
         if written_as != "megatron":
             write_examples_of(data, lengths, output, written_as=written_as, **options)
             return
-        corpora = dict.fromkeys(task.corpus for task in data.registered_tasks if self.owns(task))
+        cache_dirs = options["cache_dirs"]
+        texts = [part for part in data.description.parts if self.owns(part)]
+        corpora = list({(corpus := part.corpus(cache_dirs)).name: corpus for part in texts}.values())
         if not corpora:
             raise click.UsageError(
                 f"NAME must have a corpus of text for --format megatron, got {data.mixture}. Export another one."
             )
-        write_tokens_of(corpora, output, options["split"], options["use_cached"])
+        write_tokens_of(corpora, output, options["split"], cache_dirs)
 
 
 def print_overview() -> None:
