@@ -44,6 +44,7 @@ from ul2_tasks.jobs.job import Job, run_job
 from ul2_tasks.jobs.manifest import differences, total, write_manifest
 from ul2_tasks.jobs.shards import BEGUN, JobShard, all_shards, begin, check_folder, finished_shards, temporary_files, write_shard
 from ul2_tasks.jobs.trial import checked, in_words, share
+from ul2_tasks.mixtures.examples import open_examples
 from ul2_tasks.random_access import sequence
 from ul2_tasks.random_access.batches import Mixed, features_of, has_images, make_batch, members_of, widest
 from ul2_tasks.random_access.kinds import Task
@@ -51,7 +52,6 @@ from ul2_tasks.random_access.numbering import Share, Slots, check_hosts
 from ul2_tasks.random_access.windows import Corpora, Stream
 from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.store.provenance import Origin
-from ul2_tasks.tasks.examples import open_examples
 from ul2_tasks.tokenizers.special_ids import id_shift
 from ul2_tasks.version import __version__
 
@@ -115,9 +115,16 @@ class Export:
     @cached_property
     def opened(self) -> tuple[sequence.Examples, Corpora | None]:
         """Its examples; with the corpora where one is read in windows."""
-        settings = {key: self.arguments[key] for key in ("split", "seed")}
-        cached = {"use_cached": False, "cache_dirs": self.cache_dirs}
-        return open_examples(self.description, self.arguments["sequence_length"], shuffle=True, pack=False, **settings, **cached)  # type: ignore[arg-type]
+        return open_examples(
+            self.description,
+            self.arguments["sequence_length"],  # type: ignore[arg-type]
+            split=self.arguments["split"],
+            seed=self.arguments["seed"],
+            shuffle=True,
+            pack=False,
+            use_cached=False,
+            cache_dirs=self.cache_dirs,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key != "opened"}
