@@ -14,6 +14,7 @@ import itertools
 import json
 import pathlib
 import pickle
+import re
 import sys
 
 import numpy as np
@@ -46,7 +47,20 @@ OF_TORCH = {  # where that is installed
     *("pytorch.collate", "pytorch.dataset", "pytorch.elements", "pytorch.t5gemma2_collator", "pytorch.packed_attention"),
     "image_rows.dataset",
 }
-HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_TORCH, HAS_PILLOW = (importlib.util.find_spec(name) is not None for name in ("torch", "PIL"))
+# The public names that need an extra, and a package that comes with it.
+EXTRAS = {
+    "seqio": "seqio",
+    "t5x": "seqio",
+    "torch": "torch",
+}
+NEED = {
+    "seqio": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter seqio_converter"
+    " with_mode description_of prepend_mode read_examples mix register register_chat register_image_text",
+    "t5x": "get_dataset_at_step get_dataset_of_stream",
+    "torch": "ImageTextDataset ExamplesCollator UL2IterableDataset GroupLosses LossGroupWeights GroupLossTrainer"
+    " accept_packed_sequences packed_attention_masks T5Gemma2Collator",
+}
 LENGTHS = {"inputs": 96, "targets": 80}
 IMAGE = {"boi_id": 4060, "image_id": 4061, "eoi_id": 4062, "image_seq_length": 4}
 
@@ -78,6 +92,23 @@ def digest(examples) -> str:
             value = example[key]
             found.update(f"{key} {value.tolist() if isinstance(value, np.ndarray) else value}".encode())
     return found.hexdigest()
+
+
+def names() -> list[str]:
+    """The public names that need an extra that is not installed, which the error of each names. All others are imported."""
+    import ul2_tasks
+
+    absent = [extra for extra, package in EXTRAS.items() if package in BLOCKED or not importlib.util.find_spec(package)]
+    of_absent = {name: extra for extra in absent for name in NEED[extra].split()}
+    said = {}
+    for name in ul2_tasks._FILES:
+        try:
+            getattr(ul2_tasks, name)
+        except ImportError as error:
+            said[name] = str(error)
+    extras = {name: re.search(r"needs the extra (\w+) \(.*pip install 'ul2_tasks\[\1\]'", error) for name, error in said.items()}
+    assert {name: found and found[1] for name, found in extras.items()} == of_absent, said
+    return sorted(of_absent)
 
 
 def texts(folder: pathlib.Path) -> dict:
@@ -217,16 +248,17 @@ def converter():
     return ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
 
 
-def main(folder: pathlib.Path) -> dict:
+def main(folder: pathlib.Path, is_alone: bool = False) -> dict:
     for name in files_of_the_core():
         importlib.import_module(name)
     return {
+        "names": names() if is_alone else None,
         "texts": texts(folder),
         "commands": commands(folder),
         "tokens": tokens(folder),
         "conversations": conversations(folder),
-        "interleaved image-text data": interleaved_data(folder),
-        "images": images(),
+        "interleaved image-text data": interleaved_data(folder) if HAS_PILLOW else None,
+        "images": images() if HAS_PILLOW else None,
         "collated": collated(),
         "batches": batches(folder) if HAS_TORCH else None,
     }
@@ -234,5 +266,5 @@ def main(folder: pathlib.Path) -> dict:
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, Raises())
-    print(json.dumps(main(pathlib.Path(sys.argv[1]))))
+    print(json.dumps(main(pathlib.Path(sys.argv[1]), is_alone=True)))
     assert not {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)

@@ -110,7 +110,7 @@ def test_what_is_wrong_is_named_in_one_sentence(arguments, named):
 @pytest.mark.parametrize(
     ("package", "arguments", "extra"),
     [
-        ("apache_beam", ["cache", "ul2", "--output", "out", "--workers", "2"], "ul2_tasks[cache]"),
+        ("apache_beam", ["cache", "ul2", "--output", "out", "--workers", "2"], "ul2_tasks[beam]"),
         ("jinja2", ["report", "ul2", "--examples", "20", "--output", "out.html"], "ul2_tasks[report]"),
         ("datasets", ["show", "absent", "--corpus", "hf:folder"], "ul2_tasks[huggingface]"),
     ],

@@ -60,12 +60,12 @@ def test_the_installed_package_has_its_vocabulary_and_its_version():
     assert files >= {f"ul2_tasks/{path.relative_to(REPOSITORY)}" for path in (REPOSITORY / "gin").rglob("*.gin")}
     shipped = distribution.locate_file("ul2_tasks/data/default.model")
     assert digest(shipped) == digest(REPOSITORY / "ul2_tasks/data/default.model")
-    assert distribution.metadata["License"] == "Apache-2.0"
+    assert distribution.metadata["License-Expression"] == "Apache-2.0"
     assert any(name.endswith("licenses/LICENSE") for name in files)
 
 
 def test_what_is_imported_is_declared():
-    """In setup.py, alone or in an extra; t5x is in no registry, and Megatron-LM brings its own environment."""
+    """In pyproject.toml, alone or in an extra; t5x is in no registry, and Megatron-LM brings its own environment."""
     of_module = importlib.metadata.packages_distributions()
     declared = {re.split(r"[^\w.-]", each)[0].lower().replace("_", "-") for each in installed_or_skip().requires}
     found = {}

@@ -15,6 +15,7 @@ GROUND = {
     "counting",
     "datasets",
     "example_features",
+    "extras",
     "graphs",
     "imported",
     "scalars",

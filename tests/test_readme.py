@@ -148,7 +148,8 @@ def test_each_script_and_extra_that_is_named_is_there():
         assert all(f'"{argument}"' in text for argument in arguments if argument.startswith("--")), arguments
     everything = "\n".join(WRITTEN.values())
     extras = {extra for names in re.findall(r"'\.\[(.*?)\]'", everything) for extra in names.split(",")}
-    assert all(f'"{extra}": ' in (REPOSITORY / "setup.py").read_text() for extra in extras)
+    declared = (REPOSITORY / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
+    assert all(f"\n{extra} = [" in declared for extra in extras)
     files = {*re.findall(r"--gin_file=(gin/\S+)", everything), *re.findall(r"^include '(gin/.*)'", everything, re.MULTILINE)}
     files |= {path.rstrip(".") for path in re.findall(r"(?<!/)\b(?:benchmarks|recipes)/[a-z]\w*(?:\.py)?", everything)}
     assert len(files) > 10

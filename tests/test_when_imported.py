@@ -58,7 +58,7 @@ def test_a_star_imports_what_can_be_imported(missing):
     program = f"""{HIDDEN}
 from ul2_tasks import *
 import ul2_tasks
-left_out = sorted(set(ul2_tasks._MODULES) - set(globals()))
+left_out = sorted(set(ul2_tasks._FILES) - set(globals()))
 print(left_out)
 for name in left_out:
     try:

@@ -23,6 +23,7 @@ import numpy as np
 
 from ul2_tasks.chat.messages import Message, check_fields, check_nothing_lost, parts_of, text_of, weight_of
 from ul2_tasks.chat.segments import CHANNELS, Segment
+from ul2_tasks.extras import needs
 from ul2_tasks.tokenizers.batches import encode_batch
 from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary, found_as
 from ul2_tasks.tokenizers.special_ids import id_shift, piece_id, text_vocabulary, vocabulary_identity
@@ -185,10 +186,8 @@ def _check_header(field: str, text: str | None) -> None:
 @functools.lru_cache(maxsize=1)
 def _harmony(path: str) -> Callable[[str, bool], list[int]]:
     """A function that renders a message, as JSON, with `openai_harmony`, given whether the conversation has functions."""
-    try:
+    with needs("this message", "chat"):
         import openai_harmony
-    except ImportError as error:
-        raise ImportError(f"this message needs the package openai-harmony ({error}); pip install 'ul2_tasks[chat]'") from error
     with found_as(path, FILE, "TIKTOKEN_ENCODINGS_BASE"):
         encoding = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
 

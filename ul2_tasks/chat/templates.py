@@ -50,6 +50,7 @@ from ul2_tasks.chat.skeletons import (
     make_skeleton,
     stand_in,
 )
+from ul2_tasks.extras import needs
 from ul2_tasks.scalars import is_empty
 from ul2_tasks.tokenizers.batches import LONG
 from ul2_tasks.tokenizers.hugging_face import HuggingFaceVocabulary
@@ -280,12 +281,8 @@ def _how(expected: str, written: str, texts: Sequence[str]) -> str:
 
 
 def _compile(template: str, variables: Mapping[str, Any], date: str | None, marks: tuple[str, str]) -> Callable[..., str]:
-    try:
+    with needs("a chat template", "huggingface"):
         from ul2_tasks.chat.template_engine import compile_template
-    except ImportError as error:
-        raise ImportError(
-            "a chat template needs the package jinja2, got no such package. Run pip install 'ul2_tasks[huggingface]'."
-        ) from error
     try:
         day = None if date is None else datetime.date.fromisoformat(date)
     except ValueError as error:

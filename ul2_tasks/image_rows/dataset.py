@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ul2_tasks.cached import cached_property
+from ul2_tasks.extras import needs
 from ul2_tasks.image_rows.custom import ElementKind, marks_of
 from ul2_tasks.image_rows.index import ImageRows
 from ul2_tasks.image_rows.recipe import Recipe, Source
@@ -20,13 +21,11 @@ from ul2_tasks.pytorch.states import check_part, check_state
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tokenizers.own_ids import OwnIds
 
-try:
+with needs("ImageTextDataset", "torch"):
     import torch
 
     from ul2_tasks.pytorch.passes import Pass, Passes
     from ul2_tasks.pytorch.processes import given_process, reading_process
-except ImportError as error:
-    raise ImportError(f"ul2_tasks.image_rows.dataset needs the package torch ({error}); pip install 'ul2_tasks[torch]'") from error
 
 if TYPE_CHECKING:
     import seqio

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ul2_tasks.extras import needs
 from ul2_tasks.images.draws import Draws
 from ul2_tasks.images.pixels import MAX_PIXELS, Frame, file_of
 from ul2_tasks.scalars import is_integer
@@ -218,10 +219,8 @@ def _upright(frame: Any) -> np.ndarray:
 @contextlib.contextmanager
 def _opened(video: object, **options: str) -> Iterator[tuple[InputContainer, Any]]:
     """The video and its stream of images. What PyAV stumbles over is told in one sentence."""
-    try:
+    with needs("a video", "images"):
         import av
-    except ImportError as error:
-        raise ImportError(f"videos need the package av ({error}); pip install 'ul2_tasks[images]'") from error
     with file_of(video, "video") as file:
         if not file.read(1):
             raise ValueError(f"the video must be one of {', '.join(FORMATS)}, got an empty file.")

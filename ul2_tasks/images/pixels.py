@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
+from ul2_tasks.extras import needs
 from ul2_tasks.files.opening import is_unreachable
 from ul2_tasks.files.retries import named
 from ul2_tasks.files.systems import open_to_read, read
@@ -289,8 +290,6 @@ def _on_white(opened: ImageFile) -> Any:
 
 def pillow() -> Any:
     """Pillow's module PIL.Image, which is not imported before it is needed. Raises an ImportError if Pillow is not there."""
-    try:
+    with needs("an image", "images"):
         from PIL import Image
-    except ImportError as error:
-        raise ImportError(f"images need the package pillow ({error}); pip install 'ul2_tasks[images]'") from error
     return Image

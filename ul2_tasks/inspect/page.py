@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from ul2_tasks.extras import needs
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.inspect.printing import as_shown
 
@@ -51,14 +52,10 @@ def check_path(path: str | os.PathLike) -> None:
 
 def packages() -> tuple[ModuleType, ModuleType]:
     """jinja2 and markupsafe. A command calls this before it measures for minutes."""
-    try:
+    with needs("a report", "report"):
         import jinja2
         import markupsafe
         import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"a report needs the packages jinja2 and matplotlib ({error}). Run `pip install 'ul2_tasks[report]'`."
-        ) from error
     return jinja2, markupsafe
 
 

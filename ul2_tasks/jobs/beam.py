@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ul2_tasks.extras import needs
+
 
 def import_beam():
     """Apache Beam. Where it is not installed, an ImportError says what to install."""
-    try:
+    with needs("a Beam job", "beam"):
         import apache_beam
-    except ImportError as error:
-        raise ImportError(f"a Beam job needs Apache Beam ({error}). Run `pip install 'ul2_tasks[cache]'`.") from error
     return apache_beam
 
 

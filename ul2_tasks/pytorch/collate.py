@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 
 from ul2_tasks.example_features import TASK, TASK_ID, token_features
+from ul2_tasks.extras import needs
 from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.sequence import Examples
 
-try:
+with needs("ExamplesCollator", "torch"):
     import torch
 
     from ul2_tasks.pytorch.dataset import check_converter
     from ul2_tasks.pytorch.elements import to_torch
-except ImportError as error:
-    raise ImportError(
-        f"ul2_tasks.pytorch.collate needs the package torch ({error}). Run `pip install 'ul2_tasks[torch]'`."
-    ) from error
 
 
 class ExamplesCollator:

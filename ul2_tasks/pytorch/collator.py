@@ -15,6 +15,7 @@ from ul2_tasks.denoisers.objective import corrupt_spans
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, check_rows, solve
 from ul2_tasks.denoisers.write import recipe
 from ul2_tasks.example_features import DENOISER, EXAMPLE, IGNORED, TASK_ID
+from ul2_tasks.extras import needs
 from ul2_tasks.models.of_model import settings_of
 from ul2_tasks.models.transformers import RowFormat
 from ul2_tasks.order.ranges import Ranges
@@ -366,11 +367,6 @@ def _name(number: int) -> str:
 
 
 def _torch() -> Any:
-    try:
+    with needs("return_tensors='pt'", "torch"):
         import torch
-    except ImportError as error:
-        raise ImportError(
-            f"return_tensors='pt' needs the package torch ({error}). Run `pip install 'ul2_tasks[torch]'`, or pass"
-            " return_tensors='np'."
-        ) from error
     return torch

@@ -10,6 +10,7 @@ from typing import Any
 
 from ul2_tasks.denoisers.solution import check_rows
 from ul2_tasks.example_features import SPAN_ID, token_features
+from ul2_tasks.extras import needs
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.examples import open_examples
 from ul2_tasks.mixtures.image_text import ImageText
@@ -25,16 +26,12 @@ from ul2_tasks.random_access.windows import Corpora
 from ul2_tasks.scalars import check_flag, epochs_of, is_integer
 from ul2_tasks.tokenizers.special_ids import pads_with_0
 
-try:
+with needs("UL2IterableDataset", "torch"):
     import torch
 
     from ul2_tasks.pytorch.elements import Elements
     from ul2_tasks.pytorch.passes import Pass, Passes
     from ul2_tasks.pytorch.processes import Reader, dealt_at_once, given_process, reading_process
-except ImportError as error:
-    raise ImportError(
-        f"ul2_tasks.pytorch.dataset needs the package torch ({error}). Run `pip install 'ul2_tasks[torch]'`."
-    ) from error
 
 
 class UL2IterableDataset(torch.utils.data.IterableDataset):

@@ -18,14 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ul2_tasks.example_features import IGNORED, SPAN_ID, TASK_ID
+from ul2_tasks.extras import needs
 from ul2_tasks.random_access.tasks import TaskInfo, products, task_weights
 
-try:
+with needs("GroupLosses", "torch"):
     import torch
-except ImportError as error:
-    raise ImportError(
-        f"ul2_tasks.pytorch.group_losses needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
-    ) from error
 
 _NO_LABELS = 1e-12  # of a group in a report, which Megatron divides by
 

@@ -6,19 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.example_features import IGNORED, TASK_ID
+from ul2_tasks.extras import needs
 from ul2_tasks.models.transformers import BESIDE_LABELS
 from ul2_tasks.pytorch.group_losses import GroupLosses, LossGroupWeights
 from ul2_tasks.random_access.tasks import TaskInfo
 
-try:
+with needs("GroupLossTrainer", "torch"):
     import torch
     import transformers
     from transformers.trainer_utils import EvalLoopOutput
-except ImportError as error:
-    raise ImportError(
-        f"ul2_tasks.pytorch.group_trainer needs the packages torch, transformers and accelerate ({error});"
-        " pip install 'ul2_tasks[torch]'"
-    ) from error
 
 
 class GroupLossTrainer(transformers.Trainer):

@@ -17,14 +17,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ul2_tasks.example_features import PACKED_IDS
+from ul2_tasks.extras import needs
 
-try:
+with needs("packed_attention_masks", "torch"):
     import torch
     from torch.nn.attention import flex_attention
-except ImportError as error:
-    raise ImportError(
-        f"ul2_tasks.pytorch.packed_attention needs the package torch, 2.5 or later ({error}). Run `pip install 'ul2_tasks[torch]'`."
-    ) from error
 
 # Whether a query attends to a key, of indices of batch, head, query and key: a mask_mod of FlexAttention.
 Attends = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, TASK_ID
+from ul2_tasks.extras import needs
 from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.images.t5gemma2 import PIXELS, check_placeholders, pixel_values
 from ul2_tasks.models.of_model import t5gemma2_settings
@@ -18,14 +19,10 @@ from ul2_tasks.scalars import short
 if TYPE_CHECKING:
     from ul2_tasks.models.of_model import Model
 
-try:
+with needs("T5Gemma2Collator", "torch"):
     import torch
 
     from ul2_tasks.pytorch.elements import single_example, to_torch
-except ImportError as error:
-    raise ImportError(
-        f"ul2_tasks.pytorch.t5gemma2_collator needs the package torch ({error}); pip install 'ul2_tasks[torch]'"
-    ) from error
 
 
 class T5Gemma2Collator:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ul2_tasks.cached import cached_property
+from ul2_tasks.extras import needs
 from ul2_tasks.files.listing import contents
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.columns import check_fields, check_kind
@@ -107,10 +108,6 @@ def _is_hidden(path: str) -> bool:
 
 
 def _import_datasets():
-    try:
+    with needs("an 'hf:' source", "huggingface"):
         import datasets
-    except ImportError as error:
-        raise ImportError(
-            f"'hf:' sources need the package datasets ({error}). Run `pip install 'ul2_tasks[huggingface]'`."
-        ) from error
     return datasets

@@ -5,4 +5,7 @@ threads wait for it here. They hold no file of this folder meanwhile, which that
 write `from ul2_tasks.tasks import preprocessors`, not `import ul2_tasks.tasks.preprocessors`.
 """
 
-import seqio  # noqa: F401
+from ul2_tasks.extras import needs
+
+with needs("ul2_tasks.tasks", "seqio"):
+    import seqio  # noqa: F401

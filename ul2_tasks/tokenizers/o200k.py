@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ul2_tasks.extras import needs
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.pieces import DEFAULT_SENTINELS, PRESET_MODES
 
@@ -167,13 +168,9 @@ def _encoding(path: str) -> Any:
 @functools.lru_cache(maxsize=1)
 def _load(path: str) -> Any:
     """tiktoken's encoding of the file. tiktoken reads a file of its cache folder, so a folder is made that has it alone."""
-    try:
+    with needs("the vocabulary o200k", "chat"):
         import tiktoken
         from tiktoken_ext import openai_public
-    except ImportError as error:
-        raise ImportError(
-            f"the tokens of o200k need the package tiktoken ({error}). Run `pip install 'ul2_tasks[chat]'`."
-        ) from error
     with found_as(path, _NAME_IN_CACHE, "TIKTOKEN_CACHE_DIR"):
         return tiktoken.Encoding(**openai_public.o200k_harmony())
 

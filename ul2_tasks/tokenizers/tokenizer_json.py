@@ -35,6 +35,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ul2_tasks.extras import needs
 from ul2_tasks.files.listing import read_as_it_is
 from ul2_tasks.files.systems import exists, is_folder, names_in, place
 from ul2_tasks.imported import is_instance
@@ -293,12 +294,8 @@ def _shifted(ids: Iterable[int], shift: int) -> frozenset[int]:
 
 
 def _tokenizers():
-    try:
+    with needs("a Hugging Face tokenizer", "huggingface"):
         import tokenizers
-    except ImportError as error:
-        raise ImportError(
-            "a Hugging Face tokenizer needs the package tokenizers. Run `pip install 'ul2_tasks[huggingface]'`."
-        ) from error
     return tokenizers
 
 

@@ -198,7 +198,7 @@ def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_miss
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "openai_harmony", None)
         [problem] = findings(name, "problem")
-    assert re.match("installation: 1 of 2 conversations cannot be rendered: this message needs the package openai-harmony", problem)
+    assert re.match("installation: 1 of 2 conversations cannot be rendered: this message needs the extra chat", problem)
     file.unlink()
     [problem] = findings(name, "problem")
     assert re.match("vocabulary: .* must name a place where o200k_base.tiktoken can be read", problem)

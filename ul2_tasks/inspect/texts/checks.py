@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy import stats
 
 from ul2_tasks.inspect.statistics import Check, Tally
 from ul2_tasks.inspect.texts.counts import Counts
@@ -50,8 +49,13 @@ def binomial_interval(trials: int, probability: float) -> tuple[int, int]:
     >>> binomial_interval(4000, 0.5)
     (1845, 2155)
     """
-    low, high = stats.binom.interval(1 - SIGNIFICANCE, trials, probability)
-    return max(0, int(low)), int(high)
+    if not 0 < probability < 1:
+        return (round(trials * probability),) * 2
+    numbers = np.arange(1, trials + 1)
+    ratios = (trials - numbers + 1) / numbers * (probability / (1 - probability))  # of the probability of a count to that before it
+    logarithms = np.concatenate([[0.0], np.cumsum(np.log(ratios))]) + trials * np.log1p(-probability)
+    low, high = np.searchsorted(np.cumsum(np.exp(logarithms)), [SIGNIFICANCE / 2, 1 - SIGNIFICANCE / 2])
+    return int(low), min(int(high), trials)
 
 
 def _rates_check(tasks: Sequence[TaskStatistics | OtherTask]) -> Check:
