@@ -56,7 +56,7 @@ EXTRAS = {
 }
 NEED = {
     "seqio": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter seqio_converter"
-    " with_mode description_of prepend_mode read_examples mix register register_chat register_image_text",
+    " with_mode description_of prepend_mode mix register register_chat register_image_text",
     "t5x": "get_dataset_at_step get_dataset_of_stream",
     "torch": "ImageTextDataset ExamplesCollator UL2IterableDataset GroupLosses LossGroupWeights GroupLossTrainer"
     " accept_packed_sequences packed_attention_masks T5Gemma2Collator",
@@ -81,6 +81,7 @@ class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def files_of_the_core() -> list[str]:
     found = {f"{room}.{path.stem}" for room in CORE for path in (PACKAGE / room).glob("[a-z]*.py")}
     doors = {f"{room}.{door}" for room, doors in CORE.items() for door in doors}
+    doors |= set() if importlib.util.find_spec("jinja2") else {"chat.template_engine"}
     return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE, *(OF_TORCH if HAS_TORCH else ())} - doors)
 
 
