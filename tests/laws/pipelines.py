@@ -428,7 +428,7 @@ def of_torch(cached: Iterable[str] = (), window: int = WINDOW_TOKENS, name: bool
             seqio.set_global_cache_dirs([cache_of(each, corpus) for each in cached])
             process = dict(zip(("rank", "world_size"), shard))
             reading = {"seed": seed, "num_epochs": epochs, **process} | ({"use_cached": bool(cached)} if name else {})
-            mixture = registered if name else seqio.MixtureRegistry.get(registered).configuration
+            mixture = registered if name else seqio.MixtureRegistry.get(registered).description
             return ul2_tasks.UL2IterableDataset(mixture, lengths, **reading)
 
     return build

@@ -140,7 +140,7 @@ ASKED = {"schedule": STAGES, "batch_size": 8, "steps": 9}
         (ASKED | {"schedule": [Stage(0, {A: 1}), Stage(0, {B: 1})]}, "first steps"),
         (ASKED | {"schedule": [Stage(0, {A: 1}, ramp_steps=5)]}, "ramp_steps"),
         (ASKED | {"schedule": [Stage(0, {A: 1}), Stage(10**15, {B: 1})], "batch_size": 10**6}, "batch_size"),
-        (ASKED | {"schedule": [Stage(0, {"a_mix": 1})]}, "mixtures"),
+        (ASKED | {"schedule": [Stage(0, {"nobody_mix": 1})]}, "nobody_mix"),
         ({"mixtures": {A: 1}, "batch_size": 8}, "batch_size"),
     ],
 )

@@ -426,9 +426,11 @@ def _read_by(registration: Any, cache_dir: str | None) -> dict[str, Any]:
 
     name = registration.apply()
     if cache_dir:
+        from ul2_tasks.tasks.providers import is_ours
+
         seqio.add_global_cache_dirs([cache_dir])
         tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name))
-        _check_cached(cache_dir, [task.corpus for task in tasks if hasattr(task, "members")])  # others have no random access
+        _check_cached(cache_dir, [task.corpus for task in tasks if is_ours(task)])  # others have no random access
     return {"mixture": name}
 
 

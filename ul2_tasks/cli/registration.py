@@ -76,14 +76,11 @@ class Registration:
 
 def hand_over(description: Mixture | Chat, registration: Registration) -> str:
     """Registers with SeqIO what is described, and returns its name."""
-    if isinstance(description, Chat):
-        from ul2_tasks.tasks.chat import add_chat
+    from ul2_tasks.tasks.registry import register
 
-        format = _name_and_format(registration.name)[1] or registration.arguments.get("format", CHAT)
-        return add_chat(description, format)
-    from ul2_tasks.tasks.registry import add
-
-    return add(description)
+    is_chat = isinstance(description, Chat)
+    format = _name_and_format(registration.name)[1] or registration.arguments.get("format", CHAT) if is_chat else None
+    return register(description, format=format)
 
 
 def with_texts(mixture: str, texts: Sequence[str]) -> str:
@@ -92,25 +89,24 @@ def with_texts(mixture: str, texts: Sequence[str]) -> str:
     `mixture` is what `register` returned, "NAME_mix", and the result is "NAME_text_mix". Raises a ValueError where the mixture is
     one of several corpora, or was not registered by `register`.
     """
-    import seqio
+    from ul2_tasks.tasks.names import description_of
+    from ul2_tasks.tasks.registry import register
 
-    from ul2_tasks.tasks.registry import add
-
-    configuration = getattr(seqio.MixtureRegistry.get(mixture), "configuration", None)
-    if not isinstance(configuration, Mixture):
+    description = description_of(mixture)
+    if not isinstance(description, Mixture):
         raise ValueError(
             f"mixture must be of one corpus, got {mixture!r}, which mixes several. Name one of those that it mixes to use its"
             " denoisers."
         )
     of_texts = dataclasses.replace(
-        configuration,
+        description,
         name=f"{mixture.removesuffix('_mix')}_text",
         source=texts_in_memory(texts),
         text_key="text",
         merge_examples=False,
         separate_documents=False,
     )
-    return add(of_texts)
+    return register(of_texts)
 
 
 def _name_and_format(name: str) -> tuple[str, str | None]:
@@ -125,23 +121,23 @@ def _name_and_format(name: str) -> tuple[str, str | None]:
 def _registered(name: str) -> str:
     import seqio
 
-    from ul2_tasks.tasks.chat import ChatTask, add_chat
-    from ul2_tasks.tasks.providers import DenoisingTask
+    from ul2_tasks.tasks.providers import is_of
+    from ul2_tasks.tasks.registry import register
 
     names = sorted(seqio.MixtureRegistry.names())
     for mixture in (f"{name}_mix", name):
         if mixture in names:
             return mixture
-    chats = {task for task in seqio.TaskRegistry.names() if isinstance(seqio.TaskRegistry.get(task), ChatTask)}
+    chats = {task for task in seqio.TaskRegistry.names() if is_of(seqio.TaskRegistry.get(task), Chat)}
     for task in (f"{name}_{CHAT}", name):
         if task in chats:
             return task
     if name in ("chat", "chat_chat", "chat_prompt_completion"):  # the built-in conversations
-        return add_chat(Chat(), _name_and_format(name)[1] or CHAT)
+        return register(Chat(), format=_name_and_format(name)[1] or CHAT)
     if name in seqio.TaskRegistry.names():
         task = seqio.TaskRegistry.get(name)
         holding = [mixture for mixture in names if task in seqio.MixtureRegistry.get(mixture).tasks]
-        alone = f", and --denoiser {task.denoiser.name} for it alone, in ul2 show" if isinstance(task, DenoisingTask) else ""
+        alone = f", and --denoiser {task.denoiser.name} for it alone, in ul2 show" if is_of(task, Mixture) else ""
         raise ValueError(f"{name!r} is a task, and a mixture is needed. Name one of those that hold it, {holding}{alone}.")
     known = sorted({*names, *chats})
     raise ValueError(

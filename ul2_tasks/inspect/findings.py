@@ -20,8 +20,7 @@ from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.inspect.printing import kinds_lost
-from ul2_tasks.tasks.image_text import ImageTextTask
-from ul2_tasks.tasks.providers import DenoisingTask
+from ul2_tasks.tasks.providers import UL2Task
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, check_round_trip, embedding_rows, id_shift, own_size, piece_names
 
 SAMPLE = "Plain English; naïve café; Ελληνικά, русский, 中文和日本語, שלום, مرحبا, हिन्दी; 1+1=2 \U0001f642"
@@ -155,7 +154,7 @@ def _clashes() -> Iterator[str]:
                 yield f"{name} asks for {asked.name}{asked.specifier}, {is_there}"
 
 
-def examine_vocabulary(tasks: Iterable[DenoisingTask | ImageTextTask], corpus: Corpus) -> Iterator[Finding]:
+def examine_vocabulary(tasks: Iterable[UL2Task], corpus: Corpus) -> Iterator[Finding]:
     """Looks at the special ids, and at the way of a text to ids and back."""
     modes: dict[str, tuple[int, ...]] = {}
     special: SpecialTokens | None = None

@@ -16,7 +16,7 @@ from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.conversations import Chats
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders
+from ul2_tasks.mixtures.description import Description, check_blocks, folders
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
@@ -130,18 +130,27 @@ class Chat(Description):
         return self.renderer.vocabulary
 
     @property
+    def trains_on_all_targets(self) -> bool:
+        """Whether all targets of pairs are trained on, but for messages of weight 0."""
+        return self.train_on != "content" and all(self.loss_groups.values())
+
+    @property
+    def tasks(self) -> Mapping[str, Description]:
+        return {f"{self.name}_{format}": self for format in FORMATS}
+
+    @property
     def rates(self) -> dict[str, float]:
         return {f"{self.name}_{PROMPT_COMPLETION}": 1.0}
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
         objective, name = objective_of(self, format_of(sequence_length)), self.registered_name(sequence_length)
-        return [chat_member(name, corpus_in(self, cache_dirs), objective, sequence_length, blocks=self.block_shuffle)]
+        return [chat_member(name, self.corpus(cache_dirs), objective, sequence_length, blocks=self.block_shuffle)]
 
     def registered_name(self, sequence_length: Mapping[str, int]) -> str:
         return f"{self.name}_{format_of(sequence_length)}"
 
 
-def format_of(sequence_length: Mapping[str, int]) -> str:
+def format_of(sequence_length: Mapping[str, int | None]) -> str:
     """Which examples conversations make in these lengths."""
     return CHAT if "tokens" in sequence_length else PROMPT_COMPLETION
 

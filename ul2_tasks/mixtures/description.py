@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ class Description:
 
     name: str
     vocabulary: Any
-    denoisers: tuple[Denoiser, ...]  # conversations have none
+    denoisers: tuple[Denoiser, ...] = ()
 
     def _set(self, **fields: object) -> None:
         """Gives fields the form that equal arguments have, of one that is being made, and is frozen from then on."""
@@ -47,18 +48,34 @@ class Description:
         raise NotImplementedError
 
     @property
+    def tasks(self) -> Mapping[str, Description]:
+        """The tasks that it is registered with, each by its name as a description of it alone, which shares the corpus."""
+        return {f"{self.name}_{each.name}": self.with_denoisers((each,)) for each in self.denoisers}
+
+    def with_denoisers(self, denoisers: tuple[Denoiser, ...]) -> Description:
+        """The same with other denoisers, which read the same corpus."""
+        return dataclasses.replace(self, source=owner_of(self), denoisers=denoisers)  # type: ignore[type-var]
+
+    @property
     def rates(self) -> dict[str, float]:
         """How its tasks share its examples, by their names; of conversations beside mixtures."""
         return {f"{self.name}_{each.name}": float(each.weight) for each in self.denoisers}
 
+    @property
+    def leaves(self) -> Mapping[Description, float]:
+        """The descriptions that it mixes, of one kind of data each, with their parts of the examples: here itself."""
+        return {self: 1.0}
+
+    def salt(self, task: str) -> str | None:
+        """What the order of a task alone is salted with, None where it is not.
+
+        SeqIO hands one seed to all tasks of a mixture, and they would read the same in the same order.
+        """
+        return None
+
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Any]:
         """The tasks of examples of these lengths, by name, as SeqIO has them, at their `rates`; see `kinds.Task`."""
         raise NotImplementedError
-
-    @property
-    def parts(self) -> tuple[Description, ...]:
-        """What is mixed: itself alone."""
-        return (self,)
 
     def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
         """The same in the course of a run."""
@@ -92,6 +109,11 @@ class Description:
         return build(
             self.corpus(), os.fspath(output_dir), max_documents=max_documents, max_tokens=max_tokens, git_revision=git_revision
         )
+
+
+def owner_of(description: Any) -> Any:
+    """The description whose corpus a description reads: itself, unless it was given another one as its source."""
+    return description.source if isinstance(description.source, Description) else description
 
 
 def check_name(name: object) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
+import types
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.example_features import token_features
-from ul2_tasks.mixtures.chat import Chat
-from ul2_tasks.mixtures.image_text import ImageText
-from ul2_tasks.mixtures.mix import Mix
-from ul2_tasks.mixtures.mixture import Mixture, documents_in
+from ul2_tasks.mixtures.description import Description, corpus_in, folders
+from ul2_tasks.mixtures.mixture import documents_in
+from ul2_tasks.mixtures.names import as_description, cache_dirs_of
+from ul2_tasks.order.permutation import keyed
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.exclude import Documents, leave_out
 from ul2_tasks.random_access.fingerprint import fingerprint
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, kinds_in, number_examples
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.windows import Corpora
@@ -25,7 +29,7 @@ _LENGTHS = {"inputs": 512, "targets": 512}
 
 
 def examples(
-    mixture: Mixture | Mix | Chat | ImageText | str,
+    mixture: Description | str,
     sequence_length: Mapping[str, int],
     *,
     split: str = "train",
@@ -72,17 +76,17 @@ def examples(
     True
     """
     check_flag(task_id, "task_id")
-    named = _named(mixture, sequence_length, split, seed, cache_dirs, None)
-    found = number_examples(named.schedule, kinds_in(split, documents_in(split)), named.order_seed, shuffle)
-    whole = _examples(named, found, shuffle, pack, task_id)
-    size = named.schedule.batch_size
+    reading = _reading(mixture, sequence_length, split, seed, shuffle, None, cache_dirs)
+    found = number_examples(reading.schedule, kinds_in(split, documents_in(split)), reading.order_seed, bool(shuffle))
+    whole = _examples(reading, found, pack, task_id)
+    size = reading.schedule.batch_size
     if size and batch_size not in (None, size):
         raise ValueError(f"batch_size must be that of the schedule, {size}, got {batch_size!r}. Leave it out.")
     return leave_out(whole, exclude, skip, size if batch_size is None else batch_size)
 
 
 def open_examples(
-    mixture: Mixture | Mix | Chat | ImageText | str,
+    mixture: Description | str,
     sequence_length: Mapping[str, int] | None,
     *,
     split: str,
@@ -96,125 +100,118 @@ def open_examples(
 
     What is registered is read from its cache with `use_cached`.
     """
-    named = _named(mixture, sequence_length, split, seed, cache_dirs, use_cached)
-    corpora = Corpora(named.schedule, split, named.use_cached, named.order_seed, bool(shuffle))
+    reading = _reading(mixture, sequence_length, split, seed, shuffle, use_cached if isinstance(mixture, str) else None, cache_dirs)
+    corpora = reading.corpora()
     windows = corpora if corpora.in_windows else None
-    return _examples(named, corpora.numbering, shuffle, pack, windows=windows), windows
+    return _examples(reading, corpora.numbering, pack, windows=windows), windows
 
 
-class _Named(NamedTuple):
-    """A mixture's name, its tasks, the seed of its order, and whether its cache is read, None where that is if there is one; and
-    the arguments."""
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """Which examples of a description are read, and in which order.
 
+    `name` is what it is registered under, or one of its tasks. Where `use_cached` is None, a cache is read if there is one, in one
+    of these folders.
+    """
+
+    description: Description
     name: str
-    schedule: MemberSchedule
-    order_seed: int
-    use_cached: bool | None
     sequence_length: Mapping[str, int]
     split: str
     seed: int
+    shuffle: bool
+    use_cached: bool | None
+    cache_dirs: Sequence[str | os.PathLike]
+
+    @cached_property
+    def schedule(self) -> MemberSchedule:
+        """The tasks of each stage."""
+        return self.description.schedule_of(self.sequence_length, self.cache_dirs)
+
+    @property
+    def members(self) -> list[Task]:
+        """All tasks."""
+        return list({member.task: member for stage in self.schedule.stages for member in stage.members}.values())
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the order: another one for each task alone, so that a stock mixture of them reads different orders."""
+        salt = self.description.salt(self.name)
+        return self.seed if salt is None else keyed(self.seed, zlib.crc32(salt.encode()))
+
+    def corpora(self) -> Corpora:
+        """The corpora, in windows where they are large."""
+        return Corpora(self.schedule, self.split, self.use_cached, self.order_seed, self.shuffle)
+
+    def fingerprint(
+        self,
+        numbering: Numbering,
+        windows: Corpora | None,
+        seed: int | str,
+        rates: Mapping[str, float] | None = None,
+        others: Mapping[str, str] = types.MappingProxyType({}),
+    ) -> dict[str, object]:
+        """What must be the same for a number to be the same example; see `random_access.fingerprint`."""
+        corpora = {member.corpus.name: member.corpus for member in self.members}
+        read = {
+            key: corpus.cache_dir if self.use_cached is not False and not corpus.is_tokens else None
+            for key, corpus in corpora.items()
+        }
+        told = fingerprint(
+            self.name,
+            self.members,
+            numbering,
+            self.sequence_length,
+            rates=rates or {member.task: member.rate for member in self.members},
+            cache_dirs=read,
+            split=self.split,
+            shuffle=self.shuffle,
+            seed=seed,
+            others=others,
+            schedule=self.schedule,
+        )
+        if windows:  # the numbering is of the beginnings alone
+            told["windows"] = {key: reads(corpora[key].source, self.split) for key in windows.in_windows}
+            told["window"] = list(windows.window)
+        return told | {"use_cached": any(read.values())}
 
 
-def _named(
-    mixture: Mixture | Mix | Chat | ImageText | str,
+def _reading(
+    mixture: Description | str,
     sequence_length: Mapping[str, int] | None,
     split: str,
     seed: int,
-    cache_dirs: Sequence[str | os.PathLike],
+    shuffle: bool,
     use_cached: bool | None,
-) -> _Named:
+    cache_dirs: Sequence[str | os.PathLike],
+) -> Reading:
     if not is_integer(seed, at_least=-(1 << 63)):
         raise ValueError(f"seed must be an integer, because it decides the examples, got {seed!r}.")
-    if not isinstance(mixture, Mixture | Mix | Chat | ImageText | str):
-        raise ValueError(
-            f"mixture must be a Mixture, a Mix, a Chat, an ImageText, or the name of a registered mixture, got {mixture!r:.100}."
-            " Register others, and read them with get_dataset."
-        )
+    description = as_description(mixture)
     if not isinstance(sequence_length, Mapping):
         raise ValueError(f"sequence_length must be lengths in tokens by feature, got {sequence_length!r}. Give such as {_LENGTHS}.")
+    name = description.registered_name(sequence_length)
     if isinstance(mixture, str):
         if cache_dirs:
             raise ValueError(
                 f"cache_dirs must be left out for what is registered, got {cache_dirs!r}. Name the folder with"
                 " seqio.add_global_cache_dirs."
             )
-        found = _registered(mixture, sequence_length, int(seed))
-        return _Named(mixture, *found, use_cached, sequence_length, split, int(seed))
-    name, schedule = mixture.registered_name(sequence_length), mixture.schedule_of(sequence_length, cache_dirs)
-    return _Named(name, schedule, int(seed), None, sequence_length, split, int(seed))
+        name = mixture if mixture in description.tasks else name
+    for leaf in description.leaves if cache_dirs else ():
+        corpus_in(leaf, cache_dirs)
+    found = (*folders(cache_dirs), *cache_dirs_of(mixture))
+    return Reading(description, name, sequence_length, split, int(seed), bool(shuffle), use_cached, found)
 
 
 def _examples(
-    named: _Named,
-    numbering: Numbering,
-    shuffle: bool,
-    pack: bool,
-    task_id: bool = False,
-    windows: Corpora | None = None,
+    reading: Reading, numbering: Numbering, pack: bool, task_id: bool = False, windows: Corpora | None = None
 ) -> Examples:
     """The examples of a numbering, or packed rows of them. Those of `windows` are of the beginning."""
     of_tokens = token_features(features_of(members_of(numbering)))
-    budgets = {key: as_python(named.sequence_length.get(key)) for key in of_tokens}
+    budgets = {key: as_python(reading.sequence_length.get(key)) for key in of_tokens}
     numbering = numbering.in_rows(budgets) if pack else numbering
     if not windows:
         numbering.warn_of_unread()
-    members = list({member.task: member for stage in named.schedule.stages for member in stage.members}.values())
-    corpora = {member.corpus.name: member.corpus for member in members}
-    is_cached = named.use_cached is not False
-    folders = {  # as they are now
-        key: corpus.cache_dir if is_cached and not corpus.is_tokens else None for key, corpus in corpora.items()
-    }
-
-    @functools.cache
-    def describe() -> dict[str, object]:
-        told = fingerprint(
-            named.name,
-            members,
-            numbering,
-            named.sequence_length,
-            rates={member.task: member.rate for member in members},
-            cache_dirs=folders,
-            split=named.split,
-            shuffle=bool(shuffle),
-            seed=named.seed,
-            schedule=named.schedule,
-        )
-        if windows:
-            told["windows"] = {key: reads(corpora[key].source, named.split) for key in windows.in_windows}
-            told["window"] = list(windows.window)
-        return told | {"use_cached": any(folders.values())}
-
+    describe = functools.cache(functools.partial(reading.fingerprint, numbering, windows, reading.seed))
     return Examples(numbering, budgets, describe, task_id=task_id)
-
-
-def _registered(name: str, sequence_length: Mapping[str, int], seed: int) -> tuple[MemberSchedule, int]:
-    """The tasks of what is registered with SeqIO, and the seed of its order."""
-    import seqio
-
-    from ul2_tasks.tasks.chat import ChatMixture
-    from ul2_tasks.tasks.providers import (
-        DenoisingMixture,
-        indexed_members,
-        is_ours,
-        order_seed,
-        planned_members_of,
-    )
-
-    if name not in (registered := {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}):
-        raise ValueError(
-            f"mixture must be registered in this process, got {name!r}, and {sorted(registered)} are. Register it first."
-        )
-    provider = seqio.get_mixture_or_task(name)
-    tasks = list(seqio.get_subtasks(provider))
-    if others := [task.name for task in tasks if not is_ours(task)]:
-        raise ValueError(
-            f"mixture must have tasks of ul2_tasks alone, got {name!r} with {others}, which SeqIO makes. Read it with get_dataset."
-        )
-    if isinstance(provider, seqio.Mixture) and not isinstance(provider, DenoisingMixture | ChatMixture):
-        raise ValueError(
-            f"mixture must be one of ul2_tasks, got {name!r} of SeqIO, which chooses its tasks as it reads and so has no random"
-            " access. Mix the same with ul2_tasks.mix, or read it with get_dataset."
-        )
-    rates = [provider.get_rate(task) if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
-    members = indexed_members(tasks, rates, sequence_length)
-    return planned_members_of(provider, members), order_seed(provider, seed)

@@ -23,7 +23,7 @@ from ul2_tasks.denoisers.lengths import budgets
 from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
-from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, special_tokens_of
+from ul2_tasks.mixtures.description import Description, check_blocks, folders, owner_of, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.image_text import index_records
 from ul2_tasks.random_access.kinds import described_blocks
@@ -54,7 +54,8 @@ class ImageText(Description):
         name: what the corpus and the tasks are called, NAME_corpus and NAME_<denoiser>.
         source: files or lists of records, see `open_image_text`, which has more arguments. Or a `seqio.DataSource` of {"texts":
             [elements] strings, "images": [elements] strings}: at each index a text, the bytes of an image, or both, the text first;
-            what is missing is empty. It may have "where", the name of the record.
+            what is missing is empty. It may have "where", the name of the record. Or another `ImageText`, whose corpus this one
+            reads.
         vocabulary, denoisers, sentinels, modes: as for `Mixture`. A CausalDenoiser is not supported; a denoiser without sentinels
             needs records with one text, unless they are split at the last image.
         split: where a SequentialDenoiser splits: "pieces", each text at its rate; "last_image", after the last image, whatever its
@@ -92,11 +93,15 @@ class ImageText(Description):
     block_shuffle: BlockShuffle | None = None
 
     def __post_init__(self):
-        denoisers = check_denoisers(self.denoisers)
+        denoisers, source = check_denoisers(self.denoisers), self.source
+        if isinstance(source, ImageText):
+            source = owner_of(source)
+        elif not is_source(source):
+            source = open_image_text(source)
         modes = [denoiser.mode for denoiser in denoisers]
         vocabulary, sentinels = open_for_modes(self.vocabulary, modes, self.sentinels, self.modes)
         self._set(
-            source=self.source if is_source(self.source) else open_image_text(self.source),
+            source=source,
             vocabulary=vocabulary,
             denoisers=denoisers,
             sentinels=sentinels,
@@ -119,12 +124,12 @@ class ImageText(Description):
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
         """The corpus, whose cache may be in one of these folders."""
-        configuration = CorpusConfiguration(on_error=self.on_error, special_tokens=special_tokens_of(self))
-        encoder = ImageTexts(self.image_tokens)
-        return Corpus(f"{self.name}_corpus", self.source, self.vocabulary, configuration, encoder, folders(cache_dirs))
+        owner = owner_of(self)
+        configuration = CorpusConfiguration(on_error=owner.on_error, special_tokens=special_tokens_of(owner))
+        encoder = ImageTexts(owner.image_tokens)
+        return Corpus(f"{owner.name}_corpus", owner.source, owner.vocabulary, configuration, encoder, folders(cache_dirs))
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
-        corpus_in(self, cache_dirs)  # which refuses folders without its cache
         limits = sorted(limits_of(self, sequence_length), key=lambda each: each.name)
         return image_text_members(self, self.corpus(cache_dirs), limits, [self.rates[each.name] for each in limits])
 

@@ -1,191 +1,258 @@
-"""`Mix`: mixtures of several corpora, and conversations, by their weights, as they are described."""
+"""`Mix`: mixtures of several descriptions by their weights."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.mixtures.chat import Chat, format_of
-from ul2_tasks.mixtures.description import Description, check_name
+from ul2_tasks.mixtures.description import Description, is_same, owner_of
 from ul2_tasks.mixtures.image_text import ImageText
-from ul2_tasks.mixtures.mixture import check_corpora
+from ul2_tasks.mixtures.mixture import Mixture, check_corpora, denoising_of
+from ul2_tasks.mixtures.names import as_description
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.scalars import as_python, fractions
 from ul2_tasks.tokenizers.special_ids import id_shift, vocabulary_identity
 
+_OF_DENOISERS = ("source", "denoisers", "chunk_tokens")  # which descriptions of one corpus and name may have of their own
 
-@dataclasses.dataclass(frozen=True)
-class Mix:
-    """Describes a mixture of several corpora with a weight for each, without registering it. Opens no file.
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mix(Description):
+    """A mixture of several corpora with a weight for each. Opens no file.
 
         web, code = ul2_tasks.Mixture("web", "web/*.jsonl.gz"), ul2_tasks.Mixture("code", "code/*.jsonl.gz")
         both = ul2_tasks.Mix("both", {web: 3, code: 1})
         both.cache("CACHE")
         examples = ul2_tasks.examples(both, {"inputs": 512, "targets": 512}, cache_dirs=["CACHE"])
 
-    A `Chat` beside others gives its prompt-completion pairs, and the examples of all then have `loss_mask` and `span_id`. Beside an
-    `ImageText` the examples of all have `images`.
+    Each corpus is repeated as often as its weight needs. With a finite number of epochs `get_dataset` of the mixture ends when the
+    first of its tasks ends. A `Chat` beside others gives its prompt-completion pairs, and the examples of all then have
+    `loss_mask` and `span_id`. Conversations alone may be mixed as chats, too. Beside an `ImageText` the examples of all have
+    `images`. SeqIO makes the examples of tasks that are not from this package, trims those that are too long, and they have no
+    random access.
 
-    `mix` registers the same of registered mixtures, with the same examples. Neither SeqIO nor TensorFlow is imported, unless a
-    source or the vocabulary is one of theirs.
-
-    Attributes:
+    Args:
         name: the mixture's name.
-        mixtures: the weights, positive numbers, of `Mixture` and `Chat` objects with different names and one vocabulary. A weight
-            divided by the sum of all is a fraction of the examples, or of the tokens. It becomes pairs of a mixture and its weight,
-            in the order of the names.
+        mixtures: the weights, positive numbers, of descriptions of one vocabulary, or of registered mixtures and tasks by their
+            names, also of tasks of SeqIO with inputs and targets. A weight divided by the sum of all is a fraction of the examples,
+            or of the tokens. It becomes pairs of a description and its weight, in the order of the names; a `Mix` becomes those
+            that it mixes.
         temperature: raises each weight to 1 / temperature, as SeqIO and mT5 do with the sizes of corpora. Higher ones make
-            fractions more equal, and 1 keeps the weights.
-        weigh: what weights count, "examples" or "tokens", see `mix`.
-        schedule: instead of `mixtures`, a list of `Stage`, whose weights change during a run; see `mix`.
-        batch_size, steps: with a schedule, the global batch size and the number of steps of the run.
+            fractions more equal, and 1 keeps the weights. It is 1 then.
+        weigh: what weights count: "examples", or "tokens", those that the examples are made of. A corpus then has as many examples
+            as its tokens need, where an example has as many as those of an epoch on average; the objectives of one corpus count
+            examples. Of a corpus that is read in windows the average is that of its beginning.
+        schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on. Each
+            corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
+            or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
+            end of the corpus's epoch. `ul2 show --schedule` prints the step. Of a corpus that is read in
+            windows only its own weight may change. The last stage continues after the last step.
+        batch_size, steps: with a schedule, the global batch size, in examples or packed sequences, and the number of steps.
 
     Raises:
-        ValueError: a weight or the temperature is not a positive number; `weigh` is another word; something is not a `Mixture` or a
-            `Chat`; two have the same name; a schedule has `Chat` objects alone; or see `mix`.
+        ValueError: a weight or the temperature is not a positive number; `weigh` is another word; a name is not registered; two
+            different descriptions have one name; a schedule has conversations alone, does not begin at step 0, or does not ascend;
+            a mixture by tokens or with a schedule has a task that is not of ul2_tasks.
 
     >>> import ul2_tasks
     >>> ul2_tasks.Mix("both", {ul2_tasks.Mixture("a"): 3, ul2_tasks.Mixture("b", denoisers="UL2"): 1}).mixtures[0][1]
     3
     """
 
+    # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
     name: str
-    mixtures: Mapping[Description, float] | Sequence[tuple[Description, float]] | None = None
+    mixtures: Sequence[tuple[Description, float]] | Any = None
     _: dataclasses.KW_ONLY
     temperature: float = 1.0
     weigh: str = "examples"
-    schedule: Sequence[Stage[Description]] | None = None
+    schedule: Sequence[Stage[Description]] | Any = None
     batch_size: int | None = None
     steps: int | None = None
 
     def __post_init__(self):
-        check_name(self.name)
         check_weigh(self.weigh)
-        planned = _planned(self)
-        weights = planned.average if planned else weights_of(self.mixtures)
-        if wrong := [mixture for mixture in weights if not isinstance(mixture, Description)]:
-            raise ValueError(
-                f"mixtures must be Mixture, Chat or ImageText objects of ul2_tasks, got {wrong[0]!r}. Use ul2_tasks.mix for"
-                " registered names."
-            )
-        if planned and all(isinstance(mixture, Chat) for mixture in weights):
-            raise ValueError(
-                f"schedule must have a ul2_tasks.Mixture, got {sorted(mixture.name for mixture in weights)}. Mix conversations"
-                " without a schedule."
-            )
-        names = sorted(mixture.name for mixture in weights)
-        if len(set(names)) < len(names):
-            raise ValueError(f"mixtures must have different names, got {names}. Rename one of them.")
-        check_corpora(weights)
+        planned = check_schedule(self.mixtures, self.schedule, self.batch_size, self.steps, self.temperature)
         if planned:
-            object.__setattr__(self, "schedule", planned.stages)
+            stages = [dataclasses.replace(stage, mixtures=_leaves(dict(stage.mixtures))) for stage in planned.stages]
+            self._set(schedule=tuple(stages))
         else:
-            weights_of(weights, self.temperature)  # which checks the temperature
-            object.__setattr__(self, "mixtures", _by_name(weights))
-            object.__setattr__(self, "temperature", as_python(self.temperature))
+            weights = weights_of(self.mixtures, self.temperature)
+            self._set(mixtures=_by_name(_leaves(weights)), temperature=1.0)
+        leaves = [*self.leaves]
+        if planned and all(isinstance(leaf, Chat) for leaf in leaves):
+            raise ValueError(
+                f"schedule must have a ul2_tasks.Mixture, got {sorted(leaf.name for leaf in leaves)}. Mix conversations without a"
+                " schedule."
+            )
+        if foreign := sorted({*self.rates} - {*self.tasks} if planned or self.weigh == "tokens" else ()):
+            raise ValueError(
+                f"{'schedule' if planned else 'weigh=tokens'} must have tasks of ul2_tasks alone, got {foreign}. Leave it out."
+            )
+        for leaf in leaves:
+            _check_beside(leaf, leaves)
+        check_corpora(leaf for leaf in leaves if leaf.tasks)
+
+    @property
+    def planned(self) -> Schedule[Description] | None:
+        """The schedule with its batch size and steps; None without one."""
+        return check_schedule(self.mixtures, self.schedule, self.batch_size, self.steps, self.temperature)
+
+    @property
+    def pairs(self) -> Sequence[tuple[Description, float]]:
+        """The descriptions with their weights; with a schedule, with their fractions of the run."""
+        return _by_name(planned.average) if (planned := self.planned) else self.mixtures
+
+    @property
+    def leaves(self) -> Mapping[Description, float]:
+        return fractions(dict(self.pairs))
+
+    @property
+    def tasks(self) -> Mapping[str, Description]:
+        return {task: alone for leaf in self.leaves for task, alone in leaf.tasks.items()}
+
+    @property
+    def rates(self) -> dict[str, float]:
+        return _rates(dict(self.pairs))
+
+    def rates_in(self, format: str) -> dict[str, float]:
+        """The same, of conversations in a format."""
+        return _rates(dict(self.pairs), format)
+
+    @property
+    def stages(self) -> Sequence[tuple[int, Mapping[str, float]]]:
+        """The first element and the rates of each stage; of one without a schedule the same all the time."""
+        if (planned := self.planned) is None:
+            return [(0, self.rates)]
+        return [(first_step * planned.batch_size, _rates(weights)) for first_step, weights in planned.flat()]
 
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
-        planned, weighed = _planned(self), {} if self.weigh == "examples" else {"weigh": self.weigh}
-        if planned is None:
-            shares = fractions(dict(_pairs(self)))
-            return digest({each.name: f"{each.fingerprint()}, weight {shares[each]}" for each in shares} | weighed)
-        told = {mixture.name: mixture.fingerprint() for mixture, _ in _pairs(self)} | weighed
+        told: dict[str, str] = {} if self.weigh == "examples" else {"weigh": self.weigh}
+        if (planned := self.planned) is None:
+            return digest(told | {each.name: f"{each.fingerprint()}, weight {share}" for each, share in self.leaves.items()})
+        told |= {each.name: each.fingerprint() for each in self.leaves}
         for first_step, weights in planned.flat():
             parts = fractions(weights)
             told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, parts[each]) for each in parts))
         return digest(told)
 
-    def cache(
-        self,
-        output_dir: str | os.PathLike,
-        *,
-        max_documents: int | None = None,
-        max_tokens: int | None = None,
-        git_revision: str | None = None,
-    ) -> dict[str, dict]:
-        """Tokenizes each corpus into a folder in `output_dir`, as `ul2 cache` does. Returns the manifests by mixture."""
-        most = {"max_documents": max_documents, "max_tokens": max_tokens}
+    def cache(self, output_dir: str | os.PathLike, **settings: Any) -> dict[str, dict]:
+        """Tokenizes each corpus into a folder in `output_dir`, see `Mixture.cache`. Returns the manifests by mixture."""
         manifests: dict[str, dict] = {}  # by corpus, as several mixtures may share one
-        for mixture, _ in _pairs(self):
+        for mixture in self.leaves:
             corpus = mixture.corpus().name
             if corpus not in manifests:
-                manifests[corpus] = mixture.cache(output_dir, **most, git_revision=git_revision)
-        return {mixture.name: manifests[mixture.corpus().name] for mixture, _ in _pairs(self)}
+                manifests[corpus] = mixture.cache(output_dir, **settings)
+        return {mixture.name: manifests[mixture.corpus().name] for mixture in self.leaves}
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Task]:
         """The tasks of all, see `Description.members`.
 
         Raises a ValueError for two vocabularies, or lengths of conversations beside those that are no conversations.
         """
-        mixtures = [mixture for mixture, _ in _pairs(self)]
-        chats = [mixture for mixture in mixtures if isinstance(mixture, Chat)]
-        if format_of(sequence_length) == CHAT and chats and len(chats) < len(mixtures):
+        leaves = [*self.leaves]
+        if foreign := sorted({*self.rates} - {*self.tasks}):
+            raise ValueError(
+                f"mixture must have tasks of ul2_tasks alone, got {self.name!r} with {foreign}, which SeqIO makes. Read it with"
+                " get_dataset."
+            )
+        chats = [leaf for leaf in leaves if isinstance(leaf, Chat)]
+        if chats and len(chats) < len(leaves) and format_of(sequence_length) == CHAT:
             raise ValueError(
                 f"sequence_length must have inputs and targets for {self.name!r}, which mixes conversations with denoisers, got"
                 f" {dict(sequence_length)}. Mix conversations alone to make chats."
             )
-        first = chats[0] if chats else mixtures[0]
-        for mixture in mixtures:
+        self._check_vocabularies(chats[0] if chats else leaves[0])
+        self._check_marks()
+        found = {member.task: member for leaf in _whole(leaves) for member in leaf.members(sequence_length, cache_dirs)}
+        rates = self.rates_in(format_of(sequence_length))
+        return [dataclasses.replace(found[task], rate=rates[task]) for task in sorted(found)]
+
+    def registered_name(self, sequence_length: Mapping[str, int]) -> str:
+        return f"{self.name}_{format_of(sequence_length) if all(map(_is_chat, self.leaves)) else 'mix'}"
+
+    def _check_vocabularies(self, first: Description) -> None:
+        for mixture in self.leaves:
             if mixture.vocabulary != first.vocabulary:
                 raise ValueError(
                     f"the mixtures of {self.name!r} must be of one vocabulary, got {vocabulary_identity(first.vocabulary)} and"
                     f" {vocabulary_identity(mixture.vocabulary)}. Give them the same"
-                    + (f", that of the conversations: vocabulary={first.name}.renderer.vocabulary." if chats else ".")
+                    + (f", that of the conversations: vocabulary={first.name}.renderer.vocabulary." if _is_chat(first) else ".")
                 )
-        members: list[Task] = []
-        for mixture, weight in _pairs(self):
-            total, own = sum(mixture.rates.values()), mixture.members(sequence_length, cache_dirs)
-            members += [dataclasses.replace(member, rate=weight * member.rate / total) for member in own]
-        marks = {id for mixture in mixtures if isinstance(mixture, ImageText) for id in mixture.image_tokens.ids}
-        shift = id_shift(first.vocabulary)
-        for member in members if marks else []:
-            taken = member.solution.special.reserved if member.solution else ()
-            if both := sorted(marks & {id - shift for id in taken}):
-                raise ValueError(
-                    f"sentinels and modes of {member.task!r} must not be ids of image_tokens, got {both}. Pass others."
-                )
-        return sorted(members, key=lambda member: member.task)
 
-    @property
-    def parts(self) -> tuple[Description, ...]:
-        """What is mixed, each once."""
-        return tuple(mixture for mixture, _ in _pairs(self))
+    def _check_marks(self) -> None:
+        """Raises a ValueError where a sentinel or a mode of a task of texts marks images of others."""
+        marks = {id for leaf in self.leaves if isinstance(leaf, ImageText) for id in leaf.image_tokens.ids}
+        for leaf in self.leaves:
+            if not isinstance(leaf, Mixture):
+                continue
+            for denoiser in leaf.denoisers if marks else ():
+                special = denoising_of(leaf, denoiser).special_tokens.tokens(leaf.vocabulary, denoiser.mode)
+                if both := sorted(marks & {id - id_shift(leaf.vocabulary) for id in special.reserved}):
+                    raise ValueError(
+                        f"sentinels and modes of '{leaf.name}_{denoiser.name}' must not be ids of image_tokens, got {both}. Pass"
+                        " others."
+                    )
 
     def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
         """The tasks of each stage, at their rates."""
         members = self.members(sequence_length, cache_dirs)
-        if (planned := _planned(self)) is None:
+        if (planned := self.planned) is None:
             return MemberSchedule.of(members, self.weigh)
-        rates = []
-        for first_step, weights in planned.flat():
-            of_stage: dict[str, float] = {}
-            for mixture, weight in weights.items():
-                total = sum(mixture.rates.values())
-                of_stage |= {task: weight * rate / total for task, rate in mixture.rates.items()}
-            rates.append((first_step, of_stage))
+        rates = [(first_step, _rates(weights)) for first_step, weights in planned.flat()]
         return members_by_stage(members, rates, planned.batch_size, planned.steps, self.weigh)
 
-    def registered_name(self, sequence_length: Mapping[str, int]) -> str:
-        """The name that it is registered under."""
-        return f"{self.name}_mix"
+
+def _is_chat(description: Description) -> bool:
+    return isinstance(description, Chat)
 
 
-def _planned(mix: Mix) -> Schedule[Description] | None:
-    """The schedule with its batch size and steps; None without one."""
-    return check_schedule(mix.mixtures, mix.schedule, mix.batch_size, mix.steps, mix.temperature)
-
-
-def _pairs(mix: Mix) -> Sequence[tuple[Description, float]]:
-    """The mixtures with their weights, of which temperature is part; with a schedule, with their fractions of the whole run."""
-    planned = _planned(mix)
-    return _by_name(planned.average if planned else weights_of(mix.mixtures, mix.temperature))
+def _leaves(weights: Mapping[Any, float]) -> dict[Description, float]:
+    """The descriptions of one kind of data each, of these or mixed by these, which may be given by their names."""
+    found: dict[Description, float] = {}
+    for given, weight in weights.items():
+        for leaf, part in as_description(given).leaves.items():
+            found[leaf] = found[leaf] + weight * part if leaf in found else weight if part == 1 else weight * part
+    return found
 
 
 def _by_name(weights: Mapping[Description, float]) -> tuple[tuple[Description, float], ...]:
-    return tuple((mixture, as_python(weights[mixture])) for mixture in sorted(weights, key=lambda mixture: mixture.name))
+    return tuple((leaf, as_python(weights[leaf])) for leaf in sorted(weights, key=lambda leaf: (leaf.name, *leaf.rates)))
+
+
+def _rates(weights: Mapping[Description, float], format: str | None = None) -> dict[str, float]:
+    """The rate of each task, where descriptions have these weights; of conversations in a format."""
+    rates: dict[str, float] = {}
+    for leaf, weight in weights.items():
+        own = {f"{leaf.name}_{CHAT}": 1.0} if isinstance(leaf, Chat) and format == CHAT else leaf.rates
+        for task, rate in own.items():
+            rates[task] = rates.get(task, 0.0) + weight * rate / sum(own.values())
+    return rates
+
+
+def _whole(leaves: Iterable[Description]) -> Iterator[Description]:
+    """The descriptions, those of one name with all of their denoisers together."""
+    by_name: dict[str, list[Description]] = {}
+    for leaf in leaves:
+        by_name.setdefault(leaf.name, []).append(leaf)
+    for first, *more in by_name.values():
+        denoisers = tuple({each.name: each for leaf in (first, *more) for each in leaf.denoisers}.values())
+        yield owner_of(first).with_denoisers(denoisers) if more else first
+
+
+def _check_beside(leaf: Description, others: Iterable[Description]) -> None:
+    """Raises a ValueError where another description has the same name, unless it has other denoisers alone."""
+    for other in others:
+        if other.name != leaf.name or other is leaf:
+            continue
+        same = type(other) is type(leaf) and owner_of(other) == owner_of(leaf)
+        same = same and all(is_same(value, vars(other)[key]) for key, value in vars(leaf).items() if key not in _OF_DENOISERS)
+        if not same or any(other.tasks[task] != leaf.tasks[task] for task in other.tasks.keys() & leaf.tasks.keys()):
+            raise ValueError(f"mixtures must have different names, got two of {leaf.name!r}. Rename one of them.")

@@ -12,7 +12,7 @@ from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, is_same, special_tokens_of
+from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, is_same, owner_of, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.text import Member
 from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
@@ -125,17 +125,21 @@ class Mixture(Description):
         return Corpus(name, owner.source, owner.vocabulary, configuration, cache_dirs=folders(cache_dirs))
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Member]:
-        return solved_members(described_tasks(self, cache_dirs), self.rates, sequence_length)
+        return solved_members(_tasks(self, self.corpus(cache_dirs)), self.rates, sequence_length)
+
+    def salt(self, task: str) -> str | None:
+        denoiser = task.removeprefix(f"{self.name}_") if task in self.rates else None
+        return task if denoiser and owner_of(self).name != self.name else denoiser
+
+    def with_denoisers(self, denoisers: tuple[Denoiser, ...]) -> Mixture:
+        bounds, names = self.chunk_tokens, [each.name for each in denoisers]
+        own = {name: bounds[name] for name in names if name in bounds} if isinstance(bounds, Mapping) else bounds
+        return dataclasses.replace(self, source=owner_of(self), denoisers=denoisers, chunk_tokens=own)
 
     def _arguments(self) -> Mapping[str, object]:
         """See `Description._arguments`; of a shared corpus also its name, by which it is read once with the other mixture."""
         arguments, owner = super()._arguments(), owner_of(self)
         return arguments if owner is self else {**arguments, "corpus": f"{owner.name}_corpus"}
-
-
-def owner_of(mixture: Mixture) -> Mixture:
-    """The mixture whose corpus a mixture reads: itself, unless it was given another one's."""
-    return mixture.source if isinstance(mixture.source, Mixture) else mixture
 
 
 def check_corpora(mixtures: Iterable[Description]) -> None:
@@ -194,7 +198,7 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
 
 @dataclasses.dataclass(frozen=True)
 class DescribedTask:
-    """A denoiser of a mixture and the corpus that it reads: what is a `DenoisingTask` with SeqIO."""
+    """A denoiser of a mixture and the corpus that it reads: what is a `UL2Task` with SeqIO."""
 
     name: str
     corpus: Corpus
@@ -220,7 +224,10 @@ class DescribedTask:
 
 def described_tasks(mixture: Mixture, cache_dirs: Sequence[str | os.PathLike] = ()) -> list[DescribedTask]:
     """The tasks of a mixture, by name, as SeqIO has them."""
-    corpus = corpus_in(mixture, cache_dirs)
+    return _tasks(mixture, corpus_in(mixture, cache_dirs))
+
+
+def _tasks(mixture: Mixture, corpus: Corpus) -> list[DescribedTask]:
     tasks = [DescribedTask(f"{mixture.name}_{each.name}", corpus, denoising_of(mixture, each)) for each in mixture.denoisers]
     return sorted(tasks, key=lambda task: task.name)
 

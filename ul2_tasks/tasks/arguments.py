@@ -43,8 +43,3 @@ def check_splits(mixture: seqio.Mixture, split: str) -> None:
             " split, or read the tasks that have it one by one. See"
             " docs/help/troubleshooting.md#evaluation-has-no-validation-split."
         )
-
-
-def inner_task(task: seqio.Task) -> seqio.Task:
-    """The task itself, of one of texts that is wrapped to be beside images."""
-    return getattr(task, "without_images", task)

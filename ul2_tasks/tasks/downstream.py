@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import seqio
 
 from ul2_tasks.tasks.preprocessors import prepend_mode
-from ul2_tasks.tasks.providers import DenoisingTask
+from ul2_tasks.tasks.providers import UL2Task
 from ul2_tasks.tokenizers.special_ids import Mode
 
 _APPEND_EOS = (seqio.preprocessors.append_eos, seqio.preprocessors.append_eos_after_trim)
@@ -56,7 +56,7 @@ def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> 
             f"task must be registered, got {task!r}. Import the module that registers it first, from gin with `import MODULE`."
         )
     original = seqio.TaskRegistry.get(task)
-    if isinstance(original, DenoisingTask):
+    if isinstance(original, UL2Task) and original.description.denoisers:
         raise ValueError(
             f"task must not be a denoising task, got {task!r}, which has the mode of its denoiser, {original.denoiser.mode!r}."
             " Give the denoiser another mode, SpanDenoiser(mode=..), or name a task of another kind."

@@ -1,81 +1,77 @@
-"""The names of tasks and mixtures: whether they are taken, and by what."""
+"""The names in SeqIO's registries: what is registered under them, and whether they are taken."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import seqio
 
 from ul2_tasks.corpus.identity import cannot_tell, source_identity
 from ul2_tasks.mixtures.description import Description, is_same
-from ul2_tasks.mixtures.mix import Mix
-from ul2_tasks.scalars import fractions
+from ul2_tasks.mixtures.names import as_description, cache_dirs_of
 from ul2_tasks.sources.base import is_source
-from ul2_tasks.tasks.providers import DenoisingMixture
+from ul2_tasks.tasks.providers import UL2Mixture, UL2Task
 
 
-def description_of(name: str) -> Description | Mix:
+class OfSeqIO(Description):
+    """A task or mixture that is registered with SeqIO, and not by this package, as part of a `Mix`. SeqIO makes its examples."""
+
+    def __init__(self, name: str):
+        self._set(name=name)
+
+    def __repr__(self) -> str:
+        return f"OfSeqIO({self.name!r})"
+
+    @property
+    def rates(self) -> dict[str, float]:
+        return {self.name: 1.0}
+
+    @property
+    def leaves(self) -> Mapping[Description, float]:
+        provider = seqio.get_mixture_or_task(self.name)
+        if isinstance(provider, seqio.Task):
+            return {self: 1.0}
+        return {as_description(task.name): provider.get_rate(task) / provider.total_rate for task in provider.tasks}
+
+    def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Any:
+        raise self._error()
+
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Any]:
+        raise self._error()
+
+    def _error(self) -> ValueError:
+        return ValueError(
+            f"mixture must have tasks of ul2_tasks alone, got {self.name!r}, which SeqIO makes. Read it with get_dataset, or mix"
+            " the same tasks with ul2_tasks.mix."
+        )
+
+
+def description_of(name: str) -> Description:
     """What is registered under a name: of a mixture its description, of a single task that with this part alone.
-
-    Of what `mix` registered it is a `Mix`.
 
     Raises a ValueError where nothing of this package has the name.
     """
-    described = {key: seqio.MixtureRegistry.get(key).configuration for key in _of(seqio.MixtureRegistry, Description)}
-    if name in described:
-        return described[name]
-    if name in seqio.MixtureRegistry.names() and (mixed := getattr(seqio.MixtureRegistry.get(name), "configuration", None)):
-        return _mix_of(name.removesuffix("_mix"), mixed)
-    for description in described.values():
-        for denoiser in description.denoisers:
-            if name == f"{description.name}_{denoiser.name}":
-                return dataclasses.replace(description, denoisers=(denoiser,))
-    if name in _of(seqio.TaskRegistry, Description):
-        return seqio.TaskRegistry.get(name).configuration
-    known = sorted({*described, *_of(seqio.TaskRegistry, Description)})
-    raise ValueError(f"name must be that of a description that is registered, one of {known}, got {name!r}. Register it first.")
+    found = registered_as(name)
+    if isinstance(found, OfSeqIO):
+        raise ValueError(f"name must be that of a description that is registered, got {name!r}, which SeqIO makes.")
+    return found
 
 
-def _mix_of(name: str, mixed: Any) -> Mix:
-    """What `mix` registered under a name, by its arguments, see `registry.MixConfiguration`."""
-    if mixed.schedule is None:
-        weights: dict[Description, float] = {}
-        for each, weight in mixed.mixtures.items():
-            found = description_of(each)
-            shares = fractions(dict(found.mixtures or {})) if isinstance(found, Mix) else {found: 1.0}
-            weights |= {part: weights.get(part, 0.0) + weight * share for part, share in shares.items()}
-        return Mix(name, weights, weigh=mixed.weigh)
-    stages = [
-        dataclasses.replace(stage, mixtures={description_of(each): weight for each, weight in stage.mixtures})
-        for stage in mixed.schedule.stages
-    ]
-    return Mix(name, schedule=stages, batch_size=mixed.schedule.batch_size, steps=mixed.schedule.steps, weigh=mixed.weigh)
+@as_description.register
+def registered_as(name: str) -> Description:
+    """The same, or an `OfSeqIO`. Raises a ValueError where nothing has the name."""
+    if name not in (known := {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}):
+        raise ValueError(f"mixture must be registered in this process, got {name!r}, and {sorted(known)} are. Register it first.")
+    provider = seqio.get_mixture_or_task(name)
+    return provider.description if isinstance(provider, UL2Task | UL2Mixture) else OfSeqIO(name)
 
 
-def _of(registry: type[seqio.DatasetProviderRegistry], kind: type) -> list[str]:
-    """The names of what is registered with a configuration of a kind."""
-    return [name for name in registry.names() if isinstance(getattr(registry.get(name), "configuration", None), kind)]
-
-
-def hand_over(description: Description, suffixes: Sequence[str], tasks: Callable[[], Sequence[seqio.Task]], returned: str) -> str:
-    """Registers the tasks of a description, unless they are registered. Their names and that of a mixture are NAME_SUFFIX.
-
-    Gives NAME_RETURNED. If that is "mix", it is a mixture of those tasks that have denoisers, at their weights.
-    """
-    name = f"{description.name}_{returned}"
-    if is_registered(seqio.MixtureRegistry if returned == "mix" else seqio.TaskRegistry, name, description):
-        return name
-    check_names_are_free(description.name, suffixes)
-    made = tasks()
-    for task in made:
-        seqio.TaskRegistry.add_provider(task.name, task)
-    if returned == "mix":
-        rates = [(task.name, task.denoiser.weight) for task in made if hasattr(task, "denoiser")]
-        seqio.MixtureRegistry.add(name, rates, mixture_cls=DenoisingMixture, configuration=description)
-    return name
+@cache_dirs_of.register
+def _(name: str) -> Sequence[str]:
+    return tuple(map(os.fspath, seqio.get_global_cache_dirs()))
 
 
 def takes_arguments_of(description: type) -> Callable[[Callable[..., str]], Callable[..., str]]:
@@ -97,17 +93,17 @@ def takes_arguments_of(description: type) -> Callable[[Callable[..., str]], Call
     return documented
 
 
-def is_registered(registry: type[seqio.DatasetProviderRegistry], name: str, configuration: object) -> bool:
-    """Whether a provider is registered with this configuration, a dataclass, which it has as an attribute of that name.
+def is_registered(name: str, description: Description) -> bool:
+    """Whether a mixture or task of this name is registered with this description.
 
-    Raises a ValueError, which says what differs, where the name is taken by another provider or with another configuration.
+    Raises a ValueError, which says what differs, where the name is taken by another provider or with another description.
     """
-    if name not in registry.names():
+    if name not in {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}:
         return False
-    registered = getattr(registry.get(name), "configuration", None)
+    registered = getattr(seqio.get_mixture_or_task(name), "description", None)
     if registered is None:
         raise ValueError(f"{name!r} is already registered, and not by ul2_tasks.register. Choose another name.")
-    present, wanted = vars(registered), vars(configuration)
+    present, wanted = vars(registered), vars(description)
     different = [key for key in {**present, **wanted} if not is_same(present.get(key), wanted.get(key))]
     if different:
         changes = "; ".join(f"{key} is {_shown(present.get(key))}, got {_shown(wanted.get(key))}" for key in different)
@@ -136,9 +132,8 @@ def _shown(value: object) -> str:
     return repr(value) if identity in (None, repr(value)) else f"{value!r}, that is {identity}"
 
 
-def check_names_are_free(name: str, suffixes: Sequence[str]) -> None:
-    """Raises a ValueError where one of the names NAME_SUFFIX is taken, or two are the same."""
-    wanted = [f"{name}_{suffix}" for suffix in suffixes]
-    taken = sorted({*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} & set(wanted))
-    if taken or len(set(wanted)) < len(wanted):
-        raise ValueError(f"{name!r} cannot be registered, because the names {taken or wanted} are taken. Choose another name.")
+def check_names_are_free(names: Sequence[str]) -> None:
+    """Raises a ValueError where one of the names is taken, or two are the same."""
+    taken = sorted({*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} & {*names})
+    if taken or len(set(names)) < len(names):
+        raise ValueError(f"{names[-1]!r} cannot be registered, because the names {taken or names} are taken. Choose another name.")

@@ -1,4 +1,4 @@
-"""The SeqIO providers: a task and a mixture of denoisers.
+"""The SeqIO providers: a task and a mixture, of any description.
 
 Their datasets read examples by number, of a corpus in a cache or in memory, and else in one window after the other, see
 `random_access.windows`. Either way an iterator resumes only in the pipeline that saved it (see `tf_data`).
@@ -7,96 +7,68 @@ Their datasets read examples by number, of a corpus in a cache or in memory, and
 from __future__ import annotations
 
 import functools
+import os
 import secrets
-import zlib
+import types
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import seqio
 import tensorflow as tf
 
+from ul2_tasks.chat.objective import CHAT, FORMATS, Objective, salt_of
+from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import code_in_words, reads
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk
-from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution
-from ul2_tasks.example_features import DENOISER, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
+from ul2_tasks.denoisers.pieces import PieceLimits
+from ul2_tasks.denoisers.solution import Solution, solve
+from ul2_tasks.example_features import DENOISER, IMAGES, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
 from ul2_tasks.graphs import no_autograph
-from ul2_tasks.mixtures.mixture import solved_members, with_denoisers
-from ul2_tasks.mixtures.schedule import Schedule
-from ul2_tasks.order.permutation import keyed
-from ul2_tasks.random_access.batches import features_of
-from ul2_tasks.random_access.fingerprint import fingerprint
-from ul2_tasks.random_access.kinds import Task
-from ul2_tasks.random_access.numbering import MemberSchedule, Share, check_hosts, members_by_stage
-from ul2_tasks.random_access.text import Member
-from ul2_tasks.random_access.windows import Corpora
+from ul2_tasks.mixtures.chat import Chat, objective_of
+from ul2_tasks.mixtures.description import Description
+from ul2_tasks.mixtures.examples import Reading as Chosen
+from ul2_tasks.mixtures.image_text import ImageText, limits_of, special_tokens_beside
+from ul2_tasks.mixtures.mix import Mix
+from ul2_tasks.mixtures.mixture import Mixture, denoising_of, with_denoisers
+from ul2_tasks.random_access.batches import features_of, members_of
+from ul2_tasks.random_access.numbering import Share, check_hosts
 from ul2_tasks.scalars import as_python
-from ul2_tasks.sources.image_text import ImageTextSource
-from ul2_tasks.tasks.arguments import Reader, check_splits, inner_task, reader_of
+from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
 from ul2_tasks.tasks.corpus_task import CorpusView
 from ul2_tasks.tasks.mixing import sample_examples
-from ul2_tasks.tasks.preprocessors import denoise, solve_features, split_into_chunks
+from ul2_tasks.tasks.preprocessors import denoise, split_into_chunks
 from ul2_tasks.tasks.tf_data import Reading, seed_of
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
-STREAM_VERSION = 3  # raised whenever the same arguments give other examples, or another order
 MARKS = frozenset({LOSS_MASK, SPAN_ID})
+TOKENS = "tokens"  # what chats have instead of inputs and targets
 
 
-class DenoisingTask(seqio.Task):
-    """A `seqio.Task` for one denoiser, whose preprocessors are `split_into_chunks` and `denoise`.
+class UL2Task(seqio.Task):
+    """A task of a description, which has this task alone: NAME_<denoiser>, NAME_chat or NAME_prompt_completion.
 
     Its `get_dataset` reads examples by number, of a cache, of memory, or of one window of the corpus after the other. A resumed
-    iterator is checked. Nothing is trimmed, because no example is longer than its budget. That of the base class gives what the
-    preprocessors make.
+    iterator is checked. Nothing is trimmed, because no example is longer than its budget: one that would be is an error, or is
+    left out and counted. That of the base class gives what the preprocessors make, which tasks of texts have. With `has_images`
+    an example of texts has no image, beside others that have some.
     """
 
-    def __init__(
-        self,
-        name: str,
-        source: seqio.DataSource,
-        output_features: Mapping[str, seqio.Feature],
-        *,
-        configuration: DenoisingConfiguration,
-        shuffle_buffer_size: int | None = seqio.SHUFFLE_BUFFER_SIZE,
-    ):
-        common: dict[str, Any] = {key: getattr(configuration, key) for key in ("denoiser", "chunk_tokens")}
-        common |= {key: getattr(configuration.special_tokens, key) for key in ("sentinels", "modes")}
-        documents = {name: getattr(configuration, name) for name in ("merge_examples", "separate_documents")}
-        steps = [functools.partial(split_into_chunks, **common, **documents), functools.partial(denoise, **common)]
-        super().__init__(name, source, output_features, steps, shuffle_buffer_size=shuffle_buffer_size)
-        self.configuration = configuration
-
-    def replaced(
-        self, source: seqio.DataSource | None = None, configuration: DenoisingConfiguration | None = None
-    ) -> DenoisingTask:
-        """The same task of another source or configuration; `seqio.Task.replace` makes a plain `seqio.Task`."""
-        return DenoisingTask(
-            self.name,
-            source or self.source,
-            self.output_features,
-            configuration=configuration or self.configuration,
-            shuffle_buffer_size=self.shuffle_buffer_size,
-        )
+    def __init__(self, name: str, description: Description, corpus: Corpus, has_images: bool = False):
+        source = corpus.source if isinstance(description, ImageText) else CorpusView(corpus, _salt(description, name))
+        buffer = seqio.SHUFFLE_BUFFER_SIZE if isinstance(description, Mixture) else None
+        features = _features(name, description, has_images)
+        super().__init__(name, source, features, _steps(description), shuffle_buffer_size=buffer)
+        self.description: Any = description
+        self.corpus, self.has_images = corpus, has_images
 
     @property
-    def denoiser(self) -> Denoiser:
-        return self.configuration.denoiser
-
-    @property
-    def corpus(self) -> Corpus:
-        return self.source.corpus
-
-    @property
-    def vocabulary(self) -> seqio.Vocabulary:
-        return self.output_features["targets"].vocabulary
-
-    def special_tokens(self) -> SpecialTokens:
-        """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
-        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
+    def has_masks(self) -> bool:
+        """Whether examples say which tokens count in the loss."""
+        return isinstance(self.description, Chat)
 
     def get_dataset(
         self,
@@ -115,52 +87,97 @@ class DenoisingTask(seqio.Task):
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
 
-        `features` are those that are kept, by default the output features. The examples are those of the index, see
-        `random_access`, or where the corpus is neither cached nor fits in memory those of windows of it, see
-        `random_access.windows`. What the base class makes of the preprocessors are examples in another order.
+        `features` are those that are kept, by default the output features, and of pairs `loss_mask` and `span_id`. Elements are
+        {"inputs": [tokens] int32, "targets": [tokens] int32} and the like, with "images": [images] strings, in the order of their
+        runs in the inputs.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
-        kept = self.output_features if features is None else features
-        who = reader_of(seed, num_epochs, shard_info)
-        common = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
-        return read_alone(self, who, features=kept, **common).dataset()
+        kept = {*self.output_features, *(MARKS if self.has_masks else ())} if features is None else {*features}
+        common: dict[str, Any] = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
+        examples = read(self, self.description, reader_of(seed, num_epochs, shard_info), features=kept, **common).dataset()
+        return _with_images(examples) if self.has_images else examples
 
-    @staticmethod
-    def members(
-        tasks: Sequence[DenoisingTask],
-        rates: Sequence[float],
-        sequence_length: Mapping[str, int] | None,
-    ) -> list[Member]:
-        """Tasks of one corpus as `random_access` takes them."""
-        return solved_members(tasks, dict(zip([task.name for task in tasks], rates)), sequence_length)
+    # What `export` and `inspect` ask of the tasks of a kind.
+
+    @property
+    def denoiser(self) -> Denoiser:
+        """That of the task, where it has one."""
+        (denoiser,) = self.description.denoisers
+        return denoiser
+
+    @property
+    def configuration(self) -> Any:
+        """Of texts, how the denoiser makes examples of the corpus; of other kinds the description."""
+        return denoising_of(self.description, self.denoiser) if isinstance(self.description, Mixture) else self.description
+
+    @property
+    def vocabulary(self) -> seqio.Vocabulary:
+        return self.description.vocabulary
+
+    def special_tokens(self) -> SpecialTokens:
+        """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
+        if isinstance(self.description, ImageText):
+            return special_tokens_beside(self.description, self.denoiser)
+        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """Finds the special ids and the full chunk within these budgets; see `solution.solve`."""
         self.corpus.check_keeps_out(self.name, self.configuration.special_tokens)
-        return solve_features(sequence_length, self.output_features, self.configuration)
+        return solve(sequence_length, self.vocabulary, self.configuration)
 
     def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
         """The chunk that every chunk is within these budgets, except at the end of the corpus or of a document."""
         return self.solve(sequence_length).full
 
-
-class DenoisingMixture(seqio.Mixture):
-    """A `seqio.Mixture` of denoising tasks, and of others beside them, mixed by `mixing.sample_examples`.
-
-    A resumed iterator is also checked for the rates of the mixture. SeqIO makes the examples of other tasks: it trims them to
-    their budgets and repeats them as it does everywhere. `configuration` has the arguments of `register` or `mix` that made it;
-    None where it is not registered.
-    """
-
-    def __init__(self, *arguments, configuration: object = None, **keywords):
-        """Takes the arguments of `seqio.Mixture`, except `sample_fn`, and the configuration."""
-        super().__init__(*arguments, sample_fn=sample_examples, **keywords)
-        self.configuration = configuration
+    def limits(self, sequence_length: Mapping[str, int] | None) -> PieceLimits:
+        """Of a task with images, what its examples have to be within these budgets."""
+        (limits,) = limits_of(self.description, sequence_length)
+        return limits
 
     @property
-    def planned(self) -> Schedule[str] | None:
-        """The schedule that `mix` was given; None without one."""
-        return getattr(self.configuration, "schedule", None)
+    def format(self) -> str:
+        """Of conversations, what examples they make."""
+        return CHAT if TOKENS in self.output_features else FORMATS[1]
+
+    @property
+    def objective(self) -> Objective:
+        return objective_of(self.description, self.format)
+
+    @property
+    def supervision(self) -> Supervision:
+        return self.objective.supervision
+
+
+def beside_images(task: seqio.Task) -> seqio.Task:
+    """The task as one whose examples have images or the lack of them."""
+    if IMAGES in task.output_features:
+        return task
+    return UL2Task(task.name, task.description, task.corpus, has_images=True) if is_ours(task) else _WithoutImages(task)
+
+
+class _WithoutImages(seqio.Task):
+    """A task of SeqIO as one whose examples have no image, beside others that have some."""
+
+    def __init__(self, task: seqio.Task):
+        super().__init__(task.name, task.source, {**task.output_features, IMAGES: _IMAGES}, preprocessors=[])
+        self.task = task
+
+    def get_dataset(self, *arguments: Any, **settings: Any) -> tf.data.Dataset:
+        """See `seqio.Task.get_dataset`."""
+        return _with_images(self.task.get_dataset(*arguments, **settings))
+
+
+class UL2Mixture(seqio.Mixture):
+    """A `seqio.Mixture` of the tasks of a description, and of others beside them, mixed by `mixing.sample_examples`.
+
+    A resumed iterator is also checked for the rates of the mixture. SeqIO makes the examples of other tasks: it trims them to
+    their budgets and repeats them as it does everywhere.
+    """
+
+    def __init__(self, *arguments, description: Description | None, **keywords):
+        """Takes the arguments of `seqio.Mixture`, except `sample_fn`, and the description; None of what `inspect` mixes itself."""
+        super().__init__(*arguments, sample_fn=sample_examples, **keywords)
+        self.description: Any = description
 
     def get_dataset(
         self,
@@ -191,23 +208,22 @@ class DenoisingMixture(seqio.Mixture):
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
         ours = [task for task in self.tasks if is_ours(task)]
-        has_masks = any(LOSS_MASK in getattr(inner_task(task), "own_features", ()) for task in ours)
-        marks = MARKS if has_masks else kept & MARKS
+        marks = MARKS if any(task.has_masks for task in ours) else kept & MARKS
         rates = {task.name: self.get_rate(task) for task in self.tasks}
-        reading = read_indexed(
+        others = [task for task in self.tasks if not is_ours(task)]
+        reading = read(
             self,
-            ours,
-            rates,
-            _read_by_others(self, split, use_cached),
+            _of_ours(self.description),
             who,
             sequence_length=sequence_length,
             split=split,
             use_cached=use_cached,
             shuffle=shuffle,
             features=kept | marks,
+            rates=rates,
+            others={task.name: _reads(task, split, use_cached) for task in others},
         )
         self._check_compatible_features()
-        others = [task for task in self.tasks if task not in ours]
         if not others:
             return _marked(reading.dataset(), marks)
         common = sequence_length, split, use_cached, shuffle, who.seed, shard_info, who.num_epochs
@@ -235,8 +251,7 @@ class DenoisingMixture(seqio.Mixture):
     ) -> tf.data.Dataset:
         """See `seqio.Mixture.get_task_dataset`.
 
-        Raises a ValueError where a task that is no `DenoisingTask` has no cache to use, or a task hands on a feature that denoising
-        tasks do not have.
+        Raises a ValueError where a task of SeqIO has no cache to use, or hands on a feature that tasks of texts do not have.
         """
         common: dict[str, Any] = {
             "sequence_length": sequence_length,
@@ -247,94 +262,54 @@ class DenoisingMixture(seqio.Mixture):
             "shard_info": shard_info,
             "num_epochs": num_epochs,
         }
+        if is_ours(task):
+            marks = MARKS if task.has_masks else MARKS.intersection(output_feature_keys)
+            return _marked(task.get_dataset(**common, features={*output_feature_keys, *marks}), marks)
         marks = MARKS.intersection(output_feature_keys)
-        if isinstance(task, DenoisingTask):
-            return _marked(task.get_dataset(**common, features={*output_feature_keys} - marks), marks)
         _check_cached(task, use_cached)
         dataset = task.get_dataset(**common, trim_output_features=trim_output_features, try_in_mem_cache=try_in_mem_cache)
         return _marked(_as_ours(dataset, task, output_feature_keys), marks)
 
 
-def order_seed(provider: seqio.Task | seqio.Mixture, seed: int) -> int:
-    """The seed of a provider's order: another one for each task alone, so that a stock mixture of them reads different orders."""
-    if not isinstance(provider, DenoisingTask):
-        return seed
-    salt = getattr(provider.source, "salt", provider.denoiser.name)
-    return keyed(seed, zlib.crc32(salt.encode()))
-
-
-def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[DenoisingTask]:
-    """The denoising tasks of a registered mixture, in its order; `other_tasks` gives the others.
+def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[UL2Task]:
+    """The tasks of texts of a registered mixture, in its order; `other_tasks` gives the others.
 
     `mixture` may name a single task. `denoisers` are the names of the denoisers whose tasks are wanted; None for all. Raises a
-    ValueError where there is no denoising task, or a name is of none.
+    ValueError where there is none, or a name is of none.
     """
-    tasks = [task for task in subtasks(mixture) if isinstance(task, DenoisingTask)]
-    if not tasks:
+    if not (tasks := tasks_of_kind(mixture, Mixture)):
         raise ValueError(f"mixture must have a denoising task, got {mixture!r}. Pass one that ul2_tasks.register or mix returned.")
     return with_denoisers(mixture, tasks, denoisers)
 
 
 def other_tasks(mixture: str) -> list[seqio.Task]:
-    """The tasks of a registered mixture that are not denoising tasks, in its order."""
-    return [task for task in subtasks(mixture) if not isinstance(task, DenoisingTask)]
+    """The tasks of a registered mixture that are not of texts, in its order."""
+    return [task for task in subtasks(mixture) if not is_of(task, Mixture)]
+
+
+def tasks_of_kind(mixture: str, kind: type) -> list[UL2Task]:
+    """The tasks of a registered mixture, or the task itself, whose descriptions are of a kind, in its order."""
+    return [task for task in subtasks(mixture) if is_of(task, kind)]
 
 
 def subtasks(mixture: str) -> list[seqio.Task]:
-    """The tasks of a registered mixture, or the task itself, in its order: those beside images as they are without them."""
-    return list(map(inner_task, seqio.get_subtasks(seqio.get_mixture_or_task(mixture))))
-
-
-class IndexedTask(Protocol):
-    """A task whose examples may have random access."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def configuration(self) -> Any: ...
-    @property
-    def corpus(self) -> Corpus: ...
-    @staticmethod
-    def members(
-        tasks: Sequence[Any],
-        rates: Sequence[float],
-        sequence_length: Mapping[str, int] | None,
-        /,
-    ) -> Sequence[Task]: ...
-
-
-def indexed_members(
-    tasks: Sequence[IndexedTask],
-    rates: Sequence[float],
-    sequence_length: Mapping[str, int] | None,
-) -> list[Task]:
-    """Tasks as `random_access` takes them, in their order. Those of one corpus are asked for together."""
-    found: dict[str, Task] = {}
-    by_corpus: dict[tuple[type, str], list[int]] = {}
-    for number, task in enumerate(tasks):
-        by_corpus.setdefault((type(task), task.corpus.name), []).append(number)
-    for (kind, _), numbers in by_corpus.items():
-        own = [tasks[number] for number in numbers]
-        own_rates = [rates[number] for number in numbers]
-        found |= {member.task: member for member in kind.members(own, own_rates, sequence_length)}  # type: ignore[attr-defined]
-    return [found[task.name] for task in tasks]
+    """The tasks of a registered mixture, or the task itself, in its order."""
+    return list(seqio.get_subtasks(seqio.get_mixture_or_task(mixture)))
 
 
 def is_ours(task: seqio.Task) -> bool:
     """Whether a task is of this package: SeqIO makes the examples of others."""
-    return hasattr(task, "members")
+    return isinstance(task, UL2Task)
 
 
-def read_alone(task: IndexedTask, who: Reader, **settings: Any) -> Reading:
-    """`read_indexed` of a task that is in no mixture."""
-    return read_indexed(task, [task], {task.name: 1.0}, {}, who, **settings)
+def is_of(task: seqio.Task, kind: type) -> bool:
+    """Whether a task is of this package, and its description of a kind."""
+    return is_ours(task) and isinstance(task.description, kind)
 
 
-def read_indexed(
+def read(
     provider: seqio.Task | seqio.Mixture,
-    tasks: Sequence[IndexedTask],
-    rates: Mapping[str, float],
-    others: Mapping[str, str],
+    description: Description,
     who: Reader,
     *,
     sequence_length: Mapping[str, int] | None,
@@ -342,88 +317,96 @@ def read_indexed(
     use_cached: bool,
     shuffle: bool,
     features: Collection[str],
+    rates: Mapping[str, float] | None = None,
+    others: Mapping[str, str] = types.MappingProxyType({}),
 ) -> Reading:
-    """What reads the tasks. Raises a ValueError where hosts outnumber examples."""
+    """What reads the examples of a description for a provider, of which `others` and part of the rates may be.
+
+    Raises a ValueError where hosts outnumber examples.
+    """
     seed, num_epochs, host, hosts = who
-    own_rates = [rates[task.name] for task in tasks]
-    numbered = indexed_members(tasks, own_rates, sequence_length)
-    schedule = planned_members_of(provider, numbered)
-    at = order_seed(provider, secrets.randbits(62) if seed is None else seed)
-    corpora = Corpora(schedule, split, use_cached, at, bool(shuffle))
-    numbering = corpora.numbering
-    if num_epochs is not None and not corpora.in_windows:
+    number = secrets.randbits(62) if seed is None else seed
+    lengths = _lengths(provider, sequence_length)
+    folders = tuple(map(os.fspath, seqio.get_global_cache_dirs()))
+    chosen = Chosen(description, provider.name, lengths, split, number, bool(shuffle), bool(use_cached), folders)
+    corpora = chosen.corpora()
+    numbering, windows = corpora.numbering, corpora if corpora.in_windows else None
+    if num_epochs is not None and not windows:
         check_hosts(provider.name, split, numbering.first_of(num_epochs), hosts)
         numbering.warn_of_unread()
-    lengths = {key: as_python((sequence_length or {}).get(key)) for key in token_features(features_of(numbered))}
-    told = fingerprint(
-        provider.name,
-        numbered,
-        numbering,
-        sequence_length or {},
-        rates=rates,
-        cache_dirs={task.corpus.name: task.corpus.cache_dir if use_cached else None for task in tasks},
-        split=split,
-        shuffle=bool(shuffle),
-        seed=seed_of(seed),
-        others=others,
-        schedule=schedule,
-    )
-    if corpora.in_windows:  # the numbering is of the beginnings alone
-        told["windows"] = {task.corpus.name: reads(task.corpus.source, split) for task in tasks} | {
-            "epochs": num_epochs,
-            "window": list(corpora.window),
-        }
+    told = chosen.fingerprint(numbering, windows, seed_of(seed), rates, others) | ({"epochs": num_epochs} if windows else {})
+    budgets = {key: as_python(lengths.get(key)) for key in token_features(features_of(members_of(numbering)))}
     share = Share(host, hosts, turns=numbering.turns)
-    windows = functools.partial(corpora.stream, host=host, hosts=hosts, epochs=num_epochs) if corpora.in_windows else None
-    return Reading(numbering, lengths, num_epochs, share, features, told, seed is not None, windows)
-
-
-def weigh_of(provider: seqio.Task | seqio.Mixture) -> str:
-    """What the weights of a mixture count, see `mix`."""
-    return getattr(getattr(provider, "configuration", None), "weigh", "examples")
-
-
-def planned_members_of(provider: seqio.Task | seqio.Mixture, members: Sequence[Task]) -> MemberSchedule:
-    """The tasks of each stage of a registered mixture, at their rates; of one without a schedule the same all the time."""
-    planned, weigh = provider.planned if isinstance(provider, DenoisingMixture) else None, weigh_of(provider)
-    if planned is None:
-        return MemberSchedule.of(members, weigh)
-    rates = [(first_step, _rates_of(weights)) for first_step, weights in planned.flat()]
-    return members_by_stage(members, rates, planned.batch_size, planned.steps, weigh)
+    stream = functools.partial(corpora.stream, host=host, hosts=hosts, epochs=num_epochs) if windows else None
+    return Reading(numbering, budgets, num_epochs, share, features, told, seed is not None, stream)
 
 
 def rates_among(mixture: seqio.Mixture, examples: int) -> dict[str, float]:
     """The part that each task of a mixture has of its first examples; with a schedule of those stages that they are of."""
-    planned: Schedule[str] | None = getattr(mixture, "planned", None)
-    parts = {task.name: 0.0 if planned else float(mixture.get_rate(task)) for task in mixture.tasks}
-    flat = planned.flat() if planned else []
-    firsts = [min(first_step * planned.batch_size, examples) for first_step, _ in flat] if planned else []
-    for first, stop, (_, weights) in zip(firsts, [*firsts[1:], examples], flat):
-        for name, rate in _rates_of(weights).items():
-            parts[name] += (stop - first) * rate / sum(weights.values())
+    description = getattr(mixture, "description", None)
+    if not isinstance(description, Mix) or not description.planned:
+        return {task.name: mixture.get_rate(task) / mixture.total_rate for task in mixture.tasks}
+    parts = {task.name: 0.0 for task in mixture.tasks}
+    firsts = [min(first, examples) for first, _ in description.stages]
+    for first, stop, (_, rates) in zip(firsts, [*firsts[1:], examples], description.stages):
+        for name, rate in rates.items():
+            parts[name] += (stop - first) * rate / sum(rates.values())
     return {name: part / sum(parts.values()) for name, part in parts.items()}
 
 
-def _rates_of(weights: Mapping[str, float]) -> dict[str, float]:
-    """The rate of each task, as SeqIO has it, where registered mixtures and tasks have these weights."""
-    rates: dict[str, float] = {}
-    for name, weight in weights.items():
-        provider = seqio.get_mixture_or_task(name)
-        for task in seqio.get_subtasks(provider):
-            part = weight * provider.get_rate(task) / provider.total_rate if isinstance(provider, seqio.Mixture) else weight
-            rates[task.name] = rates.get(task.name, 0.0) + part
-    return rates
+_IMAGES = seqio.Feature(seqio.PassThroughVocabulary(0), add_eos=False, dtype=tf.string, rank=1)  # any number of encoded images
 
 
-def _read_by_others(mixture: DenoisingMixture, split: str, use_cached: bool) -> dict[str, str]:
-    """What the tasks read that guard no iterator: those that are not of this package. SeqIO leaves no place for a guard in them."""
-    return {
-        task.name: f"cache: {cache.identity(task.cache_dir, split)}"
-        if use_cached and task.cache_dir and task.supports_caching
-        else f"{reads(task.source, split)}; {code_in_words(task.preprocessors)}"
-        for task in mixture.tasks
-        if not isinstance(task.source, CorpusView | ImageTextSource)
-    }
+def _features(name: str, description: Description, has_images: bool) -> dict[str, seqio.Feature]:
+    tokens = seqio.Feature(description.vocabulary, add_eos=not isinstance(description, Chat))
+    if isinstance(description, Chat) and name == f"{description.name}_{CHAT}":
+        marks = {LOSS_MASK: seqio.PassThroughVocabulary(2), SPAN_ID: seqio.PassThroughVocabulary(256)}
+        return {TOKENS: tokens} | {key: seqio.Feature(of, add_eos=False, dtype=tf.uint8) for key, of in marks.items()}
+    images = {IMAGES: _IMAGES} if has_images or isinstance(description, ImageText) else {}
+    return {"inputs": tokens, "targets": tokens, **images}
+
+
+def _steps(description: Description) -> Sequence[Any]:
+    """The preprocessors of a task of texts; no other kind has a way of the stock `seqio.Task`."""
+    if not isinstance(description, Mixture):
+        return []
+    configuration = denoising_of(description, *description.denoisers)
+    common: dict[str, Any] = {key: getattr(configuration, key) for key in ("denoiser", "chunk_tokens")}
+    common |= {key: getattr(configuration.special_tokens, key) for key in ("sentinels", "modes")}
+    documents = {name: getattr(configuration, name) for name in ("merge_examples", "separate_documents")}
+    return [functools.partial(split_into_chunks, **common, **documents), functools.partial(denoise, **common)]
+
+
+def _salt(description: Description, name: str) -> str:
+    """What the order of the documents is salted with in the stock way."""
+    if isinstance(description, Chat):
+        return salt_of(description.name, name.removeprefix(f"{description.name}_"))
+    return description.salt(name) or name
+
+
+def _lengths(provider: seqio.Task | seqio.Mixture, sequence_length: Mapping[str, int] | None) -> dict[str, Any]:
+    """The lengths, in which conversations tell by their features what they make."""
+    lengths: dict[str, Any] = dict(sequence_length or {})
+    return {TOKENS: None, **lengths} if TOKENS in provider.output_features else lengths
+
+
+def _of_ours(description: Description) -> Description:
+    """A description without the tasks that SeqIO makes."""
+    if not isinstance(description, Mix) or description.tasks.keys() >= description.rates.keys():
+        return description
+    return Mix(description.name, [(leaf, weight) for leaf, weight in description.pairs if leaf.tasks])
+
+
+@no_autograph
+def _with_images(examples: tf.data.Dataset) -> tf.data.Dataset:
+    return examples.map(lambda example: {**example, IMAGES: tf.zeros([0], tf.string)})
+
+
+def _reads(task: seqio.Task, split: str, use_cached: bool) -> str:
+    """What a task reads that is not of this package and so guards no iterator: SeqIO leaves no place for a guard in it."""
+    if use_cached and task.cache_dir and task.supports_caching:
+        return f"cache: {cache.identity(task.cache_dir, split)}"
+    return f"{reads(task.source, split)}; {code_in_words(task.preprocessors)}"
 
 
 def _check_cached(task: seqio.Task, use_cached: bool) -> None:

@@ -11,7 +11,8 @@ from ul2_tasks.denoisers.denoisers import T5GEMMA2
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.inspect.images.length_table import look_at_image_lengths
 from ul2_tasks.inspect.images.measure import look_at_corpus, make_examples, measure_image_tasks
-from ul2_tasks.tasks.image_text import image_text_tasks
+from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.tasks.providers import tasks_of_kind
 
 LONG = {"inputs": 128, "targets": 128}
 RECORDS = [
@@ -37,7 +38,7 @@ def test_the_law_of_examples(split):
     name = registered(
         f"looked_law_{split}", *RECORDS, denoisers=S if split else [T5GEMMA2[0], S], **({"split": split} if split else {})
     )
-    tasks = image_text_tasks(name)
+    tasks = tasks_of_kind(name, ImageText)
     for task in tasks:
         fit = task.limits(LONG)
         looked = look_at_corpus(task.corpus, "train")

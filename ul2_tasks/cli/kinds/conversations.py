@@ -13,7 +13,7 @@ from ul2_tasks.cli.options import open_run
 
 class Conversations(Kind):
     name = "conversations"
-    parts: ClassVar = {"ul2_tasks.mixtures.chat": "Chat", "ul2_tasks.tasks.chat": "ChatTask"}
+    parts: ClassVar = {"ul2_tasks.mixtures.chat": "Chat"}
     cannot: ClassVar = {
         "show --schedule": LEAVE_OUT,
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),

@@ -18,7 +18,7 @@ from ul2_tasks.cli.kinds.seam import (
 
 class ImageText(Kind):
     name = "interleaved image-text data"
-    parts: ClassVar = {"ul2_tasks.tasks.image_text": "ImageTextTask"}
+    parts: ClassVar = {"ul2_tasks.mixtures.image_text": "ImageText"}
     cannot: ClassVar = {
         **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
         "stats --cache": LEAVE_OUT,

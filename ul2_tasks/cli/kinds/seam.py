@@ -33,7 +33,7 @@ class Kind(Protocol):
         name: "conversations", for example.
         cannot: what to do instead of the commands that it does not support, such as "find", and of the options of commands, such
             as "show --text".
-        parts: the names of the classes of its descriptions and tasks, by their modules.
+        parts: the names of the classes of its descriptions, by their modules.
         tells_others: the commands that say themselves which tasks of a mixture they leave out, because they are of another kind.
     """
 
@@ -50,7 +50,8 @@ class Kind(Protocol):
         """Whether a description or a task of SeqIO is of this kind. Imports neither for that."""
         from ul2_tasks.imported import is_instance
 
-        return any(is_instance(task, module, name) for module, name in self.parts.items())
+        description = getattr(task, "description", task)
+        return any(is_instance(description, module, name) for module, name in self.parts.items())
 
     def name_of(self, data: Data) -> str:
         """What sentences call the data."""

@@ -18,7 +18,7 @@ _NOT_BESIDE_IMAGES = ("stats", "report")
 
 class Texts(Kind):
     name = "text"
-    parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture", "ul2_tasks.tasks.providers": "DenoisingTask"}
+    parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture"}
     cannot: ClassVar = {}
     tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
@@ -101,7 +101,7 @@ class Texts(Kind):
             write_examples_of(data, lengths, output, written_as=written_as, **options)
             return
         cache_dirs = options["cache_dirs"]
-        texts = [part for part in data.description.parts if self.owns(part)]
+        texts = [part for part in data.description.leaves if self.owns(part)]
         corpora = list({(corpus := part.corpus(cache_dirs)).name: corpus for part in texts}.values())
         if not corpora:
             raise click.UsageError(

@@ -21,7 +21,7 @@ from ul2_tasks.inspect.conversations.records import Rendered, cause, in_memory, 
 from ul2_tasks.inspect.findings import About, Finding, examine_ids, first_words, left_out
 from ul2_tasks.inspect.printing import kinds_lost
 from ul2_tasks.inspect.statistics import Tally
-from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.tasks.providers import UL2Task
 from ul2_tasks.tokenizers.o200k import FILE, SHA256, O200kVocabulary
 from ul2_tasks.tokenizers.special_ids import check_round_trip
 
@@ -144,7 +144,7 @@ def _examine_validation(corpus: Corpus, split: str, about: About) -> Iterator[Fi
             yield about("note", "corpus", f"split {other!r} has no record among the first {_LOOKED_AT_FOR_A_SPLIT:,}", remedy)
 
 
-def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Mapping[str, int | None]) -> Iterator[Finding]:
+def _examine_task(task: UL2Task, conversations: Sequence[Rendered], lengths: Mapping[str, int | None]) -> Iterator[Finding]:
     """Checks which tokens are trained on, and the lengths."""
     about = functools.partial(Finding, concerns=(task.name,))
     groups: Mapping[str, int] = task.supervision.loss_groups  # type: ignore[assignment]  # a mapping by now
@@ -181,7 +181,7 @@ def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Ma
 
 
 def _examine_budgets(
-    task: ChatTask, lengths: Mapping[str, int | None], counts: Mapping[str, int], ninety_nine: Mapping[str, int], about: About
+    task: UL2Task, lengths: Mapping[str, int | None], counts: Mapping[str, int], ninety_nine: Mapping[str, int], about: About
 ) -> Iterator[Finding]:
     longer = ",".join(map(str, ninety_nine.values()))
     if too_long := counts.get("too long"):

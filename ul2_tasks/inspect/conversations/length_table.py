@@ -18,7 +18,7 @@ from ul2_tasks.inspect.conversations.records import first_conversations
 from ul2_tasks.random_access.corpora import order_corpus
 from ul2_tasks.random_access.records import RecordMember, Records
 from ul2_tasks.store.columns import Columns
-from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.tasks.providers import UL2Task
 
 CONVERSATIONS = 4000  # the first ones of a source, which are measured
 
@@ -90,7 +90,7 @@ def _times(lengths: Mapping[str, int | None], factor: float) -> dict[str, int | 
     return {key: max(1, int((length or 1) * factor)) for key, length in lengths.items()}
 
 
-def _way(name: str, task: ChatTask, reader: Columns, lengths: Mapping[str, int | None]) -> ChatWay:
+def _way(name: str, task: UL2Task, reader: Columns, lengths: Mapping[str, int | None]) -> ChatWay:
     index = index_conversations(reader, that_drops(task).objective, lengths)
     left_out = {**index.left_out, **({"shortened": index.shortened} if index.shortened else {})}
     keys, rows = token_features(task.objective.features), None

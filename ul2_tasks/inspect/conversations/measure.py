@@ -20,7 +20,7 @@ from ul2_tasks.inspect.conversations.records import FirstConversations, first_co
 from ul2_tasks.inspect.printing import tracked
 from ul2_tasks.inspect.statistics import Check, Checked, Summary, Tally
 from ul2_tasks.store.columns import Columns
-from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.tasks.providers import UL2Task
 from ul2_tasks.version import __version__
 
 PERCENTS = (5, 25, 50, 75, 95, 99)
@@ -149,7 +149,11 @@ class _Measured:
     """The counts of a task."""
 
     def __init__(
-        self, task: ChatTask, sequence_length: Mapping[str, int | None] | None, read: FirstConversations | Columns, broken: Tally
+        self,
+        task: UL2Task,
+        sequence_length: Mapping[str, int | None] | None,
+        read: FirstConversations | Columns,
+        broken: Tally,
     ):
         self._task, self._dropping, self._lengths = task, that_drops(task), budgets(task, sequence_length)
         self._reader: Columns = read.reader if isinstance(read, FirstConversations) else read

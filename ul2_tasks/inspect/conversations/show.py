@@ -14,7 +14,7 @@ from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.inspect.chat_samples import ChatExample, shown_chat
 from ul2_tasks.inspect.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.inspect.conversations.records import first_conversations
-from ul2_tasks.tasks.chat import ChatTask
+from ul2_tasks.tasks.providers import UL2Task
 
 CONVERSATIONS = 1000  # the first ones of a source, of which some are shown
 
@@ -49,7 +49,7 @@ def draw_chat(
     split: str = "train",
     seed: int = 0,
     use_cached: bool = False,
-) -> Iterator[tuple[ChatTask, ChatExample]]:
+) -> Iterator[tuple[UL2Task, ChatExample]]:
     """Yields `count` examples of each chat task of a task or mixture, task by task, in the order of the seed.
 
     They come from the whole cache (`use_cached`), or from the first conversations of the source.

@@ -25,12 +25,13 @@ from ul2_tasks.inspect.images.measure import (
 )
 from ul2_tasks.inspect.images.table import shown_records, shown_unusable
 from ul2_tasks.inspect.printing import shown_problems
-from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
+from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
 
 
 def examine_image_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
     """Looks at the installation, the vocabulary, the first records with all of their images, and the lengths."""
-    tasks = image_text_tasks(name)
+    tasks = tasks_of_kind(name, ImageText)
     findings = [*examine_installation(), *examine_image_packages()]
     for corpus in {task.corpus.name: task.corpus for task in tasks}.values():
         findings += examine_vocabulary([task for task in tasks if task.corpus is corpus], corpus)
@@ -43,7 +44,7 @@ def examine_image_tasks(name: str, sequence_length: Mapping[str, int], split: st
     return each_once([*findings, *_examine(statistics, tasks)])
 
 
-def _examine(statistics: ImageTasksStatistics, tasks: Sequence[ImageTextTask]) -> Iterator[Finding]:
+def _examine(statistics: ImageTasksStatistics, tasks: Sequence[UL2Task]) -> Iterator[Finding]:
     corpora: dict[str, Corpus] = {task.corpus.name: task.corpus for task in tasks}
     for found in statistics.corpora:
         yield from _examine_records(found, corpora[found.corpus], functools.partial(Finding, concerns=(found.corpus,)))
@@ -63,7 +64,7 @@ def _examine_records(found: ImageCorpusStatistics, corpus: Corpus, about: About)
         yield about("problem", "records", what, "see whether the kind is theirs, or name other files")
 
 
-def _examine_lengths(measured: ImageTaskStatistics, task: ImageTextTask, about: About) -> Iterator[Finding]:
+def _examine_lengths(measured: ImageTaskStatistics, task: UL2Task, about: About) -> Iterator[Finding]:
     skip = task.configuration.on_unusable == "skip"
     kind, remedy = left_out(skip, "larger lengths, or on_unusable='skip', which leaves them out and counts them")
     for line in shown_unusable(measured):

@@ -22,8 +22,9 @@ from ul2_tasks.denoisers.write import made
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.inspect.statistics import Check, Checked, Summary, Tally, without_particulars
+from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.order.permutation import keyed
-from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
+from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
 from ul2_tasks.version import __version__
 
 PERCENTS = (50, 90, 99)
@@ -133,9 +134,7 @@ def look_at_corpus(corpus: Corpus, split: str, records: int = RECORDS) -> Looked
     return Looked(min(len(read), records), len(read) <= records, right, problems)
 
 
-def plan_examples(
-    task: ImageTextTask, tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int]
-) -> Planned:
+def plan_examples(task: UL2Task, tasks: Sequence[UL2Task], looked: Looked, sequence_length: Mapping[str, int]) -> Planned:
     """What a task makes examples of, of the records that were read, in their order.
 
     `tasks` are those of the mixture: those of one corpus make examples of the same records.
@@ -151,9 +150,7 @@ def plan_examples(
     return Planned(sources, unusable)
 
 
-def make_examples(
-    task: ImageTextTask, tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int], seed: int
-) -> Made:
+def make_examples(task: UL2Task, tasks: Sequence[UL2Task], looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
     """Makes examples of the records that were read, in their order; for `tasks` see `plan_examples`."""
     planned, recipe = plan_examples(task, tasks, looked, sequence_length), task.limits(sequence_length).recipe
     name = zlib.crc32(task.denoiser.name.encode())
@@ -167,13 +164,13 @@ def make_examples(
     return Made(examples(), planned.unusable)
 
 
-def look_at_corpora(tasks: Iterable[ImageTextTask], split: str, records: int = RECORDS) -> dict[str, Looked]:
+def look_at_corpora(tasks: Iterable[UL2Task], split: str, records: int = RECORDS) -> dict[str, Looked]:
     """Reads the first records of the corpora of tasks, by their names."""
     corpora = {task.corpus.name: task.corpus for task in tasks}
     return {name: look_at_corpus(corpus, split, records) for name, corpus in corpora.items()}
 
 
-def rates_of(name: str, tasks: Iterable[ImageTextTask]) -> list[float]:
+def rates_of(name: str, tasks: Iterable[UL2Task]) -> list[float]:
     """What part of the examples of a mixture each of its tasks makes."""
     provider = seqio.get_mixture_or_task(name)
     return [provider.get_rate(task) / provider.total_rate if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
@@ -183,14 +180,14 @@ def measure_image_tasks(
     name: str, sequence_length: Mapping[str, int], split: str = "train", seed: int = 0, records: int = RECORDS
 ) -> ImageTasksStatistics:
     """Measures the tasks of a mixture of `register_image_text`, or one task; `seed` is of the noise, and `records` per corpus."""
-    return measure_looked(name, look_at_corpora(image_text_tasks(name), split, records), sequence_length, split, seed)
+    return measure_looked(name, look_at_corpora(tasks_of_kind(name, ImageText), split, records), sequence_length, split, seed)
 
 
 def measure_looked(
     name: str, looked: Mapping[str, Looked], sequence_length: Mapping[str, int], split: str, seed: int
 ) -> ImageTasksStatistics:
     """Measures what the tasks of a mixture make of the records that were read, by corpus."""
-    tasks, measured = image_text_tasks(name), []
+    tasks, measured = tasks_of_kind(name, ImageText), []
     for task, rate in zip(tasks, rates_of(name, tasks)):
         found = make_examples(task, tasks, looked[task.corpus.name], sequence_length, seed)
         measured.append(_measured(task, task.limits(sequence_length), found, rate))
@@ -208,7 +205,7 @@ def measure_looked(
     )
 
 
-def _measured(task: ImageTextTask, fit: PieceLimits, made: Made, rate: float) -> ImageTaskStatistics:
+def _measured(task: UL2Task, fit: PieceLimits, made: Made, rate: float) -> ImageTaskStatistics:
     """The measurements of a task."""
     lengths: dict[str, list[int]] = {key: [] for key in (*TOKEN_FEATURES, "chunk")}
     tokens = collections.Counter[str](text=0, images=0, noise=0)

@@ -15,8 +15,9 @@ from ul2_tasks.inspect.image_samples import ImageTextShown, image_text_sample
 from ul2_tasks.inspect.images.measure import ImageTextExample, Looked, look_at_corpora, make_examples
 from ul2_tasks.inspect.printing import print_head, visible
 from ul2_tasks.inspect.samples import DenoisedTask, Sample, shown_sample
+from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mixture import with_denoisers
-from ul2_tasks.tasks.image_text import ImageTextTask, image_text_tasks
+from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 _LOOKED_AT = 100  # records, of which the first examples are shown
@@ -25,7 +26,7 @@ _LOOKED_AT = 100  # records, of which the first examples are shown
 class Shown(NamedTuple):
     """An example to look at: as text, the place of its record, and its images."""
 
-    task: ImageTextTask
+    task: UL2Task
     sample: Sample
     record: str
     images: Sequence[object]
@@ -72,14 +73,14 @@ def draw_image_tasks(
     denoisers: Collection[str] | None = None,
 ) -> Iterator[Shown]:
     """Draws `count` examples of each task of a mixture, task by task, of the first records of its corpus."""
-    tasks = with_denoisers(name, image_text_tasks(name), denoisers or None)
+    tasks = with_denoisers(name, tasks_of_kind(name, ImageText), denoisers or None)
     return draw_looked(name, look_at_corpora(tasks, split, max(_LOOKED_AT, count)), tasks, sequence_length, count=count, seed=seed)
 
 
 def draw_looked(
     name: str,
     looked: Mapping[str, Looked],
-    tasks: Sequence[ImageTextTask],
+    tasks: Sequence[UL2Task],
     sequence_length: Mapping[str, int],
     *,
     count: int,
@@ -88,7 +89,7 @@ def draw_looked(
     """Yields `count` examples of some tasks of a mixture, of the records that were read, by corpus."""
     for task in tasks:
         found = looked[task.corpus.name]
-        made = make_examples(task, image_text_tasks(name), found, sequence_length, seed)
+        made = make_examples(task, tasks_of_kind(name, ImageText), found, sequence_length, seed)
         special, number = task.special_tokens(), -1
         for number, example in enumerate(itertools.islice(made.examples, count)):
             yield Shown(task, _sample(task, special, number, example), example.where, example.source.images)
@@ -97,7 +98,7 @@ def draw_looked(
             raise ValueError(f"{task.name!r} makes no example of {found.records} records: {'; '.join(causes) or 'there is none'}")
 
 
-def _sample(task: ImageTextTask, special: SpecialTokens, number: int, example: ImageTextExample) -> Sample:
+def _sample(task: UL2Task, special: SpecialTokens, number: int, example: ImageTextExample) -> Sample:
     shown = DenoisedTask(task.name, task.denoiser, special, task.output_features["targets"].vocabulary)
     made = {"inputs": example.inputs, "targets": example.targets}
     image_tokens = seqio_tokens(task.configuration.image_tokens, shown.vocabulary)

@@ -9,7 +9,7 @@ import numpy as np
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspect.statistics import Tally
-from ul2_tasks.tasks.providers import DenoisingTask
+from ul2_tasks.tasks.providers import UL2Task
 
 COMPARED = 500  # examples of each task that are compared with those of the same number of other tasks
 WINDOW = 16  # tokens: two texts share a passage if so many tokens in a row are equal
@@ -27,7 +27,7 @@ class Counts:
         first_texts: the windows of each of the first `COMPARED` chunks, see `windows`.
     """
 
-    def __init__(self, task: DenoisingTask, sequence_length: Mapping[str, int], every: int, has_tails: bool = False):
+    def __init__(self, task: UL2Task, sequence_length: Mapping[str, int], every: int, has_tails: bool = False):
         """One of `every` windows of text is kept, see `windows`. `sequence_length` is in tokens.
 
         `has_tails` says that the last chunks of an epoch are there, which are shorter, so that each token is in an example.

@@ -14,7 +14,7 @@ from ul2_tasks.inspect.findings import Finding, each_once, examine_installation,
 from ul2_tasks.mixtures.advice import lone_span
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import PROBLEM
-from ul2_tasks.tasks.providers import DenoisingTask, denoising_tasks, other_tasks
+from ul2_tasks.tasks.providers import UL2Task, denoising_tasks, other_tasks
 from ul2_tasks.tokenizers.special_ids import id_shift
 
 _DOCUMENTS = 128  # of files of tokens
@@ -113,7 +113,7 @@ def _examine_tokens(corpus: Corpus, texts: list[str]) -> Iterator[Finding]:
     yield Finding("ok", "corpus", f"tokens per document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
-def examine_lengths(tasks: Iterable[DenoisingTask], sequence_length: Mapping[str, int]) -> Iterator[Finding]:
+def examine_lengths(tasks: Iterable[UL2Task], sequence_length: Mapping[str, int]) -> Iterator[Finding]:
     """Looks at what each denoiser does within the budgets."""
     lengths = {}
     for task in tasks:

@@ -109,8 +109,8 @@ def _description(mixture: str | Mixture) -> Mixture | None:
         return mixture
     import seqio
 
-    configuration = getattr(seqio.get_mixture_or_task(mixture), "configuration", None)
-    return configuration if isinstance(configuration, Mixture) else None
+    description = getattr(seqio.get_mixture_or_task(mixture), "description", None)
+    return description if isinstance(description, Mixture) else None
 
 
 def print_lengths(lengths: Lengths, console: Console) -> None:

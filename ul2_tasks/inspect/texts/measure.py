@@ -23,8 +23,9 @@ from ul2_tasks.inspect.texts.checks import binomial_interval, run_checks
 from ul2_tasks.inspect.texts.counts import COLUMNS, Counts
 from ul2_tasks.inspect.texts.first_documents import FirstDocuments, first_documents
 from ul2_tasks.inspect.texts.measurements import Corpus, OtherTask, Spans, Statistics, TaskStatistics
+from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.order.pack import count_rows
-from ul2_tasks.tasks.providers import MARKS, DenoisingMixture, DenoisingTask, denoising_tasks, other_tasks, rates_among
+from ul2_tasks.tasks.providers import MARKS, UL2Mixture, UL2Task, denoising_tasks, is_of, other_tasks, rates_among
 from ul2_tasks.tokenizers.special_ids import check_round_trip, vocabulary_identity
 from ul2_tasks.version import __version__
 
@@ -60,21 +61,21 @@ def measure(
         raise ValueError(f"split must be one of {splits}, which denoising tasks of {mixture!r} have, got {split!r}.")
     corpora = dict.fromkeys(task.source.corpus for task in present)
     documents = {corpus.name: first_documents(corpus, split) for corpus in corpora}
-    drawn = provider if isinstance(provider, DenoisingMixture) else _StockMixture(provider)
-    marks = MARKS if isinstance(drawn, DenoisingMixture) and other_tasks(mixture) else ()  # pairs need theirs
+    drawn = provider if isinstance(provider, UL2Mixture) else _StockMixture(provider)
+    marks = MARKS if isinstance(drawn, UL2Mixture) and other_tasks(mixture) else ()  # pairs need theirs
     drawing: dict[str, Any] = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
     dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
     taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
     return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=True)
 
 
-class _StockMixture(DenoisingMixture):
+class _StockMixture(UL2Mixture):
     """A mixture of SeqIO's own, whose examples have the feature `TASK`. It leaves out tasks that do not have the split."""
 
     get_dataset = seqio.Mixture.get_dataset
 
     def __init__(self, mixture: seqio.Mixture):
-        super().__init__(mixture.name, [(task, mixture.get_rate(task)) for task in mixture.tasks])
+        super().__init__(mixture.name, [(task, mixture.get_rate(task)) for task in mixture.tasks], description=None)
 
 
 def measure_examples(
@@ -94,7 +95,7 @@ def measure_examples(
     `has_tails` see `Counts`.
     """
     present = [task for task in mixture.tasks if split in task.splits]
-    tasks = {task.name: task for task in present if isinstance(task, DenoisingTask)}
+    tasks = {task.name: task for task in present if is_of(task, Mixture)}
     others = [task.name for task in present if task.name not in tasks]
     every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // WINDOWS_A_CHUNK)
     counts = {name: Counts(task, sequence_length, every, has_tails) for name, task in tasks.items()}
@@ -158,7 +159,7 @@ def _count(
     return drawn, {name: {key: values[which == number] for key, values in drawn.items()} for name, number in numbers.items()}
 
 
-def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DenoisingTask], tokens_read: int) -> Corpus:
+def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[UL2Task], tokens_read: int) -> Corpus:
     of_corpus = [task for task in tasks if task.source.corpus.name == name]
     corpus = of_corpus[0].source.corpus
     lengths = documents.lengths

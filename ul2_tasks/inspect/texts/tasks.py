@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ul2_tasks.mixtures.mixture import DescribedTask, Mixture, described_tasks, name_of, with_denoisers
 
 if TYPE_CHECKING:
-    from ul2_tasks.tasks.providers import DenoisingTask
+    from ul2_tasks.tasks.providers import UL2Task
 
 
-def tasks_of(mixture: str | Mixture, denoisers: Collection[str] | None = None) -> Sequence[DescribedTask | DenoisingTask]:
+def tasks_of(mixture: str | Mixture, denoisers: Collection[str] | None = None) -> Sequence[DescribedTask | UL2Task]:
     """The denoising tasks, by name; with `denoisers` those that have these. Raises a ValueError where there is no such one."""
     if isinstance(mixture, Mixture):
         return with_denoisers(name_of(mixture), described_tasks(mixture), denoisers)
