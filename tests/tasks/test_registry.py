@@ -1,11 +1,14 @@
 """`register`: names, idempotence, errors; importing registers and opens no file."""
 
+import pickle
+
+import new_process
 import pytest
 import seqio
 import tensorflow as tf
 from support import byte_vocabulary
 
-from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser, default_vocabulary, register
+from ul2_tasks import T5GEMMA2, UL2, Chat, Mix, Mixture, SpanDenoiser, default_vocabulary, description_of, mix, register
 from ul2_tasks.sources.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
@@ -112,3 +115,56 @@ def test_bad_arguments_are_named(argument, value):
     with pytest.raises(ValueError, match=argument):
         register("bad", **{argument: value})
     assert "bad_mix" not in seqio.MixtureRegistry.names()
+
+
+def test_after_a_reset_register_brings_the_built_in_mixture_back():
+    program = (
+        "import seqio, ul2_tasks; seqio.TaskRegistry.reset(); seqio.MixtureRegistry.reset();"
+        " print(ul2_tasks.register(), len(seqio.TaskRegistry.names()), seqio.get_mixture_or_task('ul2_mix').splits)"
+    )
+    assert new_process.run("-c", program, check=True).stdout.startswith("ul2_mix 6 ")
+
+
+def test_a_name_has_a_description_and_that_of_a_task_has_it_alone():
+    described = Mixture("told", source(), BYTES, modes=MODES, chunk_tokens={"r1": 50, "s": 90})
+    assert description_of(register(described)) == described
+    alone = description_of("told_r1")
+    assert [denoiser.name for denoiser in alone.denoisers] == ["r1"]
+    assert alone.chunk_tokens == {"r1": 50}
+    assert (alone.corpus().name, alone.corpus().configuration) == ("told_corpus", described.corpus().configuration)
+    assert pickle.loads(pickle.dumps(alone)) == alone
+    assert description_of(mix("told_both", {"told_mix": 3, "told_r1": 1})).rates["told_r1"] == 3 / 8 + 1
+    for name in ("told_corpus", "nobody_mix"):
+        with pytest.raises(ValueError, match=name):
+            description_of(name)
+
+
+def test_a_mix_of_mixes_and_of_tasks_of_seqio():
+    features = dict.fromkeys(("inputs", "targets"), seqio.Feature(BYTES))
+    examples = {"inputs": [5, 6], "targets": [7]}
+
+    def read(split, shuffle_files, seed=None):
+        return tf.data.Dataset.from_tensors({key: tf.constant(ids) for key, ids in examples.items()}).repeat(20)
+
+    seqio.TaskRegistry.add(
+        "foreign", seqio.FunctionDataSource(read, ["train", "validation"]), output_features=features, preprocessors=[]
+    )
+    register("beside_foreign", source(), BYTES, modes=MODES)
+    inner = mix("beside_foreign_once", {"beside_foreign_mix": 3, "foreign": 1})
+    outer = description_of(mix("beside_foreign_twice", {inner: 1, "foreign": 1}))
+    assert outer.rates["foreign"] == 1.25
+    assert sum(outer.rates.values()) == 2
+    dataset = seqio.get_mixture_or_task("beside_foreign_twice_mix").get_dataset({"inputs": 64, "targets": 64}, seed=0)
+    found = [one["targets"].tolist() == [7] for one in dataset.take(40).as_numpy_iterator()]
+    assert 5 < sum(found) < 35
+    with pytest.raises(ValueError, match="foreign"):
+        Mix("by_tokens", {inner: 1}, weigh="tokens")
+
+
+def test_conversations_that_are_mixed_have_both_formats():
+    both = Mix("two_talks", {Chat("talk_a", truncation="drop"): 1, Chat("talk_b", truncation="drop"): 2})
+    assert register(both) == "two_talks_chat"
+    assert register(both, format="prompt_completion") == "two_talks_prompt_completion"
+    assert set(seqio.get_mixture_or_task("two_talks_chat").output_features) == {"tokens", "loss_mask", "span_id"}
+    with pytest.raises(ValueError, match="format"):
+        register("plain", format="chat")

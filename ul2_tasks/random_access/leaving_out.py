@@ -89,7 +89,7 @@ class LeavingOut:
 NOTHING = LeavingOut()
 
 
-class Kept:
+class Remaining:
     """The units that are kept where those of ascending ranges [start, stop), [n] int64 both, are left out; in their order."""
 
     def __init__(self, name: str, starts: np.ndarray, stops: np.ndarray, count: int):
@@ -130,8 +130,8 @@ class Overlay:
         starts, stops = store.ranges_of(documents)
         has_some = starts < stops
         self.store, self._documents, self._starts, self._stops = store, documents, starts[has_some], stops[has_some]
-        self._kept = Kept(name, self._starts, self._stops, store.tokens)
-        near = Kept(name, documents, documents + 1, store.documents).near(documents[has_some])
+        self._kept = Remaining(name, self._starts, self._stops, store.tokens)
+        near = Remaining(name, documents, documents + 1, store.documents).near(documents[has_some])
         self._ends = self._kept.before(store.ranges_of(near)[1])  # among the tokens that are kept
         self._borders = np.unique([self._starts, self._stops])
 
@@ -184,7 +184,7 @@ class Others:
     def __init__(
         self, name: str, starts: np.ndarray, stops: np.ndarray, count: int, sizes: Callable[[np.ndarray], np.ndarray] | None
     ):
-        kept = Kept(name, starts[starts < stops], stops[starts < stops], count)
+        kept = Remaining(name, starts[starts < stops], stops[starts < stops], count)
         self._units = integers_of(starts, stops)
         self._others, left = np.zeros_like(self._units), np.arange(len(self._units))
         own = sizes(self._units) if sizes else None
