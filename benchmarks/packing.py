@@ -40,6 +40,7 @@ from ul2_tasks.mixtures.advice import expected_fill
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.pack import best_fit
 from ul2_tasks.sources.memory import embedded_corpus
+from ul2_tasks.tasks.sources import seqio_source
 
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
 TOKENS = {"inputs": "encoder_input_tokens", "targets": "decoder_target_tokens"}
@@ -49,7 +50,7 @@ CONVERTERS = {"ours": EncDecFeatureConverter, "seqio": seqio.EncDecFeatureConver
 def main() -> None:
     arguments = parse_arguments()
     reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
-    add_t5_mixture("t5", embedded_corpus(), reading, FEATURES, SENTINEL_IDS)
+    add_t5_mixture("t5", seqio_source(embedded_corpus()), reading, FEATURES, SENTINEL_IDS)
     console = Console(width=max(132, Console().width))
     rows = [row for budgets in track(arguments.budgets, "packing", console=console) for row in measure(budgets, arguments.examples)]
     report(console, rows)

@@ -358,7 +358,7 @@ def register_kinds() -> None:
 def write_caches() -> None:
     register_kinds()
     for corpus in ("told", "web", "apart"):
-        ul2_tasks.corpus.build_cache.build(f"{corpus}_corpus", "caches", console=Console(quiet=True))
+        ul2_tasks.corpus.build_cache.build(seqio.TaskRegistry.get(f"{corpus}_corpus").corpus, "caches", console=Console(quiet=True))
 
 
 def last_checkpoint(run: pathlib.Path) -> int:

@@ -131,11 +131,12 @@ def t5(length: int, folder: str, reached: Reached) -> Iterable:
     from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 
     from ul2_tasks.sources.memory import embedded_corpus
+    from ul2_tasks.tasks.sources import seqio_source
 
     reached("import")
     reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
     features = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
-    mixture = add_t5_mixture("t5", embedded_corpus(), reading, features, SENTINEL_IDS)
+    mixture = add_t5_mixture("t5", seqio_source(embedded_corpus()), reading, features, SENTINEL_IDS)
     return mixture.get_dataset({"inputs": length, "targets": length}, **SETTINGS).as_numpy_iterator()
 
 

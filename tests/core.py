@@ -28,11 +28,11 @@ CORE = {
     "images": set(),
     "store": set(),
     "tokenizers": {"in_graphs"},
-    "sources": {"dataset_records", "image_streams", "streams", "tfds"},
+    "sources": set(),
     "jobs": set(),
     "chat": set(),
     "denoisers": set(),
-    "corpus": {"tfrecords"},
+    "corpus": set(),
     "random_access": set(),
     "mixtures": set(),
 }

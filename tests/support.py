@@ -1,5 +1,6 @@
 """What several tests need: denoisers, vocabularies, documents as datasets, and the way back from an example to its chunk."""
 
+import dataclasses
 import itertools
 import pathlib
 import random
@@ -53,6 +54,30 @@ def iterate(dataset: tf.data.Dataset):
 def records_of(source, split: str = "train") -> list:
     """The records of a split, in the order of the corpus."""
     return [record for shard in source.shards(split) for record in source.read(shard)]
+
+
+def corpus_named(name: str):
+    """The corpus of a registered task NAME_corpus."""
+    return seqio.TaskRegistry.get(name).corpus
+
+
+class Told:
+    """A source that calls a function before a shard of it is read."""
+
+    def __init__(self, source, before):
+        self._source, self._before = source, before
+
+    def __getattr__(self, name):
+        return getattr(self._source, name)
+
+    def read_group(self, shard):
+        self._before()
+        return self._source.read_group(shard)
+
+
+def telling(corpus, before):
+    """The corpus, of such a source."""
+    return dataclasses.replace(corpus, source=Told(corpus.source, before))
 
 
 def denoiser_id(denoiser) -> str:

@@ -28,10 +28,7 @@ LAYERS = (
     *("random_access", "mixtures", "tasks", "pytorch", "export", "inspect", "t5x", "image_rows", "cli"),
 )
 REGISTRIES = {"TaskRegistry", "MixtureRegistry"}
-LOOKS_NAMES_UP = {
-    "examples.py",
-    "build_cache.py",
-}  # until they take descriptions alone
+LOOKS_NAMES_UP = {"examples.py"}  # until it takes descriptions alone
 
 
 def imported(path: pathlib.Path, package: str = "ul2_tasks") -> set[str]:

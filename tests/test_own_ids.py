@@ -8,6 +8,7 @@ import re
 import pytest
 import seqio
 from rich.console import Console
+from support import corpus_named
 from test_hugging_face_vocabulary import byte_fallback, exclamation_first
 from tokenizers import AddedToken, Tokenizer
 
@@ -68,7 +69,7 @@ def name(folder, tmp_path_factory):
     """A mixture of one denoiser over a cached corpus, with sentinels and a mode by token."""
     cache = str(tmp_path_factory.mktemp("own_cache"))
     mixture = register("own_ids", MemoryDataSource(lambda: TEXTS, validation=0), folder, R, sentinels=UNUSED, modes={"[R]": "[R]"})
-    build("own_ids_corpus", cache, console=QUIET)
+    build(corpus_named("own_ids_corpus"), cache, console=QUIET)
     before = seqio.get_global_cache_dirs()
     seqio.set_global_cache_dirs([cache])
     yield mixture

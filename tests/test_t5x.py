@@ -16,7 +16,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import byte_vocabulary, long_documents, t5_model
+from support import byte_vocabulary, corpus_named, long_documents, t5_model
 
 from ul2_tasks import (
     T5GEMMA2,
@@ -282,7 +282,7 @@ def test_three_kinds_packed_in_stages_are_the_same_batches_on_two_hosts_then_one
     for name in ("joined", "apart"):
         register(name, vocabulary=vocabulary)
     for corpus in ("told_corpus", "joined_corpus", "apart_corpus"):
-        build(corpus, str(tmp_path / "cache"), console=Console(quiet=True))
+        build(corpus_named(corpus), str(tmp_path / "cache"), console=Console(quiet=True))
     arguments = [f"--seqio_additional_cache_dirs={tmp_path / 'cache'}", "--gin.train.train_eval_dataset_cfg=None"]
     settings = {"files": ("gin/ul2_tiny.gin", str(tmp_path / "kinds.gin"), "gin/elastic.gin")}
     whole, resumed, run = tmp_path / "whole", tmp_path / "resumed", tmp_path / "run"
@@ -320,7 +320,7 @@ def cached_corpus(folder, texts) -> str:
     """A mixture whose corpus has a cache."""
     vocabulary, modes = byte_vocabulary()
     name = register("steps", MemoryDataSource(lambda: texts, validation=0), vocabulary, modes=modes)
-    build("steps_corpus", str(folder), console=Console(quiet=True))
+    build(corpus_named("steps_corpus"), str(folder), console=Console(quiet=True))
     seqio.set_global_cache_dirs([str(folder)])
     return name
 
@@ -382,7 +382,7 @@ def corpora(tmp_path, nothing_registered) -> None:
     for number, name in enumerate(("web", "code", "books")):
         source = MemoryDataSource(lambda number=number: long_documents()[number::4], validation=0)
         register(name, source, vocabulary, modes=modes, block_shuffle=BlockShuffle(2000, 4, 2))
-        build(f"{name}_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
+        build(corpus_named(f"{name}_corpus"), str(tmp_path / "cache"), console=Console(quiet=True))
     seqio.set_global_cache_dirs([str(tmp_path / "cache")])
 
 
@@ -466,7 +466,7 @@ def on_a_schedule(tmp_path, nothing_registered):
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in long_documents()[number::2]))
         register(name, open_source(str(path), validation=0.1))
-        build(f"{name}_corpus", str(tmp_path / "cache"), console=Console(quiet=True))
+        build(corpus_named(f"{name}_corpus"), str(tmp_path / "cache"), console=Console(quiet=True))
         arguments.append(f'--gin.{name.upper()}_FILES="{path}"')
     files = ("gin/ul2_tiny.gin", "gin/schedule.gin", str(tmp_path / "small.gin"), "gin/elastic.gin")
     return arguments, {"files": files}

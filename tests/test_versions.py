@@ -4,6 +4,7 @@ import json
 
 import pytest
 from rich.console import Console
+from support import corpus_named
 
 import ul2_tasks
 from ul2_tasks.corpus import cache
@@ -35,9 +36,9 @@ def older(path, key="schema_version"):
 
 
 def of_cache(path):
-    build(registered().replace("_mix", "_corpus"), str(path), console=QUIET)
+    build(corpus_named(registered().replace("_mix", "_corpus")), str(path), console=QUIET)
     version = older(path / "versions_corpus" / cache.MANIFEST)
-    return version, lambda: build(registered().replace("_mix", "_corpus"), str(path), console=QUIET)
+    return version, lambda: build(corpus_named(registered().replace("_mix", "_corpus")), str(path), console=QUIET)
 
 
 def of_export(path):

@@ -9,10 +9,12 @@ import pytest
 import seqio
 from chat_support import GOLDEN
 from rich.console import Console
+from support import corpus_named
 
 import ul2_tasks
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.mixtures.chat import open_conversations
+from ul2_tasks.tasks.sources import seqio_source
 
 CONVERSATIONS = [
     [
@@ -72,7 +74,7 @@ def cached(jsonl, folder):
     """The cached corpus, beside SeqIO's other cache directories."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(folder / "cache")])
-        build("rc_jsonl_corpus", str(folder / "cache"), console=quiet())
+        build(corpus_named("rc_jsonl_corpus"), str(folder / "cache"), console=quiet())
         yield jsonl
 
 
@@ -101,10 +103,10 @@ def test_a_bad_conversation_is_named_by_file_and_row_or_skipped_and_counted(fold
         examples(name)
     skipping = ul2_tasks.register_chat("rc_skip", path, on_error="skip")
     assert len(examples(skipping)) == 2
-    manifest = build("rc_skip_corpus", str(folder / "skip"), console=quiet())
+    manifest = build(corpus_named("rc_skip_corpus"), str(folder / "skip"), console=quiet())
     assert (manifest["totals"]["documents"], manifest["totals"]["skipped"]) == (2, 2)
     with pytest.raises(RuntimeError, match=r"bad\.jsonl, line 2: .*role"):
-        build("rc_bad_corpus", str(folder / "raise"), console=quiet())
+        build(corpus_named("rc_bad_corpus"), str(folder / "raise"), console=quiet())
 
 
 def test_lengths_are_kept_or_an_error(jsonl):
@@ -151,6 +153,6 @@ def test_the_id_is_in_its_column_or_in_the_metadata(folder, suffix):
     for number, (own, beside) in enumerate([(ids, None), (None, metadata), (ids, metadata), (ids, [{}] * 60)]):
         path = write_contract(folder / f"ids{number}.{suffix}", own, beside)
         source = open_conversations(path, "messages_json", validation=0.3)
-        found.append(list(source.get_dataset("validation", shuffle=False).as_numpy_iterator()))
+        found.append(list(seqio_source(source).get_dataset("validation", shuffle=False).as_numpy_iterator()))
     assert all(validation == found[0] for validation in found)
     assert 8 <= len(found[0]) <= 28

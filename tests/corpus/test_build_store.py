@@ -13,7 +13,7 @@ import seqio
 import tensorflow as tf
 import tokenizers
 from rich.console import Console
-from support import at_once, byte_vocabulary, refused
+from support import at_once, byte_vocabulary, corpus_named, refused, telling
 
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
@@ -61,7 +61,7 @@ def test_a_store_has_the_documents_of_the_task_in_their_order(tmp_path, name):
     write, arguments = SOURCES[name]
     corpus = register_corpus(f"store_{name.replace(' ', '_')}", open_source(write(tmp_path), **arguments))
     task = seqio.TaskRegistry.get(corpus)
-    manifest = build(corpus, str(tmp_path / "cache"), console=QUIET)
+    manifest = build(corpus_named(corpus), str(tmp_path / "cache"), console=QUIET)
     assert manifest["totals"]["documents"] == len(TEXTS) - 1
     assert manifest["totals"]["empty"] == 1
     for split in task.splits:
@@ -78,13 +78,13 @@ def test_records_that_are_bad_are_counted_once_in_the_split_where_training_would
         file.write("no JSON\n")
     source = open_source(path, validation=0.3)
     corpus = register_corpus("store_skips", source, on_error="skip")
-    totals = build(corpus, str(tmp_path / "cache"), console=QUIET)["totals"]
+    totals = build(corpus_named(corpus), str(tmp_path / "cache"), console=QUIET)["totals"]
     assert (totals["documents"], totals["empty"], totals["skipped"]) == (len(TEXTS) - 1, 1, 1)
     raising = register_corpus("store_raises", source)
     with pytest.raises(
         RuntimeError, match=r"store_raises_corpus, split train and validation, shard 1 of 1 .*line 305: is not JSON"
     ):
-        build(raising, str(tmp_path / "cache"), console=QUIET)
+        build(corpus_named(raising), str(tmp_path / "cache"), console=QUIET)
 
 
 def bad_text_in_memory(folder):
@@ -115,8 +115,8 @@ def test_what_is_no_unicode_is_a_bad_record_of_every_source(tmp_path, of):
         register_corpus(f"{of.__name__}_{on_error}", of(tmp_path), on_error=on_error) for on_error in ("raise", "skip")
     )
     with pytest.raises(RuntimeError, match=r"document 1|row 1|line 2"):
-        build(raising, str(tmp_path / "cache"), console=QUIET)
-    totals = build(skipping, str(tmp_path / "cache"), console=QUIET)["totals"]
+        build(corpus_named(raising), str(tmp_path / "cache"), console=QUIET)
+    totals = build(corpus_named(skipping), str(tmp_path / "cache"), console=QUIET)["totals"]
     assert (totals["documents"], totals["skipped"]) == (1, 1)
     streamed = seqio.TaskRegistry.get(skipping).source.get_dataset("train", shuffle=False).as_numpy_iterator()
     assert next(streamed)["text"] == b"good"
@@ -134,9 +134,9 @@ def test_a_source_that_changes_during_the_job_is_told_by_its_file(tmp_path):
     with pytest.raises(
         RuntimeError, match=rf"the source of 'store_changes_corpus' changed during the job: {path} was '\d+ bytes.*, and is now"
     ):
-        build(corpus, str(tmp_path / "cache"), console=QUIET, prepare=functools.partial(change, path))
+        build(telling(corpus_named(corpus), functools.partial(change, path)), str(tmp_path / "cache"), console=QUIET)
     assert not (tmp_path / "cache" / corpus / "COMPLETED").exists()
-    assert build(corpus, str(tmp_path / "cache"), console=QUIET)["totals"]["documents"] == len(TEXTS)
+    assert build(corpus_named(corpus), str(tmp_path / "cache"), console=QUIET)["totals"]["documents"] == len(TEXTS)
 
 
 @pytest.mark.parametrize("name", ["begun.json", "train-00000-of-00001.json"])
@@ -147,7 +147,7 @@ def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, 
     records.mkdir(parents=True)
     (records / name).write_text(content)
     with pytest.raises(ValueError, match=name):
-        build(corpus, str(tmp_path / "cache"), console=QUIET)
+        build(corpus_named(corpus), str(tmp_path / "cache"), console=QUIET)
 
 
 def test_ids_are_stored_as_the_tokenizers_own_and_read_shifted(tmp_path):
@@ -160,7 +160,7 @@ def test_ids_are_stored_as_the_tokenizers_own_and_read_shifted(tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer" / "tokenizer.json"))
     (tmp_path / "tokenizer" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
     register("store_shift", open_source(jsonl(tmp_path, ["a b a", "b"])), str(tmp_path / "tokenizer"), T5GEMMA2[:1])
-    manifest = build("store_shift_corpus", str(tmp_path / "cache"), console=QUIET)
+    manifest = build(corpus_named("store_shift_corpus"), str(tmp_path / "cache"), console=QUIET)
     assert (manifest["id_shift"], manifest["dtype"]) == (1, "uint16")
     (path,) = (tmp_path / "cache" / "store_shift_corpus").glob("*.bin")
     assert np.fromfile(path, np.uint16).tolist() == [0, 1, 0, 1]
@@ -185,7 +185,7 @@ def test_of_jobs_that_begin_at_once_one_alone_writes_and_nothing_is_lost(tmp_pat
 
     def job():
         try:
-            return build(corpus, str(tmp_path / "cache"), console=QUIET, prepare=prepare)["totals"]["documents"]
+            return build(telling(corpus_named(corpus), prepare), str(tmp_path / "cache"), console=QUIET)["totals"]["documents"]
         except BaseException:
             others.release()
             raise

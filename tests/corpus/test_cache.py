@@ -14,7 +14,7 @@ import seqio
 import tensorflow as tf
 from click.testing import CliRunner
 from rich.console import Console
-from support import SPOILT_FILES, byte_vocabulary, long_documents
+from support import SPOILT_FILES, byte_vocabulary, corpus_named, long_documents, telling
 
 from ul2_tasks import T5GEMMA2, embedded_documents, mix, register
 from ul2_tasks.cli import main
@@ -93,7 +93,7 @@ def stock(registered, tmp_path_factory):
 def built(registered, tmp_path_factory):
     """A cache of `cache_small_corpus` by `build`."""
     folder = tmp_path_factory.mktemp("built")
-    build("cache_small_corpus", str(folder), console=QUIET)
+    build(corpus_named("cache_small_corpus"), str(folder), console=QUIET)
     return folder
 
 
@@ -217,8 +217,8 @@ def test_a_cache_that_is_not_there_is_missed_by_name(cache_dirs, tmp_path):
 
 def test_hosts_and_splits_without_a_document_are_refused(cache_dirs, tmp_path):
     one, empty = register_texts("one", ["a single document"]), register_texts("no_validation", ["a document"] * 3, 1e-9)
-    assert build(one, str(tmp_path), console=QUIET)["totals"]["documents"] == 1
-    assert build(empty, str(tmp_path), console=QUIET)["splits"]["validation"]["documents"] == 0
+    assert build(corpus_named(one), str(tmp_path), console=QUIET)["totals"]["documents"] == 1
+    assert build(corpus_named(empty), str(tmp_path), console=QUIET)["splits"]["validation"]["documents"] == 0
     cache_dirs(tmp_path)
     assert documents(one) == [tuple(BYTES.encode("a single document"))]
     with pytest.raises(ValueError, match="2 hosts, got 1"):
@@ -243,7 +243,7 @@ def test_a_trial_run_of_tokens_has_whole_documents_and_says_so(tmp_path, caplog)
     register("trial", source, BYTES, modes=MODES)
     sizes = np.cumsum([len(line) for line in lines[::2]])  # of the file that alone has tokens, as few as there are
     most = int(sizes[4]) + 3
-    manifest = build("trial_corpus", str(tmp_path), max_tokens=most, git_revision="0123abc", console=QUIET)
+    manifest = build(corpus_named("trial_corpus"), str(tmp_path), max_tokens=most, git_revision="0123abc", console=QUIET)
     assert (manifest["max_documents"], manifest["max_tokens"], manifest["git_revision"]) == (None, most, "0123abc")
     assert [(split["documents"], split["tokens"]) for split in manifest["splits"].values()] == [(5, sizes[4])] * 2
     corpus = seqio.TaskRegistry.get("trial_corpus").corpus
@@ -251,10 +251,10 @@ def test_a_trial_run_of_tokens_has_whole_documents_and_says_so(tmp_path, caplog)
     assert any(f"{tmp_path}/trial_corpus is a trial run" in line for line in caplog.messages)
     for other in ({"max_tokens": most + 1}, {}, {"max_tokens": most, "max_documents": 9}):
         with pytest.raises(ValueError, match=r"max_tokens|max_documents"):
-            build("trial_corpus", str(tmp_path), console=QUIET, **other)
+            build(corpus_named("trial_corpus"), str(tmp_path), console=QUIET, **other)
     with pytest.raises(ValueError, match="token"):
-        build("trial_corpus", f"{tmp_path}/none", max_tokens=3, console=QUIET)
-    both = build("trial_corpus", f"{tmp_path}/both", max_tokens=most, max_documents=4, console=QUIET)
+        build(corpus_named("trial_corpus"), f"{tmp_path}/none", max_tokens=3, console=QUIET)
+    both = build(corpus_named("trial_corpus"), f"{tmp_path}/both", max_tokens=most, max_documents=4, console=QUIET)
     assert both["totals"]["documents"] == 2 * 2  # of the one file that has tokens, half of the documents
 
 
@@ -263,7 +263,7 @@ def test_a_corpus_without_a_token_is_no_cache(tmp_path):
     wanted = r"'cache_tokenless_corpus' must have a token to.*0 were skipped, and 3 are empty"
     for _ in range(2):
         with pytest.raises(ValueError, match=wanted):
-            build(corpus, str(tmp_path), console=QUIET)
+            build(corpus_named(corpus), str(tmp_path), console=QUIET)
         assert os.listdir(tmp_path / corpus) == []
 
 
@@ -284,18 +284,18 @@ def test_an_interrupted_job_says_so_is_gone_on_with_and_refuses_other_settings_b
     registered()
     folder = tmp_path / "cache" / "cache_interrupted_corpus"
     with pytest.raises(KeyboardInterrupt):
-        build("cache_interrupted_corpus", str(folder.parent), prepare=interrupt_the_third_part, console=QUIET)
+        build(telling(corpus_named("cache_interrupted_corpus"), interrupt_the_third_part), str(folder.parent), console=QUIET)
     assert not list(folder.rglob("*.tmp"))
     for where in (folder, folder.parent):
         found = CliRunner().invoke(main, ["verify", str(where)])
         assert (found.exit_code, f"{folder} is an unfinished cache, with 2 of 8 shards" in found.stdout) == (1, True)
     registered(on_error="skip")
     with pytest.raises(ValueError, match=r"on_error"):
-        build("cache_interrupted_corpus", str(folder.parent), console=QUIET)
+        build(corpus_named("cache_interrupted_corpus"), str(folder.parent), console=QUIET)
     registered()
     next(folder.glob("*.bin")).unlink()  # a shard that has lost a file is written again
     console = Console(record=True, width=200, file=io.StringIO())
-    assert build("cache_interrupted_corpus", str(folder.parent), console=console)["totals"]["documents"] == 400
+    assert build(corpus_named("cache_interrupted_corpus"), str(folder.parent), console=console)["totals"]["documents"] == 400
     assert "cache_interrupted_corpus: 1 of 8 shards are there already" in console.export_text()
 
 

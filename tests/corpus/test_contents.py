@@ -10,11 +10,16 @@ import tensorflow as tf
 from support import records_of
 
 from ul2_tasks import open_source
-from ul2_tasks.corpus.identity import contents, reads
-from ul2_tasks.sources import of_seqio
+from ul2_tasks.corpus.identity import reads
+from ul2_tasks.sources.base import as_source
 from ul2_tasks.sources.dataset_objects import identity_of
 from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.store.index import serialize
+from ul2_tasks.tasks import sources
+
+
+def contents(source) -> str:
+    return as_source(source).contents("train")
 
 
 def write(path, text='{"text": "a"}\n', time=1):
@@ -57,12 +62,12 @@ FILES = {
 def test_the_contents_of_files_differ_once_one_of_them_is_another_or_changed(tmp_path, monkeypatch, name, change):
     monkeypatch.setattr("ul2_tasks.sources.hugging_face.HuggingFaceSource.splits", ("train",))
     write(tmp_path / "a.jsonl")
-    before, same = (contents(FILES[name](tmp_path), "train") for _ in range(2))
+    before, same = (contents(FILES[name](tmp_path)) for _ in range(2))
     assert before == same != ""
     change(tmp_path / "a.jsonl")
-    for kept in (seqio.utils._list_files_for_glob, of_seqio._contents):
+    for kept in (seqio.utils._list_files_for_glob, sources._contents):
         kept.cache_clear()  # as in a new process
-    assert contents(FILES[name](tmp_path), "train") != before
+    assert contents(FILES[name](tmp_path)) != before
 
 
 @pytest.mark.parametrize("name", ["tmp_a.jsonl", "cache-a.jsonl", "_a.jsonl", "train/_b/tmp.jsonl"])
@@ -115,7 +120,7 @@ def read(split, shuffle_files, seed=None):
 def test_a_source_that_cannot_tell_says_so_once(caplog):
     for _ in range(2):
         source = seqio.FunctionDataSource(lambda split, shuffle_files, seed=None: read(split, shuffle_files), splits=["train"])
-        assert reads(source, "train") == "FunctionDataSource, which cannot tell what it reads"
+        assert reads(as_source(source), "train") == "FunctionDataSource, which cannot tell what it reads"
     assert caplog.text.count("cannot check that it reads the same corpus") == 1
 
 
@@ -135,5 +140,5 @@ def test_tokens_are_known_by_their_content_where_they_lie_makes_no_difference(tm
             tokens = np.full(100, 7)
             tokens[token] = first if number == pairs - 1 else 7
             write_pair(tmp_path / folder / f"{number}", tokens, [40, 60])
-        found.append(contents(open_source(f"megatron:{tmp_path}/{folder}/*"), "train"))
+        found.append(contents(open_source(f"megatron:{tmp_path}/{folder}/*")))
     assert found[0] == found[1] != found[2]

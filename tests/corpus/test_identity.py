@@ -14,7 +14,8 @@ from rich.console import Console
 from ul2_tasks import CausalDenoiser, default_vocabulary, open_source, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.cached_files import COMPLETED
-from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
+from ul2_tasks.corpus.identity import cannot_tell, vocabulary_tells
+from ul2_tasks.sources.base import as_source
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.tasks.corpus_task import CorpusView
@@ -52,6 +53,10 @@ class Silent(seqio.DataSource):
         return read(split, shuffle)
 
 
+def source_identity(source) -> str | None:
+    return as_source(source).identity
+
+
 TELL = {
     "function": lambda: of_function(read),
     "partial": lambda: of_function(functools.partial(read_some, 1)),
@@ -59,7 +64,7 @@ TELL = {
     "lines": lambda: seqio.TextLineDataSource({"train": "a.txt"}),
     "lines without the first": lambda: seqio.TextLineDataSource({"train": "a.txt"}, skip_header_lines=1),
     "examples": lambda: seqio.TFExampleDataSource({"train": "a"}, {"text": tf.io.FixedLenFeature([], tf.string)}),
-    "split function": lambda: HashSplit(of_function(read), 0.1),
+    "split function": lambda: HashSplit(as_source(of_function(read)), 0.1),
     "memory": lambda: MemoryDataSource(lambda: ["a", "b"], validation=0),
     "other memory": lambda: MemoryDataSource(lambda: ["a", "c"], validation=0),
     "tfds": lambda: seqio.TfdsDataSource("c4/en:3.1.0", splits={"train": "train[:1%]"}),
@@ -89,8 +94,8 @@ def test_a_source_that_tells_equals_another_of_the_same_and_no_other(name):
 def test_a_source_of_what_has_no_name_cannot_tell(name):
     source = CANNOT_TELL[name]()
     assert source_identity(source) is None
-    assert "could not be told apart" in cannot_tell(source)
-    assert " at 0x" not in describe_source(source)
+    assert "could not be told apart" in cannot_tell(as_source(source))
+    assert " at 0x" not in str(as_source(source))
 
 
 SILENT = {
@@ -105,7 +110,7 @@ def test_what_cannot_tell_what_it_is_has_no_cache(tmp_path, what):
     register(f"silent_{what}", denoisers=[CausalDenoiser(mode=None)], **SILENT[what]())
     corpus = seqio.get_mixture_or_task(f"silent_{what}_corpus").corpus
     with pytest.raises(ValueError, match=corpus.name):
-        build(corpus.name, str(tmp_path), console=Console(quiet=True))
+        build(corpus, str(tmp_path), console=Console(quiet=True))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / corpus.name).mkdir()
     (tmp_path / corpus.name / COMPLETED).touch()

@@ -10,7 +10,7 @@ import re
 import pytest
 import seqio
 from rich.console import Console
-from support import byte_vocabulary
+from support import byte_vocabulary, corpus_named, telling
 from test_register_chat import CONVERSATIONS, write_jsonl
 
 from ul2_tasks import T5GEMMA2, Mixture, open_source, register, register_chat
@@ -43,16 +43,20 @@ def conversations(path, number):
     write_jsonl(path, CONVERSATIONS[number * 5 : number * 5 + 5])
 
 
+def build_told(name, output, prepare=lambda: None, **arguments):
+    return build(telling(corpus_named(name), prepare), str(output), **{"console": QUIET, **arguments})
+
+
 def cached(spec, output, **arguments):
     again()
     register("made_of", open_source(spec, validation=0.2), BYTES, T5GEMMA2[-1:], modes=MODES)
-    return build("made_of_corpus", str(output), **{"console": QUIET, **arguments})
+    return build_told("made_of_corpus", output, **arguments)
 
 
 def cached_chat(spec, output, **arguments):
     again()
     register_chat("made_of", spec, validation=0.2)
-    return build("made_of_corpus", str(output), **{"console": QUIET, **arguments})
+    return build_told("made_of_corpus", output, **arguments)
 
 
 def exported(spec, output, **arguments):

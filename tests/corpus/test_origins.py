@@ -25,7 +25,7 @@ TEXTS = [f"{number}: " + "one two three four five six seven. " * (number % 5) fo
 
 def cached(folder: pathlib.Path, source, **options) -> tuple[str, dict]:
     mixture = ul2_tasks.Mixture("origins", source, on_error="skip")
-    manifest = build(mixture.corpus(), str(folder), prepare=lambda: None, **options)
+    manifest = build(mixture.corpus(), str(folder), **options)
     return str(folder / "origins_corpus"), manifest
 
 

@@ -8,7 +8,7 @@ import uuid
 import pytest
 import seqio
 from rich.console import Console
-from support import byte_vocabulary
+from support import byte_vocabulary, corpus_named
 
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
@@ -35,7 +35,7 @@ def parts(tmp_path_factory):
             lines = (json.dumps({"text": f"{part}, {text}"}) + "\n" for text in TEXTS)
             (folder / part / f"{file}.jsonl").write_text("".join(lines))
         corpus = corpus_of(part, open_source(str(folder / part)))
-        build(corpus.name, str(folder / "cache"), console=Console(quiet=True))
+        build(corpus_named(corpus.name), str(folder / "cache"), console=Console(quiet=True))
     return folder / "cache"
 
 

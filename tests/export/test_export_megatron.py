@@ -7,7 +7,7 @@ import pytest
 import seqio
 from click.testing import CliRunner
 from rich.console import Console
-from support import at_once, byte_vocabulary, refused
+from support import at_once, byte_vocabulary, corpus_named, refused
 
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.cli import main
@@ -42,7 +42,7 @@ def test_a_split_becomes_a_pair_with_an_eos_after_each_document(tmp_path, append
         written = write_megatron(task, str(tmp_path), split, append_eod=append_eod)
         assert written["prefix"] == f"{tmp_path}/to_megatron_{append_eod}-{split}"
         found[split] = texts(written["prefix"], append_eod)
-        assert (written["documents"], written["documents"]) == (len(found[split]), task.source.num_input_examples(split))
+        assert (written["documents"], written["documents"]) == (len(found[split]), task.source.count(split))
     assert sorted(found["train"] + found["validation"]) == sorted(TEXTS)
 
 
@@ -53,7 +53,7 @@ def test_of_a_cache_and_back_again_as_a_corpus(tmp_path, monkeypatch):
     (folder / "a.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in TEXTS))
     register("megatron_cached", open_source(str(folder), validation=0.2), BYTES, T5GEMMA2[:1], modes=MODES)
     task = seqio.TaskRegistry.get("megatron_cached_corpus").corpus
-    manifest = build(task.name, str(tmp_path / "cache"), console=Console(quiet=True))
+    manifest = build(corpus_named(task.name), str(tmp_path / "cache"), console=Console(quiet=True))
     counts = [split["documents"] for split in manifest["splits"].values()]
     assert sum(counts) == 50 > counts[0] > counts[1] > 0, "one reading gives both splits"
     before = seqio.get_global_cache_dirs()

@@ -18,10 +18,11 @@ from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.paths import Address, Outside, located
+from ul2_tasks.tasks.sources import seqio_source
 
 
 def problems(source) -> list[str]:
-    return [record["problem"].decode() for record in source.get_dataset("train", shuffle=False).as_numpy_iterator()]
+    return [record["problem"].decode() for record in seqio_source(source).get_dataset("train", shuffle=False).as_numpy_iterator()]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import seqio
 import tensorflow as tf
 from image_support import NOISE, RUN, S, image, read, registered
 from rich.console import Console
+from support import corpus_named
 
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
@@ -30,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(folder):
     registered("stored", *RECORDS, denoisers=[S], on_error="skip")
-    manifest = build("stored_corpus", str(folder), console=QUIET)
+    manifest = build(corpus_named("stored_corpus"), str(folder), console=QUIET)
     assert [manifest["totals"][count] for count in ("documents", "skipped", "empty")] == [7, 1, 0]
     plain = read("stored_s")
     assert read("stored_s", use_cached=True) == plain
@@ -51,7 +52,7 @@ def test_a_store_gives_the_examples_of_its_source_and_no_other_corpus_takes_it(f
 
 def test_verify_names_what_is_wrong_beside_the_tokens(folder):
     registered("checked_images", *RECORDS[:3], denoisers=[S])
-    build("checked_images_corpus", str(folder), console=QUIET)
+    build(corpus_named("checked_images_corpus"), str(folder), console=QUIET)
     cached = folder / "checked_images_corpus"
     assert list(cache.verify(str(cached))) == []
     manifest = cache.read_manifest(str(cached))
@@ -78,7 +79,7 @@ def test_verify_names_what_is_wrong_beside_the_tokens(folder):
 def test_columns_that_do_not_belong_together_are_told(folder):
     registered("swapped", *RECORDS[:2], denoisers=[S])
     registered("swapped_too", *([f"{n}", *[image(n)] * 2] for n in range(2)), denoisers=[S])
-    (one, other) = (build(f"{name}_corpus", str(folder), console=QUIET) for name in ("swapped", "swapped_too"))
+    (one, other) = (build(corpus_named(f"{name}_corpus"), str(folder), console=QUIET) for name in ("swapped", "swapped_too"))
     shard, of_other = (manifest["splits"]["train"]["shards"][0] for manifest in (one, other))
     for suffix, (mine, theirs) in zip(("bin", "idx"), zip(shard["files"][4:6], of_other["files"][4:6])):
         assert mine["file"].endswith(f".sizes.{suffix}")

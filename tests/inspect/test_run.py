@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from support import corpus_named
 
 from ul2_tasks import T5GEMMA2, MemoryDataSource, register
 from ul2_tasks.corpus.build_cache import build
@@ -48,7 +49,7 @@ def cached(tmp_path, monkeypatch):
     def make(name: str, words: str = "more", **arguments) -> Run:
         texts = [f"text {number} {words}" for number in range(60)]
         mixture = register(name, MemoryDataSource(lambda: texts, validation=0), **arguments)
-        build(f"{name}_corpus", str(tmp_path), console=Console(quiet=True))
+        build(corpus_named(f"{name}_corpus"), str(tmp_path), console=Console(quiet=True))
         return Run(mixture, LENGTHS, batch_size=8)
 
     monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])

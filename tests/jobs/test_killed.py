@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from rich.console import Console
-from support import byte_vocabulary
+from support import byte_vocabulary, corpus_named
 
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus.build_cache import build
@@ -31,7 +31,7 @@ def job(tmp_path_factory):
         (folder / f"{name}.jsonl").write_text("".join(lines))
     vocabulary, modes = byte_vocabulary()
     register("killed_jobs", open_source(str(folder)), vocabulary, T5GEMMA2[:1], modes=modes)
-    return lambda output: build("killed_jobs_corpus", str(output), console=Console(quiet=True))
+    return lambda output: build(corpus_named("killed_jobs_corpus"), str(output), console=Console(quiet=True))
 
 
 def killed_at(moment: int, work, output) -> bool:

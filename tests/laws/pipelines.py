@@ -22,7 +22,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import iterate, restore
+from support import corpus_named, iterate, restore
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import ul2_tasks
@@ -215,7 +215,7 @@ def cache_of(name: str, corpus: str) -> str:
     """The folder with the cache of a corpus, which is registered."""
     folder = FOLDER / "caches" / corpus
     if not (folder / f"{name}_corpus").exists():  # it does in another process
-        build_cache(f"{name}_corpus", str(folder), console=Console(quiet=True))
+        build_cache(corpus_named(f"{name}_corpus"), str(folder), console=Console(quiet=True))
     return str(folder)
 
 

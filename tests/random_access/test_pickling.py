@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import seqio
 from rich.console import Console
-from support import byte_vocabulary
+from support import byte_vocabulary, corpus_named
 
 from ul2_tasks import T5GEMMA2, examples, mix, register
 from ul2_tasks.corpus.build_cache import build
@@ -36,7 +36,7 @@ def mixtures(tmp_path_factory):
     register("pickled_tokens", write(folder), **settings)
     register("pickled_cache", MemoryDataSource(lambda: TEXTS[::-1], validation=0), separate_documents=True, **settings)
     before = seqio.get_global_cache_dirs()
-    build("pickled_cache_corpus", str(folder / "cache"), console=Console(quiet=True))
+    build(corpus_named("pickled_cache_corpus"), str(folder / "cache"), console=Console(quiet=True))
     seqio.set_global_cache_dirs([str(folder / "cache")])
     names = {kind: f"pickled_{kind}_mix" for kind in KINDS[:3]}
     yield names | {"mixture": mix("pickled_mixture", dict.fromkeys(names.values(), 1))}

@@ -15,6 +15,7 @@ from ul2_tasks import T5GEMMA2, mix, open_source, register
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.write import PairWriter
+from ul2_tasks.tasks.sources import seqio_source
 
 BYTES, MODES = byte_vocabulary()
 R1 = [denoiser for denoiser in T5GEMMA2 if denoiser.name == "r1"]
@@ -69,7 +70,7 @@ def registered(source, beside=None):
         return name
     steps = [as_targets, seqio.preprocessors.tokenize, seqio.preprocessors.append_eos]
     features = seqio.MixtureRegistry.get(name).output_features
-    seqio.TaskRegistry.add("read_again_other", source=beside, preprocessors=steps, output_features=features)
+    seqio.TaskRegistry.add("read_again_other", source=seqio_source(beside), preprocessors=steps, output_features=features)
     return mix("read_again_mixed", {name: 1, "read_again_other": 1})
 
 

@@ -9,7 +9,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import byte_vocabulary, restore, special_for
+from support import byte_vocabulary, corpus_named, restore, special_for
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, MemoryDataSource, Mixture, mix, register
@@ -42,9 +42,9 @@ def chunk_of(example) -> list[int]:
 
 
 def documents_of(name: str, split="train") -> list[list[int]]:
-    task = seqio.TaskRegistry.get(f"{name}_corpus")
-    shards = len(task.source.list_shards(split))
-    return [BYTES.encode(text) for shard in range(shards) for text in task.source.documents(split)[shard::shards]]
+    source = corpus_named(f"{name}_corpus").source
+    shards = len(source.list_shards(split))
+    return [BYTES.encode(text) for shard in range(shards) for text in source.documents(split)[shard::shards]]
 
 
 def corpus_of(name: str, split="train") -> list[int]:
@@ -87,7 +87,7 @@ def test_an_element_that_is_kept_keeps_no_other(mixture, pack):
 
 def test_a_cache_megatrons_files_and_memory_have_the_same_examples(mixture, found, tmp_path):
     corpus = seqio.TaskRegistry.get("addressed_corpus").corpus
-    build(corpus.name, str(tmp_path / "cache"), console=Console(quiet=True))
+    build(corpus_named(corpus.name), str(tmp_path / "cache"), console=Console(quiet=True))
     write_megatron(corpus, str(tmp_path / "plain"), append_eod=False)
     write_megatron(corpus, str(tmp_path / "ended"))
     before = seqio.get_global_cache_dirs()

@@ -129,14 +129,13 @@ def test_the_examples_are_those_of_the_same_texts_in_files(files, form):
 
 PROGRAM = """
 import sys, datasets, ul2_tasks
-from ul2_tasks.corpus.identity import source_identity
 datasets.disable_progress_bars()
 files, cache = sys.argv[1:]
 loaded = datasets.load_dataset("json", data_files=files, split="train", cache_dir=cache)
 streamed = datasets.load_dataset("json", data_files=files, split="train", streaming=True)
 filtered, in_memory = loaded.filter(lambda row: "7" in row["text"]), datasets.Dataset.from_dict({"text": ["a"]})
 for each in (loaded, filtered, in_memory, streamed, streamed.take(3)):
-    print(source_identity(ul2_tasks.open_source(each)))
+    print(ul2_tasks.open_source(each).identity)
 """
 
 

@@ -14,7 +14,7 @@ import pytest
 from faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
 from image_sources import made, write_tar
 from rich.console import Console
-from support import byte_vocabulary, records_of
+from support import byte_vocabulary, corpus_named, records_of
 from test_sources import write_arrow, write_arrow_stream, write_json, write_lines, write_parquet, write_tfrecord
 
 from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, register
@@ -125,7 +125,7 @@ BYTES, MODES = byte_vocabulary()
 
 def cached(task: str, path: str, folder, on_error: str) -> dict:
     register(task, open_source(path), BYTES, T5GEMMA2[:1], modes=MODES, on_error=on_error)
-    return build(f"{task}_corpus", str(folder), console=Console(quiet=True))
+    return build(corpus_named(f"{task}_corpus"), str(folder), console=Console(quiet=True))
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])

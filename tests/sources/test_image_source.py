@@ -8,9 +8,9 @@ from image_support import image
 from support import flat, records_of
 
 from ul2_tasks import open_image_text
-from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.example_set import example_records, write_example_set
+from ul2_tasks.tasks.sources import seqio_source
 
 COUNT = 6
 
@@ -23,7 +23,7 @@ def files(tmp_path_factory):
 def read(source, **settings) -> list[list]:
     """Each record as a list of texts and images."""
     found = []
-    for record in source.get_dataset("train", **{"shuffle": False, **settings}).as_numpy_iterator():
+    for record in seqio_source(source).get_dataset("train", **{"shuffle": False, **settings}).as_numpy_iterator():
         assert not record["problem"]
         assert len(record["texts"]) == len(record["images"])
         places = [place for both in zip(record["texts"], record["images"]) for place in both if place]
@@ -42,7 +42,7 @@ def test_each_caption_is_an_example_of_its_own_after_its_image(files):
     wanted = [[record["image"], caption] for record in records for caption in json.loads(record["captions"]).values()]
     assert read(open_image_text(files["t2i_pretrain"], "captions")) == wanted
     named = open_image_text([{"image": image(), "captions": captions} for captions in (["a", "b"], ["a"], "b")], "captions")
-    where = [record["where"].decode() for record in named.get_dataset("train", shuffle=False).as_numpy_iterator()]
+    where = [record["where"].decode() for record in seqio_source(named).get_dataset("train", shuffle=False).as_numpy_iterator()]
     names = [f"train, record {number}" for number in range(3)]
     assert where == [f"{names[0]}, caption 1", f"{names[0]}, caption 2", *names[1:]]
 
@@ -64,12 +64,12 @@ def test_hosts_share_the_pieces_and_splits_are_files_of_their_own(files):
     assert sorted(flat(hosts)) == sorted([record["texts"][0]] for record in records)
     assert len(records_of(source, "validation")) == COUNT
     with pytest.raises(ValueError, match=r"split must be one of \['train', 'validation'\] in.*folder=None\), got 'test'"):
-        source.get_dataset("test")
+        seqio_source(source).get_dataset("test")
 
 
 def test_the_identity_tells_what_is_read(files):
     def one(*arguments):
-        return source_identity(open_image_text(*arguments))
+        return open_image_text(*arguments).identity
 
     records = [{"texts": ["a"], "images": [image()]}]
     assert one(records) == one([dict(records[0])])
@@ -86,7 +86,7 @@ NO_RECORDS += [{"texts": [None], "images": [image]} for image in ("missing.png",
 
 @pytest.mark.parametrize("record", NO_RECORDS, ids=str)
 def test_a_record_that_is_none_is_a_problem(record):
-    (found,) = open_image_text([record]).get_dataset("train", shuffle=False).as_numpy_iterator()
+    (found,) = seqio_source(open_image_text([record])).get_dataset("train", shuffle=False).as_numpy_iterator()
     assert b"image" in found["problem"]
     assert found["where"] == b"train, record 0"
     assert not len(found["texts"])
@@ -94,7 +94,7 @@ def test_a_record_that_is_none_is_a_problem(record):
 
 def test_images_that_are_generated_are_a_problem():
     source = open_image_text([{"image": image(), "captions": "a"}], lambda record, draws: [Image(record["image"], "noised")])
-    (found,) = source.get_dataset("train").as_numpy_iterator()
+    (found,) = seqio_source(source).get_dataset("train").as_numpy_iterator()
     assert b"no image is generated here" in found["problem"]
 
 

@@ -44,7 +44,7 @@ def test_prefixes_are_given_as_files_are(tmp_path):
     assert sorted(documents(registered("megatron_one", open_source(f"{prefix}_0")))) == sorted(TEXTS[::3])
     source = open_source(by_split)
     assert sorted(source.splits) == ["train", "validation"]
-    assert source.num_input_examples("validation") == len(TEXTS[::3])
+    assert source.count("validation") == len(TEXTS[::3])
 
 
 def test_examples_are_lossless_with_the_cache_and_without(tmp_path):
@@ -116,7 +116,7 @@ def test_a_special_id_in_the_text_is_refused(tmp_path):
 
 def test_it_has_nothing_to_cache(tmp_path):
     corpus = seqio.TaskRegistry.get(f"{registered('megatron_side', write(tmp_path))}_corpus")
-    for read in (lambda: build(corpus.name, str(tmp_path / "cache")), lambda: corpus.get_dataset(LENGTHS, "train")):
+    for read in (lambda: build(corpus.corpus, str(tmp_path / "cache")), lambda: corpus.get_dataset(LENGTHS, "train")):
         with pytest.raises(ValueError, match="megatron_side_corpus"):
             read()
 

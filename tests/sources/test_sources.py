@@ -27,12 +27,13 @@ from hypothesis import strategies as st
 from support import iterate, records_of
 
 from ul2_tasks import open_image_text, open_source
-from ul2_tasks.sources import files, records, streams
+from ul2_tasks.sources import files, records
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import Layout, Shard
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.sources.of_seqio import opened
+from ul2_tasks.tasks import streams
+from ul2_tasks.tasks.sources import seqio_source
 
 TEXTS = [
     "plain English",
@@ -156,13 +157,13 @@ def texts(dataset):
 
 
 def problems(source, **arguments):
-    return [d["problem"].decode() for d in source.get_dataset(**arguments).as_numpy_iterator() if d["problem"]]
+    return [d["problem"].decode() for d in seqio_source(source).get_dataset(**arguments).as_numpy_iterator() if d["problem"]]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_document_is_read_as_it_was_written_and_in_order(folder, name):
     source = opened_case(folder, name)
-    found = list(source.get_dataset(shuffle=False).as_numpy_iterator())
+    found = list(seqio_source(source).get_dataset(shuffle=False).as_numpy_iterator())
     assert [document["text"].decode() for document in found] == CASES[name][2]
     assert not any(document["problem"] for document in found)
     assert source.splits == ("train",)
@@ -176,7 +177,7 @@ ORDERED += ["dataset:rows", "iterable:shards"]
 @pytest.mark.parametrize("name", ORDERED)
 def test_another_seed_is_another_order_and_every_order_has_every_document_once(folder, name):
     source = opened_case(folder, name)
-    one, other = (texts(source.get_dataset(seed=seed)) for seed in (1, 2))
+    one, other = (texts(seqio_source(source).get_dataset(seed=seed)) for seed in (1, 2))
     assert sorted(one) == sorted(other) == sorted(CASES[name][2])
     if len(source.list_shards("train")) > 1:
         assert one != other
@@ -187,20 +188,20 @@ def test_hosts_share_out_every_document_once(folder, name):
     source = opened_case(folder, name)
     hosts = min(len(source.list_shards("train")), 3)
     assert hosts > 1
-    parts = [texts(source.get_dataset(seed=0, shard_info=seqio.ShardInfo(host, hosts))) for host in range(hosts)]
+    parts = [texts(seqio_source(source).get_dataset(seed=0, shard_info=seqio.ShardInfo(host, hosts))) for host in range(hosts)]
     assert all(parts)
     assert sorted(text for part in parts for text in part) == sorted(CASES[name][2])
 
 
 @pytest.mark.parametrize("name", [*ORDERED, "paragraphs.txt", "a.jsonl.zst", "a.arrow"])
 def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name):
-    iterator = iterate(opened_case(folder, name).get_dataset(seed=3))
+    iterator = iterate(seqio_source(opened_case(folder, name)).get_dataset(seed=3))
     for _ in range(100):
         next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
     rest = [document["text"].numpy() for document in iterator]
     streams._readers._open.clear()  # as in another process: nothing is open
-    again = iterate(opened_case(folder, name).get_dataset(seed=3))
+    again = iterate(seqio_source(opened_case(folder, name)).get_dataset(seed=3))
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert [document["text"].numpy() for document in again] == rest
     assert len(rest) == len(CASES[name][2]) - 100
@@ -221,7 +222,7 @@ def test_iterators_that_are_left_half_read_hold_a_bounded_number_of_files(tmp_pa
         write_json(tmp_path / f"{number:02d}.jsonl", [f"{number} {line}" for line in range(200)])
     source, held = open_source(f"{tmp_path}/*.jsonl"), []
     for seed in range(200):
-        iterator = source.get_dataset(seed=seed).as_numpy_iterator()
+        iterator = seqio_source(source).get_dataset(seed=seed).as_numpy_iterator()
         next(iterator)
         held.append(open_files(tmp_path))
     del iterator
@@ -234,7 +235,7 @@ def test_tasks_that_read_the_same_documents_side_by_side_open_each_shard_once(fo
     read = FileSource.read
     monkeypatch.setattr(FileSource, "read", lambda self, shard: (begun.update([shard]), read(self, shard))[1])
     source = opened_case(folder, "a.parquet")
-    both = tf.data.Dataset.zip(source.get_dataset(shuffle=False), source.get_dataset(shuffle=False))
+    both = tf.data.Dataset.zip(seqio_source(source).get_dataset(shuffle=False), seqio_source(source).get_dataset(shuffle=False))
     assert [one["text"].decode() for one, _ in both.as_numpy_iterator()] == TEXTS
     assert set(begun.values()) == {2}
 
@@ -242,7 +243,7 @@ def test_tasks_that_read_the_same_documents_side_by_side_open_each_shard_once(fo
 def test_readers_of_which_more_are_open_than_may_wait_begin_again_and_lose_nothing(folder, monkeypatch):
     monkeypatch.setattr(streams, "MAX_OPEN", 3)
     source = opened_case(folder, "folder")
-    assert sorted(texts(source.get_dataset(seed=1))) == sorted(CASES["folder"][2])
+    assert sorted(texts(seqio_source(source).get_dataset(seed=1))) == sorted(CASES["folder"][2])
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -257,7 +258,7 @@ def test_a_block_whose_reading_failed_is_the_next_one_and_no_end(folder, monkeyp
             yield record
 
     monkeypatch.setattr(FileSource, "read", failing)
-    iterator = opened_case(folder, "a.parquet").get_dataset(shuffle=shuffle, seed=1).as_numpy_iterator()
+    iterator = seqio_source(opened_case(folder, "a.parquet")).get_dataset(shuffle=shuffle, seed=1).as_numpy_iterator()
     found, errors = [], 0
     while len(found) < len(TEXTS) and errors < 10:
         try:
@@ -340,11 +341,11 @@ def test_paths_of_every_kind_are_paths_and_no_file_is_read_twice(tmp_path, monke
         write_json(tmp_path / f"{name}.jsonl", [name])
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert texts(open_source({"train": (pathlib.Path("~/a.jsonl"),)}).get_dataset()) == ["a"]
+    assert texts(seqio_source(open_source({"train": (pathlib.Path("~/a.jsonl"),)})).get_dataset()) == ["a"]
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for spec in (["a.jsonl", "./a.jsonl", a, "*.jsonl", f"{tmp_path}/../{tmp_path.name}/b.jsonl"], ["~", b]):
         assert open_source(spec).files("train") == [str(a), str(b)]
-    assert texts(HuggingFaceSource(pathlib.Path("~"), text_key="text").get_dataset(shuffle=False)) == ["a", "b"]
+    assert texts(seqio_source(HuggingFaceSource(pathlib.Path("~"), text_key="text")).get_dataset(shuffle=False)) == ["a", "b"]
 
 
 def test_a_link_to_a_file_is_followed_and_one_to_a_folder_is_named(tmp_path):
@@ -352,11 +353,11 @@ def test_a_link_to_a_file_is_followed_and_one_to_a_folder_is_named(tmp_path):
         (tmp_path / folder).mkdir()
         write_json(tmp_path / folder / f"{folder}.jsonl", [folder])
     (tmp_path / "corpus" / "file.jsonl").symlink_to(tmp_path / "elsewhere" / "elsewhere.jsonl")
-    assert sorted(texts(open_source(tmp_path / "corpus").get_dataset())) == ["corpus", "elsewhere"]
+    assert sorted(texts(seqio_source(open_source(tmp_path / "corpus")).get_dataset())) == ["corpus", "elsewhere"]
     (tmp_path / "corpus" / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=" is a link to a folder, which is not followed"):
-        open_source(tmp_path / "corpus").get_dataset()
-    assert texts(open_source(tmp_path / "corpus" / "link").get_dataset()) == ["elsewhere"], "named, it is a folder"
+        seqio_source(open_source(tmp_path / "corpus")).get_dataset()
+    assert texts(seqio_source(open_source(tmp_path / "corpus" / "link")).get_dataset()) == ["elsewhere"], "named, it is a folder"
 
 
 def test_tfds_is_read_by_its_name(tmp_path, request):
@@ -370,10 +371,10 @@ def test_tfds_is_read_by_its_name(tmp_path, request):
     request.addfinalizer(lambda: seqio.set_tfds_data_dir_override(None))
     source = open_source("tfds:own:1.2.0")
     assert sorted(source.splits) == ["train", "validation"]
-    assert texts(source.get_dataset("train", shuffle=False)) == TEXTS
-    assert [record.text.decode() for record in records_of(opened(source))] == TEXTS
+    assert texts(seqio_source(source).get_dataset("train", shuffle=False)) == TEXTS
+    assert [record.text.decode() for record in records_of(source)] == TEXTS
     with pytest.raises(ValueError, match="'content'"):
-        open_source("tfds:own:1.2.0", text_key="content").get_dataset()
+        seqio_source(open_source("tfds:own:1.2.0", text_key="content")).get_dataset()
     with pytest.raises(ValueError, match=r"'tfds:own:0\.0\.1'"):
         _ = open_source("tfds:own:0.0.1").splits
 
@@ -407,7 +408,7 @@ def test_a_bad_argument_or_one_that_means_nothing_for_the_source_is_named(spec, 
 
 
 def test_what_is_known_once_files_are_listed_is_refused_then(folder, tmp_path):
-    def fails(spec, match, *, asked=lambda source: source.get_dataset(), **arguments):
+    def fails(spec, match, *, asked=lambda source: seqio_source(source).get_dataset(), **arguments):
         with pytest.raises(ValueError, match=match):
             asked(open_source(spec, **arguments))
 
@@ -430,7 +431,9 @@ def test_what_is_known_once_files_are_listed_is_refused_then(folder, tmp_path):
     (tmp_path / "what.bin").touch()
     fails(tmp_path / "what.bin", "format")
     fails("s4://bucket/a.jsonl", "s4://")
-    fails(folder / "a.jsonl.gz", "2 shards", asked=lambda source: source.get_dataset(shard_info=seqio.ShardInfo(0, 2)))
+    fails(
+        folder / "a.jsonl.gz", "2 shards", asked=lambda source: seqio_source(source).get_dataset(shard_info=seqio.ShardInfo(0, 2))
+    )
     for name in ("a.jsonl", "a.parquet", "a.tfrecord"):
         fails(folder / name, rf"{name} has no field 'content'.* text_key", text_key="content")
     fails(folder / "a.jsonl", "id_key", id_key="url", validation=0.1)
@@ -447,7 +450,7 @@ def test_each_bad_line_is_named(tmp_path):
     ):
         found = [re.findall(r"line (\d+): ", problem)[0] for problem in problems(source, shuffle=False)]
         assert found == list(map(str, lines))
-        assert next(text for text in texts(source.get_dataset(shuffle=False)) if text) == "good"
+        assert next(text for text in texts(seqio_source(source).get_dataset(shuffle=False)) if text) == "good"
 
 
 def test_rows_that_are_no_text_and_columns_of_another_type_are_named(tmp_path):
@@ -455,7 +458,7 @@ def test_rows_that_are_no_text_and_columns_of_another_type_are_named(tmp_path):
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "b.parquet")
     with pytest.raises(ValueError, match="text_key"):
-        open_source(tmp_path / "b.parquet").get_dataset()
+        seqio_source(open_source(tmp_path / "b.parquet")).get_dataset()
     *rows, of_column = problems(open_source(tmp_path), shuffle=False)
     assert [row.partition(".parquet, row group 0, ")[2][:5] for row in rows] == ["row 1", "row 2"]
     assert of_column.startswith(f"{tmp_path}/b.parquet: text_key must be a field of texts, got 'text'")
@@ -499,7 +502,7 @@ def test_a_corrupt_compressed_file_gives_what_is_readable_and_says_that_the_rest
     source = open_source(str(path))
     found = problems(source)
     assert re.match(f"{re.escape(str(path))}: is corrupt, so all from here on is lost: ", found[-1]), found[-1][:300]
-    read = texts(source.get_dataset(shuffle=False))[: -len(found)]
+    read = texts(seqio_source(source).get_dataset(shuffle=False))[: -len(found)]
     if suffix == ".gz":
         assert len(read) > 200
         read = read[:200]  # gzip sees what was altered at its end alone, by a checksum
@@ -540,7 +543,7 @@ def test_a_corrupt_parquet_file_is_named_with_its_row_group(folder, tmp_path):
         [str(row)] for row in range(100)
     ]
     kept = [text for number, text in enumerate(TEXTS) if number // 100 != 4]
-    assert [text for text in texts(source.get_dataset(shuffle=False)) if text] == [text for text in kept if text]
+    assert [text for text in texts(seqio_source(source).get_dataset(shuffle=False)) if text] == [text for text in kept if text]
 
 
 @pytest.mark.parametrize("name", ["text", "id"])
@@ -574,7 +577,7 @@ def test_a_folder_may_have_the_name_of_a_kind_of_source(tmp_path, monkeypatch, n
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).mkdir()
     write_json(tmp_path / name / "a.jsonl", ["x"])
-    assert texts(open_source(name).get_dataset()) == ["x"]
+    assert texts(seqio_source(open_source(name)).get_dataset()) == ["x"]
     with pytest.raises(ValueError, match=f"'{name}:|no file matches"):
         open_source(f"{name}:").list_shards("train")
 
@@ -587,7 +590,7 @@ def test_a_tfrecord_that_lacks_the_feature_is_a_problem(tmp_path):
     lacking, broken = problems(source)
     assert lacking == f"{tmp_path}/a.tfrecord, record 2: has no field 'text', only ['other']"
     assert broken.startswith(f"{tmp_path}/a.tfrecord, record 3: is not a tf.Example")
-    assert [text for text in texts(source.get_dataset()) if text] == ["good", "good, too"]
+    assert [text for text in texts(seqio_source(source).get_dataset()) if text] == ["good", "good, too"]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
@@ -604,10 +607,10 @@ def test_tfrecords_that_are_cut_or_altered_anywhere_say_so(tmp_path, suffix, at)
         source = open_source(path)
         (found,) = problems(source)
         assert found.startswith(f"{path}: is corrupt, so all from here on is lost: ")
-        read = texts(source.get_dataset(shuffle=False))[:-1]
+        read = texts(seqio_source(source).get_dataset(shuffle=False))[:-1]
         assert read == TEXTS[: len(read)]
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
-    assert texts(open_source(tmp_path / "a.txt", documents="line").get_dataset()) == ["one", "two"]
+    assert texts(seqio_source(open_source(tmp_path / "a.txt", documents="line")).get_dataset()) == ["one", "two"]

@@ -15,6 +15,7 @@ import tensorflow as tf
 from ul2_tasks import open_source
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.splits import hash_fraction
+from ul2_tasks.tasks.sources import seqio_source
 
 DOCUMENTS = [f"document {n}" for n in range(3000)]
 
@@ -25,7 +26,7 @@ def write(path, numbers):
 
 
 def texts(source, split, seed=None, key="text"):
-    dataset = source.get_dataset(split, shuffle=seed is not None, seed=seed)
+    dataset = seqio_source(source).get_dataset(split, shuffle=seed is not None, seed=seed)
     return [document[key].decode() for document in dataset.as_numpy_iterator()]
 
 
@@ -158,7 +159,7 @@ def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_pa
     bad_lines, bad_rows = ["line 2", "line 3", "line 5", "line 6"], ["row 1", "row 2"]
     for name, whole, bad in (("a.jsonl", ["t0", "t3", "t6"], bad_lines), ("a.parquet", ["t0"], bad_rows)):
         source = open_source(tmp_path / name, id_key="id", validation=0.5)
-        read = [d for split in source.splits for d in source.get_dataset(split, shuffle=False).as_numpy_iterator()]
+        read = [d for split in source.splits for d in seqio_source(source).get_dataset(split, shuffle=False).as_numpy_iterator()]
         assert sorted(d["text"].decode() for d in read if not d["problem"]) == whole
         assert sorted(re.findall(r"(?:line|row) \d+", d["problem"].decode())[0] for d in read if d["problem"]) == bad
 

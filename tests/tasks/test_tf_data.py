@@ -7,7 +7,7 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import byte_vocabulary, iterate, saved_and_resumed
+from support import byte_vocabulary, corpus_named, iterate, saved_and_resumed
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, SequentialDenoiser, mix, register
@@ -31,7 +31,7 @@ def cached(tmp_path_factory):
     register("numbered_other", others, BYTES, T5GEMMA2[1:2], modes=MODES)
     mix("numbered_both", {"numbered_mix": 2, "numbered_other_mix": 1})
     for name in ("numbered", "numbered_drawn", "numbered_other"):
-        build(f"{name}_corpus", str(folder), console=Console(quiet=True))
+        build(corpus_named(f"{name}_corpus"), str(folder), console=Console(quiet=True))
     before = seqio.get_global_cache_dirs()
     seqio.set_global_cache_dirs([str(folder)])
     yield

@@ -455,9 +455,6 @@ def cache(data, output: str, **options) -> None:
     from ul2_tasks.corpus.build_cache import build
 
     corpora = corpora_of(data)
-    described = data.described and options["pipeline_options"] is None  # workers get names: a corpus may have many files
-    if not described:
-        data.registration.apply()
     if left_out := unknown_tasks(data):
         click.echo(f"left out, because they are not denoising tasks: {', '.join(left_out)}. Use `seqio_cache_tasks`.", err=True)
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
@@ -465,12 +462,7 @@ def cache(data, output: str, **options) -> None:
         tokens = ", ".join(corpus.name for corpus in corpora if corpus.is_tokens)
         click.echo(f"left out, because they are tokenized already and read in place: {tokens}", err=True)
     for corpus in texts or corpora:
-        build(
-            corpus if described else corpus.name,
-            output,
-            **({} if described else {"prepare": data.registration.apply}),
-            **options,
-        )
+        build(corpus, output, **options)
 
 
 @main.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,8 @@ class Registration:
 
     def _described(self) -> Mixture | Chat:
         arguments, source = dict(self.arguments), dict(self.source)
+        if str(source.get("spec", "")).startswith("tfds:") and importlib.util.find_spec("seqio"):
+            importlib.import_module("seqio")  # which reads it
         if "renderer" in arguments:
             arguments.pop("format", None)
             if source:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import itertools
 import json
 import time
@@ -29,7 +28,7 @@ from rich.text import Text
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.cached_files import COUNTED, folder_of, info_path, stats_path
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
-from ul2_tasks.corpus.made_of import Reads, changes, has_settings, read_as, reads_of
+from ul2_tasks.corpus.made_of import Reads, changes, has_settings, reads_of
 from ul2_tasks.corpus.token_batches import stored_dtype, tokenize_records
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import absolute, exists, names_in, place, remove, remove_tree
@@ -59,7 +58,6 @@ from ul2_tasks.version import __version__, check_version, version_of
 
 _REMOVE = "Delete the folder, and start again."
 _RECORDS = "parts"
-_IMPORT = functools.partial(importlib.import_module, "ul2_tasks")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +68,6 @@ class SourceShard(JobShard):
     Each of the columns is a pair of files beside that of the tokens.
     """
 
-    corpus: str | Corpus
     splits: tuple[str, ...]
     number: int
     num_shards: int
@@ -92,81 +89,78 @@ class SourceShard(JobShard):
 
 
 def build(
-    corpus: str | Corpus,
+    corpus: Corpus,
     output_dir: str,
     *,
     max_documents: int | None = None,
     max_tokens: int | None = None,
     git_revision: str | None = None,
-    prepare: Callable[[], object] = _IMPORT,
     pipeline_options: Sequence[str] | None = None,
     console: Console | None = None,
 ) -> dict:
-    """Caches a corpus, by its name or as it is described, or goes on where an interrupted job stopped.
+    """Caches a corpus, or goes on where an interrupted job stopped.
 
-    `output_dir` is one of SeqIO's global cache directories, on any file system that fsspec has. All workers must see
-    it, and the cache becomes a folder in it. `max_documents` and `max_tokens` are of each split, for a trial run, as the manifest
-    says: a document with which there would be more is left out, and all after it in its shard. `git_revision` is for the manifest,
-    such as that of your code. Each worker calls `prepare` first, so that it has the task too: `Registration.apply`, or the import
-    of a module. `pipeline_options` are Beam's; None writes one shard after the other in this process, without Beam. Returns the
-    manifest. A finished cache, or one that was begun with other settings, raises a ValueError; a source that cannot be read, or
-    changes during the job, a RuntimeError.
+    `output_dir` may be one of SeqIO's global cache directories, on any file system that fsspec has. All workers must see it, and
+    the cache becomes a folder in it. Each gets the corpus, pickled. `max_documents` and `max_tokens` are of each split, for a trial
+    run, as the manifest says: a document with which there would be more is left out, and all after it in its shard. `git_revision`
+    is for the manifest, such as that of your code. `pipeline_options` are Beam's; None writes one shard after the other in this
+    process, without Beam. Returns the manifest. A finished cache, or one that was begun with other settings, raises a ValueError; a
+    source that cannot be read, or changes during the job, a RuntimeError.
     """
     console = console or Console(stderr=True)
     most = checked(max_documents=max_documents, max_tokens=max_tokens)
     if pipeline_options is not None:
         import_beam()
-    task = _to_cache(corpus)
-    cache_dir = folder_of(absolute(output_dir), task.name)
-    settings = corpus_settings(task)
-    of_now = reads_of(task.source)
+    if corpus.is_tokens:
+        raise ValueError(
+            f"corpus must be text, got {corpus.name!r}, which is tokenized already and is read in place. Use it without a cache."
+        )
+    cache_dir = folder_of(absolute(output_dir), corpus.name)
+    settings = corpus_settings(corpus)
+    of_now = reads_of(corpus.source)
     shards = list(_source_shards(corpus, cache_dir, most, of_now))
     begun: dict[str, Any] = {
         "schema_version": cache.SCHEMA_VERSION,
         "settings": settings,
         **most,
         "parts": len(shards),
-        "read_as": read_as(task.source),
+        "read_as": corpus.source.read_as,
         "reads": of_now,
     }
     started = time.monotonic()
     job = Job(
-        name=task.name,
+        name=corpus.name,
         folder=cache_dir,
         shards=shards,
-        existing=lambda: _existing(cache_dir, task, begun) if cache.is_cache(cache_dir) else None,
-        begin=lambda: _begin(cache_dir, task, begun, shards, console),
-        write=functools.partial(_write_shard, prepare=prepare),
-        finish=lambda: _finish(cache_dir, task, begun, shards, git_revision),
-        summarize=lambda manifest: _summarize(manifest, task, output_dir, time.monotonic() - started, console),
+        existing=lambda: _existing(cache_dir, corpus, begun) if cache.is_cache(cache_dir) else None,
+        begin=lambda: _begin(cache_dir, corpus, begun, shards, console),
+        write=functools.partial(_write_shard, corpus=corpus),
+        finish=lambda: _finish(cache_dir, corpus, begun, shards, git_revision),
+        summarize=lambda manifest: _summarize(manifest, corpus, output_dir, time.monotonic() - started, console),
         of="documents",
         made_with="settings",
     )
     return run_job(job, pipeline_options, console)
 
 
-def _write_shard(
-    shard: SourceShard, prepare: Callable[[], object], advance: Callable[[int], None] = lambda documents: None
-) -> None:
+def _write_shard(shard: SourceShard, *, corpus: Corpus, advance: Callable[[int], None] = lambda documents: None) -> None:
     """Writes a shard, see `shards.write_shard`. Runs on a worker."""
 
     def where() -> str:
-        task = _found(shard.corpus)
-        name = task.reader.shards(shard.splits[0])[shard.number]
-        return f"{task.name}, split {' and '.join(shard.splits)}, shard {shard.number + 1} of {shard.num_shards} ({name})"
+        name = corpus.source.shards(shard.splits[0])[shard.number]
+        return f"{corpus.name}, split {' and '.join(shard.splits)}, shard {shard.number + 1} of {shard.num_shards} ({name})"
 
     def write() -> dict:
         try:
-            return _write_files(shard, advance)
+            return _write_files(corpus, shard, advance)
         except ValueError as error:
             raise RuntimeError(f"{where()}: {error}") from error
 
-    write_shard(shard, prepare, write, where)
+    write_shard(shard, lambda: None, write, where)
 
 
-def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
+def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], None]) -> dict:
     """Writes the pairs of a shard; returns what the manifest says of them."""
-    corpus = _found(shard.corpus)
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
     hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.encoder.counts_ids}
     of_source = _of_source(corpus, shard)
@@ -188,7 +182,7 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
                 split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
             }
             left = dict.fromkeys(shard.splits, shard.max_tokens or 0)
-            for batch in tokenize_records(corpus, _taken(corpus.reader.read_group(of_source), shard.splits, shard.max_documents)):
+            for batch in tokenize_records(corpus, _taken(corpus.source.read_group(of_source), shard.splits, shard.max_documents)):
                 if shard.max_tokens is not None:
                     batch = batch.first(left)
                 records, last = records + len(batch.records), batch.last_place or last
@@ -221,12 +215,12 @@ def _write_files(shard: SourceShard, advance: Callable[[int], None]) -> dict:
             named = [(name, written[split].entry) for split, name in shard.beside(ending).items()]
             files += [{"file": name, **entry} for name, entry in named if entry is not None]
         is_all_read = is_part and shard.max_documents is shard.max_tokens is None and not is_cut
-        rows = corpus.reader.rows_of(of_source, records, last) if is_all_read else None
+        rows = corpus.source.rows_of(of_source, records, last) if is_all_read else None
         return {"splits": counts, "files": files, "origins": {"file": file, "is_part": is_part, "rows": rows}}
 
 
 def _of_source(corpus: Corpus, shard: SourceShard) -> Shard:
-    present = corpus.reader.shards(shard.splits[0])
+    present = corpus.source.shards(shard.splits[0])
     if len(present) != shard.num_shards:
         raise OSError(
             f"the corpus must not change during the job, got {len(present)} shards in place of {shard.num_shards}. Leave its files"
@@ -247,35 +241,12 @@ def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: i
             yield found
 
 
-def _to_cache(corpus: str | Corpus) -> Corpus:
-    """The corpus, by its name or as it is described, if it has texts to cache."""
-    found = _found(corpus)
-    if found.is_tokens:
-        raise ValueError(
-            f"corpus must be text, got {found.name!r}, which is tokenized already and is read in place. Use it without a cache."
-        )
-    return found
-
-
-def _found(corpus: str | Corpus) -> Corpus:
-    if isinstance(corpus, Corpus):
-        return corpus
-    import seqio
-
-    corpora_of_tasks = {name: getattr(seqio.TaskRegistry.get(name), "corpus", None) for name in sorted(seqio.TaskRegistry.names())}
-    corpora = {name: found for name, found in corpora_of_tasks.items() if found is not None and found.name == name}
-    if corpus not in corpora:
-        raise ValueError(f"corpus must be one of {[*corpora]}, got {corpus!r}. Name one of these, or the module that registers it.")
-    return corpora[corpus]
-
-
-def _source_shards(corpus: str | Corpus, cache_dir: str, most: Mapping[str, int | None], of_now: Reads) -> Iterator[SourceShard]:
+def _source_shards(corpus: Corpus, cache_dir: str, most: Mapping[str, int | None], of_now: Reads) -> Iterator[SourceShard]:
     """The shards of all splits, see `RecordSource.groups`."""
-    task = _found(corpus)
-    for splits in task.reader.groups:
+    for splits in corpus.source.groups:
         num_shards = len(of_now[splits[0]])
         if not num_shards:
-            raise ValueError(f"{task.name!r} must have files in split {splits[0]!r}, got none.")
+            raise ValueError(f"{corpus.name!r} must have files in split {splits[0]!r}, got none.")
         for number in range(num_shards):
             of = f"{number:05d}-of-{num_shards:05d}"
             yield SourceShard(
@@ -283,18 +254,17 @@ def _source_shards(corpus: str | Corpus, cache_dir: str, most: Mapping[str, int 
                 files=tuple(
                     f"{cache.pair_name(f'{split}-{of}', column)}.{suffix}"
                     for split in splits
-                    for column in (None, *task.columns)
+                    for column in (None, *corpus.columns)
                     for suffix in ("bin", "idx", *(() if column else (TABLE, cache.REFUSED)))
                 ),
                 folder=cache_dir,
                 records=place(cache_dir, _RECORDS),
                 reads=of_now[splits[0]][number],
-                corpus=corpus,
                 splits=splits,
                 number=number,
                 num_shards=num_shards,
                 **{name: share(name, all_of_it, number, num_shards) for name, all_of_it in most.items()},
-                columns=tuple(task.columns),
+                columns=tuple(corpus.columns),
             )
 
 
@@ -361,7 +331,7 @@ def _finish(
     if changed := changes(begun["reads"], reads_of(corpus.source))[0]:
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}. Re-run the command.")
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
-    names = {split: list(map(str, corpus.reader.shards(split))) for split in splits}
+    names = {split: list(map(str, corpus.source.shards(split))) for split in splits}
     for shard, record in zip(source_shards, all_shards(source_shards)):
         for split in shard.splits:
             own = {f"{shard.pair(*of)}.{suffix}" for of in shard.pairs() if of[0] == split for suffix in ("bin", "idx")}

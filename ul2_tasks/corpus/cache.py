@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.cached_files import COMPLETED, expected_files, is_cache, stats_path
 from ul2_tasks.corpus.made_of import has_settings
+from ul2_tasks.corpus.tfrecords import other_settings
 from ul2_tasks.files import systems
 from ul2_tasks.files.systems import exists, is_folder, names_in, place
 from ul2_tasks.jobs.manifest import faults, load_object, missing_or_resized, parse_manifest, sizes
@@ -261,8 +262,6 @@ def is_data(name: str) -> bool:
 
 def _check_records(cache_dir: str, expected: Mapping[str, str]) -> None:
     """Raises a ValueError if a cache without a manifest was made with other settings; names them."""
-    from ul2_tasks.corpus.tfrecords import other_settings
-
     for split in splits(cache_dir):
         if (found := other_settings(cache_dir, split, expected)) is not None:
             raise _other_settings(cache_dir, found, expected)

@@ -50,7 +50,7 @@ def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusCon
     """Describes all that decides the tokens of a document. Opens the vocabulary.
 
     A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count. `source` is
-    the identity of the source, see `identity.source_identity`.
+    the identity of the source, see `DataSource.identity`.
     """
     end = configuration.end(vocabulary)
     in_text = encodable_ids(vocabulary, configuration.special_tokens.ids(vocabulary))

@@ -20,8 +20,6 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.corpus import Corpus, Encoded, corpus_settings
 from ul2_tasks.corpus.token_batches import origins_of, tokenize_shards
-from ul2_tasks.sources.base import RecordSource
-from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.splits import conversation_key
 from ul2_tasks.store.columns import Columns, in_memory
@@ -92,9 +90,6 @@ class Chats:
         rendered = iter(render_all(self.renderer, [one for one in found if isinstance(one, Conversation)]))
         return [next(rendered) if isinstance(one, Conversation) else one or [] for one in found]
 
-    def reader(self, source: seqio.DataSource, text_key: str) -> RecordSource:
-        return opened(source, text_key)
-
     def own_ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
         return frozenset()
 
@@ -156,7 +151,7 @@ def parts_of(
 def files_of(corpus: Corpus, split: str, shards: Sequence[int], use_cached: bool) -> list[str]:
     """The files that the conversations of `parts_of` are from; none where a cache does not say it."""
     if not use_cached:
-        of_split = corpus.reader.shards(split)
+        of_split = corpus.source.shards(split)
         return list(dict.fromkeys(of_split[shard].path for shard in shards))
     manifest = _manifest(corpus)
     found = cache.open_store(corpus.cache_folder, manifest, split).provenance

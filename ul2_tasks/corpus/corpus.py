@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -14,11 +12,9 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cached_files import folder_of, is_cache
 from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
-from ul2_tasks.corpus.identity import cannot_tell, describe_source, source_identity, vocabulary_tells
+from ul2_tasks.corpus.identity import cannot_tell, vocabulary_tells
 from ul2_tasks.corpus.token_files import check_token_files
-from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.megatron import MegatronSource
-from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.read import Store
@@ -72,9 +68,6 @@ class Encoder(Protocol):
     def hashed(self, record: Record, /) -> bytes:
         """What is hashed of a record, so that one of the same content has the same hash; see `provenance.hash_of`."""
 
-    def reader(self, source: seqio.DataSource, text_key: str, /) -> RecordSource:
-        """What reads the records of a source, as `encode` takes them."""
-
     def own_ids(self, vocabulary: seqio.Vocabulary, /) -> frozenset[int]:
         """Ids that no text becomes, beside sentinels and modes."""
 
@@ -100,9 +93,6 @@ class Texts:
     def hashed(self, record: Record) -> bytes:
         return record.text
 
-    def reader(self, source: seqio.DataSource, text_key: str) -> RecordSource:
-        return opened(source, text_key)
-
     def own_ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
         return frozenset()
 
@@ -114,20 +104,23 @@ class Texts:
 class Corpus:
     """Records to documents of tokens, which a cache keeps.
 
-    `encoder` is what makes documents of records of its kind. `cache_dirs` are where its cache may be, beside SeqIO's own cache
-    directories.
+    `encoder` is what makes documents of records of its kind. `cache_dirs` are where its cache may be.
     """
 
     name: str
-    source: seqio.DataSource
+    source: Any  # a `RecordSource`, or tokens
     vocabulary: seqio.Vocabulary
     configuration: CorpusConfiguration
     encoder: Any = Texts()  # an `Encoder`, with what else its kind has
     cache_dirs: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple:
-        """For another process, in which SeqIO's cache directories may be others."""
-        return Corpus, (self.name, self.source, self.vocabulary, self.configuration, self.encoder, (*self._cache_dirs,))
+        return Corpus, (self.name, self.source, self.vocabulary, self.configuration, self.encoder, self.folders)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Where its cache may be now."""
+        return self.cache_dirs
 
     @property
     def splits(self) -> Sequence[str]:
@@ -137,11 +130,6 @@ class Corpus:
     def columns(self) -> Mapping[str, np.dtype]:
         """See `Encoder.columns`."""
         return self.encoder.columns
-
-    @property
-    def reader(self) -> RecordSource:
-        """What reads the records of the source."""
-        return self.encoder.reader(self.source, self.configuration.text_key)
 
     @cached_property
     def tokenizer(self) -> seqio.Vocabulary:
@@ -176,7 +164,7 @@ class Corpus:
     @property
     def made_of(self) -> str:
         """What decides its documents, in 16 hexadecimal digits."""
-        identity = source_identity(self.source) or f"{describe_source(self.source)}, which cannot tell what it reads"
+        identity = self.source.identity or f"{self.source}, which cannot tell what it reads"
         return digest(self.settings(identity))
 
     @property
@@ -193,7 +181,7 @@ class Corpus:
     @property
     def cache_dir(self) -> Any:
         """The folder of its cache, the first that is found; None where there is none."""
-        return next(filter(is_cache, (folder_of(folder, self.name) for folder in self._cache_dirs)), None)
+        return next(filter(is_cache, (folder_of(folder, self.name) for folder in self.folders)), None)
 
     @property
     def cache_folder(self) -> str:
@@ -201,16 +189,11 @@ class Corpus:
         if (folder := self.cache_dir) is None:
             raise no_cache(
                 self.name,
-                self._cache_dirs,
+                self.folders,
                 "`ul2 cache` and name its folder (seqio.add_global_cache_dirs, or t5x's --seqio_additional_cache_dirs), or read the"
                 " source itself (use_cached=False, or t5x's USE_CACHED_TASKS = False)",
             )
         return folder
-
-    @property
-    def _cache_dirs(self) -> list[str]:
-        seqio = sys.modules.get("seqio")
-        return [*self.cache_dirs, *(map(os.fspath, seqio.get_global_cache_dirs()) if seqio else ())]
 
     def stored(self, split: str) -> Store:
         """The documents of a corpus that is tokens; see `MegatronSource.documents`."""
@@ -235,7 +218,7 @@ def corpus_settings(corpus: Corpus) -> dict[str, str]:
     A source or a vocabulary that cannot tell what it is raises a ValueError: a cache or an export of it could be another's.
     """
     vocabulary = corpus.vocabulary
-    identity = source_identity(corpus.source)
+    identity = corpus.source.identity
     if identity is None:
         raise ValueError(f"{corpus.name!r} cannot be cached or exported: {cannot_tell(corpus.source)}")
     if not vocabulary_tells(vocabulary):

@@ -10,7 +10,6 @@ import numpy as np
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import count_skipped
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
-from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.token_batches import Documents, corpus_documents
 from ul2_tasks.store.columns import TOKENS, Columns, in_memory, joined
 from ul2_tasks.tokenizers.special_ids import id_shift
@@ -91,7 +90,7 @@ def beginning_of(corpus: Corpus, split: str, use_cached: bool, separate_document
         parts.append(documents)
         problems += documents.problems
         tokens, size = tokens + len(documents.tokens), size + documents.size
-    count_skipped(describe_source(corpus.source), problems)
+    count_skipped(str(corpus.source), problems)
     return of_parts(corpus, parts, separate_documents), True
 
 

@@ -15,9 +15,7 @@ from ul2_tasks.images.elements import Element, Image, Text
 from ul2_tasks.images.interleaved import ImageTokens, Interleaved, interleaved, shifted
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import check_of_record, sentence_of
-from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.image_examples import parsed, serialized
-from ul2_tasks.sources.of_seqio import SeqioImageText
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.tokenizers.special_ids import id_shift
@@ -75,9 +73,6 @@ class ImageTexts:
         """The texts and the images in their places, without the place of the record."""
         texts, images, _ = parsed(record.text)
         return serialized(texts, images, b"")
-
-    def reader(self, source: seqio.DataSource, text_key: str) -> RecordSource:
-        return source if isinstance(source, RecordSource) else SeqioImageText(source)
 
     def own_ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
         return frozenset(seqio_tokens(self.image_tokens, vocabulary).ids)

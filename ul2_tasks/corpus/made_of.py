@@ -10,43 +10,38 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ul2_tasks.corpus.identity import contents, source_identity
 from ul2_tasks.files.listing import real_path
 from ul2_tasks.files.listing import stamps as stamps_of
 from ul2_tasks.files.retries import ReadError
-from ul2_tasks.imported import failures
 from ul2_tasks.sources.base import RecordSource
-from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import Shard
-from ul2_tasks.sources.of_seqio import opened
 
 if TYPE_CHECKING:
-    import seqio
+    from ul2_tasks.corpus.corpus import Corpus
 
 _TOLD = 3  # changes that are told one by one
 Reads = Mapping[str, Sequence[Sequence[str]]]  # of each shard of each split a part of a file, and the file's size and time
 
 
-def reads_of(source: seqio.DataSource) -> dict[str, list[list[str]]]:
+def reads_of(source: RecordSource) -> dict[str, list[list[str]]]:
     """What each shard of each split is made of now; two empty texts where the source does not tell."""
     found: dict[str, list[list[str]]] = {}
-    reader = opened(source)
-    for splits in reader.groups:
-        shards, stamps = reader.shards(splits[0]), _stamps(reader, splits[0])
+    for splits in source.groups:
+        shards, stamps = source.shards(splits[0]), _stamps(source, splits[0])
         if stamps:
             parts = [[_part(shard), stamps[shard.path]] for shard in shards]
         else:
-            more = contents(source, splits[0])
+            more = source.contents(splits[0])
             parts = [[f"{splits[0]}, shard {number}" if more else "", more] for number in range(len(shards))]
         found |= dict.fromkeys(splits, parts)
     return found
 
 
-def files_of(source: seqio.DataSource, split: str) -> dict[str, str]:
+def files_of(source: RecordSource, split: str) -> dict[str, str]:
     """What a split is made of as a whole: each file with its size and time."""
-    if stamps := _stamps(opened(source), split):
+    if stamps := _stamps(source, split):
         return {real_path(path): stamp for path, stamp in sorted(stamps.items())}
-    return {"files": found} if (found := contents(source, split)) else {}
+    return {"files": found} if (found := source.contents(split)) else {}
 
 
 def _stamps(source: RecordSource, split: str) -> dict[str, str]:
@@ -60,27 +55,22 @@ def _part(shard: Shard) -> str:
     return str(dataclasses.replace(shard, path=real_path(shard.path)))
 
 
-def read_as(source: seqio.DataSource) -> str | None:
-    """The identity of a source without the spelling of its files; None where it cannot tell it."""
-    return source_identity(source, lambda inner: inner.read_as if isinstance(inner, FileSource) else repr(inner))
-
-
-def is_same_source(before: Mapping, before_reads: Reads, source: seqio.DataSource) -> bool:
+def is_same_source(before: Mapping, before_reads: Reads, source: RecordSource) -> bool:
     """Whether a source is that of an earlier job, spelled otherwise: it reads the same files, in the same order, as that did.
 
     `before` is what the earlier job wrote down, with "read_as"; `before_reads` is what its shards were made of.
     """
-    if before["read_as"] != read_as(source) or not _tells(before_reads):
+    if before["read_as"] != source.read_as or not _tells(before_reads):
         return False
     try:
         return _parts(before_reads) == _parts(reads_of(source))
-    except failures(ValueError) as error:
+    except (OSError, ValueError) as error:
         if isinstance(error, ReadError):
             raise
         return False  # the files are not here
 
 
-def has_settings(before: Mapping, before_reads: Reads, corpus: seqio.Task, settings: Mapping[str, str]) -> bool:
+def has_settings(before: Mapping, before_reads: Reads, corpus: Corpus, settings: Mapping[str, str]) -> bool:
     """Whether an earlier job had these settings of a corpus, but for how its files are spelled; see `is_same_source`."""
     there, here = dict(before["settings"]), dict(settings)
     if there == here:

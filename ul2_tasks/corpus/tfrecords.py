@@ -7,38 +7,28 @@ shard ends with the settings themselves. So the files say what made them, whatev
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from ul2_tasks.corpus.cached_files import expected_files
-from ul2_tasks.corpus.configuration import as_json, digest
+from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
+from ul2_tasks.files.opening import open_file
 from ul2_tasks.files.systems import parallel_map, place
-from ul2_tasks.graphs import no_autograph
+from ul2_tasks.sources.tfrecords import features_of, integers_of, records_of, values_of
 
 SKIPPED = "skipped"  # the id of a record that is no document
 
 
-@no_autograph
-def document_names(numbers: tf.Tensor, texts: tf.Tensor, are_whole: tf.Tensor, settings: Mapping[str, str]) -> tf.Tensor:
-    """The feature `document` of several records: "ID/DIGEST", or for the first record of a shard "ID/DIGEST/SETTINGS".
-
-    `numbers`, [records] int64, are how many records of the input shard come before each, and the ID is the FarmHash64 of its text.
-    `are_whole`, [records] bool, says which are documents; the others are records that are skipped. The names are [records] strings.
-    """
-    ids = tf.strings.as_string(tf.bitcast(tf.fingerprint(texts), tf.int64))
-    endings = tf.where(numbers == 0, f"/{as_json(settings)}", "")
-    return tf.strings.join([tf.where(are_whole, ids, SKIPPED), f"/{digest(settings)}", endings])
-
-
 def read_file(path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The documents of a file, 128 at a time: [tokens] int32, one document's after the other's, and how many each has, int64."""
-    for batch in tf.data.TFRecordDataset(path).batch(DOCUMENTS_PER_BATCH):
-        tokens = tf.io.parse_example(batch, {"targets": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)})["targets"]
-        yield tokens.flat_values.numpy().astype(np.int32), tokens.row_lengths().numpy()
+    with open_file(path) as file:
+        records = records_of(file)
+        while batch := [integers_of(features_of(record)["targets"]) for record in itertools.islice(records, DOCUMENTS_PER_BATCH)]:
+            yield np.concatenate(batch).astype(np.int32), np.array([len(tokens) for tokens in batch], np.int64)
 
 
 def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> object | None:
@@ -46,17 +36,18 @@ def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> o
     paths = [place(cache_dir, name) for name in expected_files(cache_dir, split)]
     for found in parallel_map(_first_digest, paths):
         if found not in (None, digest(expected)):
-            named = (json.loads(name.split("/", 2)[2]) for name in _document_names(tf.data.TFRecordDataset(paths)) if "/{" in name)
-            return next(named, f"digest {found}")
+            names = itertools.chain.from_iterable(map(_document_names, paths))
+            return next((json.loads(name.split("/", 2)[2]) for name in names if "/{" in name), f"digest {found}")
     return None
 
 
 def _first_digest(path: str) -> str | None:
     """That in the name of the first record; None of a file without records."""
-    return next((name.split("/")[1] for name in _document_names(tf.data.TFRecordDataset(path).take(1))), None)
+    return next((name.split("/")[1] for name in _document_names(path)), None)
 
 
-def _document_names(records: tf.data.Dataset) -> Iterator[str]:
-    for batch in records.batch(DOCUMENTS_PER_BATCH):
-        name = tf.io.FixedLenFeature([], tf.string, default_value="unknown/none")
-        yield from (name.decode() for name in tf.io.parse_example(batch, {"document": name})["document"].numpy())
+def _document_names(path: str) -> Iterator[str]:
+    with open_file(path) as file:
+        for record in records_of(file):
+            named = values_of(features_of(record).get("document", memoryview(b"")))
+            yield named[0].decode() if named and isinstance(named[0], bytes) else "unknown/none"

@@ -14,7 +14,7 @@ import numpy as np
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import count_skipped
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
-from ul2_tasks.corpus.identity import describe_source
+from ul2_tasks.corpus.tfrecords import read_file
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.records import Record, in_lists
@@ -147,7 +147,7 @@ def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]], coun
 
     Records that are skipped are counted, unless they were before.
     """
-    shift, source = np.int32(id_shift(corpus.vocabulary)), describe_source(corpus.source)
+    shift, source = np.int32(id_shift(corpus.vocabulary)), str(corpus.source)
     for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: item[1].size):
         splits, of_each = zip(*batch)
         columns, problems = corpus.encoder.encode(corpus, of_each)
@@ -168,7 +168,7 @@ def corpus_documents(corpus: Corpus, split: str, use_cached: bool, counts: bool 
         for shard in range(count):
             yield from (documents for documents, _ in read(shard, 0, counts))
         return
-    for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.reader.shards(split))), counts):
+    for batch, file, before in tokenize_shards(corpus, split, range(len(corpus.source.shards(split))), counts):
         origins = functools.partial(origins_of, batch, split, corpus.encoder.hashed, file, before)
         yield batch.documents(split)._replace(origins=origins)
 
@@ -181,7 +181,7 @@ def tokenize_shards(
     Each batch comes with the file that it is from, and with how many rows of that are before those that its places count. See
     `tokenize_records` for `counts`.
     """
-    reader, before = corpus.reader, collections.Counter[str]()
+    reader, before = corpus.source, collections.Counter[str]()
     of_split = reader.shards(split)
     for shard in map(of_split.__getitem__, shards):
         first, seen = before[shard.path] if shard.before is None else 0, _Seen()
@@ -220,7 +220,7 @@ def document_shards(corpus: Corpus, split: str, use_cached: bool, wanted: int) -
 
 
 def _shards_of_source(corpus: Corpus, split: str, wanted: int) -> DocumentShards:
-    reader = corpus.reader
+    reader = corpus.source
     shards = reader.shards(split, at_least=wanted)
 
     def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
@@ -247,13 +247,9 @@ def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
 
 def _shards_of_records(corpus: Corpus, split: str) -> DocumentShards:
     """Those of a cache of TFRecords: its files."""
-    from ul2_tasks.corpus.tfrecords import read_file
-    from ul2_tasks.sources.dataset_records import check_process
-
     files, shift = cache.record_files(corpus.cache_folder, split), np.int32(id_shift(corpus.vocabulary))
 
     def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
-        check_process()
         seen = 0
         for tokens, lengths in read_file(files[shard]):
             seen += len(lengths)
@@ -280,7 +276,7 @@ def files_of(corpus: Corpus, split: str, use_cached: bool) -> list[str] | None:
     """The files that the documents of a split are from, as their origins have them; None where these are not known."""
     check_split(split, corpus.splits, corpus.name)
     if not (use_cached or corpus.is_tokens):
-        return list(dict.fromkeys(shard.path for shard in corpus.reader.shards(split)))
+        return list(dict.fromkeys(shard.path for shard in corpus.source.shards(split)))
     store = _store_of(corpus, split)
     return store.provenance.files if store and store.provenance else None
 

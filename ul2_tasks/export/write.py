@@ -148,7 +148,7 @@ class Export:
     @property
     def files(self) -> list[str]:
         """The files that origins may name."""
-        of_each = ([shard.path for shard in corpus.reader.shards(self.arguments["split"])] for corpus in self.corpora)
+        of_each = ([shard.path for shard in corpus.source.shards(self.arguments["split"])] for corpus in self.corpora)
         recorded = ([] if found is None else found.files for found in self._provenance)
         return list(dict.fromkeys(itertools.chain(*recorded, *(of_each if self.opened[1] else ()))))
 

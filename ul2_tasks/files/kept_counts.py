@@ -16,7 +16,6 @@ import numpy as np
 
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, place, read
-from ul2_tasks.imported import failures
 
 FILE = ".ul2_rows"
 MOST = 1 << 20  # counts of an entry
@@ -50,7 +49,7 @@ class KeptCounts:
         np.savez(content, **entries)  # type: ignore[arg-type]  # no key is that of its other argument
         try:
             write_atomically(place(self.folder, FILE), content.getvalue())
-        except failures():
+        except OSError:
             return
 
     @property

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.corpus.identity import code_in_words
 from ul2_tasks.image_rows.custom import Custom, ElementKind, marks_of
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.pools import Pools
@@ -26,6 +25,7 @@ from ul2_tasks.images.elements import Element, elements_of
 from ul2_tasks.images.example_set import KINDS, example_records
 from ul2_tasks.images.schemas import Record, vlm_sft
 from ul2_tasks.scalars import as_python, check_on_error, digest_of, is_integer
+from ul2_tasks.sources.words import code_in_words
 
 _PLAIN_SETTINGS = ("seed", "pool", "epochs", "on_error", "shrink", "shuffle_blocks")
 _PLAIN = (bool, int, float, str, bytes, type(None))

@@ -21,7 +21,7 @@ from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_on_error
-from ul2_tasks.sources.base import is_source
+from ul2_tasks.sources.base import as_source
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.files import MESSAGES_JSON, SYNTH_ID
@@ -179,8 +179,8 @@ def open_conversations(
     if isinstance(spec, str) and spec == "embedded":
         spec = embedded_chat()
     text_key = messages_key
-    if is_source(spec):
-        text_key = getattr(spec, "text_key", "text")
+    if (own := as_source(spec)) is not None:
+        spec, text_key = own, getattr(own, "text_key", "text")
         if messages_key not in ("messages", text_key):
             raise ValueError(f"messages_key must be {text_key!r} for {spec!r}, got {messages_key!r}. Leave it out.")
     elif messages_key == MESSAGES_JSON and validation is not None:

@@ -11,11 +11,10 @@ from typing import Any, Protocol
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
-from ul2_tasks.corpus.identity import source_identity
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.numbering import MemberSchedule
-from ul2_tasks.sources.base import is_source
+from ul2_tasks.sources.base import DataSource
 from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokensRequest, Token
 
 _OF_THE_CORPUS = ("source", "vocabulary", "renderer", "id_key", "validation")  # what the settings of the corpus tell
@@ -24,7 +23,7 @@ _OF_THE_CORPUS = ("source", "vocabulary", "renderer", "id_key", "validation")  #
 class Description:
     """The arguments of one kind of data, in the one form that equal arguments have.
 
-    Two are equal if their arguments are, with sources that read the same (`identity.source_identity`).
+    Two are equal if their arguments are, with sources that read the same (`sources.base.DataSource.identity`).
     """
 
     name: str
@@ -173,7 +172,6 @@ def is_same(a: Any, b: Any) -> bool:
     """Whether two arguments are the same: sources and renderers, if they tell what they are, and it is the same."""
     if a is b:
         return True
-    if is_source(a) and is_source(b):
-        identity = source_identity(a)
-        return identity is not None and identity == source_identity(b)
+    if isinstance(a, DataSource) and isinstance(b, DataSource):
+        return a == b or (a.identity is not None and a.identity == b.identity)
     return a == b or (hasattr(a, "render") and hasattr(b, "render") and a.identity == b.identity)

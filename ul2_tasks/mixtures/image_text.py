@@ -29,7 +29,7 @@ from ul2_tasks.random_access.image_text import index_records
 from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_on_error
-from ul2_tasks.sources.base import is_source
+from ul2_tasks.sources.base import as_source
 from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, id_shift, plain_modes
@@ -96,8 +96,8 @@ class ImageText(Description):
         denoisers, source = check_denoisers(self.denoisers), self.source
         if isinstance(source, ImageText):
             source = owner_of(source)
-        elif not is_source(source):
-            source = open_image_text(source)
+        else:
+            source = as_source(source, has_images=True) or open_image_text(source)
         modes = [denoiser.mode for denoiser in denoisers]
         vocabulary, sentinels = open_for_modes(self.vocabulary, modes, self.sentinels, self.modes)
         self._set(

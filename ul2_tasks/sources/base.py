@@ -1,7 +1,4 @@
-"""What each source of this package is: one of SeqIO's by its methods, and in `isinstance`, which needs no SeqIO to be used.
-
-Only `get_dataset` imports TensorFlow. What it makes is in `streams`.
-"""
+"""What each source of this package is: documents in splits, which Python reads in shards; and the border where others come in."""
 
 from __future__ import annotations
 
@@ -9,79 +6,81 @@ import abc
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from ul2_tasks.imported import is_seqio, subclass_of_seqio
 from ul2_tasks.sources.files import Shard
 from ul2_tasks.sources.records import Record
-
-if TYPE_CHECKING:
-    import seqio
-    import tensorflow as tf
-    from seqio import DataSource as _Base
-else:
-    _Base = abc.ABC
+from ul2_tasks.sources.words import CannotTellError, code_of, plain, words_of
 
 
-@subclass_of_seqio("DataSource", "seqio.dataset_providers")
-class DataSource(_Base):
-    """A base with what SeqIO asks of each source. Of a source whose records nobody has counted, `num_input_examples` is None."""
+class DataSource(abc.ABC):
+    """Documents in splits, which say in words what they are. Where `knows_splits` is false, only opening it tells the splits."""
 
-    def __init__(self, splits: Iterable[str], performs_internal_shuffling: bool = False):
+    knows_splits = True
+
+    def __init__(self, splits: Iterable[str]):
         self._splits = tuple(splits)
-        self._performs_internal_shuffling = performs_internal_shuffling
 
     @property
     def splits(self) -> Sequence[str]:
         return self._splits
 
     @property
-    def caching_permitted(self) -> bool:
-        return True
-
-    @property
-    def performs_internal_shuffling(self) -> bool:
-        return self._performs_internal_shuffling
-
-    @property
-    @abc.abstractmethod
-    def supports_arbitrary_sharding(self) -> bool:
-        """Whether there may be more shards than `list_shards` has."""
-
-    def num_input_examples(self, split: str) -> int | None:
-        return None
-
-    def contents(self, split: str) -> str:
-        """What the files of a split hold, in words: others once one of them is changed. Empty where there are no files to tell."""
-        return ""
+    def kind(self) -> str:
+        """The name of its class."""
+        return type(self).__name__
 
     @abc.abstractmethod
     def list_shards(self, split: str) -> Sequence[str]:
         """The names of the shards."""
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused_kwargs: Any,
-    ) -> tf.data.Dataset:
-        """See `seqio.DataSource.get_dataset`."""
-        return self._as_dataset(split, shuffle, seed, shard_info)
+    @property
+    def any_number_of_shards(self) -> bool:
+        """Whether there may be more shards than `list_shards` has."""
+        return False
 
-    @abc.abstractmethod
-    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """The records of a split."""
+    def count(self, split: str) -> int | None:
+        """How many records a split has; None where nobody has counted them."""
+        return None
+
+    @property
+    def identity(self) -> str | None:
+        """What it reads, in words that are the same in each process; None where it cannot tell.
+
+        A cache must never be taken for one of other documents, so a source without these words equals only itself.
+        """
+        try:
+            return plain(repr(self)) + code_of(type(self))
+        except CannotTellError:
+            return None
+
+    @property
+    def read_as(self) -> str | None:
+        """The identity without the spelling of its files, where `RecordSource.files` has them all."""
+        return self.identity
+
+    def contents(self, split: str) -> str:
+        """What the files of a split hold, in words: others once one of them is changed. Empty where there are no files to tell."""
+        return ""
+
+    def reads(self, split: str) -> str | None:
+        """What a split is read from, in words, however paths are spelled; None where it cannot tell."""
+        found = self.contents(split)
+        return f"{self.kind}({found})" if found else self.identity
+
+    def __str__(self) -> str:
+        """For people: its `repr`, or only its class where the `repr` has an address in it."""
+        try:
+            return plain(repr(self))
+        except CannotTellError:
+            return self.kind
 
 
 class RecordSource(DataSource):
     """A corpus that Python reads, in shards that hosts and workers share out.
 
-    `groups` are the splits that one reading gives. `inner` is the source whose records these are, where there is one.
+    `groups` are the splits that one reading gives.
     """
-
-    inner: seqio.DataSource | None = None
 
     def __init__(self, splits: Iterable[str], text_key: str = "text", id_key: str | None = None):
         super().__init__(splits)
@@ -111,22 +110,41 @@ class RecordSource(DataSource):
         """How many rows a shard has that was read to its end: so many `records`, and `last` is where a late one is."""
         return records
 
-    def around(self, inner: str) -> str:
-        """What it is in words, with those of the inner source."""
-        return inner
-
     def list_shards(self, split: str) -> Sequence[str]:
         return list(map(str, self.shards(split)))
 
-    @property
-    def supports_arbitrary_sharding(self) -> bool:
-        return False
 
-    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """A dataset of string scalars: the text and the id under their keys, and the problem; see `streams.dataset_of`."""
-        from ul2_tasks.sources.streams import dataset_of
+class TfdsName(str):
+    """The name and version of a dataset of TensorFlow Datasets, such as "c4/en:3.1.0"."""
 
-        return dataset_of(self, split, shuffle, seed, shard_info)
+
+@functools.singledispatch
+def as_source(value: Any, text_key: str = "text", id_key: str | None = None, has_images: bool = False) -> DataSource | None:
+    """A source as this package reads it; None of what is none.
+
+    `ul2_tasks.tasks` registers here what is SeqIO's, so that nothing below imports SeqIO. Its features are `text_key` and `id_key`;
+    with `has_images` its records are of texts and images.
+    """
+    return None
+
+
+@as_source.register(DataSource)
+def _of_ours(value: DataSource, text_key: str = "text", id_key: str | None = None, has_images: bool = False) -> DataSource:
+    return value
+
+
+@as_source.register(TfdsName)
+def _of_tfds(value: TfdsName, text_key: str = "text", id_key: str | None = None, has_images: bool = False) -> DataSource:
+    raise ImportError(
+        f"source 'tfds:{value}' is read by SeqIO. Run `pip install 'ul2_tasks[seqio]'`, and `import seqio` before it is opened."
+    )
+
+
+@words_of.register(DataSource)
+def _words_of_source(value: DataSource) -> str:
+    if (identity := value.identity) is None:
+        raise CannotTellError
+    return identity
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -144,15 +162,3 @@ def kept(method: _Method) -> _Method:
         return found[arguments]
 
     return cast(_Method, call)
-
-
-def name_of(function: Any) -> str:
-    """The name of a function, which may have some of its arguments; as SeqIO has it, since caches know sources by it."""
-    if isinstance(function, functools.partial):
-        return name_of(function.func)
-    return type(function).__name__ if isinstance(function, type) else getattr(function, "__name__", "")
-
-
-def is_source(value: object) -> TypeGuard[seqio.DataSource]:
-    """Whether a value is a source, of this package or of SeqIO's kind."""
-    return isinstance(value, DataSource) or is_seqio(value, "DataSource")

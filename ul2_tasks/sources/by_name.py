@@ -1,9 +1,4 @@
-"""`open_source`: where documents come from, by a short specification.
-
-All sources are `seqio.DataSource`s: they shard, they shuffle from a seed, and iterators over them can be saved. They give
-the text under its own key, which is their `text_key`. Sources in which a record can be bad also give `problem`, which says
-what is wrong with a record, and is empty where nothing is.
-"""
+"""`open_source`: where documents come from, by a short specification."""
 
 from __future__ import annotations
 
@@ -11,8 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ul2_tasks.imported import is_seqio
-from ul2_tasks.sources.base import is_source
+from ul2_tasks.sources.base import DataSource, RecordSource, TfdsName, as_source
 from ul2_tasks.sources.dataset_objects import DatasetSource, datasets_by_split
 from ul2_tasks.sources.file_source import Files, FileSource
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
@@ -21,13 +15,11 @@ from ul2_tasks.sources.memory import embedded_corpus
 from ul2_tasks.sources.splits import HashSplit
 
 if TYPE_CHECKING:
-    import seqio
-
     from ul2_tasks.sources.dataset_objects import Datasets
 
 
 def open_source(
-    spec: seqio.DataSource | Files | Mapping[str, Files] | Datasets,
+    spec: DataSource | Files | Mapping[str, Files] | Datasets | Any,
     *,
     text_key: str = "text",
     id_key: str | None = None,
@@ -36,7 +28,7 @@ def open_source(
     documents: str | None = None,
     eod: int | str | None = None,
     as_json: bool = False,
-) -> seqio.DataSource:
+) -> DataSource:
     """Returns a source of documents, for the argument `source` of `register`. Opens no file.
 
     (One exception: for text files without `documents` it reads some of them, so that the error shows what each choice gives.)
@@ -50,7 +42,7 @@ def open_source(
             "megatron:PREFIX": tokens, in PREFIX.bin and PREFIX.idx; a glob of such, a list, or a dictionary by split.
             "embedded": the built-in corpus, Python's `help()` topics.
             a `Dataset` or `IterableDataset` of `datasets`, which is the split `train`; or a `DatasetDict` or dictionary of them.
-            any `seqio.DataSource`.
+            any `seqio.DataSource`, once SeqIO is imported.
         text_key: the field, column or feature that holds the text.
         id_key: the field that holds the document's id, a text, bytes or an integer. `validation` and the count of conversations
             use it; by default the text itself is the id.
@@ -68,7 +60,9 @@ def open_source(
         ValueError: an argument has another value, is missing, or does not apply to this source; `validation` is given, but the
             source already has a split of that name.
     """
-    is_read_here = as_json and not is_source(spec) and not str(spec).startswith("tfds:")
+    spec = TfdsName(spec.removeprefix("tfds:")) if isinstance(spec, str) and spec.startswith("tfds:") else spec
+    own = as_source(spec, text_key, id_key)
+    is_read_here = as_json and own is None
     if id_key is not None and validation is None and not is_read_here:
         raise ValueError(f"id_key must be left out without validation, got {id_key!r}. Pass validation, too, or leave out id_key.")
     if (prefixes := _megatron_prefixes(spec)) is not None:
@@ -86,13 +80,13 @@ def open_source(
         return MegatronSource(prefixes, eod)
     if eod is not None:
         raise ValueError(f"eod must be left out for sources without 'megatron:', got {eod!r} with the source {_in_a_line(spec)}.")
-    source = _open(spec, text_key, id_key, format, documents, as_json)
+    source = _open(spec, own, text_key, id_key, format, documents, as_json)
     if validation is None:
         return source
+    if not isinstance(source, RecordSource):
+        raise ValueError(f"validation must be left out for tokens, which have their own splits, got {validation!r} for {source!r}.")
     split = HashSplit(source, validation, text_key=text_key, id_key=id_key, as_json=as_json)
-    if not (
-        isinstance(source, HuggingFaceSource) or is_seqio(source, "TfdsDataSource")
-    ):  # these know their splits only once they are opened
+    if source.knows_splits:
         split.check_splits()
     return split
 
@@ -113,28 +107,32 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
     return {split: [name.removeprefix(PREFIX) for name in each] for split, each in names.items()}
 
 
-def _open(spec, text_key: str, id_key: str | None, format: str | None, documents: str | None, as_json: bool) -> seqio.DataSource:
+def _open(
+    spec: Any,
+    own: DataSource | None,
+    text_key: str,
+    id_key: str | None,
+    format: str | None,
+    documents: str | None,
+    as_json: bool,
+) -> DataSource:
     before, colon, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     kind = before if colon else ""  # a folder may be called "hf"
     held = datasets_by_split(spec)
-    if is_source(spec) or held or kind in ("tfds", "hf") or (isinstance(spec, str) and spec == "embedded"):
+    if own or held or kind == "hf" or (isinstance(spec, str) and spec == "embedded"):
         for option, value in {"format": format, "documents": documents}.items():
             if value is not None:
                 raise ValueError(
                     f"{option} must be left out for sources that are not files, got {value!r} with the source {_in_a_line(spec)}."
                 )
-    if is_source(spec):
-        return spec
+    if own:
+        return own
     if held:
         return DatasetSource(held, text_key=text_key, id_key=id_key, as_json=as_json)
     if spec == "embedded":
         if text_key != "text":
             raise ValueError(f"text_key must be left out for the source 'embedded', whose text is 'text', got {text_key!r}.")
         return embedded_corpus()
-    if kind == "tfds":
-        from ul2_tasks.sources.tfds import TfdsSource
-
-        return TfdsSource(name, text_key)
     if kind == "hf":
         path, _, config = name.partition(":")
         if not path:

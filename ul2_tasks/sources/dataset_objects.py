@@ -90,7 +90,7 @@ class DatasetSource(RecordSource):
         paths = [] if _has_rows(dataset) else sorted({*_local_files(getattr(dataset, "_ex_iterable", None))})
         return ", ".join([contents(paths), self._identities[split], *self._layout.changed]) if paths else ""
 
-    def num_input_examples(self, split: str) -> int | None:
+    def count(self, split: str) -> int | None:
         dataset = self._datasets[split]
         return len(dataset) if _has_rows(dataset) else None
 

@@ -65,7 +65,6 @@ class FileSource(RecordSource):
 
     @property
     def read_as(self) -> str:
-        """How files are read, in words, without those that are."""
         return f"FileSource({', '.join(['files', *self._layout.changed])})"
 
     def read(self, shard: Shard) -> Iterator[Record]:

@@ -19,6 +19,8 @@ from ul2_tasks.sources.rows import At
 class HuggingFaceSource(RecordSource):
     """A dataset of Hugging Face's `datasets`, streamed: from the hub, from local files, or saved with `save_to_disk`."""
 
+    knows_splits = False
+
     def __init__(
         self,
         path: str | os.PathLike,

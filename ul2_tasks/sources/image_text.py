@@ -1,11 +1,11 @@
-"""Interleaved image-text data as a SeqIO source: records of files, or of lists, by a layout."""
+"""Interleaved image-text data: records of files, or of lists, by a layout."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
@@ -18,16 +18,13 @@ from ul2_tasks.images.pixels import file_of, kind_of
 from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.base import RecordSource, kept, name_of
+from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.files import ID, Shard, numbered, shards_of
 from ul2_tasks.sources.image_examples import serialized
 from ul2_tasks.sources.image_files import WHOLE, check_no_dataset, plain_name, record_files, with_paths
 from ul2_tasks.sources.records import Record, as_id
 from ul2_tasks.sources.rows import At, Line, Rows, rows, rows_read
-
-if TYPE_CHECKING:
-    import seqio
-    import tensorflow as tf
+from ul2_tasks.sources.words import CannotTellError, name_of, words_of
 
 _Schema: TypeAlias = Callable[[Mapping[str, Any], Draws], Iterable[Element]]
 
@@ -48,10 +45,9 @@ _HELD = 64  # records of a shard in memory
 
 
 class ImageTextSource(RecordSource):
-    """Records of texts and images.
+    """Records of texts and images, serialized, see `image_examples`.
 
-    Its dataset is of {"texts", "images": [places] strings, "where" and "problem": string scalars}. At each place is a text, or the
-    bytes of an image, or both, the text first; what is not there is empty.
+    At each place is a text, or the bytes of an image, or both, the text first; what is not there is empty.
     """
 
     def __init__(
@@ -78,12 +74,26 @@ class ImageTextSource(RecordSource):
         held = {split: _in_words(held) for split, held in self._held.items()}
         return f"ImageTextSource({held}, {self._read_as(self._folder)})"
 
+    @property
+    def identity(self) -> str | None:
+        return self._with_code(self._in_words)
+
+    def reads(self, split: str) -> str | None:
+        return self._with_code(f"ImageTextSource({self.contents(split)})")
+
+    def _with_code(self, words: str) -> str | None:
+        """The words with those of the function of its records, where these can be told."""
+        try:
+            return f"{words}; {words_of(self._kind)}" if callable(self._kind) else words
+        except CannotTellError:
+            return None
+
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
         """The parts of the files, such as row groups; of records in memory 64 each."""
         check_split(split, self._held, self)
         if split not in self._shards:
             held: Any = self._held[split]
-            if (count := self.num_input_examples(split)) is None:
+            if (count := self.count(split)) is None:
                 found = shards_of(record_files(held), WHOLE)
             elif count:
                 found = [Shard(start=start, stop=min(start + _HELD, count)) for start in range(0, count, _HELD)]
@@ -92,7 +102,7 @@ class ImageTextSource(RecordSource):
             self._shards[split] = numbered(split, found)
         return self._shards[split]
 
-    def num_input_examples(self, split: str) -> int | None:
+    def count(self, split: str) -> int | None:
         """How many records there are in memory; None of those in files."""
         held: Any = self._held[split]
         return len(held) if _are_records(held) else None
@@ -143,12 +153,6 @@ class ImageTextSource(RecordSource):
         held: Any = self._held[shard.split]
         return ((At(f"{shard.split}, record {row}", row), dict(held[row])) for row in range(shard.start, shard.stop or 0))
 
-    def _as_dataset(self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None) -> tf.data.Dataset:
-        """See `ImageTextSource`; the order is that of `RecordSource._as_dataset`."""
-        from ul2_tasks.sources.image_streams import places_of
-
-        return places_of(super()._as_dataset(split, shuffle, seed, shard_info), _RECORD)
-
 
 def open_image_text(
     source: Held | Mapping[str, Held],
@@ -172,8 +176,8 @@ def open_image_text(
         ValueError: the kind is not one of these.
 
     >>> source = open_image_text([{"texts": ["A cat:", None], "images": [None, b".."]}])
-    >>> next(source.get_dataset("train").as_numpy_iterator())["images"].tolist()
-    [b'', b'..']
+    >>> [str(record.where) for record in source.read(source.shards("train")[0])]
+    ['train, record 0']
     """
     if source == "embedded" and isinstance(kind, str) and kind in KINDS:
         source = example_records(_EMBEDDED[kind])

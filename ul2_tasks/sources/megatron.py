@@ -34,7 +34,7 @@ class MegatronSource(DataSource):
         eod = as_python(eod)
         if not (eod is None or eod == KEEP or is_integer(eod, at_least=0)):
             raise ValueError(f"eod must be an id of the tokenizer, 'keep', or None for the vocabulary's EOS, got {eod!r}.")
-        super().__init__(splits=tuple(split_to_prefixes), performs_internal_shuffling=True)
+        super().__init__(split_to_prefixes)
         self._prefixes = {
             split: [prefixes] if isinstance(prefixes, str | os.PathLike) else list(prefixes)
             for split, prefixes in split_to_prefixes.items()
@@ -54,13 +54,13 @@ class MegatronSource(DataSource):
         return "" if self._eod is None else f", eod={self._eod!r}"
 
     @property
-    def supports_arbitrary_sharding(self) -> bool:
+    def any_number_of_shards(self) -> bool:
         return True
 
     def list_shards(self, split: str) -> Sequence[str]:
         return self.store(split).prefixes
 
-    def num_input_examples(self, split: str) -> int:
+    def count(self, split: str) -> int:
         return self.store(split).documents
 
     def patterns(self, split: str) -> list[str]:
@@ -109,7 +109,3 @@ class MegatronSource(DataSource):
                 " id, or 'keep'."
             )
         return store.ending_with(int(eod))
-
-    def _as_dataset(self, *arguments: object):
-        """Raises a ValueError: there is no text."""
-        raise ValueError(f"{self!r} has tokens and no text. Register it, and read its mixture.")

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import check_split
-from ul2_tasks.sources.base import RecordSource, name_of
+from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.files import Shard, numbered
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.rows import At
 from ul2_tasks.sources.splits import check_fraction, hash_fraction
+from ul2_tasks.sources.words import name_of
 
 _SHARDS = 16  # where no number is asked for
 EMBEDDED_VALIDATION = 0.05
@@ -23,7 +24,7 @@ _DOCUMENT_CHARACTERS = 500  # embedded documents are at least this long, except 
 
 
 class MemoryDataSource(RecordSource):
-    """A SeqIO data source of documents in memory, split by a hash of their text.
+    """Documents in memory, split by a hash of their text.
 
     A document's split depends on its text alone, so it is the same on every machine and in every order.
     """
@@ -66,23 +67,23 @@ class MemoryDataSource(RecordSource):
         for split in self.splits:
             for text in self.documents(split):
                 found.update(hashlib.sha256(as_bytes(text)).digest())
-        count = sum(map(self.num_input_examples, self.splits))
+        count = sum(len(self.documents(split)) for split in self.splits)
         return f"MemoryDataSource({count} documents, sha256 {found.hexdigest()}, validation={self._validation})"
 
     @property
-    def supports_arbitrary_sharding(self) -> bool:
+    def any_number_of_shards(self) -> bool:
         return True
 
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
         """Up to 16 shards, or as many as are asked for and there are documents; shard s of n has every n-th document from s on."""
-        count = max(1, min(max(_SHARDS, at_least), self.num_input_examples(split)))
+        count = max(1, min(max(_SHARDS, at_least), self.count(split)))
         return numbered(split, [Shard()] * count)
 
     def read(self, shard: Shard) -> Iterator[Record]:
-        rows = range(shard.number, self.num_input_examples(shard.split), shard.of)
+        rows = range(shard.number, self.count(shard.split), shard.of)
         return (_record_of(self.documents(shard.split)[row], row, shard.split) for row in rows)
 
-    def num_input_examples(self, split: str) -> int:
+    def count(self, split: str) -> int:
         return len(self.documents(split))
 
     def documents(self, split: str) -> list[str]:

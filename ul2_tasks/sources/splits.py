@@ -7,17 +7,12 @@ import hashlib
 import json
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.files import Shard
-from ul2_tasks.sources.of_seqio import opened
 from ul2_tasks.sources.records import Record
-
-if TYPE_CHECKING:
-    import seqio
 
 
 def hash_fraction(id: bytes) -> float:
@@ -88,7 +83,7 @@ class HashSplit(RecordSource):
 
     def __init__(
         self,
-        source: seqio.DataSource,
+        source: RecordSource,
         validation: float,
         *,
         text_key: str = "text",
@@ -100,36 +95,42 @@ class HashSplit(RecordSource):
         The id is hashed; without `id_key` the text is. Of conversations (`as_json`) it is the `conversation_key` of the text.
         """
         check_fraction(validation)
+        if id_key not in (None, source.id_key):
+            raise ValueError(
+                f"id_key must be that of the source, {source.id_key!r} of {source!r}, got {id_key!r}. See"
+                " docs/help/troubleshooting.md#a-field-is-missing."
+            )
         super().__init__(("train", "validation"), text_key, id_key)
         self.inner, self._validation = source, validation
         self._by_conversation = as_json and id_key in (None, text_key)
 
     def __repr__(self) -> str:
-        return self.around(repr(self.inner))
+        return self._around(repr(self.inner)) or ""
 
-    def around(self, inner: str) -> str:
+    @property
+    def identity(self) -> str | None:
+        return self._around(self.inner.identity)
+
+    @property
+    def read_as(self) -> str | None:
+        return self._around(self.inner.read_as)
+
+    def reads(self, split: str) -> str | None:
+        return self._around(self.inner.reads("train"))
+
+    def _around(self, inner: str | None) -> str | None:
         """What it is in words, with those of the source that it splits."""
         key = "" if self.id_key is None else f", id_key={self.id_key!r}"
         key += ", as_json=True" if self._by_conversation else ""
-        return f"HashSplit({inner}, {self._validation}{key})"
+        return inner and f"HashSplit({inner}, {self._validation}{key})"
 
     def check_splits(self) -> None:
         """Raises a ValueError where the source has its own split `validation`, which nobody would read. May open the source."""
-        if "validation" in self._read.splits:
+        if "validation" in self.inner.splits:
             raise ValueError(
                 f"validation must be left out for a source with a split 'validation', got {self._validation} for {self.inner!r},"
-                f" which has {sorted(self._read.splits)}. Leave it out, or pass the documents of `train` alone."
+                f" which has {sorted(self.inner.splits)}. Leave it out, or pass the documents of `train` alone."
             )
-
-    @property
-    def _read(self) -> RecordSource:
-        found = opened(self.inner, self.text_key, self.id_key)
-        if found.id_key != self.id_key and self.id_key is not None:
-            raise ValueError(
-                f"id_key must be that of the source, {found.id_key!r} of {self.inner!r}, got {self.id_key!r}. See"
-                " docs/help/troubleshooting.md#a-field-is-missing."
-            )
-        return found
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
@@ -137,28 +138,28 @@ class HashSplit(RecordSource):
         return [("train", "validation")]
 
     @property
-    def supports_arbitrary_sharding(self) -> bool:
-        return self._read.supports_arbitrary_sharding
+    def any_number_of_shards(self) -> bool:
+        return self.inner.any_number_of_shards
 
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
         """Those of the source, each of which has documents of both splits. One with its own split `validation` is refused."""
         self.check_splits()
-        return [dataclasses.replace(shard, split=split) for shard in self._read.shards("train", at_least)]
+        return [dataclasses.replace(shard, split=split) for shard in self.inner.shards("train", at_least)]
 
     def contents(self, split: str) -> str:
-        return self._read.contents("train")
+        return self.inner.contents("train")
 
     def files(self, split: str) -> list[str]:
-        return self._read.files("train")
+        return self.inner.files("train")
 
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
-        return self._read.rows_of(_of_train(shard), records, last)
+        return self.inner.rows_of(_of_train(shard), records, last)
 
     def read(self, shard: Shard) -> Iterator[Record]:
         return (record for split, record in self.read_group(shard) if split == shard.split)
 
     def read_group(self, shard: Shard) -> Iterator[tuple[str, Record]]:
-        return map(self._assigned, self._read.read(_of_train(shard)))
+        return map(self._assigned, self.inner.read(_of_train(shard)))
 
     def _assigned(self, record: Record) -> tuple[str, Record]:
         """The split of a record, and the record, which is a problem where it lacks the id that is wanted."""

@@ -85,6 +85,36 @@ def values_of(feature: memoryview) -> list[bytes | int | float]:
     return values
 
 
+def integers_of(feature: memoryview) -> np.ndarray:
+    """The values of a Feature of integers, [n] int64. One of another kind raises a CorruptFileError."""
+    found = [np.zeros([0], np.int64)]
+    for kind, held in _messages(feature):
+        for _, value in fields_of(held):
+            if kind != 3:
+                raise CorruptFileError(f"a feature must have integers, which are of the kind 3, got {kind}")
+            numbers, is_whole = _varints(np.frombuffer(value, np.uint8)) if not isinstance(value, int) else ([_signed(value)], True)
+            if not is_whole:
+                raise CorruptFileError("an integer of a protocol buffer must have an end, got none")
+            found.append(np.asarray(numbers, np.int64))
+    return np.concatenate(found)
+
+
+@compiled
+def _varints(data: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The integers in groups of 7 bits; and whether the last one ends where the data end, and none is of more than 64 bits."""
+    numbers, count = np.zeros(len(data), np.int64), 0
+    value, bits = np.uint64(0), np.uint64(0)
+    for byte in data:
+        if bits > 63:
+            return numbers[:count], False
+        value |= np.uint64(byte & 127) << bits
+        bits += np.uint64(7)
+        if byte < 128:
+            numbers[count] = np.int64(value)
+            count, value, bits = count + 1, np.uint64(0), np.uint64(0)
+    return numbers[:count], bits == 0
+
+
 def fields_of(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     """The fields of a protocol buffer, each with its number. Bytes that are none raise a CorruptFileError."""
     place = 0

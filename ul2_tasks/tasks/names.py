@@ -9,10 +9,10 @@ from typing import Any
 
 import seqio
 
-from ul2_tasks.corpus.identity import cannot_tell, source_identity
+from ul2_tasks.corpus.identity import cannot_tell
 from ul2_tasks.mixtures.description import Description, is_same
 from ul2_tasks.mixtures.names import as_description, cache_dirs_of
-from ul2_tasks.sources.base import is_source
+from ul2_tasks.sources.base import DataSource
 from ul2_tasks.tasks.providers import UL2Mixture, UL2Task
 
 
@@ -112,7 +112,7 @@ def is_registered(name: str, description: Description) -> bool:
             (
                 f" It may be the same one, but {cannot_tell(source)}"
                 for source in sources
-                if is_source(source) and source_identity(source) is None
+                if isinstance(source, DataSource) and source.identity is None
             ),
             "",
         )
@@ -126,9 +126,9 @@ def is_registered(name: str, description: Description) -> bool:
 def _shown(value: object) -> str:
     if isinstance(value, Description):
         return f"the corpus of {value.name!r}"
-    if not is_source(value):
+    if not isinstance(value, DataSource):
         return repr(value)
-    identity = source_identity(value)
+    identity = value.identity
     return repr(value) if identity in (None, repr(value)) else f"{value!r}, that is {identity}"
 
 

@@ -20,7 +20,7 @@ from ul2_tasks.chat.objective import CHAT, FORMATS, Objective, salt_of
 from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, no_cache
-from ul2_tasks.corpus.identity import code_in_words, reads
+from ul2_tasks.corpus.identity import reads
 from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk
@@ -37,10 +37,12 @@ from ul2_tasks.mixtures.mixture import Mixture, denoising_of, with_denoisers
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.numbering import Share, check_hosts
 from ul2_tasks.scalars import as_python
+from ul2_tasks.sources.words import code_in_words
 from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
 from ul2_tasks.tasks.corpus_task import CorpusView
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.preprocessors import denoise, split_into_chunks
+from ul2_tasks.tasks.sources import our_source, seqio_source
 from ul2_tasks.tasks.tf_data import Reading, seed_of
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
@@ -58,7 +60,7 @@ class UL2Task(seqio.Task):
     """
 
     def __init__(self, name: str, description: Description, corpus: Corpus, has_images: bool = False):
-        source = corpus.source if isinstance(description, ImageText) else CorpusView(corpus, _salt(description, name))
+        source = seqio_source(corpus.source) if isinstance(description, ImageText) else CorpusView(corpus, _salt(description, name))
         buffer = seqio.SHUFFLE_BUFFER_SIZE if isinstance(description, Mixture) else None
         features = _features(name, description, has_images)
         super().__init__(name, source, features, _steps(description), shuffle_buffer_size=buffer)
@@ -406,7 +408,7 @@ def _reads(task: seqio.Task, split: str, use_cached: bool) -> str:
     """What a task reads that is not of this package and so guards no iterator: SeqIO leaves no place for a guard in it."""
     if use_cached and task.cache_dir and task.supports_caching:
         return f"cache: {cache.identity(task.cache_dir, split)}"
-    return f"{reads(task.source, split)}; {code_in_words(task.preprocessors)}"
+    return f"{reads(our_source(task.source), split)}; {code_in_words(task.preprocessors)}"
 
 
 def _check_cached(task: seqio.Task, use_cached: bool) -> None:

@@ -13,7 +13,7 @@ from ul2_tasks.mixtures.description import Description, owner_of
 from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
-from ul2_tasks.tasks.corpus_task import CorpusTask
+from ul2_tasks.tasks.corpus_task import CorpusTask, registered
 from ul2_tasks.tasks.names import check_names_are_free, is_registered, takes_arguments_of
 from ul2_tasks.tasks.providers import UL2Mixture, UL2Task, beside_images
 
@@ -25,7 +25,7 @@ def register(*arguments: Any, format: str | None = None, **keywords: Any) -> str
     There is `NAME_corpus`, a task `NAME_<denoiser>` for each denoiser, and `NAME_mix`; of a `Chat` instead of these tasks
     `NAME_chat` and `NAME_prompt_completion`. A mixture that shares the corpus of another has no `NAME_corpus`, and the other one
     is registered too, as are the descriptions that a `Mix` mixes. Called again with an equal description it changes nothing. No
-    file is opened before a dataset is made. Two sources are the same if they read the same, see `identity.source_identity`. A
+    file is opened before a dataset is made. Two sources are the same if they read the same, see `DataSource.identity`. A
     source of a lambda or a local function equals only itself, and cannot be cached. Documents in memory are compared by their
     content.
 
@@ -100,7 +100,7 @@ def _add(description: Description, format: str | None = None) -> str:
 def _add_tasks(description: Description) -> None:
     """Adds the corpus of a description, its tasks, and where these have denoisers their mixture."""
     owner = owner_of(description) if isinstance(description, Mixture) else description
-    corpus, mixture = description.corpus(), f"{description.name}_mix"
+    corpus, mixture = registered(description.corpus()), f"{description.name}_mix"
     check_names_are_free([*([corpus.name] if owner is description else []), *description.tasks, mixture])
     if owner is description:
         seqio.TaskRegistry.add_provider(corpus.name, CorpusTask(corpus))

@@ -10,13 +10,13 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.corpus.check_texts import check_texts
-from ul2_tasks.corpus.configuration import CorpusConfiguration, settings, text_tokenizer
-from ul2_tasks.corpus.identity import describe_source, source_identity
-from ul2_tasks.corpus.tfrecords import document_names
+from ul2_tasks.corpus.configuration import CorpusConfiguration, as_json, digest, settings, text_tokenizer
+from ul2_tasks.corpus.tfrecords import SKIPPED
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.graphs import no_autograph, python_op, ragged
-from ul2_tasks.sources.dataset_records import record_batches
+from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.tasks.sources import record_batches
 from ul2_tasks.tokenizers.batches import encode_batch, has_batches
 
 
@@ -26,19 +26,19 @@ def tokenize(
     output_features: Mapping[str, seqio.Feature],
     *,
     configuration: CorpusConfiguration,
-    source: seqio.DataSource | None = None,
+    source: DataSource | None = None,
 ) -> tf.data.Dataset:
     """Tokenizes each record, as a preprocessor of a SeqIO task: its tokens, and the name under which SeqIO's caches keep it.
 
     Text becomes the ids that `seqio.preprocessors.tokenize` gives, except that no text becomes a sentinel or a mode: one that
     spells them (`<extra_id_0>`) becomes ordinary tokens, whatever the vocabulary would make of it.
 
-    The records are those of `dataset_records.record_batches`; a cache and the log name their source. Gives {"targets": [tokens]
-    int32, "document": string scalar, see `tfrecords.document_names`}. A record that is skipped has no tokens.
+    The records are those of `sources.record_batches`; a cache and the log name their source. Gives {"targets": [tokens]
+    int32, "document": string scalar, see `_document_names`}. A record that is skipped has no tokens.
     """
     vocabulary = output_features["targets"].vocabulary
-    described = describe_source(source) if source else "a source"
-    identity = (source and source_identity(source)) or f"{described}, which cannot tell what it reads"
+    described = str(source) if source else "a source"
+    identity = (source and source.identity) or f"{described}, which cannot tell what it reads"
     of_corpus = settings(vocabulary, identity, configuration)
     numbers = tf.data.Dataset.range(np.iinfo(np.int64).max).batch(DOCUMENTS_PER_BATCH)
     batches = tf.data.Dataset.zip(numbers, record_batches(dataset, configuration.text_key))
@@ -47,9 +47,21 @@ def tokenize(
     def named(numbers: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
         tokens, are_whole = encode(batch)
         numbers = numbers[: tf.size(are_whole)]
-        return {"targets": tokens, "document": document_names(numbers, batch["text"], are_whole, of_corpus)}
+        return {"targets": tokens, "document": _document_names(numbers, batch["text"], are_whole, of_corpus)}
 
     return unbatch(batches.map(named, num_parallel_calls=tf.data.AUTOTUNE))
+
+
+@no_autograph
+def _document_names(numbers: tf.Tensor, texts: tf.Tensor, are_whole: tf.Tensor, settings: Mapping[str, str]) -> tf.Tensor:
+    """The feature `document` of several records: "ID/DIGEST", or for the first record of a shard "ID/DIGEST/SETTINGS".
+
+    `numbers`, [records] int64, are how many records of the input shard come before each, and the ID is the FarmHash64 of its text.
+    `are_whole`, [records] bool, says which are documents; the others are records that are skipped. The names are [records] strings.
+    """
+    ids = tf.strings.as_string(tf.bitcast(tf.fingerprint(texts), tf.int64))
+    endings = tf.where(numbers == 0, f"/{as_json(settings)}", "")
+    return tf.strings.join([tf.where(are_whole, ids, SKIPPED), f"/{digest(settings)}", endings])
 
 
 @no_autograph

@@ -10,6 +10,7 @@ import pytest
 import seqio
 from chat_support import GOLDEN, harmony, o200k_file
 from rich.console import Console
+from support import corpus_named
 
 import ul2_tasks
 from ul2_tasks.chat import harmony as harmony_form
@@ -138,7 +139,7 @@ def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(
 def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_path):
     name = corpus("look_cached", [GOLDEN, CALL, [{"role": "critic", "content": "x"}]], on_error="skip")
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
-    build("look_cached_corpus", str(tmp_path), console=Console(quiet=True))
+    build(corpus_named("look_cached_corpus"), str(tmp_path), console=Console(quiet=True))
     text, cached = measure_chat(name), measure_chat(name, use_cached=True)
     assert cached.passed
     assert [(task.kinds, task.loss_groups, task.lengths) for task in cached.tasks] == [

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.chat.index import index_conversations
-from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import token_features
 from ul2_tasks.inspect.conversations.drawing import budgets, chat_tasks_of, that_drops
 from ul2_tasks.inspect.conversations.records import first_conversations
@@ -76,7 +75,7 @@ def look_at_chats(name: str, sequence_length: Mapping[str, int | None] | None = 
         if all(lengths.values()):
             tried |= {"half": _times(lengths, 0.5), "double": _times(lengths, 2)}
         ways = [_way(way, task, read.reader, each) for way, each in tried.items()]
-        source = describe_source(task.corpus.source)
+        source = str(task.corpus.source)
         tasks.append(ChatTaskLengths(task.name, source, read.reader.count, read.is_all, ways))
         if task.supervision.truncation == "raise" and (too_long := ways[0].left_out.get("too long", 0)):
             problems.append(

@@ -13,7 +13,6 @@ from ul2_tasks.chat.segments import HEADER, KIND, KINDS, LENGTH, kind_name
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.documents import documents_of
-from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.inspect.chat_samples import ChatExample
 from ul2_tasks.inspect.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
 from ul2_tasks.inspect.conversations.records import FirstConversations, first_conversations
@@ -136,7 +135,7 @@ def _read(corpus: Corpus, split: str, use_cached: bool, most: int) -> FirstConve
 
 
 def _corpus(corpus: Corpus, split: str, read: FirstConversations | Columns) -> ChatCorpusStatistics:
-    described = corpus.name, describe_source(corpus.source), corpus.encoder.renderer.identity
+    described = corpus.name, str(corpus.source), corpus.encoder.renderer.identity
     if isinstance(read, FirstConversations):
         return ChatCorpusStatistics(*described, read.reader.count, read.is_all, dict(read.rejected.counts.most_common()))
     manifest = cache.read_manifest(corpus.cache_dir) or {}

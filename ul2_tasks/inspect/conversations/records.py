@@ -14,7 +14,6 @@ from ul2_tasks.chat.segments import Segment, as_arrays
 from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.conversations import conversation_of
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.inspect.statistics import Tally
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import Columns
@@ -66,7 +65,7 @@ def first_conversations(corpus: Corpus, split: str, most: int) -> FirstConversat
             break
         rendered = render(corpus, record)
         if rendered.problem:
-            check_texts(describe_source(corpus.source), corpus.configuration.on_error, [b""], [rendered.problem.encode()])
+            check_texts(str(corpus.source), corpus.configuration.on_error, [b""], [rendered.problem.encode()])
             rejected.add(cause(rendered.problem), rendered.problem)
         else:
             found.append(rendered)
@@ -90,7 +89,7 @@ def records(corpus: Corpus, split: str, most: int | None = None) -> Iterator[Rec
     """
     if split not in corpus.splits:
         raise ValueError(f"split of {corpus.name!r} must be one of {sorted(corpus.splits)}, got {split!r}.")
-    found = (item for shard in corpus.reader.shards(split) for item in corpus.reader.read_group(shard))
+    found = (item for shard in corpus.source.shards(split) for item in corpus.source.read_group(shard))
     yield from (record for name, record in itertools.islice(found, most) if name == split)
 
 

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.denoisers.write import example_sizes
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspect.images.measure import Looked, Planned, look_at_corpora, plan_examples
@@ -67,7 +66,7 @@ def look_at_image_lengths(name: str, sequence_length: Mapping[str, int], split: 
         with contextlib.suppress(ValueError):  # a denoiser does not fit half of the lengths
             lengths = {key: max(1, int(sequence_length[key] * factor)) for key in TOKEN_FEATURES}
             ways.append(_way(way, tasks, looked, lengths))
-    corpora = {task.corpus.name: f"{_read(looked[task.corpus.name])} of {describe_source(task.corpus.source)}" for task in tasks}
+    corpora = {task.corpus.name: f"{_read(looked[task.corpus.name])} of {task.corpus.source!s}" for task in tasks}
     return ImageLengths(name, ways[0].sequence_length, corpora, ways, list(_problems(tasks, ways[0])))
 
 

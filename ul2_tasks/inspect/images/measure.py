@@ -122,7 +122,7 @@ def look_at_corpus(corpus: Corpus, split: str, records: int = RECORDS) -> Looked
     """Reads the first records of a corpus."""
     if split not in corpus.splits:
         raise ValueError(f"split of {corpus.name!r} must be one of {sorted(corpus.splits)}, got {split!r}.")
-    of_split = (record for shard in corpus.reader.shards(split) for record in corpus.reader.read(shard))
+    of_split = (record for shard in corpus.source.shards(split) for record in corpus.source.read(shard))
     read = list(corpus.encoder.read(corpus, itertools.islice(of_split, records + 1)))
     right: list[tuple[str, Interleaved]] = []
     problems = Tally()

@@ -7,13 +7,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.inspect.findings import Finding, each_once, examine_installation, examine_vocabulary, first_words, left_out
 from ul2_tasks.mixtures.advice import lone_span
+from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.megatron import MegatronSource
-from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.sources.records import Record
 from ul2_tasks.tasks.providers import UL2Task, denoising_tasks, other_tasks
 from ul2_tasks.tokenizers.special_ids import id_shift
 
@@ -45,12 +45,14 @@ def _examine_corpus(corpus: Corpus, split: str, documents: int) -> Iterator[Find
         yield from _examine_tokens_in_files(corpus, source, split)
         return
     try:
+        check_split(split, source.splits, source)
         shards = {name: len(source.list_shards(name)) for name in source.splits}
-        read = list(itertools.islice(source.get_dataset(split, shuffle=False).as_numpy_iterator(), documents))
+        records = itertools.chain.from_iterable(map(source.read, source.shards(split)))
+        read = list(itertools.islice(records, documents))
     except (ValueError, ImportError) as error:
         yield Finding("problem", "corpus", str(error))
         return
-    except (OSError, tf.errors.OpError) as error:
+    except OSError as error:
         yield Finding("problem", "corpus", first_words(error), "fix it, or name other files")
         return
     counts = ", ".join(f"{name} of {count:,}" for name, count in shards.items())
@@ -61,7 +63,7 @@ def _examine_corpus(corpus: Corpus, split: str, documents: int) -> Iterator[Find
     if not read:
         yield Finding("problem", "corpus", f"there is no document in split {split}", "name other files, or another split")
         return
-    yield from _examine_documents(corpus, split, read)
+    yield from _examine_documents(corpus, read)
 
 
 def _examine_tokens_in_files(corpus: Corpus, source: MegatronSource, split: str) -> Iterator[Finding]:
@@ -82,15 +84,10 @@ def _examine_tokens_in_files(corpus: Corpus, source: MegatronSource, split: str)
     yield Finding("ok", "corpus", f"tokens per document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
-def _examine_documents(corpus: Corpus, split: str, read: list) -> Iterator[Finding]:
-    text_key, skip = corpus.configuration.text_key, corpus.configuration.on_error == "skip"
-    documents = [document if isinstance(document, Mapping) else {text_key: document} for document in read]
-    if text_key not in documents[0]:
-        found = f"the source has no feature {text_key!r}, only {sorted(documents[0])}"
-        yield Finding("problem", "corpus", found, "pass text_key")
-        return
-    problems = [document[PROBLEM].decode() for document in documents if document.get(PROBLEM)]
-    texts = [document[text_key] for document in documents if document[text_key]]
+def _examine_documents(corpus: Corpus, read: list[Record]) -> Iterator[Finding]:
+    skip = corpus.configuration.on_error == "skip"
+    problems = [record.problem for record in read if record.problem]
+    texts = [record.text for record in read if record.text]
     counts = f"{len(read)} documents looked at: {len(texts)} with text, {len(read) - len(texts) - len(problems)} empty"
     if not texts:
         remedy = "name other files, or another field (--text_key)"

@@ -10,7 +10,6 @@ import numpy as np
 
 from ul2_tasks.corpus.check_texts import count_skipped
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.corpus.token_batches import corpus_documents
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.tokenizers.special_ids import id_shift
@@ -78,7 +77,7 @@ def _enough(documents: int, tokens: int) -> bool:
 
 def _texts_and_tokens(corpus: Corpus, split: str) -> Iterator[tuple[str, np.ndarray]]:
     """The text and the tokens, [tokens] int32, of each document."""
-    if corpus.source.num_input_examples(split) == 0:
+    if corpus.source.count(split) == 0:
         raise ValueError(
             f"{corpus.name!r} has no document in split {split!r}. Name another split, or change how documents are split. See"
             " docs/help/troubleshooting.md#a-split-has-no-document."
@@ -89,10 +88,10 @@ def _texts_and_tokens(corpus: Corpus, split: str) -> Iterator[tuple[str, np.ndar
             for ids in np.split(tokens, np.cumsum(documents.lengths)[:-1]):
                 yield corpus.vocabulary.decode(ids.tolist()), ids
         return
-    records = (record for shard in corpus.reader.shards(split) for record in corpus.reader.read(shard))
+    records = (record for shard in corpus.source.shards(split) for record in corpus.source.read(shard))
     while batch := list(itertools.islice(records, _DOCUMENTS_AT_A_TIME)):
         columns, problems = corpus.encoder.encode(corpus, batch)
-        count_skipped(describe_source(corpus.source), problems)
+        count_skipped(str(corpus.source), problems)
         tokens, lengths = columns[TOKENS]
         texts = ("" if problem else record.text.decode() for record, problem in zip(batch, problems))
         yield from zip(texts, np.split(tokens, np.cumsum(lengths)[:-1]))

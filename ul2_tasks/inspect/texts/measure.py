@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import seqio
 
-from ul2_tasks.corpus.identity import describe_source
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
 from ul2_tasks.inspect.printing import tracked
 from ul2_tasks.inspect.statistics import Summary
@@ -165,7 +164,7 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[UL2Task], toke
     lengths = documents.lengths
     return Corpus(
         corpus=name,
-        source=describe_source(corpus.source),
+        source=str(corpus.source),
         vocabulary=vocabulary_identity(corpus.vocabulary),
         tasks=[task.name for task in of_corpus],
         documents=len(lengths),
