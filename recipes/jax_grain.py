@@ -150,8 +150,7 @@ def main() -> None:
 
     # Host h of H reads the rows h, h + H, .. of a step. An epoch has other chunks and masks than the one before.
     stop = row + (args.steps - first) * args.rows
-    epochs = (examples.epoch(epoch) for epoch in range(1 + examples.at(stop)[0].number))
-    rows = grain.MapDataset.concatenate([grain.MapDataset.source(epoch) for epoch in epochs])
+    rows = grain.MapDataset.source(examples.epochs())
     own = rows.slice(slice(row + host, stop, hosts)).batch(args.rows // hosts)
     batches = own.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
     if args.workers:

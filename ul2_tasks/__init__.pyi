@@ -12,6 +12,7 @@ from ul2_tasks.denoisers.denoisers import SpanDenoiser as SpanDenoiser
 from ul2_tasks.denoisers.lengths import chunk_length as chunk_length
 from ul2_tasks.denoisers.objective import corrupt_spans as corrupt_spans
 from ul2_tasks.denoisers.objective import denoise as denoise
+from ul2_tasks.denoisers.objective import denoise_batch as denoise_batch
 from ul2_tasks.export.folder import read_examples as read_examples
 from ul2_tasks.image_rows.dataset import ImageTextDataset as ImageTextDataset
 from ul2_tasks.images.interleaved import ImageTokens as ImageTokens
@@ -61,4 +62,5 @@ from ul2_tasks.tokenizers.sentencepiece import default_vocabulary as default_voc
 from ul2_tasks.tokenizers.special_ids import check_round_trip as check_round_trip
 from ul2_tasks.tokenizers.special_ids import embedding_rows as embedding_rows
 from ul2_tasks.tokenizers.special_ids import id_shift as id_shift
-from ul2_tasks.version import __version__ as __version__
+
+__version__: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -78,6 +78,29 @@ def denoise(
     whole = np.array([len(text)], np.int32), np.arange(2), np.array([int(key) % (1 << 64)], np.uint64)
     features, _ = made(recipe_of_texts(denoiser, special, longest, (True, True)), text.astype(np.int32), *whole)
     return dict(zip(("inputs", "targets"), (feature - np.int32(shift) for feature in features)))
+
+
+def denoise_one_of(
+    ids: ArrayLike, denoisers: Denoiser | Sequence[Denoiser], rng: np.random.Generator, **settings: Any
+) -> dict[str, np.ndarray]:
+    """`denoise` with one of several denoisers, drawn by their weights, and with a key that is drawn, too."""
+    each = [denoisers] if isinstance(denoisers, Denoiser) else [*denoisers]
+    weights = np.array([denoiser.weight for denoiser in each])
+    chosen = each[rng.choice(len(each), p=weights / weights.sum())]
+    return denoise(ids, chosen, int(rng.integers(1 << 63)), **settings)
+
+
+def denoise_batch(
+    batch: Mapping[str, Sequence], indices: Sequence[int], denoisers: Denoiser | Sequence[Denoiser], seed: int = 0, **settings: Any
+) -> dict[str, list[np.ndarray]]:
+    """A function for `map` of Hugging Face's datasets, with `batched=True` and `with_indices=True`: masks the "input_ids" of rows.
+
+    Each row gets one of the denoisers, drawn by their weights from the seed and the row's index. `settings` are those of `denoise`.
+    Returns {"inputs": [tokens] int32, "targets": [tokens] int32} of each row.
+    """
+    rngs = [np.random.default_rng([seed, index]) for index in indices]
+    rows = [denoise_one_of(ids, denoisers, rng, **settings) for ids, rng in zip(batch["input_ids"], rngs)]
+    return {key: [row[key] for row in rows] for key in ("inputs", "targets")}
 
 
 def corrupt_spans(

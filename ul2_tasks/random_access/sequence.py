@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -217,6 +218,35 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
         epoch = self.numbering.epoch_with(number)
         found = self._epoch(epoch)
         return found, number - found.first
+
+    def epochs(self) -> Epochs:
+        """Returns all epochs from the first on as one sequence that does not end: its element `n` is that of `at(n)`."""
+        return Epochs(self)
+
+
+class Epochs:
+    """The elements of all epochs, counted from the first one on, for a loader that reads by index. See `Examples.epochs`."""
+
+    def __init__(self, examples: Examples):
+        self.examples = examples
+
+    def __repr__(self) -> str:
+        return f"{self.examples!r}.epochs()"
+
+    def __len__(self) -> int:
+        """Returns the largest length that Python knows."""
+        return sys.maxsize
+
+    def __getitem__(self, number: int) -> dict[str, np.ndarray | str]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, np.ndarray | str]]:
+        """Returns the elements of several numbers. Raises an IndexError where one is negative, because there is no end."""
+        if any(operator.index(number) < 0 for number in numbers):
+            raise IndexError(f"numbers must be at least 0, got {min(numbers)}. Epochs have no end to count from.")
+        places = [self.examples.at(operator.index(number)) for number in numbers]
+        of_epochs = [list(of) for _, of in itertools.groupby(places, key=lambda place: place[0].number)]
+        return [made for of in of_epochs for made in of[0][0].__getitems__([index for _, index in of])]
 
 
 def read_rows(examples: Examples, numbers: np.ndarray, task_id: bool = False) -> Batch:
