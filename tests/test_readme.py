@@ -229,7 +229,7 @@ OF_MIXTURE = 'mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_
 GIN = {  # by page, what is asked of its configuration and what a program then prints
     "docs/guides/mix.md": (f"{OF_MIXTURE}\nprint(mixture.name, len(mixture.tasks))", "both_mix 10\n"),
     "docs/guides/schedule.md": (
-        f"{OF_MIXTURE}.planned\nprint([stage.first_step for stage in mixture.stages], mixture.steps)",
+        f"{OF_MIXTURE}.description.planned\nprint([stage.first_step for stage in mixture.stages], mixture.steps)",
         "[0, 10000] 50000\n",
     ),
     README: ('print(gin.query_parameter("%NAME").scoped_configurable_fn())', "mine_mix\n"),
